@@ -1,12 +1,12 @@
-//! What the pure core takes on the way of every lock: no socket, no task and no clock, so it is the
-//! core's time alone.
+//! The time of the pure core for each lock: no socket, no task and no clock, so it is the core's
+//! time alone.
 //!
 //! - node: lock and release of a free lock at its grantor, and the offer of one, alone and among
 //!   many that are held; and of another member, with frames to bytes and back; and a release that
 //!   grants the lock to the next of many waiters.
 //! - frame: the request for a lock, and its grant, to bytes and back.
 //!
-//! `elderlock bench` measures what all of that comes to with sockets and tasks, beside floors.
+//! `elderlock bench` measures the total of that with sockets and tasks, beside floors.
 //! `instructions.rs` counts the same, and fails.
 
 mod grantor;

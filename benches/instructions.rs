@@ -1,9 +1,9 @@
-//! Counts what the pure core takes on the way of every lock, in instructions and allocations, and
-//! fails if that is too much:
+//! Counts the cost of every lock in the pure core, in instructions and allocations, and fails if
+//! that is too much:
 //!
 //! - a free lock and its release at its grantor, alone and beside many that are held, by commands;
-//! - what the core has to do with a free lock that is taken without a step, and given back before
-//!   the next one;
+//! - the work of the core for a free lock that is taken without a step, and given back before the
+//!   next one;
 //! - a release that grants the lock to the next of some waiters, and of many;
 //! - the request for a lock, and its grant, to bytes and back;
 //! - a free lock from another member and its release: all that two cores do about it, and their
@@ -14,14 +14,14 @@
 //! cargo bench -p elderlock --no-default-features --bench instructions
 //! ```
 //!
-//! Each limit stands here, so a clean checkout is enough: what was counted with rustc 1.95, on
+//! Each limit stands here, so a clean checkout is enough: it is the count with rustc 1.95, on
 //! x86-64, and [`MARGIN`]. A count is the same however busy the machine is, but not with every
 //! compiler. **If one shifts it:** count the last commit that was good with the new compiler and
-//! with the one before. What differs there is the compiler's: write the new counts here, with its
-//! version, in a commit of their own. What remains is ours. A change that makes something cheaper
+//! with the one before. That difference is the compiler's: write the new counts here, with its
+//! version, in a commit of their own. The rest is ours. A change that makes something cheaper
 //! writes the new count as well, or the guard lets it be lost again.
 
-// What the macros write is public and without a word.
+// The items that the macros write are public and have no docs.
 #![allow(missing_docs)]
 
 mod grantor;
@@ -34,24 +34,24 @@ use gungraun::{
 };
 use std::hint::black_box;
 
-/// How often each is done, so that what happens once is lost in it.
+/// How often each is done, so that a one-time cost is lost in it.
 const TURNS: u32 = 1000;
 
-/// What may come on top, in percent. From rustc 1.95 to a 1.97 of the night it was one at most. No
-/// allocation stays none.
+/// The percentage that may come on top. From rustc 1.95 to a nightly 1.97 it was one at most. A
+/// count of no allocation stays none.
 const MARGIN: u64 = 10;
 
-/// How glibc copies bytes depends on the processor: with AVX2 or without, a tenth of what frames
-/// take. So each copies alike.
+/// How glibc copies bytes depends on the processor: with AVX2 or without, a tenth of the cost of
+/// frames. So each copies alike.
 const PLAIN: &str = "glibc.cpu.hwcaps=-AVX2,-AVX,-ERMS,-AVX_Fast_Unaligned_Load,-AVX512F,-AVX512VL";
 
-/// What one turn took.
+/// The cost of one turn.
 fn took(instructions: u64, allocations: u64) -> LibraryBenchmarkConfig {
     let limit = |count| u64::from(TURNS) * count * (100 + MARGIN) / 100;
     let mut config = LibraryBenchmarkConfig::default();
     config
         .env("GLIBC_TUNABLES", PLAIN)
-        // What a cache would make of it is a guess, and takes as long again.
+        // A cache simulation is a guess, and takes as long again.
         .tool(Callgrind::with_args(["cache-sim=no"]).hard_limits([(EventKind::Ir, limit(instructions))]))
         // An allocation is counted if this file is among its callers, which may be far away.
         .tool(Dhat::with_args(["num-callers=200"]).hard_limits([(DhatMetric::TotalBlocks, limit(allocations))]));
@@ -127,7 +127,7 @@ fn there_and_back(mut wire: Wire) -> Wire {
     wire
 }
 
-// Each gets what it works on and gives it back: neither making nor dropping it is counted.
+// Each gets its input and gives it back: neither making nor dropping it is counted.
 
 #[library_benchmark]
 #[bench::alone(args = (0), setup = free_beside, config = took(5_146, 0))]

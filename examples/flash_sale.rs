@@ -2,11 +2,11 @@
 //! than there are pieces. Run it with `cargo run -p elderlock-cli --example flash_sale`. It ends by
 //! itself.
 //!
-//! A purchase reads the stock, thinks, and writes back what it read, less one: two at a time sell
-//! the same piece twice. The first sale goes without a lock, and sells more than there is. The
-//! second one takes a lock on the goods for each purchase, and writes with its token: it sells what
-//! there is and nothing more, whichever process a buyer asks. Exits with 1 if the second sale
-//! oversells, or if the first one does not, for then the load would show nothing.
+//! A purchase reads the stock, thinks, and writes that stock back, less one: two at a time sell the
+//! same piece twice. The first sale goes without a lock, and sells more than there is. The second
+//! one takes a lock on the goods for each purchase, and writes with its token: it sells the stock
+//! and nothing more, whichever process a buyer asks. Exits with 1 if the second sale oversells, or
+//! if the first one does not, for then the load would show nothing.
 //!
 //! Curator: the goods service with an `InterProcessMutex` around each purchase.
 
@@ -84,7 +84,7 @@ async fn purchase(State(shop): State<Arc<Shop>>, Path(goods): Path<i64>) -> Answ
         Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
     };
     match guard.fence() {
-        // Given back when the guard is dropped, whatever came of it.
+        // Released when the guard is dropped, for any result.
         Ok(token) => shop.sell(goods, token.as_i64()).await,
         Err(lost) => (StatusCode::SERVICE_UNAVAILABLE, lost.to_string()),
     }
@@ -101,7 +101,7 @@ impl Shop {
             Ok(stock) => stock,
             Err(error) => return (StatusCode::NOT_FOUND, error.to_string()),
         };
-        // Whatever a shop has to think about, for a while that nobody foresees.
+        // Stands for a shop's own work, which takes an unforeseeable time.
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
         tokio::time::sleep(Duration::from_micros(u64::from(nanos % 9_000) + 1_000)).await;
         if stock < 1 {
@@ -114,14 +114,14 @@ impl Shop {
         }
     }
 
-    /// What there is. From now on nobody with a lower token changes it.
+    /// The stock. From now on nobody with a lower token changes it.
     fn stock(&self, goods: i64, token: i64) -> rusqlite::Result<i64> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let look = "UPDATE goods SET fence = max(fence, ?2) WHERE id = ?1 RETURNING stock";
         table.query_row(look, params![goods, token], |row| row.get(0))
     }
 
-    /// What is left now, and the sale; false: a higher token was there before.
+    /// Writes the remaining stock and the sale; false: a higher token was there before.
     fn write(&self, goods: i64, left: i64, token: i64) -> rusqlite::Result<bool> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let write = table.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -143,7 +143,7 @@ fn open(path: &str) -> rusqlite::Result<Connection> {
     Ok(table)
 }
 
-/// Starts the servers, sends the buyers, and looks at what is in the table.
+/// Starts the servers, sends the buyers, and looks at the content of the table.
 async fn sell_out() -> Done<ExitCode> {
     let directory = Directory::make("flash-sale")?;
     let path = directory.path().join("goods.db").display().to_string();
@@ -185,18 +185,18 @@ async fn sell_out() -> Done<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a sale came to.
+/// The result of a sale.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Tally {
     /// Sales in the table.
     sold: i64,
-    /// Buyers who were told that they have a piece.
+    /// Buyers that were told that they have a piece.
     told: i64,
     /// Pieces that were sold before.
     oversold: i64,
-    /// What the table says is left.
+    /// The remaining pieces in the table.
     left: i64,
-    /// Buyers who were told that there is none.
+    /// Buyers that were told that there is none.
     refused: i64,
     took: Duration,
 }

@@ -1,7 +1,7 @@
 //! A pool whose size changes while it is used: workers at three members take one to three permits
 //! each for a piece of work, and the limit goes up and down meanwhile. In the end every grant is
-//! compared with the limit that was in force and with what was held then; exit code 1 if it was too
-//! much once. Takes about six seconds. Run it with `cargo run --example rate_pool`.
+//! compared with the limit that was in force and with the permits held then; exit code 1 if it was
+//! too much once. Takes about six seconds. Run it with `cargo run --example rate_pool`.
 
 use elderlock::{Member, Semaphore, Token};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const WORKERS: u32 = 24;
 const LIMITS: [i32; 6] = [6, 12, 3, 8, 1, 10];
 const EACH: Duration = Duration::from_millis(800);
 
-/// What the workers have seen.
+/// The grants that the workers have seen.
 #[derive(Default)]
 struct Book {
     /// Permits that are held, by the token of their grant.
@@ -26,8 +26,8 @@ struct Book {
 impl Book {
     fn granted(&mut self, token: Token, permits: u32) {
         self.held.insert(token, permits);
-        // Tokens rise with the grants: what has a lower one and is held still was held when this
-        // was granted.
+        // Tokens rise with the grants: a permit with a lower token that is held still was held when
+        // this one was granted.
         let held = self.held.range(..=token).map(|(_, permits)| permits).sum();
         self.grants.push((token, held));
     }

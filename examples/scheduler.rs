@@ -2,12 +2,12 @@
 //! dies. Run it with `cargo run -p elderlock-cli --example scheduler`. It ends by itself.
 //!
 //! One leader is killed (SIGKILL), and another takes over. The next one is stopped in the middle of
-//! the job (SIGSTOP), as a long pause would do it; the one after that runs the job for the tick
-//! that was left undone; then the stopped one wakes and writes what it was about to write. The
-//! table refuses that, because its token is lower than one that it has seen: a leader shows its
-//! token when it reads which tick is next, and not only when it writes, or the one before might
-//! still write in between. So no tick is written twice, and none is missed. If one was, this exits
-//! with 1: see it with `-- --no-fence`, where the table does not look at tokens.
+//! the job (SIGSTOP), as a long pause would do it. The one after that runs the job for the tick
+//! that was left undone. Then the stopped one wakes and makes its late write. The table refuses
+//! that, because its token is lower than one that it has seen: a leader shows its token when it
+//! reads which tick is next, and not only when it writes, or the one before might still write in
+//! between. So no tick is written twice, and none is missed. If one was, this exits with 1: see it
+//! with `-- --no-fence`, where the table does not look at tokens.
 //!
 //! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the
 //! job, and nothing stops the one that wakes too late.
@@ -69,15 +69,14 @@ async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done
 /// The scheduler of one term.
 async fn run_each_tick(number: usize, term: &Term, books: &mut Books, stops: &AtomicBool) -> Done {
     loop {
-        // Ticks that nobody has run are made up for, so what counts is what the table says and not
-        // the clock.
+        // Ticks that nobody has run are made up for, so the table counts and not the clock.
         let token = term.token().as_i64();
         let tick = books.last_tick(token)?.map_or_else(this_tick, |last| last + 1);
         while this_tick() < tick {
             tokio::time::sleep(TICK / 20).await;
         }
-        // The job: whatever is worth doing once per tick. What it does to the world, it does with
-        // the token of its term.
+        // The job: any work that is done once per tick. Each effect on the world carries the token
+        // of its term.
         if stops.swap(false, Ordering::SeqCst) {
             println!("node {number} is stopped in the middle of tick {tick}");
             kill_process(getpid(), Signal::STOP)?;
@@ -135,7 +134,7 @@ impl Books {
         Ok(self.file.query_row(look, [token], |row| row.get(0))?)
     }
 
-    /// Writes what the job has done for a tick; false: refused.
+    /// Writes the result of the job for a tick; false: refused.
     fn write(&mut self, tick: i64, token: i64, node: usize) -> Done<bool> {
         let write = self.file.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let fence = if self.fenced { "fence <= ?2" } else { "true" };
@@ -165,7 +164,7 @@ impl Books {
         Ok(self.last_run()?.ok_or("a run is there")?)
     }
 
-    /// Waits until somebody with a higher token has run.
+    /// Waits until a process with a higher token has run.
     fn next_leader(&self, token: i64) -> Done<(i64, usize)> {
         wait(|| Ok(self.last_run()?.is_some_and(|(next, _)| next > token)))?;
         Ok(self.last_run()?.ok_or("a run is there")?)
@@ -183,7 +182,7 @@ fn wait(mut so: impl FnMut() -> Done<bool>) -> Done {
     Ok(())
 }
 
-/// Starts the processes, does to them what is to be done, and looks at what they wrote.
+/// Starts the processes, kills and stops them in their turn, and looks at their writes.
 fn oversee(fenced: bool) -> Done<ExitCode> {
     println!("Four processes stand for one lead; the leader runs a job every {TICK:?}.");
     let directory = Directory::make("scheduler")?;

@@ -1,4 +1,4 @@
-//! What the examples with several processes have in common.
+//! The common parts of the examples with several processes.
 
 #[path = "../tests/support/ports.rs"]
 mod ports;

@@ -1,4 +1,4 @@
-//! What has to hold with a thousand of something, over real members in one process.
+//! Requirements that hold with a thousand of something, over real members in one process.
 #![cfg(all(unix, feature = "tokio"))]
 
 mod support;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 const WAITERS: usize = 1_000;
 const LIMIT: u32 = 3;
 
-/// What is held at this instant, and what was granted.
+/// The present holds, and all grants.
 #[derive(Default)]
 struct GrantLog {
     alone: u32,

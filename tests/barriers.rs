@@ -1,6 +1,6 @@
 //! `Barrier`, `DoubleBarrier` and `CountDownLatch` over real members, in one process with sockets
-//! on the loopback interface. What Curator's own tests of its barriers show is here, each test with
-//! their name.
+//! on the loopback interface. The cases of Curator's own tests of its barriers are here, each test
+//! with their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -460,7 +460,7 @@ async fn who_enters_while_others_leave_is_of_the_next_round() {
 }
 
 /// The same at any moment: a member that comes while the others go is in their round or in the next
-/// one, and none waits for one that waits for him.
+/// one. No two members wait for each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_while_others_go_is_in_one_of_the_two_rounds() {
     let local = Local::start(3).await;
@@ -525,7 +525,8 @@ async fn three_hundred_begin_together_after_a_round_that_nobody_left_properly() 
         .await;
         let mut tasks = Vec::new();
         for number in 0..QTY - 1 {
-            // All at the one that does not grant when they come at once: their words go together.
+            // All at the one that does not grant when they come at once: their messages go
+            // together.
             tasks.push(entering(&barriers[if at_once { 1 } else { number % 2 }]));
             if !at_once {
                 soon(async {

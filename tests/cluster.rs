@@ -12,7 +12,8 @@ use support::process::{Grant, Peer, Pending, Process};
 use support::rng::Rng;
 use support::wait::{self, now};
 
-/// Not a test: what a child process runs. Without the environment variable of a child it does nothing.
+/// Not a test: the program of a child process. Without the environment variable of a child it does
+/// nothing.
 #[test]
 fn child_member() {
     support::child::serve();
@@ -46,7 +47,8 @@ fn elder_and_grantor_killed_together_cost_the_others_nothing() {
     hit_again_and_again("elder_and_grantor_killed", 5, Role::ElderAndGrantor, Exit::Kill, MOMENTS);
 }
 
-/// ElderMemberDistributedTest.elderIsCorrectAfterKillingMultipleLocators: everybody agrees that the third oldest is the elder.
+/// ElderMemberDistributedTest.elderIsCorrectAfterKillingMultipleLocators: all agree that the third
+/// oldest is the elder.
 #[test]
 fn the_two_oldest_killed_at_once_leave_the_third_as_elder() {
     let mut rng = Rng::new("the_two_oldest", 11);
@@ -99,14 +101,14 @@ fn hit_again_and_again(test: &str, seed: u64, role: Role, exit: Exit, moments: u
     println!("{role:?} {exit:?}: next grant after {median:.1?} (median), {:.1?} (longest)", times[times.len() - 1]);
 }
 
-/// What is under way when it happens.
+/// The exchange that is under way when it happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Underway {
     /// The holder holds, a first waiter asks.
     Waiting,
-    /// The holder gives back, two wait in line.
+    /// The holder releases, two wait in line.
     Release,
-    /// The holder asks, nobody else does yet.
+    /// The holder asks, and no other yet.
     Grant,
 }
 
@@ -180,7 +182,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
         release.wait().expect("the holder lives and had not lost its lock");
     }
     contenders.retain(|contender| {
-        // A grant to the victim of which the test heard counts for the order of tokens.
+        // A grant to the victim that the test heard of counts for the order of tokens.
         let heard = contender.pending.as_ref().and_then(Pending::poll).and_then(Result::ok);
         let gone = victims.contains(&contender.number);
         if gone {
@@ -313,7 +315,7 @@ fn stopped_past_its_lease(test: &str, seed: u64, role: Role) {
     assert_eq!(waiter.fence(&next), Ok(next.token));
     assert_eq!(bystander.fence(&kept), Ok(kept.token), "{:#?}", bystander.events());
 
-    // It joins again as somebody new, and everything works.
+    // It joins again with a new process id, and everything works.
     rejoined(old, &before);
     cluster.agree();
     assert!(old.fence(&grant).is_err());
@@ -342,7 +344,7 @@ fn a_restart_in_place_does_not_bring_an_old_hold_back() {
         let elder = cluster.agree();
         let mut numbers: Vec<usize> = (0..4).filter(|number| *number != elder).collect();
         rng.shuffle(&mut numbers);
-        // In turn: somebody plain, the grantor, the elder.
+        // In turn: a plain member, the grantor, the elder.
         let (killed, grantor) = match round % 3 {
             0 => (numbers[0], numbers[1]),
             1 => (numbers[0], numbers[0]),
@@ -385,12 +387,12 @@ fn ten_members_started_at_once_are_one_cluster() {
         let cluster = wait::until("ten free ports", || {
             let addrs: Vec<String> = ports::free(10).iter().map(ToString::to_string).collect();
             Cluster::start_at(&addrs, seeds, &[], &mut rng).inspect_err(|error| {
-                // Somebody else took a port meanwhile.
+                // Another process took a port meanwhile.
                 assert!(error.contains("is taken"), "round {round}, {seeds} seeds: {error}");
             })
         });
         times.push(start.elapsed());
-        // One cluster: what one has locked, another cannot have.
+        // One cluster: a lock that one member holds, another cannot have.
         let grant = cluster.peers[9].lock("stock", "x");
         let refused = cluster.peers[rng.below(9) as usize].ask("try stock x").expect_err("it is held");
         assert!(refused.contains("Held"), "round {round}: {refused}");
@@ -501,7 +503,7 @@ fn garbage_at_both_ports_harms_nobody() {
     let before = cluster.peers[0].status().view;
     let memory: Vec<u64> = cluster.peers.iter().map(|peer| peer.process.memory()).collect();
     let held = cluster.peers[2].lock("stock", "held");
-    // Connections that say something and stay open, as far as the other side lets them.
+    // Connections that send something and stay open, as far as the other side lets them.
     let mut open = Vec::new();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (mut last, mut thrown) = (0, 0);
@@ -539,7 +541,8 @@ fn garbage_at_both_ports_harms_nobody() {
     }
 }
 
-/// Bytes as they may come: nothing but noise, a length that promises too much, zeros, or words of another protocol.
+/// Bytes as they may come: nothing but noise, a length that promises too much, zeros, or messages
+/// of another protocol.
 fn garbage(rng: &mut Rng) -> Vec<u8> {
     let length = [0, 1, 3, 4, 5, 64, 1_400, 9_000, 200_000][rng.below(9) as usize];
     let mut bytes: Vec<u8> = match rng.below(4) {
@@ -548,7 +551,7 @@ fn garbage(rng: &mut Rng) -> Vec<u8> {
         _ => (0..length).map(|_| rng.next() as u8).collect(),
     };
     if rng.below(3) == 0 && length >= 4 {
-        // A frame of up to 4 GiB follows, it says; in either order of bytes.
+        // The length announces a frame of up to 4 GiB, in either order of bytes.
         bytes[..4].copy_from_slice(&(rng.next() as u32 >> rng.below(24)).to_be_bytes());
     }
     bytes

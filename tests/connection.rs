@@ -1,5 +1,5 @@
 //! How members stand with their cluster, over real members, each in a runtime of its own, with
-//! sockets on the loopback interface: every state, and what guards and recipes do in it. More of
+//! sockets on the loopback interface: every state, and its effect on guards and recipes. More of
 //! it, with members that are cut off and healed, is in `src/service/tests/connection_status.rs`.
 
 #[path = "support/local.rs"]
@@ -107,7 +107,7 @@ async fn every_reader_hears_every_state_and_those_who_live_on_hear_none() {
 
 /// Curator `ConnectionState` for semaphores, read/write locks, barriers and counts, where the
 /// makers "should set their own connection state listener": permits, shares and places inside are
-/// lost with SUSPENDED, what is open is not, and goes with LOST.
+/// lost with SUSPENDED. An open object is not, and goes with LOST.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_open_with_lost() {
     let mut local = Local::start(3).await;
@@ -162,7 +162,7 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_op
     assert!(semaphore.limit().get().is_err() && latch.count().is_err());
 
     assert_eq!(next(&mut connection).await, ConnectionState::Reconnected);
-    // The old ones stay what they are, and say so; opened again, all is good.
+    // The old ones stay lost, and say so; opened again, all is good.
     assert_eq!(soon(semaphore.acquire(1)).await.unwrap_err(), LockError::NotOpen);
     assert!(soon(latch.wait()).await.expect_err("it is open no more").is_lost());
     assert!(soon(double.enter()).await.expect_err("it is open no more").is_lost());
@@ -180,7 +180,7 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_op
 }
 
 /// Curator `CuratorFrameworkState`: a recipe of a client that is not STARTED returns null, throws,
-/// or hangs. Here each says at once that the member has left.
+/// or hangs. Here each reports at once that the member has left.
 #[tokio::test]
 async fn every_recipe_of_a_member_that_has_left_says_so() {
     let member = Member::local().await.expect("a local member");

@@ -1,4 +1,4 @@
-//! Data directories: what a member keeps, and how a cluster that ended goes on.
+//! Data directories: their content, and how a cluster that ended goes on.
 
 mod support;
 
@@ -43,7 +43,8 @@ fn builder(addr: SocketAddr, seeds: &[SocketAddr], dir: &Path) -> elderlock::Mem
         .join_limit(Duration::from_secs(60))
 }
 
-/// Members on runtimes of their own, so that one can end without a word, as a process that is killed.
+/// Members on runtimes of their own, so that one can end without a goodbye, as a process that is
+/// killed.
 fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<(Runtime, Member)> {
     let joins = addrs.iter().zip(dirs).map(|(addr, dir)| {
         let (runtime, builder) = (runtime(), builder(*addr, addrs, dir));
@@ -91,7 +92,7 @@ fn a_cluster_that_ended_whole_goes_on_with_its_directories() {
     let first = token(&members[0]);
     end(members);
 
-    // Somebody was ended in the middle of keeping a vote: the one before it counts.
+    // A process was ended in the middle of keeping a vote: the one before it counts.
     std::fs::write(dirs[0].join("vote.next"), b"elderlock vo").expect("a file");
     let members = start(&addrs, &dirs);
     let view = members[0].1.status().view.expect("a view");

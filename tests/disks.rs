@@ -34,7 +34,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A member on a runtime of its own, so that it can end without a word.
+/// A member on a runtime of its own, so that it can end without a goodbye.
 struct One {
     runtime: Runtime,
     member: Member,
@@ -119,7 +119,7 @@ fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
     assert!(output.status.success() && text.contains("with a slow disk: done"), "{text}");
 }
 
-/// Not a test: what runs where the disk is slow.
+/// Not a test: the program that runs where the disk is slow.
 #[test]
 fn with_a_slow_disk() {
     let Some(dir) = std::env::var_os(SLOW).map(PathBuf::from) else { return };
@@ -192,7 +192,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Three members share a disk that is full, and a fourth wants to join: nobody ends, and it joins when there is room again.
+/// Three members share a disk that is full, and a fourth wants to join: no member ends, and it
+/// joins when there is room again.
 #[test]
 fn a_full_disk_keeps_a_member_out_and_ends_nobody() {
     let Some(tmpfs) = Tmpfs::mount("full") else { return };

@@ -145,8 +145,7 @@ async fn all_agree_on_one_grantor() {
 }
 
 /// Geode's documentation has the elder asked before a service is created. Here a service is had at
-/// once and without a word to anybody, and the first member that asks for a lock becomes its
-/// grantor.
+/// once and without any message, and the first member that asks for a lock becomes its grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_is_had_at_once_and_granted_by_whoever_asks_first() {
     let local = Local::start(3).await;
@@ -351,8 +350,8 @@ async fn a_lock_whose_lease_ended_goes_to_whoever_is_next() {
 
 /// DistributedLockServiceDUnitTest.testSuspendLockingBasic: a service is suspended, resumed and
 /// suspended again. One owner cannot suspend it twice; another owner is refused at its limit, also
-/// when the task that suspended has ended. Only the guard resumes, and it says so if the
-/// suspension was over before.
+/// when the task that suspended has ended. Only the guard resumes, and it reports a suspension that
+/// was over before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspension_is_had_once_and_resumed_once() {
     let local = Local::start(2).await;
@@ -401,7 +400,7 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
         soon(services[2].inspect_suspension()).await.expect("the grantor answers").holder.expect("somebody has it");
     assert_eq!((seen.process, seen.metadata.as_bytes()), (local.members[1].process(), &b"stock-taking"[..]));
     suspended.resume().await.expect("it was held");
-    // The lease ends before somebody suspends, and while he waits to.
+    // The lease ends before another member suspends, and while that one waits to.
     for ends_before in [true, false] {
         let short = soon(services[2].lock("x").lease(50 * MS)).await.expect("it is granted");
         if ends_before {
@@ -415,7 +414,8 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
 }
 
 /// DistributedLockServiceDUnitTest.testSuspendLockingBehaves: locks in line, two suspensions in
-/// line, a lock after them, and a third suspension after that. Nobody is served before his turn.
+/// line, a lock after them, and a third suspension after that. No request is served before its
+/// turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lockers_and_suspenders_take_turns() {
     let local = Local::start(3).await;
@@ -456,7 +456,8 @@ async fn lockers_and_suspenders_take_turns() {
 }
 
 /// DistributedLockServiceDUnitTest.testLockInterruptiblyIsInterruptible,
-/// testSuspendLockingInterruptiblyIsInterruptible: whoever drops a wait leaves nothing behind.
+/// testSuspendLockingInterruptiblyIsInterruptible: a caller that drops a wait leaves nothing
+/// behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_is_dropped_leaves_nothing() {
     let local = Local::start(3).await;
@@ -474,7 +475,7 @@ async fn a_wait_that_is_dropped_leaves_nothing() {
 
 /// DistributedLockServiceDUnitTest.testReleaseOrphanedGrant_Local, testReleaseOrphanedGrant_Remote,
 /// testReleaseOrphanedGrant_RemoteWithDestroy, testDestroyLockServiceAfterGrantResponse: the grant
-/// has come, and the asker looks away, or destroys the service, before he takes it.
+/// has come, and the caller looks away, or destroys the service, before it takes the grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_nobody_takes_is_given_back() {
     let local = Local::start(3).await;
@@ -526,7 +527,7 @@ async fn a_destroyed_service_is_over_and_can_be_used_anew() {
 }
 
 /// Geode's becomeLockGrantor on a destroyed service deposes the grantor all the same, and
-/// isLockGrantor goes on saying what was.
+/// isLockGrantor goes on giving the former answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_destroyed_handle_grants_nothing_and_takes_nothing_over() {
     let local = Local::start(3).await;
@@ -563,7 +564,7 @@ async fn a_member_that_left_holds_nothing() {
 
 /// DistributedLockServiceDUnitTest.testTokenCleanup, testGrantTokenCleanup;
 /// DLockServiceLeakTest.basicDLockUsage, singleThreadWithCache, multipleThreadsWithCache;
-/// DLockServiceCharacterizationTests.threadWaitingOnLockIncreasesUsageCount: what is idle costs
+/// DLockServiceCharacterizationTests.threadWaitingOnLockIncreasesUsageCount: an idle name costs
 /// nothing, and no call is needed for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_names_leave_nothing() {
@@ -688,8 +689,8 @@ async fn a_service_that_is_had_and_destroyed_again_and_again_gives_its_batches_b
 }
 
 /// GemFireDeadlockDetectorDUnitTest.testDistributedDeadlockWithDLock, testNoDeadlock: each of two
-/// holders waits for what the other one has. Geode's detector collects the waits; here they are
-/// read from any member, and a limit or a request to give back ends it.
+/// holders waits for a lock that the other one has. Geode's detector collects the waits; here they
+/// are read from any member, and a limit or a request to release ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_circle_of_holders_that_wait_for_each_other_can_be_seen_and_broken() {
     let local = Local::start(3).await;

@@ -10,7 +10,7 @@ use support::process::{Peer, Process};
 use support::rng::Rng;
 use support::{fork, ports, wait};
 
-/// Not a test: what a child process runs. Without the environment variable of a child it does
+/// Not a test: the program of a child process. Without the environment variable of a child it does
 /// nothing.
 #[test]
 fn child_member() {

@@ -1,6 +1,6 @@
-//! Leader latches over real members, with sockets on the loopback interface: what Curator's users
-//! know of `LeaderLatch`, and what happens to a leadership when somebody dies. Each test says for
-//! which of them it stands.
+//! Leader latches over real members, with sockets on the loopback interface: the behaviour of
+//! `LeaderLatch` that Curator's users know, and the fate of a leadership when a member dies. Each
+//! test names the one that it stands for.
 
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
@@ -24,8 +24,8 @@ use support::process::Peer;
 use support::rng::Rng;
 use support::wait;
 
-/// Not a test: what the processes started by these tests run. Without an order to be one it does
-/// nothing.
+/// Not a test: the program of the processes that these tests start. Without an order to be one it
+/// does nothing.
 #[test]
 fn child_member() {
     child::serve();
@@ -55,7 +55,7 @@ fn reason(end: TermEnd) -> Option<LostReason> {
     }
 }
 
-/// What is there to be read without waiting.
+/// The event that can be read without waiting.
 fn ready(events: &mut LatchEvents) -> Option<Option<LatchEvent>> {
     match poll_once(pin!(events.next())) {
         std::task::Poll::Ready(event) => Some(event),
@@ -63,8 +63,8 @@ fn ready(events: &mut LatchEvents) -> Option<Option<LatchEvent>> {
     }
 }
 
-/// Curator: `LeaderLatch`, testCuratorLeaderLatch: ten latches, started at once; one has
-/// leadership; it closes, another one has, and each can say who.
+/// Curator: `LeaderLatch`, testCuratorLeaderLatch: ten latches, started at once. One has
+/// leadership; it closes, another one has it, and each can name the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
     let local = Local::start(3).await;
@@ -100,8 +100,8 @@ async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
     nobody_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch.start`: it can be started once. `LeaderLatch.close`: what has not been
-/// started, or is closed, cannot be closed (IllegalStateException in both cases).
+/// Curator: `LeaderLatch.start`: it can be started once. `LeaderLatch.close`: a latch that has not
+/// been started, or is closed, cannot be closed (IllegalStateException in both cases).
 #[tokio::test]
 async fn a_latch_is_latent_then_started_then_closed_and_nothing_else() {
     let member = Member::local().await.expect("a runtime is there");
@@ -124,7 +124,7 @@ async fn a_latch_is_latent_then_started_then_closed_and_nothing_else() {
     assert!(!latch.has_leadership());
 }
 
-/// What cannot be is an error and no panic.
+/// An impossible setting is an error and no panic.
 #[tokio::test]
 async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
     let member = Member::local().await.expect("a runtime is there");
@@ -166,7 +166,7 @@ async fn latches_lead_in_the_order_of_their_places() {
     nobody_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch.start` asks in the background, so that the order is anybody's guess. Here
+/// Curator: `LeaderLatch.start` asks in the background, so that the order is left to chance. Here
 /// it takes the place itself.
 #[tokio::test]
 async fn latches_that_are_started_in_turn_lead_in_turn() {
@@ -266,7 +266,7 @@ async fn listeners_hear_each_change_once_and_in_order() {
     }
     assert!(told[0].chunks(2).is_sorted_by(|one, next| one[0].0 < next[0].0), "each term has a higher token");
 
-    // Curator does not call a listener for what was before it was added.
+    // Curator does not call a listener for changes before it was added.
     let mut late = turning.events();
     soon(turning.close_with(CloseMode::NotifyLeader)).await.expect("it is started");
     while let Some(event) = soon(late.next()).await {
@@ -291,7 +291,7 @@ async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_l
         let first = term(&latches[0]).await;
         soon(latches[0].close_with(mode)).await.expect("it leads");
         let LatchEvent::IsLeader(second) = next(&mut of_second).await else { panic!("it is told first") };
-        // What is to be told of the first one was there before the second one led: no waiting here.
+        // The events of the first one were there before the second one led: no waiting here.
         if mode == CloseMode::NotifyLeader {
             let told = LatchEvent::NotLeader { token: first.token(), end: TermEnd::GivenUp };
             // Subscribed when it led already, or just before.
@@ -303,7 +303,7 @@ async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_l
         }
         assert_eq!(ready(&mut of_first), Some(None), "the stream ends");
         assert!(second.token() > first.token());
-        // One that waits has nothing to tell, whatever the mode.
+        // A waiting latch has no events, in any mode.
         let waiting = latch(&local.members[0], "waiting").await;
         let mut of_waiting = waiting.events();
         waiting.start().expect("it is new");
@@ -542,8 +542,8 @@ async fn no_two_latches_ever_lead_at_once() {
     nobody_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch` cannot say that its client is gone for good. Here it is closed, and says
-/// so.
+/// Curator: `LeaderLatch` cannot report that its client is gone for good. Here it is closed, and
+/// reports that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_whose_member_leaves_or_whose_service_is_destroyed_is_closed_and_the_next_one_leads() {
     let local = Local::start(3).await;
@@ -739,8 +739,8 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
                     let ticks = ticks.clone();
                     job = Some(tokio::spawn(async move {
                         while let Ok(token) = term.fence() {
-                            // As a table does that sees the token with each write: what comes late
-                            // is refused.
+                            // As a table does that sees the token with each write: a late write is
+                            // refused.
                             {
                                 let mut ticks = ticks.lock().expect("no panic");
                                 if ticks.last().is_none_or(|(last, _)| *last <= token) {
@@ -854,7 +854,7 @@ impl Far {
     }
 }
 
-/// Curator: `LeaderLatch` in two programs, one of which is stopped, as its users try it first: the
+/// Curator: `LeaderLatch` in two programs. One of them is stopped, as its users try it first: the
 /// other one leads at once. Here it is killed (SIGKILL).
 #[test]
 fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {

@@ -1,6 +1,6 @@
 //! `LockValue` over real members, in one process with sockets on the loopback interface: the lock
-//! value block that OpenVMS and the Linux DLM have, and what stale holders can do to it. That their
-//! tokens are enough, without any clock, is shown beside the code.
+//! value block that OpenVMS and the Linux DLM have, and the harm that stale holders can do to it.
+//! That their tokens are enough, without any clock, is shown beside the code.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -29,8 +29,8 @@ async fn lock(service: &LockService) -> Guard {
     soon(service.lock("x")).await.expect("it is granted")
 }
 
-/// `LCK$M_VALBLK`: a new holder is given the value that the holder before left, whatever this
-/// member had heard.
+/// `LCK$M_VALBLK`: a new holder is given the value that the holder before left, even if this member
+/// had not heard of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_holder_reads_what_the_one_before_has_written() {
     let local = Local::start(3).await;
@@ -156,7 +156,7 @@ async fn a_count_is_no_value_of_a_lock_and_the_other_way_round() {
     assert_eq!(soon(LockValue::open(&services[0], "", "")).await.err().map(|error| error.is_timeout()), Some(false));
 }
 
-/// `SS$_VALNOTVALID`: when the grantor dies what was written last may be lost with it. The next
+/// `SS$_VALNOTVALID`: when the grantor dies, the last value written may be lost with it. The next
 /// holder is told so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_is_told_that_the_value_may_be_stale() {

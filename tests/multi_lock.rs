@@ -288,7 +288,7 @@ async fn an_owner_enters_what_it_has_by_whichever_recipe_and_nobody_else_does() 
         let guard = soon(accounts.try_lock(name)).await.expect("it is free");
         guard.release().await.expect("it was held");
     };
-    // What the mutex has the multi lock enters, and asks for the rest.
+    // The multi lock enters the locks that the mutex holds, and asks for the rest.
     let alice = soon(alices.acquire(owner)).await.expect("it is free");
     let all = soon(multi.acquire().owner(owner)).await.expect("the rest is free");
     assert_eq!(all.fence("accounts", "alice"), Ok(alice.token()));
@@ -297,7 +297,7 @@ async fn an_owner_enters_what_it_has_by_whichever_recipe_and_nobody_else_does() 
     assert!(again.tokens().eq(all.tokens()));
     assert!(soon(multi.acquire().owner(other).wait(20 * MS)).await.expect_err("another owner").is_timeout());
     assert!(soon(multi.acquire().wait(20 * MS)).await.expect_err("no owner").is_timeout());
-    // What the multi lock has the mutex enters.
+    // The mutex enters the locks that the multi lock holds.
     let bob = soon(bobs.acquire(owner)).await.expect("the owner has it");
     assert_eq!((bob.fence().ok(), bob.name()), (again.fence("accounts", "bob").ok(), &b"bob"[..]));
     assert_eq!(bob.watch().token(), bob.token());
@@ -359,8 +359,8 @@ async fn an_owner_enters_what_it_has_by_whichever_recipe_and_nobody_else_does() 
     soon(multi.acquire().owner(owner)).await.expect("it is free").release().await.expect("it was held");
 }
 
-/// Two members, the first of which grants the locks of both services; its handles, and a multi lock
-/// of the other one.
+/// Two members. The first one grants the locks of both services. Returns its handles, and a multi
+/// lock of the other one.
 async fn far_from_the_grantor() -> (Local, [LockService; 2], MultiLock) {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
@@ -412,7 +412,7 @@ async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
         async || {
             let held = soon(orders.lock("17")).await.expect("granted");
             let mut waiting = multi.acquire().into_future();
-            // Until it has what it wants of the first service, and its place in the second one.
+            // Until it has its locks of the first service, and its place in the second one.
             soon(async {
                 while !matches!(left_over(&local.members[1]), (1.., 1)) {
                     assert!(local::poll_once(std::pin::Pin::new(&mut waiting)).is_pending());
@@ -463,7 +463,7 @@ async fn a_multi_lock_is_watched_protected_and_given_back_at_any_poll() {
     .await;
     poll_k_then_drop(async || multi.acquire().await.expect("granted").release(), nothing).await;
 
-    // What was watched is held as before.
+    // The watched locks are held as before.
     let all = multi.acquire().await.expect("granted");
     for k in 0..3 {
         let mut watching = (Box::pin(all.lost()), Box::pin(all.protect(std::future::pending::<()>())));

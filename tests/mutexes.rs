@@ -1,5 +1,6 @@
 //! `ReentrantMutex` and `Mutex` over real members, each in a runtime of its own, with sockets on
-//! the loopback interface. What Curator's recipes promise, and what their users complain of.
+//! the loopback interface. They cover the promises of Curator's recipes, and the complaints of
+//! their users.
 
 // `poll_k_then_drop` is given futures to poll, not to await.
 #![allow(clippy::async_yields_async)]
@@ -27,7 +28,7 @@ async fn alone() -> (Member, LockService) {
     (member, stock)
 }
 
-/// Two members, the first of which grants the locks of "inventory".
+/// Two members. The first one grants the locks of "inventory".
 async fn pair() -> (Local, LockService, LockService) {
     let local = Local::start(2).await;
     let mut services = local.services("inventory").await.into_iter();
@@ -110,8 +111,8 @@ async fn the_lock_is_free_at_the_count_of_zero_in_whatever_order_it_is_released(
 }
 
 /// Curator `InterProcessMutex.release`: `IllegalMonitorStateException` for a thread that does not
-/// own the lock. Here it has no guard, and whatever else it does, say in its `finally`, takes
-/// nothing from the owner.
+/// own the lock. Here it has no guard, and no other act of it, say in its `finally`, takes anything
+/// from the owner.
 #[tokio::test]
 async fn who_does_not_own_the_lock_has_nothing_to_release() {
     let (_member, stock) = alone().await;
@@ -136,7 +137,7 @@ async fn a_limit_that_ends_leaves_no_place_in_line() {
     let error = soon(mutex.acquire(Owner::new()).wait(20 * MS)).await.unwrap_err();
     assert!(error.is_timeout() && !error.is_lost());
     until(|| left_over(&local.members[1]) == (0, 0)).await;
-    // The word of it is on its way to the grantor.
+    // The message about it is on its way to the grantor.
     soon(async { while !here.inspect("a").await.expect("it answers").waiters.is_empty() {} }).await;
     assert!(!mutex.is_held());
     guard.release().await.expect("held");
@@ -197,8 +198,8 @@ async fn a_waiter_that_gives_up_in_the_middle_changes_no_order() {
 
 /// Curator `InterProcessMutex.getLockNodeBytes`, `getParticipantNodes`;
 /// `InterProcessSemaphoreMutex`, where the node holds the address of its maker: holder and waiters,
-/// in order, each with its metadata. There two leases can be seen for a moment, one of which is
-/// none; here a waiter is never among the holders.
+/// in order, each with its metadata. There two leases can be seen for a moment, though one of them
+/// is none; here a waiter is never among the holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member() {
     let local = Local::start(3).await;
@@ -232,8 +233,8 @@ async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member
     soon(async { while services[1].inspect("a").await.expect("it answers").holder.is_some() {} }).await;
 }
 
-/// Curator `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: a holder that said so is
-/// asked; `releaseLock` forgets it (`revocable.set(null)`).
+/// Curator `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: a holder that is revocable
+/// is asked; `releaseLock` forgets it (`revocable.set(null)`).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocable_mutex_tells_its_holder_and_the_next_hold_of_it_is_firm_again() {
     let (_local, here, there) = pair().await;
@@ -306,7 +307,7 @@ async fn tasks_that_carry_the_owner_enter_and_others_do_not() {
     let stranger = mutex.clone();
     let refused = tokio::spawn(async move { stranger.acquire(Owner::new()).wait(5 * MS).await });
     assert!(soon(refused).await.expect("no panic").unwrap_err().is_timeout());
-    // Any task may release what another acquired.
+    // Any task may release a lock that another acquired.
     outer.release().await.expect("held");
     let released = tokio::spawn(async move { inner.release().await });
     soon(released).await.expect("no panic").expect("held");

@@ -11,7 +11,8 @@ use support::process::{Grant, Peer};
 use support::rng::Rng;
 use support::wait;
 
-/// Not a test: what a child process runs. Without the environment variable of a child it does nothing.
+/// Not a test: the program of a child process. Without the environment variable of a child it does
+/// nothing.
 #[test]
 fn child_member() {
     support::child::serve();
@@ -43,7 +44,7 @@ enum Role {
 enum Cut {
     /// Nothing comes or goes.
     Whole,
-    /// It hears the others, who do not hear it.
+    /// It hears the others, but they do not hear it.
     Dumb,
     /// It is heard, and hears nobody.
     Deaf,
@@ -147,7 +148,7 @@ fn a_cut_shorter_than_the_lease_costs_nothing() {
     rng.shuffle(&mut others);
     let (grantor, peers) = (others[0], &cluster.peers);
     let first = peers[grantor].lock("stock", "first");
-    // In turn: the grantor, and somebody who only holds.
+    // In turn: the grantor, and a member that only holds.
     for away in [grantor, others[1]] {
         let view = peers[elder].status().view;
         let held = peers[others[1]].lock("stock", "x");
@@ -211,7 +212,7 @@ fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
     let elder = cluster.agree();
     let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
     rng.shuffle(&mut others);
-    // In turn: somebody who cannot reach the elder, and somebody who cannot reach his grantor.
+    // In turn: a member that cannot reach the elder, and a member that cannot reach its grantor.
     for (round, (one, other)) in [(others[0], elder), (others[1], others[2])].into_iter().enumerate() {
         let view = cluster.peers[elder].status().view;
         let service = format!("stock-{round}");

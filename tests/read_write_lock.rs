@@ -1,6 +1,6 @@
 //! `ReadWriteLock` over real members, three or so in one process with sockets on the loopback
-//! interface. What Curator's own tests of `InterProcessReadWriteLock` show is here, each test with
-//! their name.
+//! interface. The cases of Curator's own tests of `InterProcessReadWriteLock` are here, each test
+//! with their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -285,7 +285,7 @@ async fn readers_and_writers_survive_a_killed_grantor() {
         reader.release().await.expect("it was held all the time");
     }
     let writer = soon(writer).await.expect("its turn comes");
-    // What was downgraded stays so.
+    // The downgraded hold stays a read lock.
     let reader = writer.downgrade().expect("it is held");
     drop(soon(late).await.expect("beside the reader"));
     reader.release().await.expect("it was held");

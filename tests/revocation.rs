@@ -10,7 +10,7 @@ use elderlock::{
 };
 use local::{HANG, Local, MS, soon, until};
 
-/// Members in one view, each of which can be killed, and their handles of one service.
+/// Members in one view that can be killed one by one, and their handles of one service.
 struct RevocationCluster {
     local: Local,
     services: Vec<LockService>,
@@ -54,7 +54,7 @@ async fn revoke(service: &LockService, name: &str) -> Result<Vec<HolderInfo>, Re
     soon(service.revoke(name).metadata("for the test").wait(HANG)).await.map(|asked| asked.told)
 }
 
-/// Takes a hold away, as often as nobody can say whether it is.
+/// Takes a hold away, again and again while no grantor can decide.
 async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeError> {
     loop {
         match soon(service.force_revoke(holder)).await {
@@ -65,7 +65,7 @@ async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeE
 }
 
 /// Curator: `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: the listener is told, and
-/// gives the lock back to the one who waits.
+/// releases the lock to the waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_is_told_and_gives_the_lock_back_to_the_one_who_waits() {
     let cluster = RevocationCluster::of(3).await;
@@ -143,7 +143,7 @@ async fn what_nobody_holds_or_holds_for_good_is_not_revoked() {
 }
 
 /// Curator has nothing like it: a holder that does not listen keeps the lock for ever. (JGroups'
-/// author left his lock service for want of it.)
+/// author abandoned its lock service for want of it.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
     let cluster = RevocationCluster::of(3).await;
@@ -157,7 +157,7 @@ async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     assert_eq!((told.len(), told[0].token), (1, holder.token));
     guard.fence().expect("nothing was taken away");
-    // Anybody may take what anybody has asked for.
+    // Any process may take a hold that another has asked for.
     force(&cluster.services[2], &holder).await.expect("it was told");
     for guard in [&guard, &inner] {
         assert_eq!(soon(guard.lost()).await, LostReason::Revoked);
@@ -192,7 +192,7 @@ async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
     lock(&cluster.services[0], "x").await.release().await.expect("the service goes on");
 }
 
-/// The told request is kept with the hold, whichever member grants.
+/// The record that the holder was told is kept with the hold, whichever member grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_told_was_told_for_the_next_grantor_too() {
     let mut cluster = RevocationCluster::of(4).await;
@@ -225,7 +225,7 @@ async fn a_grantor_that_dies_before_it_has_said_who_holds_is_asked_no_more_and_i
     assert!(soon(guard.revocation().requested()).await.is_some());
 }
 
-/// Its lease ends what it held, and nothing earlier does: nobody can tell a dead holder from a slow
+/// Its lease ends its holds, and nothing earlier does: nobody can tell a dead holder from a slow
 /// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
@@ -359,11 +359,11 @@ async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
     }
 }
 
-/// Each grantor says it, of the holder and of a former waiter.
+/// Each grantor reports it, of the holder and of a former waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inspection_says_whether_a_hold_is_revocable() {
     let mut cluster = RevocationCluster::of(4).await;
-    // Nobody can say while there is no grantor.
+    // No member can answer while there is no grantor.
     let seen = async |service: &LockService, name: &str| loop {
         if let Ok(seen) = soon(service.inspect(name)).await {
             return seen.holders.iter().map(|holder| (holder.token, holder.revocable)).collect::<Vec<_>>();

@@ -1,6 +1,6 @@
-//! Leader selectors over real members, with sockets on the loopback interface: what Curator's users
-//! know of `LeaderSelector`. What happens when somebody dies stands in `latches.rs`: a leadership
-//! is the same in both.
+//! Leader selectors over real members, with sockets on the loopback interface: the behaviour of
+//! `LeaderSelector` that Curator's users know. The cases in which a member dies stand in
+//! `latches.rs`: a leadership is the same in both.
 
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]

@@ -1,6 +1,6 @@
 //! `Semaphore` over real members, three or so in one process with sockets on the loopback
-//! interface. What Curator's own tests of `InterProcessSemaphoreV2` show is here, each test with
-//! their name.
+//! interface. The cases of Curator's own tests of `InterProcessSemaphoreV2` are here, each test
+//! with their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -201,7 +201,7 @@ async fn leases(semaphore: &Semaphore) -> Vec<HolderInfo> {
 }
 
 /// InterProcessSemaphoreV2.acquire(qty), `Lease.getData`, `Lease.getNodeName`: each permit is a
-/// lease with a token of its own, and the data that was said when it was asked for.
+/// lease with a token of its own, and the data of its request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_lease_has_a_token_of_its_own_and_its_data() {
     let local = Local::start(2).await;
@@ -253,8 +253,8 @@ async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
     assert_eq!(data(&semaphores[1]).await, ["two", "two"]);
 }
 
-/// InterProcessSemaphoreV2.setNodeData: it counts for what is acquired from then on, and is not
-/// changed for what there is.
+/// InterProcessSemaphoreV2.setNodeData: it counts for leases acquired from then on, and does not
+/// change the existing ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_is_said_later_is_that_of_later_leases() {
     let local = Local::start(2).await;
@@ -440,8 +440,8 @@ async fn a_limit_that_grows_lets_waiters_in() {
     until(|| semaphores.iter().all(|semaphore| semaphore.limit().get().is_ok_and(|limit| limit.count == 3))).await;
 }
 
-/// InterProcessSemaphoreV2(client, path, SharedCountReader): the count is the limit, whichever
-/// member changes it, and by whatever value.
+/// InterProcessSemaphoreV2(client, path, SharedCountReader): the count is the limit, for a change
+/// by any member and of any size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_semaphore_of_a_count_has_its_limit() {
     let local = Local::start(2).await;
@@ -508,8 +508,8 @@ async fn those_behind_a_request_that_gives_up_have_what_is_left() {
     }
 }
 
-/// `Lease.close` of a lease whose node is gone: "Lease already released" is logged. Here it says
-/// so, and takes nothing from the present holder.
+/// `Lease.close` of a lease whose node is gone: "Lease already released" is logged. Here it returns
+/// an error, and takes nothing from the present holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_over_is_closed_without_harm() {
     let local = Local::start(2).await;
@@ -523,8 +523,8 @@ async fn a_lease_that_is_over_is_closed_without_harm() {
     both.release().await.expect("it was held all the time");
 }
 
-/// What the limit is "while in use", shrunk by its count: below what is held nothing is taken away,
-/// and nothing is granted until so many are given back.
+/// The behaviour of the limit "while in use", shrunk by its count: below the held permits nothing
+/// is taken away, and nothing is granted until so many are returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_shrinks_takes_nothing_away() {
     let local = Local::start(2).await;
@@ -731,7 +731,7 @@ async fn permits_whose_lease_ended_go_to_whoever_is_next() {
     assert!(held.into_leases().iter().all(|lease| lease.fence().is_err()));
 }
 
-/// What nobody has open is no semaphore: its limit went with the last one.
+/// A semaphore that no member has open does not exist: its limit went with the last one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_semaphore_lives_while_somebody_has_it_open() {
     let local = Local::start(2).await;

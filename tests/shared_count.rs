@@ -1,5 +1,5 @@
-//! `SharedCount` over real members, in one process with sockets on the loopback interface. What
-//! Curator's own tests of `SharedCount` show is here, each test with their name.
+//! `SharedCount` over real members, in one process with sockets on the loopback interface. The
+//! cases of Curator's own tests of `SharedCount` are here, each test with their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -122,7 +122,7 @@ async fn of_two_who_saw_the_same_one_sets_it() {
     assert_eq!(soon(counts[1].read()).await.expect("it is open").count, 40);
 }
 
-/// TestSharedCount.testMultiClientDifferentSeed: the first opening says what it begins with.
+/// TestSharedCount.testMultiClientDifferentSeed: the first opening sets the initial value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_to_open_it_says_what_it_begins_with() {
     let local = Local::start(2).await;
@@ -158,8 +158,8 @@ async fn what_is_added_at_several_members_is_all_there() {
 }
 
 /// TestSharedCount.testDisconnectReconnectWithMultipleClients: there each restart of the server is
-/// followed by a reading. Here the grantor dies, and the highest version that anybody knows is the
-/// count, marked as maybe stale until it is written.
+/// followed by a reading. Here the grantor dies, and the highest version that any member knows is
+/// the count, marked as maybe stale until it is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_survives_its_grantor_and_says_that_it_may_be_stale() {
     let mut local = Local::start(3).await;
@@ -213,7 +213,7 @@ async fn a_listener_hears_that_the_service_was_destroyed_here() {
     assert_eq!(get(&again).count, 4, "the other member had it open");
 }
 
-/// What has no four bytes is no count.
+/// A value without four bytes is no count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_value_is_no_count() {
     let local = Local::start(1).await;

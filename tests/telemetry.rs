@@ -1,5 +1,5 @@
-//! What members measure and log: each in a thread of its own, with a recorder and a subscriber of
-//! its own, and sockets on the loopback interface.
+//! The metrics and logs of members: each in a thread of its own, with a recorder and a subscriber
+//! of its own, and sockets on the loopback interface.
 
 // Requests are started in one task and awaited in another.
 #![allow(clippy::async_yields_async)]
@@ -21,7 +21,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
-/// A guard against hanging, far above what anything takes here.
+/// A guard against hanging, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
 
@@ -59,8 +59,8 @@ impl Visit for LogLine {
     }
 }
 
-/// Keeps what has the target `elderlock`: spans that are open, and in their order spans that have
-/// ended and events.
+/// Keeps all entries with the target `elderlock`: spans that are open, and in their order spans
+/// that have ended and events.
 #[derive(Clone, Default)]
 struct Log {
     open: Arc<Mutex<BTreeMap<u64, LogLine>>>,
@@ -84,7 +84,8 @@ impl Log {
         self.open(names).remove(0)
     }
 
-    /// Whatever has begun has ended. It is told after what others can see.
+    /// Every span that has begun has ended. Its end is reported after the effects that others can
+    /// see.
     async fn is_closed(&self) {
         let open = || self.open.lock().expect("no panic").clone();
         until("all spans to end", || open().is_empty(), || format!("{:?}", open())).await;
@@ -182,7 +183,7 @@ impl MeteredProcess {
         soon(self.handle.spawn(task)).await.expect("no panic")
     }
 
-    /// Stops it where it stands, until what this returns is dropped.
+    /// Stops it where it stands, until the returned sender is dropped.
     async fn freeze(&self) -> mpsc::Sender<()> {
         let (hold, held) = mpsc::channel();
         let (stops, stopped) = oneshot::channel();
@@ -213,7 +214,7 @@ async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(HANG, what).await.expect("it never came")
 }
 
-/// Waits for a condition; `seen` says how things stand, should it never come.
+/// Waits for a condition; `seen` gives the text of the failure, should it never come.
 async fn until(what: &str, mut so: impl FnMut() -> bool, seen: impl Fn() -> String) {
     let start = std::time::Instant::now();
     while !so() {
@@ -567,7 +568,7 @@ mod measured {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
     use std::collections::BTreeSet;
 
-    /// What one process has measured.
+    /// The metrics of one process.
     pub(super) struct Book {
         snapshotter: Snapshotter,
         pages: Mutex<Pages>,
@@ -587,7 +588,8 @@ mod measured {
             (Book { snapshotter: recorder.snapshotter(), pages: Mutex::default() }, recorder)
         }
 
-        /// A snapshot takes away what it shows, from gauges too, which are moved and never set.
+        /// A snapshot takes away the values that it shows, from gauges too, which are moved and
+        /// never set.
         fn read<T>(&self, look: impl FnOnce(&Pages) -> T) -> T {
             let mut pages = self.pages.lock().expect("no panic");
             for (key, unit, text, value) in self.snapshotter.snapshot().into_vec() {
@@ -911,8 +913,7 @@ mod measured {
         process.book.is_at_rest().await;
     }
 
-    /// The pages of the module are all that says what is measured: they and the code are to say the
-    /// same.
+    /// Only the pages of the module list the metrics: they and the code are to say the same.
     #[tokio::test]
     async fn what_is_documented_is_described_with_its_unit_and_the_other_way_round() {
         let source = include_str!("../src/runtime/telemetry.rs");
@@ -939,7 +940,7 @@ mod measured {
         assert_eq!(*described.lock().expect("no panic"), documented);
     }
 
-    /// Keeps what is described, and measures nothing.
+    /// Keeps the descriptions, and measures nothing.
     #[derive(Default)]
     struct Descriptions(Arc<Mutex<BTreeMap<String, String>>>);
 

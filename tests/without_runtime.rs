@@ -122,7 +122,7 @@ fn a_multi_lock_with_a_lease_waits() {
     let kept = run(next.lock("2")).expect("it is free");
     for service in [&here, &there] {
         let both = MultiLock::new().with(service, ["1"]).with(&next, ["2"]);
-        // Some thirds of the lease long: what it has already is extended meanwhile.
+        // Some thirds of the lease long: the locks that it has already are extended meanwhile.
         assert!(run(both.acquire().lease(30 * MS).wait(100 * MS)).expect_err("the other one is held").is_timeout());
     }
     let both = MultiLock::new().with(&here, ["1"]).with(&next, ["2"]);

@@ -1,4 +1,5 @@
-//! What the benches of the core have in common: a member that grants, names, and the frames of a lock from another member.
+//! The common parts of the benches of the core: a grantor, names, and the frames of a lock from
+//! another member.
 
 use elderlock::protocol::{
     Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Outcome, Output, OwnerId, Packet,
@@ -39,7 +40,7 @@ impl Grantor {
         grantor
     }
 
-    /// With so many locks held, of which none is [free](free_names).
+    /// With so many locks held, none of them [free](free_names).
     pub(crate) fn beside(held: u32) -> Grantor {
         let mut grantor = Grantor::new();
         for number in 0..held {
@@ -76,7 +77,7 @@ impl Grantor {
     }
 }
 
-/// One lock, its holder, and those who wait for it.
+/// One lock, its holder and its waiters.
 pub(crate) struct Line {
     grantor: Grantor,
     wanted: LockName,
@@ -90,7 +91,7 @@ impl Line {
         Line { grantor, wanted, line }
     }
 
-    /// The holder releases, the next one is granted, and whoever had it stands at the end again.
+    /// The holder releases, the next one is granted, and the former holder waits at the end again.
     pub(crate) fn turn(&mut self) {
         let holder = self.line.pop_front().expect("the one who had the lock stands at the end again");
         self.grantor.release(holder);
@@ -102,7 +103,8 @@ impl Line {
     }
 }
 
-/// Two members: one grants, the other asks it for locks and gives them back. What they say goes as bytes.
+/// Two members: one grants, the other asks it for locks and releases them. Their messages go as
+/// bytes.
 pub(crate) struct Pair {
     grantor: Node,
     other: Node,
@@ -210,7 +212,7 @@ pub(crate) fn request() -> Frame {
     })
 }
 
-/// What is answered.
+/// The answer.
 pub(crate) fn grant() -> Frame {
     let token = Token::new(Slot(1), 2);
     linked(Message::Grant { service: service(), epoch: epoch(), request: RequestId(7), token })

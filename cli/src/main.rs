@@ -1,5 +1,5 @@
-//! The `elderlock` command: the demo, the bench, a member to run by hand, what a running member
-//! sees, and a lock that is wanted back.
+//! The `elderlock` command: the demo, the bench, a member to run by hand, the status of a running
+//! member, and the revocation of a lock.
 
 mod bench;
 mod demo;
@@ -36,7 +36,7 @@ enum Command {
     /// One of the bench's processes.
     #[command(hide = true)]
     BenchMember(bench::MemberArgs),
-    /// One of the bench's clients of somebody else's locks.
+    /// One of the bench's clients of another lock service.
     #[cfg(feature = "peers")]
     #[command(hide = true)]
     BenchClient(bench::peers::ClientArgs),
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// What a subcommand comes to. Exit code 2 stands for "could not be done at all".
+/// The result of a subcommand. Exit code 2 stands for "could not be done at all".
 type Done = Result<ExitCode, Box<dyn std::error::Error>>;
 
 fn with_runtime(work: impl Future<Output = Done>) -> Done {

@@ -26,7 +26,7 @@ pub(crate) struct NodeArgs {
     json: bool,
 }
 
-/// What a member is started with, from any source.
+/// The settings of a member, from any source.
 #[derive(Args, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
@@ -54,7 +54,8 @@ struct Settings {
     /// Take a member for dead that refuses connections of two others. Only where no firewall refuses for the living.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
     trust_refused: bool,
-    /// Directory that keeps this member's vote, so that a restart of everybody goes on.
+    /// Directory that keeps this member's vote, so that the cluster goes on after all members
+    /// restart.
     #[arg(long, env = "ELDERLOCK_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// Declare all members that do not answer dead for ever, and go on without a quorum.
@@ -81,7 +82,7 @@ enum Preset {
 /// The exit code when a fault ended the member.
 const FAILED: u8 = 3;
 
-/// What is listened on when nothing is said.
+/// The listening address when none is given.
 const DEFAULT_BIND: &str = "127.0.0.1:7400";
 
 pub(crate) async fn run(args: NodeArgs) -> Done {

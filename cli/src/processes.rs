@@ -1,8 +1,7 @@
-//! Processes: this very program once more, several times over, as members of a cluster that is
-//! real.
+//! Processes: this very program, started several times over, as members of a real cluster.
 //!
-//! The parent orders and the children report, one JSON object per line, on the standard input and
-//! output of the child.
+//! The parent sends orders and the children send reports, one JSON object per line, on the standard
+//! input and output of the child.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -19,7 +18,7 @@ use std::time::Instant;
 /// children wait at their pipes.
 const INBOX: usize = 4096;
 
-/// Children in their places, as their parent has them. Reports are of type `R`.
+/// Children in their places, as their parent has them. `R` is the type of the reports.
 pub(crate) struct Processes<R> {
     places: Vec<Process>,
     lines: Receiver<OutputLine<R>>,
@@ -29,7 +28,7 @@ pub(crate) struct Processes<R> {
 struct Process {
     child: Child,
     orders: ChildStdin,
-    /// Told apart from what an earlier run in this place had still in its pipe.
+    /// Told apart from the rest in the pipe of an earlier run in this place.
     run: u32,
     /// How it ended, if that is known.
     ended: Option<ExitStatus>,
@@ -43,30 +42,30 @@ struct OutputLine<R> {
     report: Option<Result<R, String>>,
 }
 
-/// What came from a child.
+/// A message from a child.
 pub(crate) struct ChildUpdate<R> {
-    /// From which place.
+    /// The child's place.
     pub(crate) place: usize,
-    /// When it arrived here.
+    /// The time at which it arrived here.
     pub(crate) at: Instant,
     /// The child is known to have ended: this was still in its pipe.
     pub(crate) is_late: bool,
-    /// What it was.
+    /// The message.
     pub(crate) what: ChildOutput<R>,
 }
 
-/// What a child said, or its silence.
+/// A child's report, or its end.
 pub(crate) enum ChildOutput<R> {
-    /// It said so.
+    /// A report.
     Said(R),
-    /// It said what is no report, because of that.
+    /// Its line is no report, for that reason.
     Nonsense(String),
     /// It ended; [`Processes::ended`] says how.
     Ended,
 }
 
 impl<R: DeserializeOwned + Send + 'static> Processes<R> {
-    /// Nobody yet.
+    /// No child yet.
     pub(crate) fn new() -> Self {
         let (sender, lines) = sync_channel(INBOX);
         Processes { places: Vec::new(), lines, sender }
@@ -100,7 +99,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
         Ok(())
     }
 
-    /// Orders something. A child that cannot be told is dead, and that is seen at its other pipe.
+    /// Sends an order. A child that cannot be reached is dead, and that is seen at its other pipe.
     pub(crate) fn order(&mut self, place: usize, order: &impl Serialize) {
         let line = serde_json::to_string(order).expect("orders have no maps with odd keys and always serialise");
         let _ = writeln!(self.places[place].orders, "{line}");
@@ -118,7 +117,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
         Ok(kill_process(Pid::from_child(&self.places[place].child), signal)?)
     }
 
-    /// The next thing that anybody says; `None` when it is `until` and nobody said anything.
+    /// The next update of any child; `None` when it is `until` and no child sent one.
     pub(crate) fn next(&mut self, until: Instant) -> Option<ChildUpdate<R>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -153,7 +152,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
 }
 
 impl<R> Drop for Processes<R> {
-    /// Nobody is left behind, stopped ones included.
+    /// No child is left behind, stopped ones included.
     fn drop(&mut self) {
         for process in &mut self.places {
             let _ = process.child.kill();
@@ -162,7 +161,7 @@ impl<R> Drop for Processes<R> {
     }
 }
 
-/// A child's end of its pipes: says something to the parent.
+/// A child's end of its pipes: sends a report to the parent.
 pub(crate) fn say(report: &impl Serialize) {
     let mut line = serde_json::to_string(report).expect("reports have no maps with odd keys and always serialise");
     line.push('\n');
@@ -217,7 +216,7 @@ pub(crate) fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
-    /// One of this process alone.
+    /// Makes a directory of this process alone.
     pub(crate) fn make(name: &str) -> std::io::Result<Directory> {
         let path = std::env::temp_dir().join(format!("elderlock-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path)?;

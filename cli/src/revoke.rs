@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What to ask for, and where.
+/// The hold to ask for, and the cluster.
 #[derive(Args)]
 pub(crate) struct RevokeArgs {
     /// Name of the lock service.
@@ -22,7 +22,7 @@ pub(crate) struct RevokeArgs {
     /// Take it away from contacted holders that have not released it when the wait is over.
     #[arg(long)]
     force: bool,
-    /// What the holder is told.
+    /// The text that the holder is told.
     #[arg(long, default_value = "elderlock revoke")]
     why: String,
     /// How long a contacted holder has to release it: 500ms, 5s, 2m.
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
         done = revoke(&member, &args) => done,
         () = interrupted => Ok(ExitCode::FAILURE),
     };
-    // Whatever came of it: else the others would wait for its lease to end.
+    // On any result: else the others would wait for its lease to end.
     member.leave().await?;
     done
 }
@@ -163,7 +163,7 @@ async fn watch(
             // A long list is cut: a holder that is not in it may still hold the lock.
             Ok(seen) if seen.more_holders > 0 => left.keys().copied().collect(),
             Ok(seen) => seen.holders.iter().map(key).collect(),
-            // The grantor may be replaced meanwhile. Until somebody knows better, they have it.
+            // The grantor may be replaced meanwhile. Until a grantor answers, they have it.
             Err(InspectError::Undecided | InspectError::Busy) => left.keys().copied().collect::<BTreeSet<_>>(),
             Err(error) => return Err(error),
         };
@@ -206,7 +206,7 @@ fn key(holder: &HolderInfo) -> (ProcessId, u64) {
     (holder.process, holder.token.get())
 }
 
-/// A holder as people know it: its process, where that is, its token, and what it says of itself.
+/// A holder as people know it: its process, where that is, its token, and its own text.
 fn who(member: &Member, holder: &HolderInfo) -> String {
     let mut text = format!("process {}", holder.process);
     if let Some(view) = member.status().view

@@ -1,4 +1,4 @@
-//! `elderlock status`: what a running member sees.
+//! `elderlock status`: the state of the cluster as a running member sees it.
 
 use crate::Done;
 use clap::Args;
@@ -119,7 +119,7 @@ fn wanted_back(revocable: bool) -> &'static str {
     if revocable { ", revocable" } else { "" }
 }
 
-/// On one line, whatever it contains.
+/// The text on one line, for any content.
 fn reason(metadata: &Metadata) -> String {
     if metadata.as_bytes().is_empty() {
         return String::new();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use elderlock::Member;
 
-    /// What is told of suspensions.
+    /// The status text about suspensions.
     fn told(member: &Member) -> Vec<String> {
         let text = table(&member.status());
         text.lines().filter(|line| line.contains("suspended")).map(str::to_owned).collect()
@@ -148,8 +148,8 @@ mod tests {
         let permits = service.permits("b", 2).revocable().await.expect("there are three");
         let lines = |names: [&str; 2]| {
             let text = table(&member.status());
-            // With what parts columns: a member's name is a number in hexadecimal, and may begin
-            // like a lock's.
+            // With the separators of columns: a member's name is a number in hexadecimal, and may
+            // begin like a lock's.
             let row =
                 |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name}  "))).map(str::to_owned);
             names.map(|name| row(name).unwrap_or_default())

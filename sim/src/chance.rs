@@ -1,4 +1,4 @@
-//! Chance without a generator: every decision is a hash of what it decides.
+//! Chance without a generator: every decision is a hash of its subject.
 //!
 //! The fate of the n-th packet from one member to another depends on the seed, the two and n, and on nothing else.
 //! So taking one fault out of a run leaves the luck of everything else as it was, and a run can be shrunk.
@@ -61,12 +61,12 @@ impl Rng {
 pub trait WordSink {
     /// The state after this word.
     fn take(state: u64, word: u64) -> u64;
-    /// What a state comes to in the end.
+    /// The final hash of a state.
     fn end(state: u64) -> u64;
 }
 
-/// A hasher that takes every number as one word, so that equal values are equal whatever order of bytes and width of
-/// words a machine has.
+/// A hasher that takes every number as one word, so that equal values are equal on machines of any
+/// byte order and word width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortableHasher<T> {
     state: u64,
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use std::hash::Hash;
 
-    /// What a number is made of in memory does not matter; what is in it does.
+    /// The digest depends on the value of a number, not on its layout in memory.
     #[test]
     fn a_digest_is_the_same_on_every_machine() {
         let digest = |what: &dyn Fn(&mut Digest)| {

@@ -1,6 +1,7 @@
-//! The chaos driver: draws a story from a seed, tells it to a World, heals, and demands that everything works.
+//! The chaos driver: draws a plan from a seed, runs it in a World, heals, and demands that
+//! everything works.
 //!
-//! *Swarm*: each seed draws which kinds of faults there are at all, and every rate. A seed with everything at once
+//! *Swarm*: each seed draws the kinds of its faults, and every rate. A seed with everything at once
 //! hides more than it shows.
 
 mod plan;
@@ -27,20 +28,20 @@ pub const SERVICES: [&str; 2] = ["stock", "till"];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// The objects of each: how many permits there are, and a text.
 const OBJECTS: [&str; 2] = ["pool", "note"];
-/// What a run has to show so that it counts: time under faults, kinds of faults, calls of clients.
+/// The least that a run must show to count: time under faults, kinds of faults, calls of clients.
 const COUNTS: (u64, usize, usize) = (60 * SECOND, 3, 200);
 /// The name under which dropped futures and guards are counted.
 const DROPS: &str = "dropped future";
 /// Requests of one member at a time.
 const MAX_OPEN: usize = 8;
 
-/// The streams of chance that say who is relieved.
+/// The random streams that choose relieved members.
 const RELIEF: u64 = 1 << 40;
-/// The streams of chance that say what clients want besides single locks.
+/// The random streams of clients' requests besides single locks.
 const WISHES: u64 = 1 << 41;
-/// The streams of chance that say what clients say of themselves.
+/// The random streams of clients' metadata.
 const WORDS: u64 = 1 << 42;
-/// The streams of chance that say what clients want of shares and objects.
+/// The random streams of clients' requests for shares and objects.
 const SHARES: u64 = 1 << 43;
 
 impl ChaosPlan {
@@ -58,7 +59,8 @@ impl ChaosPlan {
             disturbed: (0, 0),
             deed: 0,
         };
-        // A panic of the core is a break like any other, and its trace is wanted. The World is not used further.
+        // A panic of the core is a break like any other, and its trace is kept. The World is not
+        // used further.
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.tell(self)));
         if let Err(panic) = told {
             run.world.fail_with(panic.as_ref());
@@ -76,11 +78,11 @@ impl ChaosPlan {
 pub struct ChaosRun {
     /// The World.
     pub world: World,
-    /// What was done to it.
+    /// The steps so far.
     pub log: Log,
     /// Faults that began, by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Whether everything was demanded at the end and came about.
+    /// Whether everything was demanded at the end and held.
     pub complete: bool,
     /// Why an operator had to force a member to go on, if one had to.
     pub forced: Option<QuorumLoss>,
@@ -94,7 +96,7 @@ pub struct ChaosRun {
 }
 
 impl ChaosRun {
-    /// Takes a step and writes it down; first of all that, for it may be the last.
+    /// Logs a step and applies it. The log comes first, for the step may be the last.
     fn apply(&mut self, step: Step) -> bool {
         self.log.steps.push((self.world.now, step));
         let (_, step) = &self.log.steps[self.log.steps.len() - 1];
@@ -162,7 +164,8 @@ impl ChaosRun {
             let now = self.world.now;
             if coming.iter().any(|(_, fault)| fault.at <= now && fault.is_lurking()) {
                 self.world.run_or_stir(left);
-                // A step comes after all that is due at its instant: a log says no more than the time.
+                // A step comes after all events that are due at its instant, for a log has only the
+                // time.
                 self.world.run_for(Duration::ZERO);
             } else {
                 self.world.run_for(left);
@@ -171,7 +174,7 @@ impl ChaosRun {
         }
     }
 
-    /// Begins what begins now, and ends what ends.
+    /// Begins the faults that begin now, and ends the faults that end.
     fn turn(&mut self, plan: &ChaosPlan, coming: &mut Vec<(usize, &Fault)>, active: &mut Vec<(usize, Active)>) {
         let now = self.world.now;
         let mut changed = false;
@@ -199,7 +202,7 @@ impl ChaosRun {
                 changed = true;
             }
             while let Some(step) = one.next(now) {
-                // Who could be spared when the fault began may be needed by now.
+                // A member that could be spared when the fault began may be needed by now.
                 let ends = match &step {
                     Step::Crash(place) | Step::Vanish(place) => Some((*place, ShutdownPlan::Dead)),
                     Step::Leave(place) => Some((*place, ShutdownPlan::Gone)),
@@ -231,7 +234,8 @@ impl ChaosRun {
         (core.len() < self.world.places().len()).then_some(core)
     }
 
-    /// The others are killed, stopped, deafened or cut off for good, or whatever became of them stays as it is.
+    /// Kills, stops, deafens or cuts off the other members for good, or leaves their present state
+    /// as it is.
     fn abandon_all_but(&mut self, core: &[usize], dice: &mut Rng) {
         let others: Vec<usize> = self.world.places().filter(|place| !core.contains(place)).collect();
         self.apply(Step::Heal);
@@ -255,8 +259,8 @@ impl ChaosRun {
         }
     }
 
-    /// Why it says too little to count, if it does: it has to be disturbed for long enough, by enough kinds of
-    /// faults, and clients have to call often enough.
+    /// Why the run shows too little to count, if it does. It must be disturbed for long enough, by
+    /// enough kinds of faults, and clients must call often enough.
     pub fn falls_short(&self) -> Option<String> {
         let (span, kinds, calls) = COUNTS;
         let shown = self.faults.keys().filter(|kind| **kind != DROPS).count();
@@ -265,14 +269,14 @@ impl ChaosRun {
             .then(|| format!("{} s, {shown} kinds of faults, {called} calls", disturbed / SECOND))
     }
 
-    /// In some runs members are relieved now and then: at one instant one of them says goodbye and all who are down
-    /// start, so that the same view has those who go and those who come.
+    /// In some runs members are relieved now and then: at one instant one of them says goodbye and
+    /// all members that are down start, so that one view has the leaving and the joining members.
     fn relieve(&mut self, plan: &ChaosPlan) {
         let mut dice = Rng::new(plan.seed, RELIEF + self.deed);
         if !Rng::new(plan.seed, RELIEF).chance(300_000) || !dice.chance(5_000) {
             return;
         }
-        // Seeds that come and go before they found together never do.
+        // Seeds that come and go before they found together never found.
         if self.world.latest.is_empty() {
             return;
         }
@@ -296,8 +300,8 @@ impl ChaosRun {
         here.map(|(ask, call)| (ask.0, name(call))).collect()
     }
 
-    /// A client closes an object, turns a share into the lock or the lock into a share, or gives some permits back. False if
-    /// there is none who would.
+    /// A client closes an object, turns a share into the lock or the lock into a share, or gives
+    /// some permits back. False if no client can.
     fn act_on_shared(&mut self, plan: &ChaosPlan) -> bool {
         if !plan.wishes.shares() {
             return false;
@@ -330,9 +334,9 @@ impl ChaosRun {
         }
     }
 
-    /// One deed of one client.
+    /// One act of one client.
     fn act(&mut self, plan: &ChaosPlan) {
-        // A stream for each deed: what happened before does not change what is wanted next.
+        // A stream for each act, so that earlier events do not change the next request.
         self.deed += 1;
         let mut dice = Rng::new(plan.seed, 1_000 + self.deed);
         let now = self.world.now;
@@ -369,7 +373,7 @@ impl ChaosRun {
                 };
                 let mut lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
                 let (mut service, name) = (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
-                // Now and then one that nobody has named yet.
+                // Now and then a new service.
                 if dice.chance(30_000) {
                     service = format!("day{}", now / (2 * SECOND));
                 }
@@ -385,11 +389,11 @@ impl ChaosRun {
                     }
                 }
                 if wanted == ClientWant::Suspension && wishes.chance(800_000) {
-                    // Everybody else waits for its end.
+                    // All others wait for its end.
                     lease = Some(ms(&mut wishes, 1_500));
                 }
                 let talks = wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(700_000);
-                // Of its own, so that nobody can be taken for another.
+                // Each client has its own metadata, so that clients can be told apart.
                 let says = if talks { format!("client{call}") } else { String::new() };
                 self.apply(Step::Ask { call, place, service, wanted, owner, says, wait, lease });
                 if let Some(step) = dropped {
@@ -427,7 +431,8 @@ impl ChaosRun {
     }
 }
 
-/// When a client drops what it has of a call: at once, on the way, when it is answered, or soon after that.
+/// When a client drops its future or guard: at once, while the call is under way, when it is
+/// answered, or soon after that.
 fn draw_drop(dice: &mut Rng, call: usize) -> Step {
     let soon = |dice: &mut Rng| Duration::from_nanos(dice.between(MS / 100, 5 * MS));
     match dice.below(4) {

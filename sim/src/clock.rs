@@ -5,7 +5,7 @@ use elderlock::protocol::Time;
 /// `local = offset + (true - since) * (1_000_000 + ppm) / 1_000_000`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Clock {
-    /// What it showed at `since`, in nanoseconds.
+    /// Its reading at `since`, in nanoseconds.
     pub offset: u64,
     /// How much it runs fast, in parts per million; negative: slow. More than -1,000,000.
     pub ppm: i32,
@@ -14,7 +14,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// What it shows at true time `at`, which is not before `since`.
+    /// Its reading at true time `at`, which is not before `since`.
     pub fn local(&self, at: u64) -> Time {
         let run = u128::from(at.saturating_sub(self.since)) * self.rate() / 1_000_000;
         Time::from_nanos(self.offset + run as u64)
@@ -29,7 +29,7 @@ impl Clock {
         u64::try_from((run * 1_000_000).div_ceil(self.rate())).ok().map(|run| self.since + run)
     }
 
-    /// From true time `now` on it has another rate. What it shows does not jump.
+    /// From true time `now` on it has another rate. The reading does not jump.
     pub fn turn(&mut self, now: u64, ppm: i32) {
         *self = Clock { offset: self.local(now).as_nanos(), ppm, since: now };
     }

@@ -1,4 +1,4 @@
-//! Faults as values: what, when and for how long. A list of them is a story that can be shrunk.
+//! Faults as values: kind, time and duration. A list of them can be shrunk.
 
 use crate::chance::{Rng, mix};
 use crate::history::{Ask, Call, ClientRequest, HoldMode};
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Whom a fault hits, looked up when it begins.
+/// The target of a fault, looked up when it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     /// The member at a place.
@@ -21,7 +21,7 @@ pub enum Target {
     Elder,
     /// The grantor of the first service.
     Grantor,
-    /// Of the council without the elder, the one with this number, counted round.
+    /// The council member with this number, counted round without the elder.
     Council(usize),
     /// A grantor that recovers, or waits for the table of another.
     Recovering,
@@ -37,22 +37,22 @@ pub enum Target {
     Writer,
 }
 
-/// What goes wrong.
+/// The kinds of faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultKind {
-    /// The network gets worse for everybody.
+    /// The network gets worse for all.
     Weather(LinkConditions),
     /// One way between two members is cut.
     CutOneWay(usize, usize),
-    /// One way between two members takes so much longer.
+    /// One way between two members takes this much longer.
     SlowWay(usize, usize, u64),
     /// Both ways are cut.
     Cut(usize, usize),
-    /// A member is cut off from everybody.
+    /// A member is cut off from all others.
     Isolate(Target),
     /// The members whose bit is set are cut off from the others.
     Split(u32),
-    /// A member is cut off from everybody but one, drawn from the second number.
+    /// A member is cut off from all others but one, drawn from the second number.
     OneNeighbour(Target, u64),
     /// Each member reaches only its neighbours in a ring, whose order is drawn from the number: each two have a common
     /// neighbour.
@@ -61,11 +61,11 @@ pub enum FaultKind {
     Crash(Target),
     /// Elder and grantor are killed at once.
     CrashBoth,
-    /// Everybody is killed at once, and started again at the end. Where votes are kept on disk.
+    /// All are killed at once, and started again at the end. Where votes are kept on disk.
     CrashAll,
     /// A process is killed and its data directory is lost; another is started there at the end.
     LoseDisk(Target),
-    /// The next process that decides a view is killed before it can tell anyone.
+    /// The next process that decides a view is killed before it can tell any other.
     DieDeciding,
     /// A host fails, and is back at the end.
     Vanish(Target),
@@ -73,40 +73,45 @@ pub enum FaultKind {
     Pause(Target),
     /// A member says goodbye, and another is started there at the end.
     Leave(Target),
-    /// Gossip calls a living member down.
+    /// Gossip calls a living member unreachable.
     FalseAlarm(usize, Target),
     /// A part of the ways, drawn from this number, is clogged one by one, and unclogged in another order.
     Swizzle(u64),
-    /// A way lets through only so much, and what it has no room for is dropped.
+    /// A way lets through a limited rate, and drops packets beyond its room.
     NarrowWay(usize, usize, NarrowPath),
-    /// So many times a connection somewhere breaks in the middle of what it carries, by luck drawn from this number.
+    /// Connections break in mid-transfer: this often, as the second number says, by luck drawn from
+    /// the first.
     Resets(u64, u32),
     /// A wall refuses every connection of a living member.
     Reject(Target),
     /// A clock runs at another rate, in parts per million.
     ClockRate(usize, i32),
-    /// A wall clock jumps by so many milliseconds, and back at the end.
+    /// A wall clock jumps by this many milliseconds, and back at the end.
     WallClock(usize, i64),
     /// A member gets no datagrams, and sends none.
     NoDatagrams(Target),
     /// Packets of one kind are kept back, and go on their way at the end.
     Late(Late),
-    /// A member of the council hears nobody for an elder lease. When it is back, the elder is cut off with some others.
+    /// A council member receives nothing for an elder lease. When it is back, the elder is cut off
+    /// with some others.
     Overthrow(Overthrow),
     /// As soon as a view is installed the elder is cut off with some others.
     SplitView(CutOffGroup),
-    /// A member is cut off until it is about to be removed, and heard again before that is decided; it learns of it late.
+    /// A member is cut off until it is about to be removed, and is heard again before the removal
+    /// is decided; it learns of the removal late.
     Reprieve(Reprieve),
-    /// One of the council says goodbye to the elder's half of the others, and is then heard by the other half alone, which
-    /// has not been told. Who is in which half is drawn from the second number.
+    /// A council member says goodbye to the elder's half of the others. Then only the other half,
+    /// which has not been told, hears it. The halves are drawn from the second number.
     Turncoat(usize, u64),
-    /// The elder names the member at the first place grantor of a service that nobody has used, and its host fails. The word
-    /// arrives late, and the member at the second place asks for the same then.
+    /// The elder names the member at the first place grantor of an unused service, and the elder's
+    /// host fails. The naming arrives late, and then the member at the second place asks to become
+    /// grantor of the same service.
     StrayName(usize, usize),
-    /// While a table is on its way to a young turk, a member asks that one for a lock, and another wants to become grantor;
-    /// or a holder leaves.
+    /// While a table is under way to a young turk, a member asks that turk for a lock, and another
+    /// wants to become grantor; or a holder leaves.
     Rush {
-        /// The young turk, of all but the grantor, counted round; then come the one who asks and the other young turk.
+        /// The young turk, of all but the grantor, counted round; then come the asking member and
+        /// the other young turk.
         turk: usize,
         /// Whether a holder leaves.
         leaves: bool,
@@ -116,12 +121,13 @@ pub enum FaultKind {
         /// The first of the two, of all but the grantor, counted round.
         first: usize,
     },
-    /// A value is written, and the grantor is killed before one of those who have the object open has heard of it.
+    /// A value is written, and the grantor is killed before one of the members with the object open
+    /// has heard of it.
     TornValue {
-        /// Who hears nothing of it, of those, counted round; the one before it writes.
+        /// The member of those that hears nothing of it, counted round; the one before it writes.
         late: usize,
     },
-    /// Each write to a data directory takes so long.
+    /// Each write to a data directory takes this long.
     SlowDisk(Target, u64),
     /// Writes to a data directory fail.
     FailingDisk(Target),
@@ -129,47 +135,49 @@ pub enum FaultKind {
     FullDisk,
     /// A process is killed between two outputs of a step, and another is started there at the end.
     TornStep(Target, u32, bool),
-    /// A member is a moment late to learn that another has joined, which takes a lock meanwhile, and becomes the grantor.
+    /// A member learns a moment late that another has joined. The joiner takes a lock meanwhile,
+    /// and the member becomes the grantor.
     Newcomer {
-        /// The young turk, of all but the grantor and the elder, counted round; then comes the one who joins.
+        /// The young turk, of all but the grantor and the elder, counted round; then comes the
+        /// joiner.
         turk: usize,
     },
 }
 
-/// Who is cut off together with the elder.
+/// The members that are cut off together with the elder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CutOffGroup {
-    /// Those whose bits are set.
+    /// The members whose bits are set.
     pub places: u32,
-    /// Also one who holds something.
+    /// Also one holder.
     pub holder: bool,
 }
 
 /// A removal that is proposed, and decided only when the member is heard again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reprieve {
-    /// Who.
+    /// The member.
     pub target: Target,
     /// How long it is cut off.
     pub cut: u64,
-    /// How long after that what the others say to the proposal reaches the elder.
+    /// How long after that the others' answers to the proposal reach the elder.
     pub pending: u64,
 }
 
-/// What is late, and what happens to the sender meanwhile.
+/// The late packets, and a fault of the sender meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Late {
     /// Which packets, one of [`KINDS`](kind::KINDS).
     pub kind: &'static str,
-    /// From whom; else from everybody.
+    /// The sender; `None`: all.
     pub from: Option<Target>,
-    /// To which place; else to everybody.
+    /// The receiving place; `None`: all.
     pub to: Option<usize>,
-    /// What happens to the sender, or else to the elder, on the way.
+    /// The fault of the sender, or else of the elder, while the packets are kept back.
     pub blow: Option<ConcurrentFault>,
 }
 
-/// What happens to somebody in the middle of another fault.
+/// A fault in the middle of another fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConcurrentFault {
     /// It is killed.
@@ -178,18 +186,19 @@ pub enum ConcurrentFault {
     Leave,
     /// It is cut off.
     Isolate,
-    /// Not to it but to the grantor: that says goodbye at the end, just before the packets go on their way.
+    /// It hits not the sender but the grantor, which says goodbye at the end, just before the
+    /// packets go on their way.
     GrantorLeaves,
 }
 
 /// An elder that is followed while it believes that all is well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overthrow {
-    /// Who takes over: of the council, counted round.
+    /// The council member that takes over, counted round.
     pub candidate: usize,
-    /// How long it hears nobody before.
+    /// How long it receives nothing before.
     pub deaf: u64,
-    /// Who is cut off with the elder.
+    /// The members that are cut off with the elder.
     pub loyal: CutOffGroup,
     /// The others are killed, and started again at once, when the elder is cut off. Where votes are kept on disk.
     pub restart: bool,
@@ -244,7 +253,7 @@ impl FaultKind {
         }
     }
 
-    /// Whom it is aimed at.
+    /// Its target.
     pub fn target(&self) -> Option<Target> {
         match self {
             FaultKind::OneNeighbour(target, _) => Some(*target),
@@ -270,7 +279,7 @@ pub struct Fault {
     pub at: u64,
     /// How long it lasts.
     pub lasts: u64,
-    /// What it is.
+    /// Its kind.
     pub what: FaultKind,
 }
 
@@ -278,7 +287,7 @@ pub struct Fault {
 pub const KINDS: usize = 34;
 /// The kind that is left to real gossip where that runs.
 pub const FALSE_ALARM: usize = 15;
-/// The kind that an operator who trusts refusals must not meet.
+/// The kind that is excluded where the operator trusts refusals.
 pub const REJECT: usize = 20;
 /// The kind that means something only where real gossip runs.
 pub const NO_DATAGRAMS: usize = 23;
@@ -307,7 +316,7 @@ pub const ONE_NEIGHBOUR: usize = KINDS + 6;
 /// The kind that leaves each member two or four others. It is not drawn with the others.
 pub const RING: usize = KINDS + 7;
 
-/// The kinds of packets that change who may do what: late ones are the worst.
+/// The kinds of packets that change a member's rights: late ones are the worst.
 const TELLING: [&str; 20] = [
     "Grant",
     "Release",
@@ -334,7 +343,7 @@ const TELLING: [&str; 20] = [
 /// How long a fault waits at least for its victim to be there, or to be spared.
 const PATIENCE: u64 = 10 * SECOND;
 
-/// What faults are drawn for.
+/// The World for which faults are drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultContext {
     /// How many members there are.
@@ -367,7 +376,7 @@ impl Fault {
             6 => Target::Awaited,
             7 => Target::Suspender,
             8 => Target::Batcher,
-            // Places are drawn as often as they were; who they are is told apart by a number that is drawn already.
+            // The number of draws must not change, so an earlier draw chooses between the targets.
             9 if at.is_multiple_of(2) => Target::Sharer,
             10 if at.is_multiple_of(2) => Target::Writer,
             _ => Target::Place(place),
@@ -437,7 +446,8 @@ impl Fault {
                     _ => (None, Some(other)),
                 };
                 if dice.chance(80_000) {
-                    // So long that a lease is over and not surely over: somebody is suspended, and still a member.
+                    // So long that a lease is over and not surely over: a member is suspended, and
+                    // still in the view.
                     lasts = member_lease * dice.between(100, 107) / 100;
                     let (kind, blow) = ("Pulse", Some(ConcurrentFault::GrantorLeaves));
                     FaultKind::Late(Late { kind, from: None, to: Some(other), blow })
@@ -486,7 +496,7 @@ impl Fault {
                 FaultKind::Duel { first: place }
             }
             SLOW_DISK => {
-                // From what a busy disk takes to more than a lease.
+                // From the delay of a busy disk to more than a lease.
                 let takes = match dice.below(3) {
                     0 => dice.between(MS, 50 * MS),
                     1 => dice.between(50 * MS, SECOND),
@@ -527,7 +537,7 @@ impl Fault {
         self.at + self.lasts.max(PATIENCE)
     }
 
-    /// Whether it is aimed at somebody who is there only for moments.
+    /// Whether its target exists only for moments.
     pub fn is_lurking(&self) -> bool {
         matches!(self.what, FaultKind::SplitView(_))
             || matches!(self.what.target(), Some(Target::Recovering | Target::Awaited))
@@ -535,14 +545,14 @@ impl Fault {
 }
 
 impl CutOffGroup {
-    /// One who holds, or a few: the others are to go on.
+    /// One holder, or a few members: the others are to go on.
     fn draw(dice: &mut Rng, places: usize) -> CutOffGroup {
         let some = |dice: &mut Rng| dice.below(1 << places) as u32;
         let (places, holder) = (some(dice) & some(dice), dice.chance(700_000));
         CutOffGroup { places: if holder && dice.chance(700_000) { 0 } else { places }, holder }
     }
 
-    /// Tells who they are: never the candidate.
+    /// A predicate for its members: never the candidate.
     fn with(self, elder: usize, holder: Option<usize>, candidate: Option<usize>) -> impl Fn(&usize) -> bool {
         move |place| {
             let is_drawn = Some(*place) != candidate && self.places >> place & 1 == 1;
@@ -551,7 +561,7 @@ impl CutOffGroup {
     }
 }
 
-/// A fault that has begun: what is still to be done, and when.
+/// A fault that has begun: its remaining steps with their times.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
     /// When it is over.
@@ -600,7 +610,7 @@ impl World {
         }
     }
 
-    /// Where somebody lives who has, or waits for, something like this; else the grantor.
+    /// The place of a member that has, or waits for, something like this; else the grantor.
     fn wants(&self, these: impl Fn(&Call) -> bool) -> Option<usize> {
         let history = self.history();
         let asks = history.claims().chain(history.open()).map(|ask| self.call(ask));
@@ -608,7 +618,7 @@ impl World {
         places.max().or_else(|| self.find(Target::Grantor))
     }
 
-    /// Where a grantor recovers or receives a table, and whom it waits for.
+    /// Places where a grantor recovers or receives a table, with the processes that it waits for.
     fn recovering(&self) -> impl DoubleEndedIterator<Item = (usize, ProcessId)> + '_ {
         let awaited = |place: usize| self.peers[place].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>();
         let others = move |place: usize| {
@@ -618,8 +628,8 @@ impl World {
         self.places().filter(|place| self.is_up(*place)).flat_map(others)
     }
 
-    /// Looks up whom a fault hits, and says what is to be done to them and when. `None` if it found no victim, or one
-    /// that cannot be spared.
+    /// Looks up the targets of a fault, and plans its steps and their times. `None` if it found no
+    /// target, or one that cannot be spared.
     pub(crate) fn begin_fault(&self, fault: &Fault, reckless: bool) -> Option<Active> {
         let (now, until) = (self.now, self.now + fault.lasts);
         let mut plot = FaultScript { now, until, steps: Vec::new() };
@@ -791,7 +801,7 @@ impl World {
                 let others = all().filter(|other| *other != candidate);
                 let holder = self.holder(loyal, elder, Some(candidate));
                 let loyal = loyal.with(elder, holder, Some(candidate));
-                // The one has it when the elder is cut off, and one of the others wants it.
+                // The holder has it when the elder is cut off, and one of the others wants it.
                 let service = crate::chaos::SERVICES[0];
                 let crown = || ClientWant::Lock("crown".to_string());
                 if let Some(holder) = holder {
@@ -826,7 +836,7 @@ impl World {
                 let place = self.find(target).filter(|place| *place != elder && self.is_up(*place))?;
                 plot.until = now + cut;
                 all().filter(|other| *other != place).for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
-                // What was said before it was cut off is not meant.
+                // Packets from before the cut are not kept back.
                 plot.now = now + cut * 9 / 10;
                 plot.until = now + cut + pending;
                 plot.hold(None, Some(elder), "Accepted");
@@ -955,13 +965,13 @@ impl World {
         Some(plot.active(weather, all()))
     }
 
-    /// Who is cut off with the elder because it holds something.
+    /// The member that is cut off with the elder because it is a holder.
     fn holder(&self, loyal: CutOffGroup, elder: usize, candidate: Option<usize>) -> Option<usize> {
         let holders = self.history().claims().map(|ask| self.call(ask).member).filter(|_| loyal.holder);
         holders.filter(|place| *place != elder && Some(*place) != candidate).max()
     }
 
-    /// Those of these places that live, if they may end.
+    /// The live ones of these places, if they may end.
     fn spared(&self, places: &[usize], how: ShutdownPlan, reckless: bool) -> Option<Vec<usize>> {
         let spared = self.can_spare(places, how, reckless);
         let alive: Vec<usize> = places.iter().copied().filter(|place| self.is_alive(*place)).collect();
@@ -975,7 +985,7 @@ impl World {
     }
 }
 
-/// The steps of a fault, as they are thought of.
+/// The steps of a fault, as they are planned.
 struct FaultScript {
     now: u64,
     until: u64,
@@ -998,7 +1008,8 @@ impl FaultScript {
         self.pair(Step::Hold(packets), Step::LetGo(packets));
     }
 
-    /// A client asks for something, and waits for ever. What number its call has is known when it comes to that.
+    /// A client asks for something, and waits for ever. The number of its call is set when the step
+    /// is applied.
     fn ask(&mut self, place: usize, service: &str, wanted: ClientWant) {
         let service = service.to_string();
         let (says, wait) = (String::new(), Wait::Forever);

@@ -1,8 +1,9 @@
 //! Real gossip: each place runs the [`Swim`] that ships beside its node, over the simulated network.
 //!
-//! It is wired as `src/runtime/udp.rs` wires it: a new machine for each life, whose generation is the wall clock or more
-//! than the last life's of the same process; datagrams in the frame of `wire`; a seed is asked once for all it knows;
-//! hints go straight into the core; whoever leaves says so. Without it the World invents what gossip would say.
+//! It is wired as `src/runtime/udp.rs` wires it: a new machine for each life, whose generation is
+//! the wall clock or more than the last life's of the same process; datagrams in the frame of
+//! `wire`; a seed is asked once for its whole state; hints go straight into the core; a leaving
+//! process announces it. Without it the World invents the hints of gossip.
 
 use crate::chance::mix;
 use crate::network::Delivery;
@@ -23,14 +24,14 @@ const SIZE_HINT: u32 = 10;
 /// Datagrams that the system keeps for a stopped process.
 const MAX_WAITING: usize = 128;
 
-/// Something that gossip machines say to each other.
+/// A message between gossip machines.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum GossipMessage {
     /// By UDP.
     Datagram(Vec<u8>),
-    /// By TCP: tell this process at that place all that you know.
+    /// By TCP: a request for the whole state, from this process at that place.
     Wanted { at: usize, process: ProcessId },
-    /// By TCP: all that somebody knows, for this process.
+    /// By TCP: the sender's whole state, for this process.
     State { to: ProcessId, state: Vec<u8> },
 }
 
@@ -38,17 +39,17 @@ pub(crate) enum GossipMessage {
 #[derive(Default)]
 pub(crate) struct Gossip {
     swim: Option<Swim<GossipCodec>>,
-    /// Whose it is.
+    /// The process that it belongs to.
     process: Option<ProcessId>,
     /// The last one given to a machine of the same process of the system.
     generation: u64,
-    /// What came while it was stopped.
+    /// The messages that came while it was stopped.
     waiting: VecDeque<GossipMessage>,
     out: Vec<SwimOutput>,
 }
 
 impl Clone for Gossip {
-    /// foca's machines cannot be copied; who copies Worlds has no gossip in them.
+    /// foca's machines cannot be copied; copied Worlds have no gossip.
     fn clone(&self) -> Self {
         unreachable!("a World with gossip in it is not copied")
     }
@@ -67,7 +68,8 @@ impl World {
         self
     }
 
-    /// Where datagrams of the gossip at `place` went so far is believed up, or nothing without gossip.
+    /// The places of the members that the gossip at `place` believes to be up; empty without
+    /// gossip.
     pub fn contacts(&self, place: usize) -> Vec<usize> {
         let swim = self.gossip.as_ref().and_then(|gossip| gossip.get(place)?.swim.as_ref());
         let contacts = swim.map(Swim::contacts).unwrap_or_default();
@@ -97,7 +99,7 @@ impl World {
         gossip.swim = Some(Swim::new(&me, gossip.generation, seed, GossipCodec, SIZE_HINT));
         gossip.process = Some(process);
         gossip.waiting.clear();
-        // A seed may know things: it is asked once, on the first connection with it.
+        // A seed may know more: it is asked once, on the first connection with it.
         for to in self.places().filter(|to| *to != place && seeds.contains(&self.peers[*to].addr)).collect::<Vec<_>>() {
             let way = self.network.route(self.now, place, to);
             self.send_word(place, to, way, GossipMessage::Wanted { at: place, process });
@@ -105,10 +107,10 @@ impl World {
         self.gossip_steps(place, SwimInput::Seeds(seeds));
     }
 
-    /// The process at `place` is about to be no more.
+    /// The process at `place` is about to end.
     pub(crate) fn gossip_ends(&mut self, place: usize, how: &str) {
         if how == "left" {
-            // One who said goodbye need not be found dead.
+            // A member that said goodbye need not be found dead.
             self.gossip_steps(place, SwimInput::Leave);
         }
         let Some(gossip) = self.gossip_at(place) else { return };
@@ -125,7 +127,7 @@ impl World {
         self.gossip_steps(place, SwimInput::Timer);
     }
 
-    /// Something arrives for the gossip at `place`.
+    /// A message arrives for the gossip at `place`.
     pub(crate) fn gossip_hears(&mut self, place: usize, word: GossipMessage) {
         let run = self.peers[place].run;
         let Some(gossip) = self.gossip_at(place) else { return };
@@ -160,7 +162,7 @@ impl World {
         }
     }
 
-    /// A stopped process wakes: its gossip reads what the system kept.
+    /// A stopped process wakes: its gossip reads the datagrams that the system kept.
     pub(crate) fn gossip_wakes(&mut self, place: usize) {
         let waiting = self.gossip_at(place).map(|gossip| std::mem::take(&mut gossip.waiting)).unwrap_or_default();
         for word in waiting {

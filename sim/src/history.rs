@@ -1,4 +1,4 @@
-//! What the clients of a World asked for and what came of it.
+//! The requests of the clients of a World, and their outcomes.
 
 use elderlock::protocol::{
     LockName, LostReason, Metadata, Outcome, OwnerId, ProcessId, Query, RequestId, RevokeCommand, ServiceName, Time,
@@ -10,14 +10,15 @@ use std::time::Duration;
 /// A lock of a service; without a name: its suspension.
 pub type Key = (ServiceName, Option<LockName>);
 
-/// What a client wants.
+/// The requests of clients.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ClientRequest {
     /// To hold something, or to open an object.
     Hold(Want),
-    /// To change the value of the object that the call has open; with a version only if it still has that one.
+    /// To change the value of the object that the call has open. With a version: only if the object
+    /// still has that version.
     Put(Ask, Value, Option<Token>),
-    /// To add to the number that the object that the call has open is.
+    /// To add to the number in the object that the call has open.
     Add(Ask, i32),
     /// That the share that the call has becomes the lock.
     Upgrade(Ask),
@@ -25,27 +26,27 @@ pub enum ClientRequest {
     Become,
     /// That all of its member's part in the service ends.
     Destroy,
-    /// To know.
+    /// To query the grantor.
     Query(Query),
-    /// To have a hold back.
+    /// To request a revocation, or to force it.
     Revoke(RevokeCommand),
 }
 
-/// How somebody has what it holds, beside whom.
+/// The mode of a hold: beside which other holds it may stand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum HoldMode {
-    /// Beside nobody.
+    /// Beside no other hold.
     Alone,
     /// Beside other shares.
     Share,
-    /// So many permits, beside others up to the limit.
+    /// A number of permits, beside others up to the limit.
     Permits(u32),
-    /// An object, beside everybody: it is no lock.
+    /// An open object, beside all others: it is no lock.
     Open,
 }
 
 impl HoldMode {
-    /// What is asked for.
+    /// The mode of a want.
     pub fn of(want: &Want) -> HoldMode {
         match want {
             Want::Lock(_) | Want::Batch(_) | Want::Suspension => HoldMode::Alone,
@@ -67,7 +68,7 @@ impl HoldMode {
     }
 }
 
-/// What a client sees of an object.
+/// A client's view of an object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ObjectView {
     /// The version, a token.
@@ -89,27 +90,30 @@ pub struct Call {
     pub member: usize,
     /// The process that asked.
     pub process: ProcessId,
-    /// Its number there.
+    /// Its request number at that process.
     pub request: RequestId,
-    /// Of which service.
+    /// The service.
     pub service: ServiceName,
-    /// What it wants.
+    /// The request itself.
     pub deed: ClientRequest,
-    /// What it wants to hold: one lock, the locks of a batch in their order, or the suspension.
+    /// The locks that it wants to hold: one lock, the locks of a batch in their order, or the
+    /// suspension.
     pub keys: Vec<Key>,
     /// The object that it opens or changes.
     pub object: Option<Key>,
-    /// How it has what it holds, or would have it: a lock may become a share, a share a lock, permits fewer.
+    /// The mode of its hold, or of its future hold: a lock may become a share, a share a lock,
+    /// permits fewer.
     pub mode: HoldMode,
-    /// What it was to become, and its grantor may know it as that: nobody has said otherwise.
+    /// The mode that it was to get. Its grantor may know it in that mode, as long as the outcome is
+    /// unknown.
     pub turns: Option<HoldMode>,
     /// It had the lock, and has a share of it since: its grantor may not know yet.
     pub narrowed: bool,
-    /// What is seen of the object that it has open.
+    /// The present view of its open object.
     pub sight: Option<ObjectView>,
-    /// On whose behalf.
+    /// The owner.
     pub owner: OwnerId,
-    /// What it says of itself.
+    /// Its metadata.
     pub metadata: Metadata,
     /// How it waits.
     pub wait: Wait,
@@ -125,17 +129,17 @@ pub struct Call {
     pub outcome: Option<Outcome>,
     /// When it was answered, in true time.
     pub answered: u64,
-    /// The token of what it holds: that of the grant, or of the upgrade.
+    /// The token of its hold: that of the grant, or of the upgrade.
     pub fence: Option<Token>,
     /// The end of the hold's lease.
     pub until: Time,
     /// Why the hold ended, if it was lost.
     pub lost: Option<LostReason>,
-    /// The client gave it back or no longer wants it.
+    /// The client released it.
     pub released: bool,
     /// When it did so, in true time.
     pub released_at: u64,
-    /// Its process is no more.
+    /// Its process has ended.
     pub gone: bool,
 }
 
@@ -146,7 +150,7 @@ pub fn lock_name((service, name): &Key) -> String {
 }
 
 impl Call {
-    /// What it is about, for people: its first lock, or its service.
+    /// Its subject, for people: its first lock, or its service.
     pub fn lock(&self) -> String {
         let key = self.keys.first().or(self.object.as_ref());
         key.map_or_else(|| self.service.as_str().to_string(), lock_name)
@@ -177,7 +181,7 @@ impl Call {
         matches!(self.deed, ClientRequest::Hold(Want::Open(_)))
     }
 
-    /// Whether this is what a grantor may know it by: as it is, or was, or is about to be.
+    /// Whether a grantor may know it by this want: in its present, former or next mode.
     pub fn may_be_known_as(&self, want: &Want) -> bool {
         let ClientRequest::Hold(asked) = &self.deed else { return false };
         let may_be = |mode| mode == self.mode || self.turns == Some(mode) || (self.narrowed && mode == HoldMode::Alone);
@@ -189,7 +193,7 @@ impl Call {
                 let HoldMode::Permits(mine) = self.mode else { return false };
                 name == other && (mine..=all.get()).contains(&left.get())
             }
-            // Whatever the value is by now.
+            // The value may have changed since.
             (Want::Open(opening), Want::Open(other)) => opening.name() == other.name(),
             _ => asked == want,
         }
@@ -202,7 +206,7 @@ impl Call {
         self.keys.iter().enumerate().filter_map(move |(index, key)| Some((key, nth(index)?)))
     }
 
-    /// The token of what it was granted, or has become.
+    /// The token of its grant or upgrade.
     pub fn token(&self) -> Option<Token> {
         self.fence
     }
@@ -212,7 +216,7 @@ impl Call {
         self.outcome.is_none() && !self.released && !self.gone
     }
 
-    /// Whether it was granted and nobody has told the client, or was told by it, that this is over.
+    /// Whether it was granted, and its end was neither told to the client nor caused by it.
     pub fn is_claim(&self) -> bool {
         self.is_granted() && self.lost.is_none() && !self.released && !self.gone
     }
@@ -236,14 +240,14 @@ pub struct History {
     by_request: BTreeMap<(ProcessId, RequestId), Ask>,
     open: BTreeSet<Ask>,
     claims: BTreeMap<Key, BTreeSet<Ask>>,
-    /// Objects, by who has them open.
+    /// The calls that have each object open.
     opened: BTreeMap<Key, BTreeSet<Ask>>,
     /// Grants answered.
     pub grants: u64,
 }
 
 impl History {
-    /// Writes down a new request.
+    /// Adds a new request.
     pub fn add(&mut self, call: Call) -> Ask {
         let ask = Ask(self.calls.len());
         self.by_request.insert((call.process, call.request), ask);
@@ -338,12 +342,12 @@ impl History {
         call.outcome = Some(outcome);
     }
 
-    /// The client asks for what it has to become something else.
+    /// The client asks for another mode of its hold.
     pub(crate) fn turn(&mut self, ask: Ask, mode: HoldMode) {
         self.calls[ask.0].turns = Some(mode);
     }
 
-    /// It has become the lock, with this token; or it has stayed what it was.
+    /// It has become the lock, with this token, or it has kept its mode.
     pub(crate) fn turned(&mut self, ask: Ask, token: Option<Token>) {
         let call = &mut self.calls[ask.0];
         if token.is_some() {
@@ -351,7 +355,7 @@ impl History {
         }
     }
 
-    /// Its grantor knows it as what it is.
+    /// Its grantor knows its present mode.
     pub(crate) fn is_settled(&mut self, ask: Ask) {
         self.calls[ask.0].turns = None;
     }
@@ -362,7 +366,7 @@ impl History {
         self.calls[ask.0].narrowed = true;
     }
 
-    /// The client gives some of its permits back.
+    /// The client returns some of its permits.
     pub(crate) fn return_permits(&mut self, ask: Ask, count: u32) {
         if let HoldMode::Permits(left) = &mut self.calls[ask.0].mode {
             *left = left.saturating_sub(count);
@@ -385,14 +389,15 @@ impl History {
         self.unclaim(ask);
     }
 
-    /// The client gave it back.
+    /// The client released it.
     pub(crate) fn release(&mut self, ask: Ask, now: u64) {
         self.calls[ask.0].released = true;
         self.calls[ask.0].released_at = now;
         self.unclaim(ask);
     }
 
-    /// The process ended. Returns what nobody can tell of any more: its requests without an answer, and its holds.
+    /// The process ended. Returns the calls with an unknown future: its requests without an answer,
+    /// and its holds.
     pub(crate) fn end_process(&mut self, process: ProcessId) -> Vec<Ask> {
         let of_it: Vec<Ask> = self.open.iter().copied().chain(self.claims()).chain(self.opened()).collect();
         let of_it: Vec<Ask> = of_it.into_iter().filter(|ask| self.calls[ask.0].process == process).collect();

@@ -1,10 +1,12 @@
-//! The second judge: reads the [`Record`] of a run and says whether it may have happened.
+//! The history checker: reads the [`Record`] of a run and decides whether the protocol allows it.
 //!
 //! It knows nothing but the record: not the World, not the cores, and none of the code in
-//! [`invariants`](crate::invariants), so that a mistake there is not made here again. Where they look at a moment, this
-//! sorts the holds of each lock by their tokens and sweeps over the whole run.
+//! [`invariants`](crate::invariants), so that it does not repeat a mistake of theirs. They check
+//! single moments. The history checker sorts the holds of each lock by their tokens and sweeps over
+//! the whole run.
 //!
-//! A call whose process ended is unknown for ever: it may have been granted, so it is neither demanded nor excluded.
+//! A call of an ended process is unknown for ever. It may have been granted, so its grant is
+//! neither demanded nor excluded.
 
 mod locks;
 mod members;
@@ -16,7 +18,7 @@ mod tables;
 use crate::record::{Entry, Record};
 use std::collections::BTreeMap;
 
-/// What is checked here, by the names of sim/README.md.
+/// The invariants that are checked here, by their names in sim/README.md.
 pub const NAMES: [&str; 25] = [
     "converges_after_heal",
     "cost_is_bounded",
@@ -45,7 +47,7 @@ pub const NAMES: [&str; 25] = [
     "views_agree",
 ];
 
-/// Something in a record that may not be.
+/// A violation in a record.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RecordViolation {
     /// When, in true nanoseconds.
@@ -56,10 +58,10 @@ pub struct RecordViolation {
     pub what: String,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Findings {
-    /// What is wrong, the earliest first.
+    /// The violations, the earliest first.
     pub flaws: Vec<RecordViolation>,
     /// How often the premise of each invariant held.
     pub premises: BTreeMap<&'static str, u64>,
@@ -75,7 +77,7 @@ impl Findings {
     }
 }
 
-/// What the first line says.
+/// The terms of the run from the first line of its record.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     bounded: bool,
@@ -93,12 +95,12 @@ impl Terms {
     /// By when a span of any clock within the bound is over.
     fn surely(&self, span: u64) -> u64 {
         let stretched = u128::from(span) * 1_000_000 / u128::from(1_000_000 - self.error_ppm.min(900_000));
-        // Once by the clock that counts and once by the one that it waits for.
+        // The error counts twice: for the counting clock, and for the clock that it waits for.
         (stretched * u128::from(1_000_000 + self.error_ppm) / 1_000_000) as u64 + 1
     }
 }
 
-/// Checks a record. An error is a record that cannot be one.
+/// Checks a record. An error means that the text is not a valid record.
 pub fn check(record: &Record) -> Result<Findings, String> {
     let Some(Entry::World { bounded, places, error_ppm, answer, council, leases, crowded, .. }) =
         record.lines.first().map(|line| &line.entry)

@@ -2,7 +2,7 @@
 
 use elderlock::protocol::{Message, Packet};
 
-/// The name of what a packet carries, see [`Packet::kind`].
+/// The name of a packet's content, see [`Packet::kind`].
 pub fn kind(packet: &Packet) -> &'static str {
     packet.kind()
 }
@@ -82,5 +82,6 @@ pub const KINDS: &[&str] = &[
     "Alive",
 ];
 
-/// So many of them, the first, are drawn for packets that are late: plans stay what they were when there are more.
+/// The number of kinds, from the first, that may be drawn for late packets. It is fixed, so that
+/// plans stay the same when kinds are added.
 pub const DRAWN: usize = 60;

@@ -1,13 +1,13 @@
 //! Simulated clusters of elderlock's core: several [`Node`](elderlock::protocol::Node)s in virtual time.
 //!
 //! - [`World`] is the cluster: cores, clocks, network, clients and the resource that the locks protect.
-//! - [`invariants`] are what must always be so; they look after every step.
-//! - Scenario tests (`tests/`) tell one story each; [`chaos`] draws stories from a seed and heals at the end, and
-//!   then [`liveness`] demands that everything works.
+//! - [`invariants`] are the properties that must always hold; they are checked after every step.
+//! - Scenario tests (`tests/`) show one scenario each. [`chaos`] draws runs from a seed and heals
+//!   at the end, and then [`liveness`] demands that everything works.
 //!
-//! Where chance comes from: the seed, and nothing else. The fate of a packet is a hash of the seed, its sender, its
-//! receiver and its number; clients and faults are drawn from streams of their own. So the same seed is the same
-//! run, and taking one fault out leaves the luck of the rest as it was.
+//! The seed is the only source of chance. The fate of a packet is a hash of the seed, its sender,
+//! its receiver and its number; clients and faults are drawn from streams of their own. So the same
+//! seed is the same run, and taking one fault out leaves the luck of the rest as it was.
 #![forbid(unsafe_code)]
 
 pub mod chance;

@@ -3,7 +3,8 @@
 use crate::chance::Rng;
 use elderlock::protocol::Limits;
 
-/// As programs have them, but for parts: tables are small here, and are to have parts all the same.
+/// The defaults of programs, except for the chunk size: tables are small here, and must have
+/// several chunks all the same.
 pub const SMALL_PARTS: Limits = Limits { part_bytes: 400, ..Limits::DEFAULT };
 
 /// One bound of all.
@@ -32,7 +33,7 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 19] = [
     ("view-tokens", |limits| &mut limits.view_tokens, (48, 160)),
 ];
 
-/// Draws them: in half of all plans, and then half of the bounds are tiny.
+/// Draws the bounds: in half of all plans, half of the bounds are tiny.
 pub(crate) fn draw(dice: &mut Rng) -> Limits {
     let mut limits = SMALL_PARTS;
     if dice.chance(500_000) {

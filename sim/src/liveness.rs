@@ -1,4 +1,5 @@
-//! After chaos comes healing: the network whole, everybody woken or started again, and then the locks must work.
+//! After chaos comes healing: the network is whole, all processes are woken or started again, and
+//! then the locks must work.
 
 use crate::invariants::{
     converges_after_heal, destroyed_is_over, last_young_turk_wins, no_leaked_hold, no_lost_wakeup,
@@ -15,9 +16,9 @@ use std::time::Duration;
 /// How long each demand may take, in virtual time.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
-    /// One view with everybody.
+    /// The time for one view with all processes.
     pub converge: Duration,
-    /// An answer, when nothing is in its way.
+    /// The time for an answer, when nothing blocks it.
     pub answer: Duration,
 }
 
@@ -30,7 +31,7 @@ impl Demand {
 }
 
 impl World {
-    /// Heals the network, wakes who is stopped and starts who is down.
+    /// Heals the network, wakes stopped processes and starts processes where none runs.
     pub fn restore(&mut self) {
         self.heal();
         (self.core, self.core_suffices) = (None, true);
@@ -41,7 +42,8 @@ impl World {
         self.bring_back(&self.places().collect::<Vec<_>>());
     }
 
-    /// The network is healed for these, who are woken or started again. What is broken elsewhere stays so for good.
+    /// Heals the network for these places, and wakes or starts their processes. Faults elsewhere
+    /// stay for good.
     fn restore_part(&mut self, core: &[usize]) {
         self.record_line(None, Entry::Heal);
         self.note(0, |_| format!("(healed, as far as {core:?} go)"));
@@ -53,7 +55,7 @@ impl World {
         self.bring_back(core);
     }
 
-    /// Wakes who is stopped and starts who is down of these.
+    /// Wakes or starts the processes of these places.
     fn bring_back(&mut self, these: &[usize]) {
         for &place in these {
             self.set_disk(place, DiskHealth::Fast);
@@ -61,9 +63,9 @@ impl World {
         }
         self.doomed_until = 0;
         self.spare_everybody();
-        // What is on its way arrives first, and holds up what was sent after it until then.
+        // Packets under way arrive first, and hold up later packets until then.
         self.run_for(Duration::from_nanos(self.longest_way()));
-        // Who was about to leave does, so that another can start there.
+        // Leaving members leave first, so that another process can start there.
         let patience = self.common.timing.member_lease * 2;
         let leaves = |peer: &Site| peer.is_alive() && peer.leaving;
         self.run_until(|world| !these.iter().any(|place| leaves(&world.peers[*place])), patience);
@@ -81,8 +83,8 @@ impl World {
         self.demand_all()
     }
 
-    /// Restores everything and demands that everything works. If a quorum was lost for good, nobody may go on until an
-    /// operator says so: one does, and then everything is demanded all the same.
+    /// Restores everything and demands that everything works. If a quorum was lost for good, no
+    /// member may go on until an operator forces one. Then everything is demanded all the same.
     pub fn restore_and_demand(&mut self) -> bool {
         self.restore();
         self.demand_all()
@@ -100,8 +102,8 @@ impl World {
             && self.record_rest()
     }
 
-    /// Beyond the clock bound a member may believe in its lease when the elder knows it to be over, and be put out just
-    /// after everybody had come together: it comes again.
+    /// Beyond the clock bound a member may believe in its lease when the elder knows that it is
+    /// over. So it may be expelled just after the cluster converged: it joins again.
     fn outlast_expulsions(&mut self, demand: &Demand) -> bool {
         if self.bounded {
             return true;

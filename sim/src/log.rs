@@ -1,5 +1,5 @@
-//! Logs: a World as it is before anything happens, and every step that was taken, with its time. A log is a whole run
-//! and needs no seed of chaos to be told again.
+//! Logs: a World as it is before anything happens, and every step that was taken, with its time. A
+//! log is a whole run, and its replay needs no seed of chaos.
 
 use crate::limits::SMALL_PARTS;
 use crate::step::Step;
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A World before anything happens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scene {
-    /// The luck of the network and of everything else that is left to chance inside the World.
+    /// The luck of the network and of everything else random inside the World.
     pub seed: u64,
     /// Members that found the cluster.
     pub founders: usize,
@@ -26,7 +26,7 @@ pub struct Scene {
     pub clocks: Vec<i32>,
     /// Whether the clocks keep their bound.
     pub bounded: bool,
-    /// Whether anybody notices broken connections.
+    /// Whether members notice broken connections.
     pub hints: bool,
     /// Whether operators trust refused connections.
     pub trust_refused: bool,
@@ -34,7 +34,8 @@ pub struct Scene {
     pub gossip: bool,
     /// Whether every place has a data directory.
     pub durable: bool,
-    /// Whether two lineages may live at once, so that what needs one is not checked.
+    /// Whether two lineages may live at once. If so, invariants that need a single one are not
+    /// checked.
     pub lineages: bool,
     /// Whether founders are started by steps, too.
     pub asleep: bool,
@@ -43,7 +44,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Nobody, with everything as usual.
+    /// No members, with default settings.
     pub fn new(seed: u64) -> Scene {
         Scene {
             seed,
@@ -102,10 +103,10 @@ impl Scene {
     }
 }
 
-/// A run, as what was done and when.
+/// A run, as its steps with their times.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Log {
-    /// What it began with.
+    /// The World at its beginning.
     pub scene: Scene,
     /// The steps, each with its time in true nanoseconds.
     pub steps: Vec<(u64, Step)>,
@@ -114,7 +115,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Tells it to a World, to the end or to the first break. A panic of the core is a break.
+    /// Replays it in a World, to the end or to the first break. A panic of the core is a break.
     pub fn replay(&self, mut world: World) -> World {
         let told = catch_unwind(AssertUnwindSafe(|| {
             for (at, step) in &self.steps {

@@ -1,6 +1,7 @@
-//! `elderlock-sim`: simulated clusters as a tool. Each subcommand stands in a file of its own under `command/`.
+//! `elderlock-sim`: simulated clusters as a tool. Each subcommand has its own file under
+//! `command/`.
 //!
-//! Exit code 0: held. 1: a break was found, or the run says too little. 2: a wrong command line.
+//! Exit code 0: held. 1: a break was found, or the run shows too little. 2: a wrong command line.
 #![forbid(unsafe_code)]
 
 mod command;
@@ -22,21 +23,22 @@ enum Command {
     Chaos(command::chaos::ChaosOptions),
     /// Searches small Worlds exhaustively.
     Check(command::check::CheckOptions),
-    /// Shows what members cost that do nothing, from a few to a thousand.
+    /// Shows the cost of idle members, from a few to a thousand.
     Crowd(command::crowd::CrowdOptions),
     /// Tries breaks that a tool has drawn. Needs a copy that `sim/drawn` makes.
     Drawn(command::drawn::DrawnOptions),
     /// Checks the record of a run, as `chaos --history` writes it, once more.
     Judge(command::judge::JudgeOptions),
-    /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    /// Plants breaks in the core and shows whether chaos finds each.
+    /// Needs RUSTFLAGS="--cfg elderlock_mutants".
     Mutants(command::mutants::MutantOptions),
     /// Runs whole members with the recipes in simulated time. Needs the feature `recipes`.
     Recipes(command::recipes::RecipeOptions),
-    /// Tells a log or a script again, and prints what came of it.
+    /// Runs a log or a script again, and prints the outcome.
     Replay(command::replay::ReplayOptions),
-    /// Writes a page of HTML about a run: what happened, drawn.
+    /// Writes a page of HTML that shows a run as diagrams.
     Report(command::report::ReportOptions),
-    /// Shows the story that a tape of the fuzzer tells.
+    /// Shows the run of a tape of the fuzzer.
     Tape(command::tape::TapeOptions),
 }
 

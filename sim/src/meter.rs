@@ -1,11 +1,11 @@
-//! How much each place says, in bytes on the wire, and how often it has to do something.
+//! The traffic of each place, in bytes on the wire, and the number of its inputs.
 
 use crate::world::World;
 use elderlock::protocol::Packet;
 use elderlock::wire::{self, Frame};
 use std::ops::Sub;
 
-/// What one place said and did since the World began.
+/// The traffic and the inputs of one place since the World began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Metered {
     /// Frames of the protocol that it sent.
@@ -26,7 +26,7 @@ impl Metered {
         self.frame_bytes + self.datagram_bytes
     }
 
-    /// What one of them said and did on the average, rounded down.
+    /// The average of several places, rounded down.
     pub fn mean(of: &[Metered]) -> Metered {
         let mean = |what: fn(&Metered) -> u64| of.iter().map(what).sum::<u64>() / of.len().max(1) as u64;
         Metered {
@@ -54,13 +54,13 @@ impl Sub for Metered {
 }
 
 impl World {
-    /// Counts what each place says. It costs time: every frame is encoded.
+    /// Counts the traffic of each place. It costs time: every frame is encoded.
     pub fn metered(mut self) -> World {
         self.meter = Some(Vec::new());
         self
     }
 
-    /// What the place has said and done; nothing if it is not counted.
+    /// The traffic and the inputs of the place; zero if they are not counted.
     pub fn meter(&self, place: usize) -> Metered {
         self.meter.as_ref().and_then(|meter| meter.get(place)).copied().unwrap_or_default()
     }
@@ -68,7 +68,7 @@ impl World {
     pub(crate) fn meter_frame(&mut self, place: usize, packet: &Packet) {
         self.meter_at(place, |metered| {
             let mut bytes = Vec::new();
-            // What is too long for a frame would not be sent either.
+            // A packet that is too long for a frame would not be sent either.
             if wire::encode(&Frame::Packet(packet.clone()), &mut bytes).is_ok() {
                 metered.frames += 1;
                 metered.frame_bytes += bytes.len() as u64;

@@ -1,9 +1,10 @@
-//! The network: when, how often and whether at all a packet arrives.
+//! The network: whether, when and how often a packet arrives.
 //!
-//! Between a pair packets arrive in order, as over TCP; loss, doubling and overtaking are faults with a rate. Cuts
-//! are one-way and count: two overlapping cuts of the same way need two mendings. A clogged way delivers when it is
-//! unclogged; a narrow one lets one packet after the other through and keeps only so many; a reset loses whatever is
-//! on its way. Datagrams go the same ways, each for itself.
+//! Between a pair packets arrive in order, as over TCP; loss, doubling and overtaking are faults
+//! with a rate. Cuts are one-way and count: two overlapping cuts of the same way need two mendings.
+//! A clogged way delivers when it is unclogged. A narrow way lets one packet after the other
+//! through and keeps a limited number. A reset loses all packets under way. Datagrams go the same
+//! ways, each for itself.
 
 use crate::chance::mix;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ pub const MS: u64 = 1_000_000;
 /// One second.
 pub const SECOND: u64 = 1_000 * MS;
 
-/// What the network does to every packet.
+/// The conditions that the network applies to every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LinkConditions {
     /// Lost, in parts per million.
@@ -62,12 +63,13 @@ impl LinkConditions {
     }
 }
 
-/// What a narrow way lets through.
+/// The limits of a narrow way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NarrowPath {
-    /// One packet in so many nanoseconds.
+    /// The time for one packet, in nanoseconds.
     pub each: u64,
-    /// So many wait; when that is full, whatever else is sent is dropped until all of them are through.
+    /// The number of packets that may wait. When it is reached, further packets are dropped until
+    /// all of them are through.
     pub room: u32,
 }
 
@@ -88,7 +90,7 @@ struct Path {
     narrow: Option<NarrowPath>,
     waiting: u32,
     overflowing: bool,
-    /// Connections so far: what was sent on an earlier one does not arrive.
+    /// Connections so far: packets of an earlier connection do not arrive.
     connection: u32,
 }
 
@@ -99,7 +101,7 @@ pub struct Delivery {
     pub arrivals: [Option<u64>; 2],
     /// The connection that carries it.
     pub connection: u32,
-    /// What damages it, if it is damaged: a number to draw from.
+    /// The seed of its damage, if it is damaged.
     pub damage: Option<u64>,
 }
 
@@ -119,7 +121,7 @@ pub struct Network {
     pub(crate) changes: u64,
 }
 
-/// What is decided about one packet.
+/// A decision about one packet.
 #[derive(Clone, Copy)]
 enum PacketDecision {
     Loss,
@@ -135,7 +137,7 @@ enum PacketDecision {
 
 /// Sets the luck of datagrams apart from that of packets.
 const DATAGRAMS: u64 = 0xda7a;
-/// A connection that is refused is dialled again after so long.
+/// The interval between two attempts to dial a refused connection.
 const DIAL_EVERY: u64 = 200 * MS;
 
 impl Network {
@@ -154,7 +156,7 @@ impl Network {
         self.weather
     }
 
-    /// Nothing sent from `from` arrives at `to` any more. What is on its way does.
+    /// Nothing sent from `from` from now on arrives at `to`. Packets under way do.
     pub fn cut(&mut self, from: usize, to: usize) {
         self.changes += 1;
         self.ways.entry((from, to)).or_default().cuts += 1;
@@ -182,7 +184,7 @@ impl Network {
         }
     }
 
-    /// Everything sent from `from` to `to` takes so much longer from now on.
+    /// Everything sent from `from` to `to` takes `by` longer from now on.
     pub fn slow(&mut self, from: usize, to: usize, by: u64) {
         self.ways.entry((from, to)).or_default().slow_by = by;
     }
@@ -192,7 +194,7 @@ impl Network {
         self.ways.get(&(from, to)).is_some_and(|way| way.cuts > 0)
     }
 
-    /// Whether all ways are as they should be, but for those that are cut.
+    /// Whether no way has a fault other than a cut.
     pub(crate) fn is_plain(&self) -> bool {
         let is_plain = |way: &Path| way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0;
         self.ways.values().all(is_plain)
@@ -203,12 +205,12 @@ impl Network {
         self.ways.iter().filter(|(_, way)| way.cuts > 0).map(|(way, _)| *way)
     }
 
-    /// Whether the way is clogged: what is sent waits until it is not.
+    /// Whether the way is clogged: packets wait until it is not.
     pub fn is_clogged(&self, from: usize, to: usize) -> bool {
         self.ways.get(&(from, to)).is_some_and(|way| way.clogs > 0)
     }
 
-    /// From now on what arrives at the end of the way waits there.
+    /// From now on packets that arrive at the end of the way wait there.
     pub fn clog(&mut self, from: usize, to: usize) {
         self.ways.entry((from, to)).or_default().clogs += 1;
     }
@@ -220,7 +222,7 @@ impl Network {
         way.clogs == 0
     }
 
-    /// The way is narrow from now on, or as wide as ever.
+    /// Makes the way narrow from now on, or removes the limit.
     pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<NarrowPath>) {
         let way = self.ways.entry((from, to)).or_default();
         way.narrow = narrow;
@@ -228,22 +230,23 @@ impl Network {
         way.overflowing = false;
     }
 
-    /// Whatever is on the way is lost.
+    /// All packets under way are lost.
     pub fn reset(&mut self, from: usize, to: usize) {
         let way = self.ways.entry((from, to)).or_default();
         way.connection += 1;
         way.waiting = 0;
         way.overflowing = false;
-        // A new connection does not wait for what the old one had still to deliver.
+        // A new connection does not wait for the packets of the old one.
         way.last_arrival = 0;
     }
 
-    /// Whether what was sent on this connection can still arrive.
+    /// Whether packets of this connection can still arrive.
     pub fn is_open(&self, from: usize, to: usize, connection: u32) -> bool {
         self.ways.get(&(from, to)).is_none_or(|way| way.connection == connection)
     }
 
-    /// From now on a packet that is cut off from `to` is answered by a refusal, as if nobody listened there.
+    /// From now on a packet that is cut off from `to` is answered by a refusal, as if no process
+    /// listened there.
     pub fn reject(&mut self, from: usize, to: usize) {
         self.ways.entry((from, to)).or_default().rejects += 1;
     }
@@ -254,7 +257,8 @@ impl Network {
         way.rejects = way.rejects.saturating_sub(1);
     }
 
-    /// Whether a packet that was just sent is answered by a refusal: a connection is dialled at most so often.
+    /// Whether a packet that was just sent is answered by a refusal: a connection is dialled at
+    /// most once in `DIAL_EVERY`.
     pub fn is_refused(&mut self, now: u64, from: usize, to: usize) -> bool {
         let Some(way) = self.ways.get_mut(&(from, to)) else { return false };
         let due = way.rejects > 0 && way.cuts > 0 && (way.refused_at == 0 || now >= way.refused_at + DIAL_EVERY);
@@ -275,7 +279,7 @@ impl Network {
         way.deaf = way.deaf.saturating_sub(1);
     }
 
-    /// What becomes of a packet sent at `now`.
+    /// The delivery of a packet sent at `now`.
     pub fn route(&mut self, now: u64, from: usize, to: usize) -> Delivery {
         let way = self.ways.entry((from, to)).or_default();
         way.packets += 1;
@@ -304,14 +308,15 @@ impl Network {
             arrival = arrival.max(way.last_arrival);
             way.last_arrival = arrival;
         }
-        // What a narrow way has room for is counted, so it doubles nothing.
+        // The room of a narrow way is counted, so it doubles nothing.
         let second = (way.narrow.is_none() && hit(PacketDecision::Duplicate, weather.duplicate))
             .then(|| arrival + ask(PacketDecision::SecondLatency) % (20 * weather.slowest + 1));
         self.longest = self.longest.max(second.unwrap_or(arrival) - now);
         Delivery { arrivals: [Some(arrival), second], connection, damage }
     }
 
-    /// What becomes of a datagram sent at `now`: as a packet, but each for itself and on no connection.
+    /// The delivery of a datagram sent at `now`: as a packet, but each for itself and on no
+    /// connection.
     pub fn route_datagram(&mut self, now: u64, from: usize, to: usize) -> Delivery {
         let way = self.ways.entry((from, to)).or_default();
         way.datagrams += 1;

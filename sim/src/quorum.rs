@@ -1,5 +1,5 @@
-//! Quorums as a driver sees them who knows everything: who may end so that the rest can decide the next view, and
-//! whether anybody still can.
+//! Quorums for a driver that knows everything: the processes that may end so that the rest can
+//! decide the next view, and whether a quorum is left.
 
 use crate::record::{Entry, Line, Record};
 use crate::site::Site;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// How processes are to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShutdownPlan {
-    /// They are killed, or their hosts fail: what is on disk has their votes.
+    /// They are killed, or their hosts fail: their votes are on disk.
     Dead,
     /// They say goodbye: views without them are decided.
     Gone,
@@ -22,8 +22,8 @@ impl World {
         self.latest.values().last()
     }
 
-    /// The newest view, and what was proposed to come after it: a voter may have accepted that, and whoever finds it
-    /// has to finish it.
+    /// The newest view, and the proposals that follow it. A voter may have accepted one, and a
+    /// candidate that finds it must finish it.
     fn at_stake(&self) -> impl Iterator<Item = &View> + Clone {
         let newest = self.newest();
         let follows = move |view: &&View| {
@@ -32,7 +32,7 @@ impl World {
         newest.into_iter().chain(self.proposed.iter().filter(follows))
     }
 
-    /// Remembers what is proposed.
+    /// Remembers a proposal.
     pub(crate) fn hear_proposal(&mut self, packet: &Packet) {
         let notice = match packet {
             Packet::Notice(notice) => notice,
@@ -50,8 +50,8 @@ impl World {
         }
     }
 
-    /// The vote in the view that is given at `place`: by its process, or else by what is on its disk. A directory has
-    /// one vote.
+    /// The vote in the view that is given at `place`: by its process, or else by the vote on its
+    /// disk. A directory has one vote.
     fn vote_at(&self, place: usize, view: &View) -> Option<ProcessId> {
         let peer = &self.peers[place];
         let own = peer.process().filter(|_| peer.is_alive());
@@ -59,7 +59,8 @@ impl World {
         own.into_iter().chain(stored).find(|process| view.has_vote(*process))
     }
 
-    /// Whether those at these places are a quorum of the view's council, in person or by the votes on their disks.
+    /// Whether the processes at these places are a quorum of the view's council, in person or by
+    /// the votes on their disks.
     pub(crate) fn is_quorum_with_disks(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
         let votes: Vec<ProcessId> = places.into_iter().filter_map(|place| self.vote_at(place, view)).collect();
         view.is_quorum(&votes)
@@ -74,8 +75,8 @@ impl World {
         self.can_do_without(places, reckless)
     }
 
-    /// Whether the votes of the others are a quorum of everything at stake, also after these and all who are about to
-    /// go have gone.
+    /// Whether the votes of the others are a quorum of everything at stake, also after these and
+    /// all leaving processes have gone.
     fn can_part_with(&self, places: &[usize]) -> bool {
         let goes = |place: &usize| places.contains(place) || (self.is_alive(*place) && self.peers[*place].leaving);
         let stay: Vec<usize> = self.places().filter(|place| !goes(place)).collect();
@@ -88,8 +89,8 @@ impl World {
         })
     }
 
-    /// Whether the votes of the others are enough for every view that somebody may still have to decide from, and a
-    /// seed remembers that there was one.
+    /// Whether the votes of the others suffice for every view from which a process may still have
+    /// to decide, and a seed remembers that there was one.
     pub(crate) fn can_lose_disk(&self, place: usize) -> bool {
         let others: Vec<usize> = self.places().filter(|other| *other != place).collect();
         let known = self.places().filter_map(|place| self.view(place));
@@ -104,16 +105,17 @@ impl World {
             && self.can_part_with(&[place])
     }
 
-    /// Whether these processes may end for good: a quorum of everything at stake lives on (unless the plan is
-    /// reckless), and so does a seed that remembers. Seeds that all start anew at once found a new cluster, as long as
-    /// nothing is kept on disk.
+    /// Whether these processes may end for good: a quorum of everything at stake lives on (unless
+    /// the plan is reckless), and so does a seed that remembers the cluster. Seeds that all start
+    /// anew at once found a new cluster, if no votes are kept on disk.
     pub(crate) fn can_do_without(&self, places: &[usize], reckless: bool) -> bool {
         let Some(newest) = self.newest() else { return true };
         let rest: Vec<usize> =
             self.places().filter(|place| !places.contains(place) && self.has_leased(*place)).collect();
         let remembers = |place: &usize| {
             let peer = &self.peers[*place];
-            // It has to be a member and to know it: a joiner that was taken in but not told still seeks.
+            // It must be a member and know it: a joiner that was taken in but not told is still in
+            // discovery.
             let own = peer.node.as_ref().and_then(|node| node.view());
             let is_in = |of: &View| peer.process().is_some_and(|process| of.contains(process));
             peer.seeds.contains(&peer.addr) && is_in(newest) && own.is_some_and(is_in)
@@ -122,23 +124,24 @@ impl World {
             && (reckless || self.at_stake().all(|view| self.is_quorum(view, rest.iter().copied())))
     }
 
-    /// Whether the process at `place` may be killed at the moment at which it decides this view, before it can tell
-    /// anyone: the rest has to be a quorum of that view, too.
+    /// Whether the process at `place` may be killed at the moment at which it decides this view,
+    /// before it can tell any other: the rest must be a quorum of that view, too.
     pub(crate) fn can_die_deciding(&self, place: usize, next: &View) -> bool {
         let others = self.places().filter(|other| *other != place && self.has_leased(*other));
         self.can_spare(&[place], ShutdownPlan::Dead, false)
             && (self.common.durable || self.is_quorum(next, others.collect::<Vec<_>>()))
     }
 
-    /// Whether a process is there that has had a lease. Who never had one gives itself up when none comes in time, and
-    /// its vote with it.
+    /// Whether a process that has had a lease runs there. A process without any lease gives itself
+    /// up when none comes in time, and its vote with it.
     fn has_leased(&self, place: usize) -> bool {
         let peer = &self.peers[place];
         peer.is_alive() && !peer.leaving && peer.lease_end() > Time::ZERO
     }
 
-    /// Whether these can go on without the others: they are a quorum of everything at stake and of every view that one
-    /// of them has, one of them is a seed that remembers, so that whoever starts again among them finds it.
+    /// Whether these can go on without the others: they are a quorum of everything at stake and of
+    /// every view that one of them has. One of them must also be a seed that remembers the cluster,
+    /// so that restarted processes among them find it.
     pub fn is_sufficient(&self, core: &[usize]) -> bool {
         let alive = |place: &usize| self.is_alive(*place) && !self.peers[*place].leaving;
         let living: Vec<usize> = core.iter().copied().filter(alive).collect();
@@ -150,9 +153,10 @@ impl World {
         views.all(|view| self.is_quorum(view, living.iter().copied())) && self.can_do_without(&others, false)
     }
 
-    /// Whether those of whom everything is demanded are no quorum of the newest view's council, in person or by the
-    /// votes on their disks, or of no view that one of them has, or not of a later one that was accepted,
-    /// or decided and seen by nobody since, as a disk tells: nobody can decide anything any more, and nobody may.
+    /// Whether the demanded sites have lost the quorum, in person and by the votes on their disks.
+    /// There are three cases. They are no quorum of the newest view's council. They have views, and
+    /// are no quorum of any of them. Or they are no quorum of a later view that one of their disks
+    /// has as accepted or decided. Then no process can decide anything, and none may.
     pub fn quorum_is_lost(&self) -> bool {
         let Some(newest) = self.newest() else { return false };
         let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());
@@ -166,8 +170,8 @@ impl World {
             || known_to_disks.any(|view| !suffice(&view))
     }
 
-    /// An operator says that whoever does not answer is dead for ever, to one who knows of the newest view. False if
-    /// nobody is there whom it could be said to.
+    /// An operator forces one member that knows the newest view: all processes that do not answer
+    /// are declared dead for ever. False if there is no such member.
     pub(crate) fn force_one(&mut self) -> bool {
         let knows = |place: usize| {
             let peer: &Site = &self.peers[place];
@@ -176,7 +180,7 @@ impl World {
         };
         let there = self.demanded().filter(|place| self.is_up(*place) && !self.is_ready(*place));
         let Some(place) = there.max_by_key(|place| (knows(*place), std::cmp::Reverse(*place))) else { return false };
-        // And it is as it is said.
+        // The declaration must be true.
         for other in self.places().filter(|other| !self.demanded().any(|one| one == *other)).collect::<Vec<_>>() {
             if self.is_alive(other) {
                 self.crash(other);
@@ -187,22 +191,23 @@ impl World {
     }
 }
 
-/// Why nobody could decide the next view any more, so that an operator had to say that those who do not answer are dead.
-/// docs/protocol/founding.md, docs/protocol/recovery.md and the known holes of DESIGN.md promise
-/// nothing else.
+/// Why no process could decide the next view any more, so that an operator had to declare the
+/// silent processes dead. docs/protocol/founding.md, docs/protocol/recovery.md and the known holes
+/// of DESIGN.md promise nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QuorumLoss {
     /// Processes were killed without regard to the quorum.
     Reckless,
     /// Directories were lost, and their votes with them.
     Directories,
-    /// Members that had just been taken in gave themselves up before the elder could renew them: no elder came in time.
+    /// Members that had just joined gave themselves up before an elder could renew them: no elder
+    /// came in time.
     Newcomers,
-    /// A view was decided when some whom it counts on had ended already.
+    /// A view was decided when some of its voters had ended already.
     Overtaken,
-    /// Voters ended when the view was there.
+    /// Voters ended after the view was decided.
     Ended,
-    /// The voters were there, and it did not come together.
+    /// The voters were alive, and the cluster did not converge.
     Unexplained,
 }
 
@@ -219,7 +224,8 @@ impl QuorumLoss {
         }
     }
 
-    /// Why the run of this record had to be forced, if it was. `council`: how many have a vote at most.
+    /// Why the run of this record had to be forced, if it was. `council`: the highest number of
+    /// voters.
     pub fn of(record: &Record, council: usize) -> Option<QuorumLoss> {
         let is_forced = |line: &Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
         let before = &record.lines[..record.lines.iter().position(is_forced)?];
@@ -229,7 +235,8 @@ impl QuorumLoss {
             Entry::View { slots, .. } => Some(slots.0),
             _ => None,
         };
-        // A view that only those saw who have ended since is of no use to the others: theirs is the one before.
+        // A view that only ended processes saw is of no use to the others: theirs is the one
+        // before.
         let seen = |line: &&Line| !ended.contains(&(line.place, line.life));
         let last = before.iter().filter(seen).filter_map(number).max();
         let last = last.or_else(|| before.iter().filter_map(number).max())?;
@@ -272,7 +279,7 @@ mod tests {
         Entry::View { number, slots: (number, 1), members, lives, ghosts, founder: (0, 1) }
     }
 
-    /// Places 0, 1 and 2 have view 1; then come these, and place 2 is forced.
+    /// Places 0, 1 and 2 have view 1. Then these entries follow, and place 2 is forced.
     fn forced_after(then: Vec<(usize, Entry)>) -> Option<QuorumLoss> {
         let forced = Entry::Event { name: "forced".to_string() };
         let known = (0..3).map(|place| (place, view(1, &[0, 1, 2], &[])));

@@ -1,5 +1,6 @@
-//! Rare states: corners that a run gets into by bad luck only. A batch of runs that never saw one of them says
-//! nothing about it, so they are counted, and a large batch without one of them fails.
+//! Rare states: corners that a run gets into by bad luck only. A batch of runs that never reached
+//! one of them shows nothing about it. So they are counted, and a large batch without one of them
+//! fails.
 
 use crate::history::{Ask, Call, Key};
 use crate::invariants::Observation;
@@ -28,7 +29,7 @@ macro_rules! states {
                 match self { $(RareState::$state => $name,)* }
             }
 
-            /// What it is and why it matters.
+            /// Its meaning, and why it matters.
             pub fn why(self) -> &'static str {
                 match self { $(RareState::$state => $why,)* }
             }
@@ -185,7 +186,7 @@ states! {
         "The one case in which only the tokens tell: the store takes no write of the older one after one of the newer."
 }
 
-/// What the present step of a member began with.
+/// The cause of a member's present step.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum StepCause {
     #[default]
@@ -209,25 +210,25 @@ pub struct RareStateCounter {
     grants: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
     /// The latest recovery that each process has answered.
     reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
-    /// Who has handed the table of a service over.
+    /// Processes that have passed on the table of a service.
     handed: BTreeSet<(ProcessId, ServiceName)>,
     /// Asked by recovery, and not answered.
     asked: BTreeSet<(ProcessId, Epoch)>,
-    /// Namings under way: to whom, and by whom.
+    /// Namings under way: the named process and the elder.
     namings: BTreeMap<ProcessId, ProcessId>,
-    /// The highest view, who installed it first, and how many have.
+    /// The highest view, the process that installed it first, and the number that have.
     top: Option<View>,
     first: Option<ProcessId>,
     installers: usize,
     /// The view that each process has.
     views: BTreeMap<ProcessId, ViewNumber>,
-    /// Who asked for votes for which view.
+    /// The candidate of each view.
     candidates: BTreeMap<ViewNumber, ProcessId>,
-    /// Members of the highest view that ended, and whether they granted something.
+    /// Members of the highest view that ended, and whether they were grantors.
     dead: BTreeMap<ProcessId, bool>,
     /// Processes that ended in order.
     over: BTreeSet<ProcessId>,
-    /// Nobody's lease runs.
+    /// No member's lease runs.
     dark: bool,
     /// The last grant of each lock.
     last: BTreeMap<Key, Token>,
@@ -359,7 +360,7 @@ impl RareStateCounter {
         }
     }
 
-    /// Whether it has anything to say to a fact.
+    /// Whether it uses an observation.
     pub(crate) fn minds(fact: &Observation<'_>) -> bool {
         match fact {
             Observation::Sent { packet, .. } => match packet {
@@ -374,7 +375,7 @@ impl RareStateCounter {
         }
     }
 
-    /// Looks at a fact.
+    /// Takes an observation.
     pub(crate) fn hear(&mut self, world: &World, fact: &Observation<'_>) {
         match fact {
             Observation::Answers { ask, outcome } => self.answers(world, *ask, outcome),
@@ -561,7 +562,7 @@ impl RareStateCounter {
             }
             Message::Recover { service, epoch } => {
                 self.asked.insert((to, *epoch));
-                // Whoever asks others has asked itself, and answered without a packet.
+                // A grantor that asks others has also asked itself, and answered without a packet.
                 if self.reported.get(&(process, service.clone())) != Some(epoch) {
                     self.reports(process, service, *epoch);
                 }

@@ -1,11 +1,12 @@
-//! The record of a run: what happened, as values that can be written as JSON lines, checked once more and drawn.
+//! The record of a run: its events as values that can be written as JSON lines, checked again and
+//! drawn.
 //!
-//! It speaks in places (`m0`, `m1`, ...), numbers of calls and true time, never in process ids: the same story is
-//! the same record.
+//! It speaks in places (`m0`, `m1`, ...), numbers of calls and true time, never in process ids:
+//! equal runs have equal records.
 
 use serde::{Deserialize, Serialize};
 
-/// Something that happened at one instant of true time.
+/// An event at one instant of true time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// Nanoseconds of true time since the World began.
@@ -16,7 +17,7 @@ pub struct Line {
     /// How many processes have run at that place by then: 1 is the first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub life: u64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub entry: Entry,
 }
@@ -45,7 +46,7 @@ fn is_lock(deed: &RecordedRequest) -> bool {
     *deed == RecordedRequest::Lock
 }
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordedRequest {
@@ -54,7 +55,7 @@ pub enum RecordedRequest {
     Lock,
     /// The suspension of the service.
     Suspend,
-    /// A lock, beside others who want it so.
+    /// A share of a lock.
     Share,
     /// Permits.
     Permits,
@@ -68,9 +69,9 @@ pub enum RecordedRequest {
     Become,
     /// That the member's part in the service ends.
     Destroy,
-    /// To know something.
+    /// To query the grantor.
     See,
-    /// To have a hold back.
+    /// To request a revocation, or to force it.
     Revoke,
 }
 
@@ -83,29 +84,29 @@ impl RecordedRequest {
         )
     }
 
-    /// Whether two who hold so may hold the same at once.
+    /// Whether two holds of these kinds may stand beside each other.
     pub fn suffers(self, other: RecordedRequest) -> bool {
         self == other && matches!(self, RecordedRequest::Share | RecordedRequest::Permits)
     }
 }
 
-/// What happened.
+/// The event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Entry {
-    /// The first line: what World this is.
+    /// The first line: the World.
     World {
         /// The seed.
         seed: u64,
         /// How many places there are.
         places: usize,
-        /// Whether clocks keep their bound, so that what needs it may be demanded.
+        /// Whether clocks keep their bound, so that invariants that need it may be demanded.
         bounded: bool,
         /// That bound: how far clocks may run off, in parts per million.
         error_ppm: u32,
         /// How long a try may take, in nanoseconds.
         answer: u64,
-        /// How many of the oldest members vote; zero: it is not told.
+        /// How many of the oldest members vote; zero: unknown.
         #[serde(default, skip_serializing_if = "is_none")]
         council: usize,
         /// How long the leases of members and of elders are, in nanoseconds of their clocks.
@@ -122,13 +123,13 @@ pub enum Entry {
         call: usize,
         /// The service.
         service: String,
-        /// For what.
+        /// The kind of the request.
         #[serde(default, skip_serializing_if = "is_lock")]
         deed: RecordedRequest,
         /// The lock, or the locks of a batch in their order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         names: Vec<String>,
-        /// On whose behalf; zero: the whole member's.
+        /// The owner; zero: the whole member.
         #[serde(default, skip_serializing_if = "is_zero")]
         owner: u64,
         /// How many permits.
@@ -158,12 +159,13 @@ pub enum Entry {
         /// The answer.
         answer: String,
     },
-    /// The process ended before it answered, or before the hold was over: nobody can tell for ever.
+    /// The process ended before it answered, or before the hold was over: the outcome is unknown
+    /// for ever.
     Unknown {
         /// The call.
         call: usize,
     },
-    /// The client gives the lock back, or no longer wants it.
+    /// The client releases the lock.
     Release {
         /// The call.
         call: usize,
@@ -186,19 +188,19 @@ pub enum Entry {
     Turned {
         /// The call.
         call: usize,
-        /// What it is now.
+        /// Its present kind.
         deed: RecordedRequest,
         /// Its token now.
         token: u64,
     },
-    /// Some of its permits are given back.
+    /// Some of its permits are returned.
     GivenBack {
         /// The call.
         call: usize,
         /// How many it has left.
         left: u32,
     },
-    /// Who has an object open sees another value.
+    /// A client sees another value of its open object.
     Sees {
         /// The call.
         call: usize,
@@ -210,11 +212,11 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stale: bool,
     },
-    /// A write to what the lock protects, with the token of the call.
+    /// A write to the protected resource, with the token of the call.
     Write {
         /// The call.
         call: usize,
-        /// Of which of its locks.
+        /// The index of the lock among the call's locks.
         #[serde(default, skip_serializing_if = "is_first")]
         index: usize,
         /// The token.
@@ -224,15 +226,15 @@ pub enum Entry {
     },
     /// A process starts.
     Start,
-    /// The process is killed, its host fails, or it left or was expelled: it is no more.
+    /// The process is killed, its host fails, or it left or was expelled.
     End {
         /// How: `killed`, `vanished`, `left`, `reborn`.
         how: String,
     },
     /// The process is stopped.
     Pause,
-    /// When the member's lease ends in true time, as things are; `None`: it has no end. Written when a process is
-    /// stopped, because it cannot tell then.
+    /// When the member's lease ends in true time, as things are; `None`: it has no end. Written
+    /// when a process is stopped, because it cannot report the end itself then.
     Lease {
         /// The end.
         until: Option<u64>,
@@ -248,11 +250,11 @@ pub enum Entry {
         /// The first slot whose tokens its elder deals, and how many it may deal.
         #[serde(default)]
         slots: (u64, u32),
-        /// The places of its members, oldest first; the first that is no ghost is the elder. A place may be there
-        /// twice, with the ghost of a process and the next one, in either order: of two that asked to be taken in, the
-        /// later may have been heard first.
+        /// The places of its members, oldest first; the first that is no ghost is the elder. A
+        /// place may be there twice, with the ghost of a process and the next one, in either order:
+        /// of two joiners, the later may have been heard first.
         members: Vec<usize>,
-        /// Which process of its place each member is, in the order of `members`.
+        /// The number of each member's process at its place, in the order of `members`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lives: Vec<u64>,
         /// Which of them are ghosts: place and life.
@@ -277,23 +279,23 @@ pub enum Entry {
     Grantor {
         /// The service.
         service: String,
-        /// Its term.
+        /// Its epoch.
         epoch: u64,
-        /// Whether it only begins to ask everybody what they hold.
+        /// Whether its recovery only begins.
         recovering: bool,
     },
     /// The member grants the service no longer.
     NoGrantor {
         /// The service.
         service: String,
-        /// The term that ended.
+        /// The epoch that ended.
         epoch: u64,
     },
-    /// What a grantor that asked everybody begins with, as it is at the end of the step in which it begins.
+    /// The table of a grantor after its recovery, at the end of the step in which it begins to act.
     Table {
         /// The service.
         service: String,
-        /// Its term.
+        /// Its epoch.
         epoch: u64,
         /// The calls that hold, with the token of each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -301,26 +303,28 @@ pub enum Entry {
         /// The calls that wait.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         waits: Vec<usize>,
-        /// Requests that are nobody's call.
+        /// The number of requests without a call.
         #[serde(default, skip_serializing_if = "is_none")]
         strange: usize,
     },
-    /// From now on nothing that is sent these ways arrives, and what is sent those ways does again: from, to.
+    /// From now on no packet arrives over the ways in `cut`, and packets arrive again over those in
+    /// `mended`: from, to.
     Ways {
-        /// These are cut.
+        /// The ways that are cut.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         cut: Vec<(usize, usize)>,
-        /// Those are whole again.
+        /// The ways that are whole again.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         mended: Vec<(usize, usize)>,
     },
-    /// From now on packets may have been under way for so long, in nanoseconds. Rounded up, so that it is said seldom.
+    /// From now on packets may have been under way for this long, in nanoseconds. Rounded up, so
+    /// that it is written seldom.
     Slow {
         /// The longest.
         upto: u64,
     },
-    /// How many packets everybody together sent in a second of true time that is over. Seconds in which nobody did are
-    /// left out.
+    /// How many packets all members together sent in a completed second of true time. Seconds
+    /// without packets are left out.
     Sent {
         /// Which second.
         second: u64,
@@ -331,9 +335,9 @@ pub enum Entry {
     Send {
         /// The number of the packet in this run.
         packet: u64,
-        /// Where to.
+        /// The receiving place.
         to: usize,
-        /// What it carries, by its name.
+        /// The name of its content.
         kind: String,
         /// Why it does not arrive, if it does not.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -358,11 +362,11 @@ pub enum Entry {
         /// The number of the fault in its plan.
         fault: usize,
     },
-    /// Everything is healed, and everything has to work from now on.
+    /// Everything is healed, and everything must work from now on.
     Heal,
-    /// Everything that was demanded after the healing came about.
+    /// All demands after the healing hold.
     Rest {
-        /// Of the members at these places.
+        /// The places of the demanded members.
         places: Vec<usize>,
     },
     /// An invariant is broken: the last line.

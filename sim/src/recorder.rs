@@ -1,6 +1,7 @@
-//! Writes down what happens in a World, as a [`Record`].
+//! Records the events of a World, as a [`Record`].
 //!
-//! What clients and members do is always written: memory only, and little of it. Packets are written when asked for.
+//! Acts of clients and members are always recorded: in memory only, and they are few. Packets are
+//! recorded on request.
 
 use crate::history::{self, Ask, HoldMode, ObjectView};
 use crate::history_checker;
@@ -13,41 +14,41 @@ use elderlock::protocol::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The pen of a World.
+/// The recorder of a World.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder {
     record: Record,
-    /// Nothing is written down.
+    /// Nothing is recorded.
     silent: bool,
-    /// Whether packets are written down.
+    /// Whether packets are recorded.
     messages: bool,
     /// Packets so far.
     packets: u64,
     /// Place and life of every process that ever ran.
     lives: BTreeMap<ProcessId, (usize, u64)>,
-    /// What the second judge had to say.
+    /// The premises of the history checker.
     premises: BTreeMap<&'static str, u64>,
-    /// The services that each place grants, as far as written.
+    /// The services that each place grants, as far as recorded.
     roles: Vec<Vec<(ServiceName, Epoch, GrantorState)>>,
-    /// Grantors that have begun in the present step, after they had asked everybody.
+    /// Grantors that have begun in the present step, after a recovery.
     begun: Vec<(ServiceName, Epoch)>,
-    /// Ways that are cut, and how often ways had changed when they were looked at.
+    /// Ways that are cut, and the number of changes of ways when they were last read.
     cuts: BTreeSet<(usize, usize)>,
     changes: u64,
-    /// The longest time under way that was told.
+    /// The longest time under way that was recorded.
     slow: u64,
     /// The second in which packets are sent, and how many had been sent before.
     second: (u64, u64),
 }
 
 impl Recorder {
-    /// Whether nothing is written down.
+    /// Whether nothing is recorded.
     pub(crate) fn is_silent(&self) -> bool {
         self.silent
     }
 }
 
-/// What became of a packet when it was sent.
+/// Why a packet was lost when it was sent, if it was.
 pub(crate) type Lost = Option<&'static str>;
 
 impl World {
@@ -57,12 +58,12 @@ impl World {
         self
     }
 
-    /// What happened so far.
+    /// The record so far.
     pub fn record(&self) -> &Record {
         &self.scribe.record
     }
 
-    /// What happened, without the World.
+    /// The record, without the World.
     pub fn into_record(self) -> Record {
         self.scribe.record
     }
@@ -72,14 +73,14 @@ impl World {
         self.record_line(None, Entry::Fault { fault, kind: kind.to_string(), places });
     }
 
-    /// What was demanded after the healing came about, at every member of whom it was demanded.
+    /// Records that the demands after the healing hold, at every demanded member.
     pub(crate) fn record_rest(&mut self) -> bool {
         let places = self.demanded().filter(|place| self.is_alive(*place)).collect();
         self.record_line(None, Entry::Rest { places });
         true
     }
 
-    /// The second judge reads what was written down. For the end of a run.
+    /// Runs the history checker on the record. For the end of a run.
     pub fn read_again(&mut self) {
         match history_checker::check(&self.scribe.record) {
             Ok(findings) => {
@@ -93,7 +94,8 @@ impl World {
         }
     }
 
-    /// How often the premise of each invariant held that is checked offline: after [`read_again`](Self::read_again).
+    /// How often the premise of each invariant of the history checker held; valid after
+    /// [`read_again`](Self::read_again).
     pub fn offline_premises(&self) -> BTreeMap<&'static str, u64> {
         self.scribe.premises.clone()
     }
@@ -103,7 +105,7 @@ impl World {
         self.record_line(None, Entry::Mended { fault });
     }
 
-    /// Nothing is written down from here on, and what was is forgotten: a model checker makes far too many Worlds.
+    /// Stops recording and drops the record: a model checker makes far too many Worlds.
     pub(crate) fn put_the_pen_down(&mut self) {
         self.scribe.silent = true;
         self.scribe.record = Record::default();
@@ -135,7 +137,7 @@ impl World {
         self.scribe.record.lines.push(Line { at: self.now, place, life, entry });
     }
 
-    /// What has changed on the ways between members since that was written down.
+    /// Records the changes of the ways between members since the last record of them.
     pub(crate) fn record_network(&mut self) {
         if self.scribe.silent || self.scribe.record.lines.is_empty() {
             return;
@@ -166,7 +168,7 @@ impl World {
         self.record_here(self.history.call(ask).member, entry);
     }
 
-    /// The end of something that ends on a member's clock.
+    /// The true time of an end on a member's clock.
     fn true_end(&self, place: usize, until: Time) -> Option<u64> {
         self.peers[place].clock.when(until)
     }
@@ -297,7 +299,7 @@ impl World {
         self.record_here(place, Entry::Start);
     }
 
-    /// The process at `place` is no more; of these calls nobody can tell any more.
+    /// The process at `place` has ended; the outcome of these calls is unknown.
     pub(crate) fn record_end(&mut self, place: usize, how: &str, unknown: &[Ask]) {
         for ask in unknown {
             self.record_here(place, Entry::Unknown { call: ask.0 });
@@ -314,7 +316,8 @@ impl World {
         self.record_here(place, Entry::Lease { until });
     }
 
-    /// The clock at `place` has another rate: what is still to end by it ends at another time than was written.
+    /// The clock at `place` has another rate: pending ends by that clock come at another time than
+    /// recorded.
     pub(crate) fn record_turned_clock(&mut self, place: usize) {
         let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
         let now = self.peers[place].clock.local(self.now);
@@ -390,14 +393,15 @@ impl World {
         roles.extend(role.map(|(epoch, state)| (service.clone(), epoch, state)));
     }
 
-    /// A grantor that begins to recover, or to wait for a table, says so to everybody it asks, and to nobody else: it is
-    /// looked up, and so is the table of one that has heard everybody.
+    /// A grantor that begins to recover, or to wait for a table, tells only the processes that it
+    /// asks. So the recorder reads it from the core, and also the table of a grantor that has
+    /// completed its recovery.
     pub(crate) fn record_recoveries(&mut self, place: usize) {
         if self.scribe.silent {
             return;
         }
         let begun = std::mem::take(&mut self.scribe.begun);
-        // What a process was about to do when it died in the middle of a step is no role of it.
+        // The unfinished step of a process that died in the middle of it gives it no role.
         if self.peers[place].run == ProcessState::Down {
             return;
         }
@@ -423,7 +427,7 @@ impl World {
         }
     }
 
-    /// What the grantor at `place` begins with, if it still acts.
+    /// Records the first table of the grantor at `place`, if it still acts.
     fn record_table(&mut self, place: usize, service: &ServiceName, epoch: Epoch) {
         let Some(node) = self.peers[place].node.as_ref() else { return };
         if !node.grantors().any(|role| role == (service, epoch, GrantorState::Acting)) {

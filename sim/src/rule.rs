@@ -19,12 +19,12 @@ pub struct PacketDescription<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleId(pub(crate) usize);
 
-/// What becomes of the packets that a rule matches.
+/// The fate of the packets that a rule matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PacketFate {
     /// Kept back until let go.
     Hold,
-    /// Dropped, so many more times.
+    /// Dropped, this many more times.
     Drop(usize),
     /// No longer in force.
     Over,

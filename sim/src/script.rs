@@ -1,7 +1,9 @@
-//! Steps, logs and scripts as text, in the form of the crate `goldenscript`: commands, `---`, and what came of them.
+//! Steps, logs and scripts as text, in the form of the crate `goldenscript`: commands, `---`, and
+//! their outcome.
 //!
-//! A *log* is written by a driver: a World, and steps that are taken `at` a time. A *script* is written by a person, who
-//! may also wait for something to be so (`until`). Both are told to a World by a [`ScriptRunner`].
+//! A *log* is written by a driver: a World, and steps that are taken `at` a time. A *script* is
+//! written by a person and may also wait for a condition (`until`). A [`ScriptRunner`] runs both in
+//! a World.
 
 mod runner;
 mod scene;
@@ -16,7 +18,7 @@ use crate::network::SECOND;
 use std::fmt::Write as _;
 
 impl Log {
-    /// As a script, without what came of it. A block for each second in which there are steps.
+    /// As a script, without the outcome. Each second with steps has a block.
     pub fn to_script(&self) -> String {
         let mut text = scene::write_scene(&self.scene) + "---\n";
         let mut second = None;

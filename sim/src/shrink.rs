@@ -1,6 +1,6 @@
-//! Shrinking: of a broken run, what it takes. First the faults of its plan are left out, then the steps of its log, as
-//! long as the same invariant breaks, and for the same lock where it is about one: without that it slips to another
-//! break, and what remains tells another story.
+//! Shrinking: reduces a broken run to the parts that the break needs. First it leaves out faults of
+//! the plan, then steps of the log, as long as the same invariant breaks. If the invariant is about
+//! a lock, it must be the same lock. Otherwise shrinking would slip to another break.
 
 use crate::chance::mix;
 use crate::chaos::{ChaosPlan, run_seed};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const MAX_PLANS: usize = 200;
 /// Runs spent on the steps at most.
 const MAX_LOGS: usize = 1_000;
-/// With how many lucks of the network a part of a log is tried.
+/// The number of lucks of the network with which a part of a log is tried.
 const LUCKS: u64 = 4;
 
 /// Whether this run broke as that one did.
@@ -47,7 +47,7 @@ pub(crate) fn reduce<T: Clone>(all: &[T], runs: &mut usize, mut breaks: impl FnM
     kept
 }
 
-/// Leaves out the faults of a plan that the break does not take.
+/// Leaves out the faults of a plan that the break does not need.
 pub fn shrink(plan: &ChaosPlan, found: &Violation, prepare: impl Fn(World) -> World) -> ChaosPlan {
     let mut runs = MAX_PLANS;
     let kept =
@@ -55,11 +55,12 @@ pub fn shrink(plan: &ChaosPlan, found: &Violation, prepare: impl Fn(World) -> Wo
     plan.only(&kept)
 }
 
-/// Leaves out the steps of a log that the break does not take: first clients' calls with all that belongs to them, then
-/// single steps. The log as it is if it does not break so.
+/// Leaves out the steps of a log that the break does not need: first clients' calls with all their
+/// steps, then single steps. The log as it is if it does not break so.
 ///
-/// Without a call there are fewer packets, and those after it have another luck; a break that hangs on a race would be
-/// missed so. So the rest is tried with some other lucks as well, and the log keeps the one with which it breaks.
+/// Without a call there are fewer packets, and those after it have another luck; a break that
+/// depends on a race would be missed. So the remainder is tried with some other lucks as well, and
+/// the log keeps the luck with which it breaks.
 pub fn shrink_log(log: &Log, found: &Violation, prepare: impl Fn(World) -> World) -> Log {
     let replay = |log: &Log| log.replay(prepare(log.scene.world().untraced()));
     let whole = replay(log);
@@ -102,8 +103,9 @@ pub fn shrink_log(log: &Log, found: &Violation, prepare: impl Fn(World) -> World
     small
 }
 
-/// Where the part of a log begins that abandons all but some and demands everything of these: whoever is not abandoned
-/// after all would take part, and nothing could be demanded.
+/// The index of the first step of a log that abandons all but some members, before everything is
+/// demanded of these. These steps stay, for a member that is not abandoned would take part, and
+/// nothing could be demanded.
 fn begin_of_farewell(steps: &[(u64, Step)]) -> usize {
     match steps.last() {
         Some((_, Step::RestorePart(_))) => {
@@ -119,8 +121,8 @@ fn only_calls(steps: &[(u64, Step)], calls: &[usize]) -> Vec<(u64, Step)> {
     steps.iter().filter(|(_, step)| stays(step)).cloned().collect()
 }
 
-/// Puts the remarks on faults back where steps of theirs are left: there, at that time, something is done that is no
-/// client's deed.
+/// Puts the remarks on faults back where steps of theirs are left: at that time, the log has a step
+/// that is not a client's.
 fn with_remarks<'a>(steps: &[(u64, Step)], remarks: impl Iterator<Item = &'a (u64, Step)>) -> Vec<(u64, Step)> {
     let mut all = steps.to_vec();
     let done: BTreeSet<u64> = all.iter().filter(|(_, step)| step.call().is_none()).map(|(at, _)| *at).collect();
@@ -139,8 +141,8 @@ fn with_remarks<'a>(steps: &[(u64, Step)], remarks: impl Iterator<Item = &'a (u6
     all
 }
 
-/// Counts the calls that are left from 0. What is about a call that is left out meant nothing, and
-/// goes.
+/// Counts the calls that are left from 0. Steps about a call that is left out have no effect, and
+/// are removed.
 fn rename(steps: &mut Vec<(u64, Step)>) {
     let mut names = BTreeMap::new();
     for (_, step) in steps.iter_mut() {
@@ -160,8 +162,9 @@ fn rename(steps: &mut Vec<(u64, Step)>) {
     });
 }
 
-/// Writes the log of a break of `seed` to a file in `folder`, with what comes of it and the demand that everything works
-/// after it. Returns where, or nothing if the log does not break so.
+/// Writes the log of a break of `seed` to a file in `folder`, with its outcome and the demand that
+/// everything works after it. Returns the path, or nothing if the log does not break in the same
+/// way.
 pub fn save(
     seed: u64,
     log: &Log,
@@ -228,7 +231,7 @@ mod tests {
     #[test]
     fn one_that_may_go_only_after_another_goes() {
         let mut runs = MAX_LOGS;
-        // 1 needs 2, and 2 is needed by nobody else.
+        // 1 needs 2, and nothing else needs 2.
         let breaks = |kept: &[u32]| kept.contains(&5) && (!kept.contains(&1) || kept.contains(&2));
         assert_eq!(reduce(&[1, 2, 3, 4, 5], &mut runs, breaks), [5]);
         let mut runs = MAX_LOGS;

@@ -1,4 +1,4 @@
-//! A place in the World: an address where one process after the other runs.
+//! A site of the World: an address at which processes run one after the other.
 
 use crate::chance::mix;
 use crate::clock::Clock;
@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What wall clocks show when the World begins: Unix milliseconds.
+/// The time of wall clocks when the World begins, in Unix milliseconds.
 const WALL_START: u64 = 1_800_000_000_000;
 /// The origin of slots.
 const WALL_ORIGIN: u64 = WALL_START - 1_000;
@@ -21,14 +21,14 @@ pub enum ProcessState {
     Down,
     /// It runs.
     Up,
-    /// It is stopped: its clock goes on, everything that comes waits for its waking.
+    /// It is stopped: its clock goes on, and all inputs wait for its waking.
     Paused,
 }
 
-/// A place in the World.
+/// A site of the World.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Where its processes are reached.
+    /// The address of its processes.
     pub addr: SocketAddr,
     /// Places with the same number share a kernel.
     pub host: u32,
@@ -38,7 +38,8 @@ pub struct Site {
     pub incarnation: u64,
     /// Its clock.
     pub clock: Clock,
-    /// How far its wall clock is off, in milliseconds. Only foundings and the generations of gossip look at it.
+    /// How far its wall clock is off, in milliseconds. Only foundings and the generations of gossip
+    /// use it.
     pub wall: i64,
     /// Whether the present process runs.
     pub run: ProcessState,
@@ -48,7 +49,7 @@ pub struct Site {
     pub leaving: bool,
     /// It has left, and whether its goodbye was heard.
     pub heard: Option<bool>,
-    /// What came while it was stopped.
+    /// The inputs that came while it was stopped.
     pub inbox: VecDeque<Input>,
     /// It was stopped before it could begin anew, and does so as soon as it goes on.
     pub overdue: bool,
@@ -62,7 +63,7 @@ pub struct Site {
     pub gossip_due: Option<u64>,
     /// The seeds it is started with.
     pub seeds: BTreeSet<SocketAddr>,
-    /// What the core wants its next life to be started with, after it was expelled or gave itself up.
+    /// The core's configuration for its next incarnation, after it was expelled or gave itself up.
     pub next_life: Option<Config>,
     /// Founds alone.
     pub found_alone: bool,
@@ -70,7 +71,7 @@ pub struct Site {
     pub disk: Disk,
 }
 
-/// What all places have in common.
+/// The settings that all sites share.
 #[derive(Clone, Copy, Debug)]
 pub struct SiteConfig {
     /// The run's seed.
@@ -99,7 +100,7 @@ impl Site {
             host: place as u32,
             host_up: true,
             incarnation: 0,
-            // Far apart, so that nothing can come of comparing two clocks.
+            // The clocks are far apart, so that comparing two of them is useless.
             clock: Clock { offset: (place as u64 * 7 + 1) * 3_600_000_000_000, ppm: 0, since: 0 },
             wall: 0,
             run: ProcessState::Down,

@@ -1,9 +1,9 @@
-//! Everything that a driver can do to a [`World`], as values: they can be logged, replayed, taken out one by one and
-//! searched through.
+//! The acts of a driver on a [`World`], as values: they can be logged, replayed, removed one by one
+//! and searched.
 //!
-//! A step is concrete: it names places and calls, never roles, so that it means the same on its own. What cannot be done
-//! (there is no such process, no such call) is left out, so that a log still says something when steps before it are
-//! taken out or the core behaves otherwise.
+//! A step is concrete: it names places and calls, never roles, so that it means the same on its
+//! own. An impossible step (no such process, no such call) is skipped. So a log stays useful when
+//! earlier steps are removed or the core behaves otherwise.
 
 use crate::history::{Ask, ClientRequest, HoldMode};
 use crate::kind::kind;
@@ -17,48 +17,48 @@ use elderlock::protocol::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Something that a driver does to a World, at once and at one instant. [`Restore`](Step::Restore) and
-/// [`RestorePart`](Step::RestorePart) alone take time.
+/// An act of a driver on a World, at one instant. Only [`Restore`](Step::Restore) and
+/// [`RestorePart`](Step::RestorePart) take time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// A client asks for something. From here on it is `call`.
     Ask {
         /// The number by which later steps name it.
         call: usize,
-        /// Where.
+        /// The place.
         place: usize,
         /// The service.
         service: String,
-        /// What it wants.
+        /// The client's want.
         wanted: ClientWant,
-        /// On whose behalf; zero: the whole member's.
+        /// The owner; zero: the whole member.
         owner: u64,
-        /// What it says of itself.
+        /// Its metadata.
         says: String,
         /// How it waits.
         wait: Wait,
         /// How long it may hold, on its member's clock.
         lease: Option<Duration>,
     },
-    /// The client gives the lock back.
+    /// The client releases the lock.
     Release(usize),
     /// The client no longer waits for the lock.
     Cancel(usize),
-    /// The client drops its future or its guard so long after now.
+    /// The client drops its future or its guard after this time.
     GiveUp(usize, Duration),
-    /// The client drops its future so long after the answer, or the guard that came of it.
+    /// The client drops its future, or the guard that came of it, this long after the answer.
     GiveUpAnswered(usize, Duration),
-    /// The client wants to hold for at least so long from now.
+    /// The client extends its hold to at least this time from now.
     Extend(usize, Duration),
-    /// The client gives back so many of its permits.
+    /// The client returns this many of its permits.
     GiveBack(usize, u32),
     /// The client's lock becomes a share.
     Downgrade(usize),
     /// The client asks the guard for its token and keeps it for later.
     Fence(usize),
-    /// The client writes to what the lock protects, if the guard gives its token now.
+    /// The client writes to the protected resource, if the guard gives its token now.
     Write(usize),
-    /// A write with the token that the guard gave earlier arrives; its client may be no more.
+    /// A write with the token that the guard gave earlier arrives; its client may be gone.
     WriteEarlier(usize),
 
     /// A process starts at the place.
@@ -75,13 +75,14 @@ pub enum Step {
     Leave(usize),
     /// An operator forces the member to go on without a quorum.
     Force(usize),
-    /// What the data directory of the place keeps is lost. Nobody runs there.
+    /// The content of the place's data directory is lost. No process runs there.
     LoseDisk(usize),
-    /// The data directory of the place is as this from now on.
+    /// The data directory of the place has this health from now on.
     Disk(usize, DiskHealth),
     /// A process dies in the middle of one of its next steps.
     Tear(TornStep),
-    /// The next process that decides a view dies before it can tell anyone, if that happens before this instant.
+    /// The next process that decides a view dies before it can tell any other, if that happens
+    /// before this instant.
     DieDeciding {
         /// True time in nanoseconds.
         until: u64,
@@ -91,59 +92,60 @@ pub enum Step {
     Cut(usize, usize),
     /// Takes back one cut; a pair that reaches each other again notices.
     Mend(usize, usize),
-    /// Everything sent from the first place to the second takes so much longer.
+    /// Everything sent from the first place to the second takes this much longer.
     Slow(usize, usize, Duration),
-    /// What is sent from the first place waits at the end of its way to the second. Clogs count.
+    /// Packets from the first place wait at the end of their way to the second. Clogs count.
     Clog(usize, usize),
-    /// Takes back one clog; what waited arrives, in order.
+    /// Takes back one clog; the waiting packets arrive, in order.
     Unclog(usize, usize),
-    /// The way from the first place to the second lets through only so much; `None`: everything.
+    /// The way from the first place to the second is narrow; `None`: it has no limit.
     Narrow(usize, usize, Option<NarrowPath>),
-    /// The connection between the two breaks; what is on its way either way is lost.
+    /// The connection between the two breaks; packets under way in both directions are lost.
     Reset(usize, usize),
-    /// The same, and only what is on its way from the first to the second is lost.
+    /// The same, and only packets under way from the first to the second are lost.
     ResetHalf(usize, usize),
-    /// As a cut, and the first place is told that nobody listens at the second.
+    /// As a cut, and the first place is told that no process listens at the second.
     Reject(usize, usize),
     /// Takes back one rejection.
     Accept(usize, usize),
     /// Datagrams between the two get lost. It counts.
     Deafen(usize, usize),
-    /// Takes back one of that.
+    /// Takes back one `Deafen`.
     Undeafen(usize, usize),
-    /// The clock of a place runs so much fast from now on, in parts per million.
+    /// The clock of a place runs fast by this rate from now on, in parts per million.
     TurnClock(usize, i32),
-    /// The wall clock of a place jumps by so many milliseconds.
+    /// The wall clock of a place jumps by this many milliseconds.
     StepWallClock(usize, i64),
     /// The weather from now on.
     Weather(LinkConditions),
-    /// Everybody reaches everybody again, in fair weather.
+    /// All places reach each other again, in fair weather.
     Heal,
     /// Packets like these are kept back from now on.
     Hold(PacketFilter),
-    /// What was kept back of these goes on its way, and no more is kept back.
+    /// The kept packets of this filter go on their way, and no more are kept back.
     LetGo(PacketFilter),
-    /// What was kept back of these is dropped, and no more is kept back.
+    /// The kept packets of this filter are dropped, and no more are kept back.
     DropHeld(PacketFilter),
     /// The next packet like these is dropped.
     DropNext(PacketFilter),
 
-    /// Something is noticed at `at` about the process that runs or last ran at `about`.
+    /// The process at `at` gets a hint about the process that runs or last ran at `about`.
     Notice {
-        /// Where.
+        /// The place.
         at: usize,
-        /// About whom.
+        /// The place of that process.
         about: usize,
-        /// What.
+        /// The hint.
         what: OutsideHint,
     },
 
-    /// Everything is healed, everybody is woken or started again, and everything has to work.
+    /// Everything is healed, all processes are woken or started again, and everything must work.
     Restore,
-    /// These are woken or started again and have to work; nothing is done for the others, or demanded of them.
+    /// These places are woken or started again and must work. The others are left as they are, and
+    /// nothing is demanded of them.
     RestorePart(Vec<usize>),
 
-    /// For the record: what follows is a fault of a plan.
+    /// For the record: the following steps are a fault of a plan.
     Fault {
         /// Its number in the plan.
         fault: usize,
@@ -152,23 +154,24 @@ pub enum Step {
         /// The places that it hits.
         places: Vec<usize>,
     },
-    /// For the record: that fault ends with what follows.
+    /// For the record: that fault ends with the following steps.
     Mended {
         /// Its number in the plan.
         fault: usize,
     },
 
-    /// Of the packets under way, in the order of their arrival, the one with this number arrives now.
+    /// The packet with this number, among those under way in the order of their arrival, arrives
+    /// now.
     Deliver(usize),
     /// The packet with this number is lost.
     Lose(usize),
     /// The packet with this number is under way twice.
     Double(usize),
-    /// The timer of the member goes off: it is the time for which it was set.
+    /// The timer of the member goes off at the time for which it was set.
     Timer(usize),
 }
 
-/// What a client may want.
+/// The wants of clients.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ClientWant {
     /// A lock.
@@ -177,17 +180,17 @@ pub enum ClientWant {
     Batch(Vec<String>),
     /// The suspension of the service.
     Suspension,
-    /// A lock, beside others who want it so.
+    /// A share of a lock.
     Share(String),
-    /// So many permits of an object.
+    /// A number of permits of an object.
     Permits(String, u32),
-    /// An object, which has this value if nobody else has it open.
+    /// An object, which gets this value if no other client has it open.
     Open(String, String),
     /// That the object that a call has open has this value.
     Put(usize, String),
-    /// The same, if it has no other value meanwhile than the one that is seen now.
+    /// The same, if the value is still the one that the client sees now.
     PutIf(usize, String),
-    /// That so much is added to the number that the object that a call has open is.
+    /// That this much is added to the number in the object that a call has open.
     Add(usize, i32),
     /// That the share that a call has becomes the lock.
     Upgrade(usize),
@@ -195,19 +198,20 @@ pub enum ClientWant {
     Become,
     /// That all of its member's part in the service ends.
     Destroy,
-    /// To know who has the lock, and who waits for it.
+    /// To know the holders and the waiters of the lock.
     SeeLock(String),
-    /// To know who has suspended the service.
+    /// To know the holder of the service's suspension.
     SeeSuspension,
-    /// To know its place in the queue.
+    /// To know its position in the queue.
     SeePlace(usize),
-    /// To know what is held.
+    /// To know all holds.
     SeeHeld,
-    /// To know who waits for the lock, however many they are.
+    /// To know all waiters of the lock, in any number.
     SeeWaiting(String),
-    /// That whoever has the lock is told that it is wanted back.
+    /// That the holder of the lock is told of a requested revocation.
     AskBack(String),
-    /// That the hold is taken away of which a call was told first: it asked who holds, or asked for it back.
+    /// That a hold is revoked by force: the first hold in the answer to a query or a revocation
+    /// request of this call.
     TakeBack(usize),
 }
 
@@ -237,7 +241,8 @@ impl ClientWant {
         }
     }
 
-    /// As a World is asked for it. None if that would mean nothing: names that are none, a call that nobody has made.
+    /// The request for the World. `None` if the want is meaningless: an invalid name, or a call
+    /// that does not exist.
     fn deed(&self, world: &World) -> Option<ClientRequest> {
         let lock = |name: &String| LockName::new(name.as_bytes()).ok();
         Some(match self {
@@ -282,7 +287,7 @@ impl ClientWant {
     }
 }
 
-/// A value as a story says it: a number is that many permits.
+/// A value as a script writes it: a number means that many permits.
 fn value(text: &str) -> Option<Value> {
     match text.parse::<u32>() {
         Ok(limit) => Value::new(&limit.to_le_bytes()),
@@ -315,7 +320,7 @@ impl Step {
         }
     }
 
-    /// Whether it goes on until everything works again.
+    /// Whether it lasts until everything works again.
     pub fn takes_time(&self) -> bool {
         matches!(self, Step::Restore | Step::RestorePart(_))
     }
@@ -326,22 +331,22 @@ impl Step {
     }
 }
 
-/// What may be noticed about a process outside the protocol; see [`Hint`].
+/// A hint about a process from outside the protocol; see [`Hint`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OutsideHint {
-    /// Gossip calls it down, or a connection to it broke.
+    /// Gossip calls it unreachable, or a connection to it broke.
     Unreachable,
     /// Its address refuses connections.
     Refused,
-    /// Somebody else answers at its address.
+    /// Another process answers at its address.
     Replaced,
-    /// It was seen to end by somebody on its host: certain, and so only to be said of the dead.
+    /// A process on its host saw its end: this is certain, and so only allowed for dead processes.
     Dead,
     /// A connection to it was opened.
     Connected,
 }
 
-/// Which packets a rule is about; what is `None` may be anything.
+/// The packets of a rule; a field that is `None` matches any.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PacketFilter {
     /// Where they come from.
@@ -361,7 +366,7 @@ impl PacketFilter {
     }
 }
 
-/// What steps refer to by name.
+/// The names that steps refer to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepNames {
     /// Calls by the number that the log gives them.
@@ -411,7 +416,7 @@ impl Step {
 }
 
 impl World {
-    /// Does a step: the one way in for drivers. False if there was nothing to do it to.
+    /// Applies a step: the only entry for drivers. False if the step was impossible.
     pub fn apply(&mut self, step: &Step) -> bool {
         let done = self.take(step);
         self.record_network();
@@ -426,7 +431,7 @@ impl World {
                 }
                 let Some(deed) = wanted.deed(self) else { return false };
                 let Ok(metadata) = Metadata::new(says.as_bytes()) else { return false };
-                // It may be answered at once, and is spoken of by this name then.
+                // It may be answered at once, and then logs use this name.
                 let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
                 self.named.names.insert(ask, *call);
@@ -542,7 +547,7 @@ impl World {
         }
     }
 
-    /// By which number steps name this call.
+    /// The number by which steps name this call.
     pub fn name_of(&self, ask: Ask) -> Option<usize> {
         self.named.names.get(&ask).copied()
     }

@@ -1,5 +1,5 @@
-//! What the locks protect: a resource that refuses tokens lower than the highest it has seen, and equal ones of another
-//! lineage. The judge for users.
+//! The protected resource: it refuses tokens lower than the highest that it has seen, and equal
+//! tokens of another lineage. It shows the users' view of the locks.
 
 use crate::history::Key;
 use elderlock::protocol::{LineageId, Token};

@@ -1,12 +1,14 @@
 //! Damaged bytes on a connection, as the receiver meets them: through the very decoder that ships.
 //!
-//! A damaged packet is written as a frame, damaged, and read again. What follows it on the connection goes the same way
-//! until the decoder is in step again, for a damaged length swallows or cuts what comes behind it. What comes out is
-//! believed, whatever it says: that it says nothing else is the checksum's work. So three things come of damage:
+//! A damaged packet is written as a frame, damaged, and read again. Later packets of the connection
+//! go the same way until the decoder is in step again, for a damaged length swallows or cuts the
+//! following frames. All decoded packets are accepted: the checksum must reject any changed
+//! content. So damage has three outcomes:
 //!
-//! - the decoder refuses the frame: the connection breaks, and all that was on its way is lost;
-//! - the decoder waits for more than was sent, and swallows what follows, until that is enough and refused, or until the
-//!   runtime's time for a frame is over: then the connection breaks as well;
+//! - the decoder refuses the frame: the connection breaks, and all packets under way are lost;
+//! - the decoder waits for more bytes than were sent, and swallows the following frames, until it
+//!   has enough and refuses, or until the runtime's time for a frame is over: then the connection
+//!   breaks as well;
 //! - the frame is as it was, because the damage changed nothing.
 
 use crate::chance::mix;
@@ -18,20 +20,20 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Stream {
     decoder: Decoder,
-    /// What was put in and has not come out.
+    /// The packets that were put in and have not come out.
     sent: VecDeque<PacketInTransit>,
-    /// When the frame began whose end has not come.
+    /// The beginning of the unfinished frame.
     begun: Option<u64>,
 }
 
 impl Clone for Stream {
-    /// Half a frame cannot be copied; who copies Worlds has no damaged connections.
+    /// Half a frame cannot be copied; copied Worlds have no damaged connections.
     fn clone(&self) -> Self {
         unreachable!("a World with a damaged connection is not copied")
     }
 }
 
-/// What came of damaged frames.
+/// The outcomes of damaged frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damages {
     /// Frames that were damaged.
@@ -51,9 +53,9 @@ impl Default for Stream {
     }
 }
 
-/// What the receiver gets of a stream.
+/// The receiver's results of a stream.
 enum StreamInput {
-    /// What was sent, or with the packet that was read in its place.
+    /// The sent packet, or with the packet that was decoded in its place.
     Read(Box<PacketInTransit>),
     Broken,
 }
@@ -126,7 +128,7 @@ impl World {
         if !stream.decoder.is_empty() {
             if stream.begun.is_none() {
                 stream.begun = Some(self.now);
-                // As the runtime's limits have it.
+                // The same time limit as in the runtime.
                 let limit = (self.common.timing.member_lease / 2).as_nanos() as u64;
                 self.schedule(limit, ScheduledEvent::FrameEnds { from, to, begun: self.now });
             }
@@ -134,7 +136,7 @@ impl World {
         }
     }
 
-    /// A frame's time is over. If it is the one that began then, its connection breaks.
+    /// A frame's time is over. If that frame is still unfinished, its connection breaks.
     pub(crate) fn end_unfinished(&mut self, from: usize, to: usize, begun: u64) {
         if self.streams.get(&(from, to)).is_some_and(|stream| stream.begun == Some(begun)) {
             self.damages.broken += 1;
@@ -144,7 +146,7 @@ impl World {
         }
     }
 
-    /// What came of damaged frames.
+    /// The outcomes of damaged frames.
     pub fn damages(&self) -> Damages {
         self.damages
     }

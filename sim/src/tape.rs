@@ -1,8 +1,9 @@
-//! Tapes: bytes that somebody else chose, read as a story. A fuzzer turns them over and keeps those that lead the core
-//! somewhere new, so they find what dice would hardly throw.
+//! Tapes: bytes from outside, read as a run. A fuzzer varies them and keeps those that lead the
+//! core to new states. So they find states that random draws hardly reach.
 //!
-//! Every tape is a story: the first bytes make the World, each further one is a step with the bytes it needs, and what
-//! cannot be done is left out. When the tape is over everything heals, and everything has to work.
+//! Every tape is a run: the first bytes make the World, and each further one is a step with the
+//! bytes that it needs. Impossible steps are left out. When the tape is over, everything heals, and
+//! everything must work.
 
 use crate::history::Ask;
 use crate::kind::KINDS;
@@ -14,26 +15,26 @@ use crate::world::World;
 use elderlock::protocol::Wait;
 use std::time::Duration;
 
-/// Steps of one tape: enough for a story, few enough for hundreds of tapes in a second.
+/// Steps of one tape: enough for a meaningful run, few enough for hundreds of tapes in a second.
 const MAX_STEPS: usize = 250;
 /// A tape is over then, in virtual time: some leases.
 const MAX_SPAN: u64 = 12 * SECOND;
 /// Requests of one member at a time.
 const MAX_OPEN: usize = 8;
 
-/// What a step may be followed by, in milliseconds: mostly nothing or the time of a message.
+/// The pauses after a step, in milliseconds: mostly none or the time of a message.
 const PAUSES: [u64; 8] = [0, 0, 0, 1, 2, 10, 60, 250];
 /// Longer times, in milliseconds.
 const SPANS: [u64; 8] = [5, 20, 80, 300, 700, 1_200, 2_600, 4_000];
 
-/// What came of a tape.
+/// The result of a tape.
 #[derive(Debug)]
 pub struct TapeResult {
     /// The World at the end.
     pub world: World,
     /// The story, to be told again without the tape.
     pub log: Log,
-    /// Whether everything could be demanded at the end, and came about.
+    /// Whether everything could be demanded at the end, and held.
     pub complete: bool,
 }
 
@@ -61,7 +62,8 @@ impl Tape<'_> {
     }
 
     fn scene(&mut self) -> Scene {
-        // Mostly few: three founders are told seven times as fast as five and two joiners, and most goes wrong with three.
+        // Mostly few: runs of three founders are seven times as fast as runs of five and two
+        // joiners, and most faults matter with three.
         let founders = [3, 3, 3, 3, 3, 2, 4, 5][self.below(8)];
         let joiners = [0, 0, 0, 0, 1, 1, 1, 2][self.below(8)];
         let places = founders + joiners;
@@ -91,13 +93,13 @@ impl Tape<'_> {
     }
 }
 
-/// Tells a tape to a World that keeps no trace.
+/// Runs a tape in a World that keeps no trace.
 pub fn tell(bytes: &[u8], prepare: impl Fn(World) -> World) -> TapeResult {
     let mut tape = Tape(bytes);
     let scene = tape.scene();
     let world = prepare(scene.world().untraced());
     let mut told = TapeResult { world, log: Log { scene, steps: Vec::new(), end: 0 }, complete: false };
-    // Whoever founds is started.
+    // The founders are started.
     told.world.run_for(Duration::from_millis(1));
     while told.log.steps.len() < MAX_STEPS && told.world.now < MAX_SPAN && told.world.broken().is_none() {
         let Some(op) = tape.next() else { break };
@@ -126,7 +128,7 @@ impl TapeResult {
             3..10 => return self.ask(place, tape),
             10..16 => {
                 let calls = self.world.history().calls.len();
-                // The last ones are the ones that matter most: counted from the end.
+                // The last calls matter most, so they are counted from the end.
                 let Some(call) = calls.checked_sub(1 + tape.below(calls.min(MAX_OPEN * places))) else { return };
                 if !self.world.is_up(self.world.call(Ask(call)).member) {
                     return;
@@ -156,7 +158,7 @@ impl TapeResult {
                 cut(place, other)
             }
             24 => {
-                // Cut off from those whose bits are set, both ways.
+                // Cut off from the places with set bits, both ways.
                 let others = tape.next().unwrap_or_default();
                 for other in (0..places).filter(|other| *other != place && others >> other & 1 == 1) {
                     self.apply(Step::Cut(place, other));
@@ -230,7 +232,8 @@ impl TapeResult {
         });
     }
 
-    /// Something that ends the processes at these places, if the cluster can go on without them.
+    /// Applies a step that ends the processes at these places, if the cluster can go on without
+    /// them.
     fn end(&mut self, step: Step, places: &[usize]) {
         let how = if matches!(step, Step::Leave(_)) { ShutdownPlan::Gone } else { ShutdownPlan::Dead };
         if self.world.can_spare(places, how, false) {
@@ -261,7 +264,7 @@ mod tests {
             grants += told.world.history().grants;
             complete += u32::from(told.complete);
         }
-        // They are stories of locks, and most of them can be healed.
+        // The runs use locks, and most of them can be healed.
         assert!(grants > 400 && complete > 30, "{grants} grants, {complete} complete");
     }
 

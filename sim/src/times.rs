@@ -1,4 +1,4 @@
-//! How long things took: waits for locks, and the gaps that ended processes leave. Read from records.
+//! Durations: waits for locks, and the gaps that ended processes leave. Read from records.
 
 use crate::record::{Entry, Record, RecordedRequest};
 use hdrhistogram::Histogram;
@@ -33,12 +33,13 @@ impl Times {
         self.0.len()
     }
 
-    /// The span that so many percent are no longer than; zero if there is none at all.
+    /// The span that `percent` percent of the spans do not exceed; zero if there are no spans.
     pub fn percentile(&self, percent: f64) -> u64 {
         self.0.value_at_percentile(percent)
     }
 
-    /// How many there are in each range: its end, which is twice that of the one before, and the number.
+    /// The number of spans in each range, after the range's end, which is twice the end of the
+    /// range before.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         let range = |step: hdrhistogram::iterators::IterationValue<u64>| {
             (step.value_iterated_to() + 1, step.count_since_last_iteration())
@@ -52,34 +53,35 @@ impl Times {
     }
 }
 
-/// What is timed.
+/// The measured times.
 #[derive(Clone, Debug, Default)]
 pub struct Timed {
     /// From a client's asking to its lock, for every call that was granted.
     pub waits: Times,
-    /// From the end of a process that granted a service, or from when somebody wanted a free lock of it after that, to
-    /// the service's next grant. Not where nobody wanted one before there was a grantor again.
+    /// From the end of a grantor's process, or from the first later request for a free lock of its
+    /// service, to the service's next grant. Not counted if no such request came before there was a
+    /// grantor again.
     pub grantor_failovers: Times,
     /// From the end of the elder's process to the next elder.
     pub elder_failovers: Times,
 }
 
-/// A service as a record tells of it.
+/// A service as the record has it.
 #[derive(Debug, Default)]
 struct Service<'a> {
     /// The place of its grantor, and the epoch.
     grantor: Option<(usize, u64)>,
-    /// Calls that wait, and for what.
+    /// The waiting calls with their wants.
     waiting: BTreeMap<usize, Part<'a>>,
-    /// Calls that hold, and what.
+    /// The holding calls with their holds.
     held: BTreeMap<usize, Part<'a>>,
     /// Its grantor has ended, and nothing was granted since.
     is_orphaned: bool,
-    /// Since when somebody has wanted something of it that nobody has.
+    /// Since when a request for something free waits.
     wanted: Option<u64>,
 }
 
-/// What a call is for: some locks of a service, or all of it.
+/// The part of a service that a call wants: some locks, or all.
 #[derive(Clone, Copy, Debug)]
 enum Part<'a> {
     Locks(&'a [String]),
@@ -96,8 +98,8 @@ impl Part<'_> {
 }
 
 impl Service<'_> {
-    /// Nobody misses the grantor of what nobody wants, or of what another one has, or while a suspension waits for
-    /// holders to end.
+    /// The gap counts only while a request waits for something free. It does not count while a
+    /// suspension waits for holders to end.
     fn look(&mut self, now: u64) {
         let is_free = |part: &Part<'_>| !self.held.values().any(|held| held.meets(part));
         let is_drained = !self.waiting.values().any(|part| matches!(part, Part::All)) || is_free(&Part::All);
@@ -107,7 +109,7 @@ impl Service<'_> {
 }
 
 impl Timed {
-    /// Adds what a record tells.
+    /// Adds the durations of a record.
     pub fn read(&mut self, record: &Record) {
         let mut asked: BTreeMap<usize, (u64, &str, Part<'_>)> = BTreeMap::new();
         let mut services: BTreeMap<&str, Service<'_>> = BTreeMap::new();
@@ -129,7 +131,8 @@ impl Timed {
                     };
                     asked.insert(*call, (line.at, service, part));
                     let service = services.entry(service).or_default();
-                    // Permits may be wanted that nobody has, and not be there.
+                    // Free permits may be too few for a request, so requests for permits are left
+                    // out.
                     if *deed != RecordedRequest::Permits {
                         service.waiting.insert(*call, part);
                     }
@@ -158,14 +161,14 @@ impl Timed {
                         service.look(line.at);
                     }
                 }
-                // Of several that think so the one of the highest term is meant.
+                // Of several grantors, the one of the highest epoch counts.
                 Entry::Grantor { service, epoch, recovering: false } => {
                     let service = services.entry(service).or_default();
                     if let Some(place) = line.place
                         && service.grantor.is_none_or(|(_, known)| known <= *epoch)
                     {
                         service.grantor = Some((place, *epoch));
-                        // Whoever wants something later finds a grantor.
+                        // Later requests find a grantor.
                         service.is_orphaned &= service.wanted.is_some();
                     }
                 }
@@ -279,7 +282,8 @@ mod tests {
             vec![line(10, 0, grantor()), line(20, 1, ask(0)), killed(), line(200, 1, Entry::Release { call: 0 })];
         lines.extend([line(800, 1, ask(1)), line(850, 1, ok(1))]);
         assert_eq!(gap(&lines), 50);
-        // A suspension has all of it, and while it waits for holders nobody else can be served.
+        // A suspension has all of it, and while it waits for holders no other request can be
+        // served.
         let mut lines = vec![
             line(10, 0, grantor()),
             line(20, 1, want(0, RecordedRequest::Lock, &["x", "y"])),

@@ -1,5 +1,6 @@
-//! A run in words: what clients, members and grantors went through, in places and short names. Nothing in it depends
-//! on process ids, on the numbers of views or on how tokens are dealt, so it changes only when the story does.
+//! A run in words: the events of clients, members and grantors, in places and short names. Nothing
+//! in it depends on process ids, on the numbers of views or on how tokens are dealt. So it changes
+//! only when the events change.
 
 use crate::history::Ask;
 use crate::network::SECOND;
@@ -7,13 +8,13 @@ use crate::record::{Entry, Line, RecordedRequest};
 use crate::world::World;
 use std::collections::BTreeMap;
 
-/// What has been told of a run so far.
+/// The told part of a run so far.
 #[derive(Debug, Default)]
 pub struct Transcript {
     told: usize,
     /// Views in the order in which they were first installed anywhere.
     views: Vec<((usize, u64), u64)>,
-    /// Terms of each service in the order of their beginning.
+    /// Epochs of each service in the order of their beginning.
     terms: BTreeMap<String, Vec<u64>>,
     /// Tokens of each lock in the order of granting.
     tokens: BTreeMap<String, Vec<u64>>,
@@ -43,7 +44,7 @@ pub fn span(nanos: u64) -> String {
 }
 
 impl Transcript {
-    /// What has happened since this was last asked for, a line each.
+    /// The events since the last call, a line each.
     pub fn news(&mut self, world: &World) -> String {
         let lines = &world.record().lines;
         let news: Vec<String> = lines[self.told..]
@@ -58,7 +59,7 @@ impl Transcript {
         news.concat()
     }
 
-    /// A line of the record in words; nothing if it says nothing new to people.
+    /// A line of the record in words; nothing if it has no news for people.
     fn line(&mut self, world: &World, line: &Line) -> Option<String> {
         let of = |call: usize| Some(format!("c{}", world.name_of(Ask(call))?));
         Some(match &line.entry {
@@ -163,7 +164,7 @@ impl Transcript {
                 format!("BROKEN {invariant}{lock}")
             }
             Entry::Lease { .. } | Entry::Send { .. } | Entry::Arrive { .. } => return None,
-            // What a person is to know of these is told by those whom they befall.
+            // The affected members report the effects of these events.
             Entry::Tokens { .. }
             | Entry::Table { .. }
             | Entry::Ways { .. }

@@ -1,4 +1,4 @@
-//! What a scenario does and asks, in words: clients, faults and questions.
+//! The vocabulary of scenarios: clients, faults and questions.
 
 use crate::history::{Ask, Call, ClientRequest, HoldMode, Key, nth};
 use crate::kind::{KINDS, kind};
@@ -67,7 +67,7 @@ impl World {
         self.want(member, service, ClientRequest::Query(at), OwnerId::default(), Wait::Try, None)
     }
 
-    /// Asks for a lock, says something of itself, and waits for ever.
+    /// Asks for a lock with metadata, and waits for ever.
     pub fn lock_saying(&mut self, member: usize, service: &str, name: &str, says: &str) -> Ask {
         let metadata = Metadata::new(says.as_bytes()).expect("a scenario says little");
         let deed = ClientRequest::Hold(Want::Lock(lock(name)));
@@ -87,7 +87,7 @@ impl World {
         self.want_as(member, service, deed, (owner, Metadata::default()), wait, lease)
     }
 
-    /// Asks for something, on somebody's behalf who says something of itself.
+    /// Asks for something, for an owner and with metadata.
     pub fn want_as(
         &mut self,
         member: usize,
@@ -116,7 +116,7 @@ impl World {
             ClientRequest::Hold(want) => HoldMode::of(want),
             _ => HoldMode::Open,
         };
-        // What is no lock knows no other limits, and is not held.
+        // A request that is no lock has no other limits, and is not a hold.
         let (wait, lease) = match deed {
             ClientRequest::Hold(Want::Open(_)) => (wait, None),
             ClientRequest::Hold(_) => (wait, lease),
@@ -192,7 +192,7 @@ impl World {
         ask
     }
 
-    /// Goes on with a share in place of its lock. False if it believes in none.
+    /// Downgrades its lock to a share. False if it believes in no lock.
     pub fn downgrade(&mut self, ask: Ask) -> bool {
         let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
         if !self.call(ask).may_be_shared() || self.fence(ask).is_none() {
@@ -204,7 +204,7 @@ impl World {
         true
     }
 
-    /// Gives so many of its permits back, but not all. False if it has no more.
+    /// Returns this many of its permits, but not all. False if it has no more.
     pub fn return_permits(&mut self, ask: Ask, count: u32) -> bool {
         let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
         let HoldMode::Permits(left) = self.call(ask).mode else { return false };
@@ -223,7 +223,7 @@ impl World {
         self.feed(member, Input::Command(Command::Reduce { request, want }));
     }
 
-    /// Gives a lock back, or no longer wants it.
+    /// Releases a lock, whether it waits or holds.
     pub fn release(&mut self, ask: Ask) {
         let Call { member, process, request, .. } = *self.call(ask);
         if self.peers[member].is(process) && !self.call(ask).gone {
@@ -233,13 +233,13 @@ impl World {
         }
     }
 
-    /// The client drops its future, or its guard, after so long.
+    /// The client drops its future, or its guard, after this time.
     pub fn give_up_after(&mut self, ask: Ask, after: Duration) {
         self.schedule(after.as_nanos() as u64, ScheduledEvent::GiveUp { ask });
     }
 
-    /// The client drops its future, or the guard that came of it, so long after the answer; zero: before it has
-    /// looked at it.
+    /// The client drops its future, or the guard that came of it, this long after the answer; zero:
+    /// before it has read the answer.
     pub fn give_up_when_answered(&mut self, ask: Ask, after: Duration) {
         if self.is_answered(ask) {
             self.give_up_after(ask, after);
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// The client drops what it has of the request. One that is stopped does so when it wakes.
+    /// The client drops its future or guard. A stopped client does so when it wakes.
     pub(crate) fn give_up(&mut self, ask: Ask) {
         let call = self.call(ask);
         let (member, process, over) = (call.member, call.process, call.released || call.gone);
@@ -282,7 +282,7 @@ impl World {
         let token = call.token().filter(|_| believed);
         if peer.is(call.process) {
             let cores = peer.node.as_ref().and_then(|node| node.fence(call.request, local));
-            // In the middle of a step what has turned may not be told yet.
+            // In the middle of a step, a change of mode may not be told yet.
             assert!(
                 call.released || call.turns.is_some() || token == cores,
                 "the guard says {token:?}, the core {cores:?}: {call:?}"
@@ -291,9 +291,9 @@ impl World {
         token
     }
 
-    /// Writes to what the lock protects, if `fence` allows it. Returns whether it did.
+    /// Writes to the protected resource, if `fence` allows it. Returns whether it did.
     pub fn write(&mut self, ask: Ask) -> bool {
-        // Who has a share, or permits, reads.
+        // A holder of a share, or of permits, reads.
         let alone = self.call(ask).mode == HoldMode::Alone;
         let Some(token) = self.fence(ask).filter(|_| alone) else { return false };
         if !self.write_with(ask, token) && self.bounded {
@@ -304,8 +304,8 @@ impl World {
         true
     }
 
-    /// Writes to each thing that the call's locks protect, with a token that `fence` gave earlier. Returns whether all was
-    /// taken.
+    /// Writes to each resource that the call's locks protect, with a token that `fence` gave
+    /// earlier. Returns whether all writes were taken.
     pub fn write_with(&mut self, ask: Ask, token: Token) -> bool {
         let mut all = true;
         let lineage = self.lineage_of(self.call(ask).process);
@@ -386,7 +386,8 @@ impl World {
         }
     }
 
-    /// The host fails, with every process on it: nothing is heard from there any more, not even a refusal.
+    /// The host fails, with every process on it: nothing comes from there any more, not even a
+    /// refusal.
     pub fn vanish(&mut self, place: usize) {
         let host = self.peers[place].host;
         for there in (0..self.peers.len()).filter(|there| self.peers[*there].host == host).collect::<Vec<_>>() {
@@ -399,7 +400,7 @@ impl World {
         }
     }
 
-    /// Gossip calls a silent process down after a while.
+    /// Gossip calls a silent process unreachable after a while.
     fn notice_silence(&mut self, place: usize, process: ProcessId) {
         if self.gossip.is_some() {
             return;
@@ -439,14 +440,14 @@ impl World {
         self.feed(place, Input::Command(Command::Force));
     }
 
-    /// The data directory at `place` is lost. Nobody runs there.
+    /// The data directory at `place` is lost. No process runs there.
     pub fn lose_disk(&mut self, place: usize) {
         assert!(!self.is_alive(place), "a process uses the directory of m{place}");
         self.note(place, |_| "loses its data directory".to_string());
         self.peers[place].disk.vote = None;
     }
 
-    /// What the data directory at `place` keeps, as somebody who makes a copy of it sees it.
+    /// The content of the data directory at `place`, as a copy of it would have it.
     pub fn disk(&self, place: usize) -> Option<StoredVote> {
         self.peers[place].disk.vote.clone()
     }
@@ -475,7 +476,7 @@ impl World {
         self.network.cut(from, to);
     }
 
-    /// Takes back one cut of one way. Two that reach each other again connect, and notice.
+    /// Takes back one cut of one way. Two members that reach each other again connect, and notice.
     pub fn mend_one_way(&mut self, from: usize, to: usize) {
         self.network.mend(from, to);
         if let Some(process) = self.peers[to].process()
@@ -486,13 +487,14 @@ impl World {
         }
     }
 
-    /// What comes from `from` waits at the end of its way to `to` until [`unclog`](Self::unclog). Clogs count.
+    /// Packets from `from` wait at the end of their way to `to` until [`unclog`](Self::unclog).
+    /// Clogs count.
     pub fn clog(&mut self, from: usize, to: usize) {
         self.note(from, |_| format!("is clogged towards m{to}"));
         self.network.clog(from, to);
     }
 
-    /// Takes back one clog: what waited arrives, in order.
+    /// Takes back one clog: the waiting packets arrive, in order.
     pub fn unclog(&mut self, from: usize, to: usize) {
         if self.network.unclog(from, to) {
             self.note(from, |_| format!("is no longer clogged towards m{to}"));
@@ -500,21 +502,22 @@ impl World {
         }
     }
 
-    /// The way lets through only so much, and has room for only so much; `None`: it is as wide as ever.
+    /// The way has a limited rate and limited room; `None`: it has no limit.
     pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<NarrowPath>) {
         self.note(from, |_| format!("has a way to m{to} that is {}", if narrow.is_some() { "narrow" } else { "wide" }));
         self.network.narrow(from, to, narrow);
     }
 
-    /// The connections between the two break: all that is on its way both ways is lost, and both notice.
+    /// The connections between the two break: all packets under way in both directions are lost,
+    /// and both notice.
     pub fn reset(&mut self, a: usize, b: usize) {
         self.reset_one_way(a, b);
         self.reset_one_way(b, a);
         self.break_connection(a, b);
     }
 
-    /// All that is on its way from `from` to `to` is lost: a connection breaks when everything of the other way
-    /// has been read. Both notice.
+    /// All packets under way from `from` to `to` are lost: a connection breaks when everything of
+    /// the other direction has been read. Both notice.
     pub fn reset_half(&mut self, from: usize, to: usize) {
         self.reset_one_way(from, to);
         self.break_connection(from, to);
@@ -539,7 +542,8 @@ impl World {
         }
     }
 
-    /// A wall before the place refuses every connection to it, as if nobody listened there; it cannot dial either.
+    /// A wall before the place refuses every connection to it, as if no process listened there. The
+    /// place cannot dial either.
     pub fn reject_one_way(&mut self, from: usize, to: usize) {
         self.note(from, |_| format!("is refused at m{to}"));
         self.network.reject(from, to);
@@ -568,7 +572,7 @@ impl World {
         self.network.undeafen(b, a);
     }
 
-    /// The clock at `place` runs so much fast from now on, in parts per million.
+    /// The clock at `place` runs fast by this rate from now on, in parts per million.
     pub fn turn_clock(&mut self, place: usize, ppm: i32) {
         if self.peers[place].clock.ppm == ppm {
             return;
@@ -581,13 +585,13 @@ impl World {
         self.record_turned_clock(place);
     }
 
-    /// The wall clock at `place` jumps by so many milliseconds. Nobody is to notice.
+    /// The wall clock at `place` jumps by this many milliseconds. No member may notice.
     pub fn step_wall_clock(&mut self, place: usize, by: i64) {
         self.note(place, |_| format!("has a wall clock that jumps by {by} ms"));
         self.peers[place].wall += by;
     }
 
-    /// The member reaches nobody and nobody reaches it.
+    /// Cuts all ways from and to the member.
     pub fn isolate(&mut self, place: usize) {
         for other in (0..self.peers.len()).filter(|other| *other != place).collect::<Vec<_>>() {
             self.cut(place, other);
@@ -597,7 +601,7 @@ impl World {
         }
     }
 
-    /// These reach each other, the others reach each other, and the two groups do not.
+    /// Cuts all ways between these places and the others.
     pub fn split(&mut self, group: &[usize]) {
         for &a in group {
             for b in (0..self.peers.len()).filter(|b| !group.contains(b)).collect::<Vec<_>>() {
@@ -606,7 +610,7 @@ impl World {
         }
     }
 
-    /// Everybody reaches everybody again, and nothing is lost.
+    /// All places reach each other again, and nothing is lost.
     pub fn heal(&mut self) {
         if !self.peers.is_empty() {
             self.note(0, |_| "(the network is healed)".to_string());
@@ -623,7 +627,7 @@ impl World {
         self.network.set_weather(weather);
     }
 
-    /// Something is noticed at `place` now.
+    /// The process at `place` gets a hint now.
     pub fn give_hint(&mut self, place: usize, hint: Hint) {
         if let Some(process) = self.peers[place].process() {
             self.schedule(0, ScheduledEvent::Hint { to: place, process, hint });
@@ -664,7 +668,7 @@ impl World {
         self.rules[rule.0].matched
     }
 
-    /// Ends a rule and sends what it kept back on its way now, in order.
+    /// Ends a rule and sends its kept packets on their way now, in order.
     pub fn let_go(&mut self, rule: RuleId) {
         self.rules[rule.0].fate = PacketFate::Over;
         let (kept, rest) = std::mem::take(&mut self.held).into_iter().partition(|(index, _)| *index == rule.0);
@@ -674,7 +678,7 @@ impl World {
         }
     }
 
-    /// Ends a rule and drops what it kept back.
+    /// Ends a rule and drops its kept packets.
     pub fn drop_held(&mut self, rule: RuleId) {
         self.rules[rule.0].fate = PacketFate::Over;
         self.held.retain(|(index, _)| *index != rule.0);
@@ -730,7 +734,8 @@ impl World {
         views.max_by_key(|(ready, view)| (*ready, view.number)).map(|(_, view)| view)
     }
 
-    /// Where the members of the latest view run, oldest first. Those that run no more are left out.
+    /// Where the members of the latest view run, oldest first. Members whose processes have ended
+    /// are left out.
     pub fn in_view(&self) -> Vec<usize> {
         let Some(view) = self.latest_view() else { return Vec::new() };
         view.members.iter().filter_map(|member| self.place_of(member.info.process)).collect()
@@ -765,7 +770,7 @@ impl World {
         ready.filter_map(|place| Some((acting(&place)?, place))).max().map(|(_, place)| place)
     }
 
-    /// What the member sees.
+    /// The member's status.
     pub fn status(&self, place: usize) -> Option<Status> {
         let peer = &self.peers[place];
         peer.node.as_ref().filter(|_| peer.is_alive()).map(|node| node.status(peer.clock.local(self.now)))
@@ -787,17 +792,18 @@ impl World {
         peer.node.as_ref().filter(|_| peer.is_alive()).map(|node| node.sizes(peer.clock.local(self.now)))
     }
 
-    /// Whether no member keeps more than one does that has just joined and asked for nothing.
+    /// Whether no member keeps more than a newly joined member without requests.
     pub fn is_at_rest(&self) -> bool {
         let others = self.demanded().count().saturating_sub(1);
         self.demanded().filter_map(|place| self.sizes(place)).all(|sizes| {
-            // A suspicion ends with a word or a new connection, and not every pair has something to say to each other.
+            // A suspicion ends with a packet or a new connection, and not every pair exchanges
+            // packets.
             let Sizes { links, suspected: _, .. } = sizes;
             links <= others && Sizes { links: 0, suspected: 0, ..sizes } == Sizes::default()
         })
     }
 
-    /// Whether those at these places are a quorum of the view's council.
+    /// Whether the processes at these places are a quorum of the view's council.
     pub fn is_quorum(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
         let processes: Vec<ProcessId> =
             places.into_iter().map(|place| &self.peers[place]).filter_map(Site::process).collect();

@@ -1,7 +1,8 @@
 //! The World: several cores, their clocks and clients, and the network between them, in virtual time.
 //!
-//! One queue orders everything by (true time, order of scheduling), so a run is a function of its seed and of what
-//! the driver does to it. After every step the [invariants](crate::invariants) look at what happened.
+//! One queue orders everything by (true time, order of scheduling), so a run is a function of its
+//! seed and of the driver's steps. The [invariants](crate::invariants) check the observations of
+//! every step.
 
 mod building;
 mod disk;
@@ -53,39 +54,39 @@ pub struct World {
     pub(crate) judge: InvariantSet,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, PacketInTransit)>,
-    /// What waits at the end of clogged ways, in order.
+    /// Packets that wait at the end of clogged paths, in order.
     pub(crate) clogged: BTreeMap<(usize, usize), Vec<ScheduledEvent>>,
     /// Connections that carry damaged bytes.
     pub(crate) streams: BTreeMap<(usize, usize), Stream>,
     pub(crate) damages: Damages,
-    /// Clients that give up so long after they are answered.
+    /// Clients that give up this long after their answer.
     pub(crate) fickle: BTreeMap<Ask, Duration>,
     /// A recovery has begun, for drivers that wait for one.
     pub(crate) stirred: bool,
     /// When a view was installed that is later than all before.
     pub(crate) viewed_at: u64,
-    /// Those of whom everything is demanded after healing; `None`: everybody.
+    /// The sites to which the demands after healing apply; `None`: all.
     pub(crate) core: Option<BTreeSet<usize>>,
-    /// Whether those could do without the others when that began.
+    /// Whether those sites had a quorum without the others when the healing began.
     pub(crate) core_suffices: bool,
     /// The gossip machines of all places, if they run.
     pub(crate) gossip: Option<Vec<Gossip>>,
-    /// What each place says, if that is counted.
+    /// The traffic of each site, if it is counted.
     pub(crate) meter: Option<Vec<Metered>>,
-    /// What steps refer to by name.
+    /// The names that steps refer to.
     pub(crate) named: StepNames,
     started: bool,
     manual: bool,
-    /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
+    /// Whether clocks keep the bound of the timing. If so, invariants that need it are checked.
     pub(crate) bounded: bool,
     strict: bool,
-    /// Whether there is only one lineage at a time, so that what needs it is checked.
+    /// Whether there is only one lineage at a time. If so, invariants that need it are checked.
     pub(crate) one_lineage: bool,
     tracing: bool,
     trace: VecDeque<String>,
-    /// Until then the next process to decide a view dies before it can tell anyone.
+    /// Until this time, the next process that decides a view dies before it can tell any other.
     pub(crate) doomed_until: u64,
-    /// Somebody dies in the middle of a step.
+    /// The planned death of a process in the middle of a step.
     torn: Option<TornStep>,
     broken: Option<Violation>,
     pub(crate) digest: Digest,
@@ -99,13 +100,13 @@ pub struct World {
     pub(crate) latest: BTreeMap<Lineage, View>,
     /// The lineage of each process that has had a view.
     lineages: BTreeMap<ProcessId, LineageId>,
-    /// What was proposed to come after the newest view.
+    /// The proposed views that would follow the newest view.
     pub(crate) proposed: Vec<View>,
     outputs: Vec<Output>,
 }
 
 impl World {
-    /// An empty World. Everything in it that is left to chance follows from the seed.
+    /// An empty World. Everything random in it follows from the seed.
     pub fn new(seed: u64) -> World {
         World {
             common: SiteConfig {
@@ -189,7 +190,7 @@ impl World {
         Duration::from_nanos(self.now)
     }
 
-    /// Of whom everything is demanded after healing: everybody, or those of the part that was healed.
+    /// The sites to which the demands after healing apply: all, or those of the healed part.
     pub fn demanded(&self) -> impl Iterator<Item = usize> + '_ {
         self.places().filter(|place| self.core.as_ref().is_none_or(|core| core.contains(place)))
     }

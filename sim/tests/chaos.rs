@@ -35,8 +35,9 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// The digests of three short runs, as they are on every machine. Whoever changes on purpose what members do, or how plans are
-/// drawn, puts here what the failing test prints; a change that should have left both alone and comes here has not.
+/// The digests of three short runs, as they are on every machine. After an intended change of the
+/// members' behaviour, or of how plans are drawn, put here the values that the failing test prints.
+/// A change that should have left both alone and fails here has not.
 const PINNED: [(u64, u64); 3] =
     [(3, 8_544_847_232_432_393_002), (17, 4_425_303_192_168_693_696), (40, 7_455_572_730_704_880_620)];
 

@@ -17,7 +17,8 @@ fn holds(scope: &Scope) -> SearchResult {
     found
 }
 
-/// A lock is moved when its holder is cut off, by leases alone, and whoever looks finds one holder at any time.
+/// A lock is moved when its holder is cut off, by leases alone, and at any time there is one
+/// holder.
 #[test]
 fn a_holder_that_is_cut_off_shares_its_lock_with_nobody_whatever_comes_first() {
     // The first grant is from before the search, so it takes another one for tokens to rise.
@@ -27,7 +28,8 @@ fn a_holder_that_is_cut_off_shares_its_lock_with_nobody_whatever_comes_first() {
     assert!(found.premises["one_elder_per_view"] > found.ends, "{found:?}");
 }
 
-/// The order of looking does not matter to what there is, and neither does the number of those who look.
+/// The order of the search does not matter to the states found, and neither does the number of
+/// threads.
 #[test]
 fn depth_first_and_breadth_first_find_the_same_states() {
     let broad = holds(&scopes::GHOST);
@@ -56,7 +58,7 @@ fn what_is_independent_commutes() {
     assert_eq!(scope.go(&asked, &rumour), scope.go(&told, &ask));
 }
 
-/// A break of the core is found, and the way to it is told.
+/// A break of the core is found, and the way to it is shown.
 #[cfg(elderlock_mutants)]
 #[test]
 fn a_grantor_that_believes_gossip_is_found() {

@@ -1,4 +1,4 @@
-//! Every fault does what it says: one small story each.
+//! Every fault has its effect: one small story each.
 
 use elderlock::protocol::{LostReason, Outcome, Packet, Timing, ViewNumber};
 use elderlock::wire::{self, Decoder, Frame};
@@ -60,7 +60,8 @@ fn who_is_stopped_does_not_begin_anew_before_it_wakes() {
     assert_ne!(world.process(2), before);
 }
 
-/// What waits at the end of a clogged way arrives when it is unclogged, in the order of sending, and nothing is lost.
+/// A packet that waits at the end of a clogged way arrives when the way is unclogged, in the order
+/// of sending, and nothing is lost.
 #[test]
 fn a_clogged_way_delivers_late_and_in_order() {
     let mut world = met(3);
@@ -112,7 +113,7 @@ fn a_reset_loses_what_was_in_flight_and_both_ends_notice() {
     }
 }
 
-/// Damaged frames break connections; when the damage ends everybody goes on.
+/// Damaged frames break connections; when the damage ends all members go on.
 #[test]
 fn damaged_frames_break_connections_and_nothing_else() {
     let mut world = World::new(5).members(3);
@@ -128,7 +129,7 @@ fn damaged_frames_break_connections_and_nothing_else() {
     world.hold_lock(2, "stock", "a");
 }
 
-/// What is damaged says nothing at all, whatever the damage is.
+/// A damaged frame says nothing at all, for any kind of damage.
 #[test]
 fn no_damaged_frame_says_something_else() {
     let mut whole = Vec::new();
@@ -143,13 +144,15 @@ fn no_damaged_frame_says_something_else() {
         // Behind it, as much as it may take for its own.
         decoder.back().extend_from_slice(&whole);
         if let Ok(Some(read)) = decoder.next() {
-            // Nothing was changed, or nothing was left and this is the next one, or that begins with what was cut off.
+            // Nothing was changed, or nothing was left and this is the next one, or that begins
+            // with the rest that was cut off.
             assert_eq!(read, frame, "{luck}");
         }
     }
 }
 
-/// A damaged length swallows what follows it. Half a member lease ends that, though nothing is healed.
+/// A damaged length swallows the bytes that follow it. Half a member lease ends that, though
+/// nothing is healed.
 #[test]
 fn a_frame_that_does_not_end_breaks_its_connection() {
     let unfinished = (0..40)
@@ -160,7 +163,7 @@ fn a_frame_that_does_not_end_breaks_its_connection() {
             world.run_for(ms(1_000));
             world.weather(LinkConditions::FAIR);
             world.run_for(ms(20_000));
-            // Nobody healed it, and everybody is heard again.
+            // No fault was healed, and all members are heard again.
             world.hold_lock(1, "stock", "a");
             world.damages().unfinished
         })
@@ -168,7 +171,8 @@ fn a_frame_that_does_not_end_breaks_its_connection() {
     assert!(unfinished > 1, "{unfinished} frames did not end");
 }
 
-/// A way that is too narrow for what is sent drops some of it, whole bursts at a time, and delivers the rest.
+/// A way that is too narrow for its packets drops some of them, whole bursts at a time, and
+/// delivers the rest.
 #[test]
 fn a_narrow_way_drops_what_its_buffer_has_no_room_for() {
     let mut world = met(3);
@@ -184,7 +188,8 @@ fn a_narrow_way_drops_what_its_buffer_has_no_room_for() {
     assert!(asks.iter().all(|ask| world.is_answered(*ask)));
 }
 
-/// A wall that refuses connections makes a living member look dead. Only an operator who says so believes it.
+/// A wall that refuses connections makes a living member look dead. Only an operator that trusts
+/// refusals believes it.
 #[test]
 fn a_false_refusal_frees_nothing_unless_the_operator_trusts_it() {
     let regranted_early = |mut world: World| {
@@ -314,7 +319,7 @@ fn only(seed: u64, faults: Vec<Fault>) -> ChaosPlan {
     }
 }
 
-/// A plan told with its packets, when its faults of one kind began and ended, and where.
+/// A plan run with its packets; returns when its faults of one kind began and ended, and where.
 fn tell(plan: &ChaosPlan, kind: &str) -> (ChaosRun, Vec<(u64, u64, Vec<usize>)>) {
     let run = run_seed(plan, World::with_messages);
     assert_eq!(run.world.broken(), None);
@@ -347,8 +352,8 @@ fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<
         .collect()
 }
 
-/// Late packets wait for the end of the fault, those of one kind and of one sender only. If the sender is killed on the
-/// way they arrive all the same, as from somebody who is no more.
+/// Late packets wait for the end of the fault, those of one kind and of one sender only. If the
+/// sender is killed on the way they arrive all the same, as packets of a dead process.
 #[test]
 fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_then() {
     let (mut late, mut posthumous) = (0, 0);
@@ -390,8 +395,8 @@ fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_t
 /// Nobody is cut off with the elder.
 const ALONE: CutOffGroup = CutOffGroup { places: 0, holder: false };
 
-/// An overthrown elder is cut off while another one is chosen who hears nobody for an elder lease before; with votes on
-/// disk those who choose are killed and start again at that moment.
+/// An overthrown elder is cut off while another elder is chosen that hears nobody for an elder
+/// lease before. With votes on disk the voters are killed and start again at that moment.
 #[test]
 fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
     let (mut overthrown, mut restarted) = (0, 0);
@@ -418,7 +423,7 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
                 .map(|line| line.at)
                 .collect::<Vec<_>>()
         };
-        // It is still there, and what it says to the others is lost.
+        // It is still there, and its messages to the others are lost.
         assert!(ended(elder).iter().all(|at| *at > until));
         assert!(
             sent(&run.world, "Pulse", (cut + 50 * MS, until))
@@ -435,7 +440,8 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
     assert!(overthrown >= 6 && restarted >= 10, "{overthrown} elders were overthrown");
 }
 
-/// A view is installed, and at that very step the elder that installed it is cut off from all who are not with it.
+/// A view is installed, and at that very step the elder that installed it is cut off from all
+/// members outside its group.
 #[test]
 fn a_split_view_cuts_the_elder_off_at_the_step_in_which_a_view_is_installed() {
     let mut splits = 0;
@@ -458,7 +464,8 @@ fn a_split_view_cuts_the_elder_off_at_the_step_in_which_a_view_is_installed() {
     assert!(splits >= 5, "a view was split {splits} times");
 }
 
-/// A part that has a quorum goes on without the rest, which stays cut off, stopped and dead; one that has none does not.
+/// A part that has a quorum goes on without the rest, which stays cut off, stopped and dead. A part
+/// without a quorum does not.
 #[test]
 fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
     let broken = |seed| {
@@ -480,7 +487,8 @@ fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
         let mut left = world.in_view();
         left.sort_unstable();
         assert_eq!(left, [0, 1, 2], "one view of exactly those");
-        // Two of five that are cut off from the others wait for the word of an operator, and go on then.
+        // Two of five that are cut off from the others wait for an operator's order, and go on
+        // then.
         let mut world = broken(seed).with_messages();
         world.cut(0, 1);
         world.cut(0, 2);
@@ -491,7 +499,7 @@ fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
     }
 }
 
-/// A World whose members have just met and asked for nothing is what "at rest" means.
+/// The World is "at rest" when its members have just met and have asked for nothing.
 #[test]
 fn members_that_have_just_met_are_at_rest_and_those_that_ask_are_not() {
     for members in [2, 3, 5] {

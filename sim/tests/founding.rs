@@ -48,7 +48,8 @@ fn nothing_is_founded_while_a_seed_is_missing_and_lock_calls_still_end() {
     w.settle();
 }
 
-/// Brief 3.10 number 10, as far as no disk is needed: a seed that dies and starts again joins what was founded.
+/// Brief 3.10 number 10, as far as no disk is needed: a seed that dies and starts again joins the
+/// founded cluster.
 #[test]
 fn a_seed_that_restarts_joins_and_does_not_found_again() {
     let mut w = World::new(4).members(3);
@@ -101,7 +102,7 @@ fn many_joiners_at_once_come_in() {
     assert_eq!(w.in_view().len(), 10);
 }
 
-/// Brief 3.3: who says goodbye is not waited for.
+/// Brief 3.3: a member that says goodbye is not waited for.
 #[test]
 fn who_leaves_is_gone_at_once_and_so_are_its_locks() {
     let mut w = World::new(8).members(3).timing(Timing::lan());
@@ -176,7 +177,7 @@ fn an_elder_that_leaves_has_left_and_is_not_expelled() {
     w.expect("it is gone", |w| !w.is_alive(elder));
 }
 
-/// Found by the demo: when all say goodbye at once, the elder is the last to go; a view has a living member.
+/// When all say goodbye at once, the elder is the last to go; a view has a living member.
 #[test]
 fn all_members_may_leave_at_once() {
     for count in [2, 3, 5] {
@@ -191,7 +192,7 @@ fn all_members_may_leave_at_once() {
     }
 }
 
-/// The only voter goes: whoever is to vote after it is told before it does. (Found by chaos, when a leave had to be heard.)
+/// The only voter goes: it tells its successor as voter before it does.
 #[test]
 fn an_only_voter_that_leaves_hands_its_vote_on() {
     for silent in [None, Some(1)] {
@@ -213,8 +214,9 @@ fn an_only_voter_that_leaves_hands_its_vote_on() {
     }
 }
 
-/// The only voter goes, and who is to vote after it has crashed just before: it waits until somebody else shows itself. When it
-/// counted on whom it had heard lately, the last vote was lost, and the refused connections passed for an answer.
+/// The only voter goes, and its successor as voter has crashed just before: the voter waits until
+/// another member shows itself. A member that it heard lately does not count, and refused
+/// connections do not pass for an answer.
 #[test]
 fn an_only_voter_that_leaves_does_not_leave_its_vote_to_the_dead() {
     let mut w = World::new(14).members(4).council(1).hosts(&[0, 1, 2, 3]);
@@ -250,7 +252,8 @@ fn seeds_that_all_restart_at_once_find_the_cluster_that_lives_on() {
     assert!(w.places().all(|place| w.view(place).map(|view| view.lineage) == lineage));
 }
 
-/// An elder that goes while others come: who decides a view without itself needs the word of that view's council.
+/// An elder goes while others come: an elder that decides a view without itself needs the consent
+/// of that view's council.
 #[test]
 fn an_elder_goes_although_others_come_or_go_at_the_same_moment() {
     for (count, leavers, joiners) in [(2, 1, 3), (11, 5, 2)] {
@@ -272,8 +275,8 @@ fn an_elder_goes_although_others_come_or_go_at_the_same_moment() {
     }
 }
 
-/// When all go at nearly the same moment, each has its goodbye heard, or nobody is left to hear it: nobody waits for
-/// its lease.
+/// When all go at nearly the same moment, each has its goodbye heard, or no member is left to hear
+/// it. No member waits for its lease.
 #[test]
 fn when_all_leave_at_nearly_once_nobody_waits_long() {
     for seed in 0..400 {
@@ -331,8 +334,9 @@ fn tokens_do_not_go_back_after_many_views_in_a_short_time() {
 }
 
 /// Issue 19.1: two members that found alone at once, cut off from each other, deal equal tokens.
-/// Each pair of token and lineage is granted once, and what both write to takes only one of two
-/// equal tokens. When they meet, the later lineage goes on, above all that either of them dealt.
+/// Each pair of token and lineage is granted once, and a resource that both write to takes only one
+/// of two equal tokens. When they meet, the later lineage goes on, above all that either of them
+/// dealt.
 #[test]
 fn lineages_that_live_at_once_share_numbers_and_no_write() {
     let (mut equal, mut refused) = (0, 0);
@@ -400,7 +404,7 @@ fn found_again_and_again(mut w: World, gap: u64, asks: u32) -> (Vec<Token>, Opti
     (tokens, w.broken().map(|broken| format!("{broken:?}")))
 }
 
-/// Issue 19.1: what is more than an hour above the own clock is refused, and says so.
+/// Issue 19.1: a lineage more than an hour above the own clock is refused, and says so.
 #[test]
 fn clusters_that_are_more_than_an_hour_ahead_are_not_joined() {
     for (ahead, joins) in [(3_590_000, true), (3_700_000, false)] {

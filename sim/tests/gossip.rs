@@ -1,10 +1,12 @@
-//! Real gossip over the simulated network: what it says reaches the core, and what it says wrongly harms nothing.
+//! Real gossip over the simulated network: its hints reach the core, and its wrong hints harm
+//! nothing.
 
 use elderlock::protocol::Timing;
 use elderlock_sim::World;
 use std::time::Duration;
 
-/// Members that know each other by gossip, too. Their leases are long, so that gossip has time to say something.
+/// Members that know each other by gossip, too. Their leases are long, so that gossip has time to
+/// report.
 fn met(seed: u64, members: usize) -> World {
     let mut world = World::new(seed).members(members).timing(Timing::wan()).with_gossip();
     world.settle();
@@ -30,7 +32,7 @@ fn a_member_that_vanished_is_noticed_by_gossip() {
     assert_eq!(world.view(0).map(|view| view.members.len()), Some(4), "a verdict is only a hint");
 }
 
-/// A cut that healed is forgotten: gossip finds everybody again, within seconds.
+/// A cut that healed is forgotten: gossip finds all members again, within seconds.
 #[test]
 fn a_cut_that_healed_is_forgotten_by_gossip() {
     let mut world = met(2, 4);
@@ -46,7 +48,8 @@ fn a_cut_that_healed_is_forgotten_by_gossip() {
     });
 }
 
-/// Where only datagrams are lost a living member is called down. It keeps its lock, and nobody else gets it.
+/// Where only datagrams are lost a living member is called down. It keeps its lock, and no other
+/// member gets it.
 #[test]
 fn a_false_verdict_of_gossip_costs_no_lock() {
     let mut world = met(3, 4);

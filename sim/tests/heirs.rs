@@ -1,4 +1,5 @@
-//! Votes on disk: restarts of everybody, directories lost and put back, lineages that meet, and `force`.
+//! Votes on disk: restarts of all members, directories lost and put back, lineages that meet, and
+//! `force`.
 
 use elderlock::protocol::{LostReason, Timing};
 use elderlock_sim::World;
@@ -28,7 +29,8 @@ fn start_all(w: &mut World) {
     }
 }
 
-/// Brief 3.2: a restart of everybody continues the lineage: views and tokens rise, no lock is left.
+/// Brief 3.2: a restart of all members continues the lineage: views and tokens rise, no lock is
+/// left.
 #[test]
 fn a_restart_of_everybody_goes_on_with_the_lineage() {
     for count in 1..=5 {
@@ -66,7 +68,7 @@ fn the_former_processes_are_awaited_as_ghosts() {
     w.granted(x);
 }
 
-/// Without data directories everybody starts anew: another lineage, with higher tokens.
+/// Without data directories all members start anew: another lineage, with higher tokens.
 #[test]
 fn without_directories_a_restart_of_everybody_founds_anew() {
     let mut w = World::new(2).members(3);
@@ -105,7 +107,8 @@ fn who_lives_on_joins_the_others_when_they_have_founded_anew_without_directories
     assert!(w.token(again) > w.token(held));
 }
 
-/// Brief 3.10 number 11: everybody restarts within a second while a cut-off member still holds under its old lease.
+/// Brief 3.10 number 11: all others restart within a second while a cut-off member still holds
+/// under its old lease.
 #[test]
 fn everybody_restarts_while_one_that_is_cut_off_still_holds() {
     let mut w = World::new(3).members(4).durable();
@@ -173,8 +176,9 @@ fn a_member_that_lives_on_goes_on_with_the_heirs_of_the_others() {
     }
 }
 
-/// Found by chaos: the elder alone lives on, and goes on with the votes of heirs. When it takes those in, the votes of
-/// their former processes are nobody's any more, so the next view must not count on them.
+/// The elder alone lives on, and goes on with the votes of vote successors. When it takes those in,
+/// the votes of their former processes are nobody's any more, so the next view must not count on
+/// them.
 #[test]
 fn an_elder_that_lives_on_alone_takes_heirs_in_and_does_not_count_on_the_dead() {
     for count in 3..=7 {
@@ -236,7 +240,8 @@ fn a_lost_directory_costs_one_vote() {
     assert!(w.places().all(|place| w.view(place).map(|view| view.lineage) == lineage));
 }
 
-/// With too many directories lost nobody goes on by itself: the others may still be there. An operator may say so.
+/// With too many directories lost no member goes on by itself: the others may still be there. An
+/// operator may order it.
 #[test]
 fn when_too_many_directories_are_lost_only_an_operator_goes_on() {
     let mut w = three();
@@ -256,8 +261,8 @@ fn when_too_many_directories_are_lost_only_an_operator_goes_on() {
     assert!(w.token(again) > w.token(held));
 }
 
-/// A directory that was put back from a copy says less than its process had said: where that can be known its vote
-/// counts for nothing, and the process joins as anybody.
+/// A directory that was put back from a copy has an older vote than its process had. Where that can
+/// be known its vote counts for nothing, and the process joins as a new one.
 #[test]
 fn a_directory_that_was_put_back_has_no_vote_where_that_can_be_known() {
     let mut w = World::new(4).members(3).joiners(1).durable();
@@ -274,7 +279,8 @@ fn a_directory_that_was_put_back_has_no_vote_where_that_can_be_known() {
     w.settle();
 }
 
-/// An orphan says so, and goes on when it is forced; the others join the lineage that goes on.
+/// An orphaned member reports it, and goes on when it is forced; the others join the lineage that
+/// goes on.
 #[test]
 fn an_orphan_says_so_and_goes_on_when_forced() {
     let mut w = World::new(5).members(3).joiners(1);
@@ -316,7 +322,7 @@ fn of_two_lineages_that_meet_the_later_one_goes_on() {
     w.settle();
     let old = w.view(6).map(|view| view.lineage);
     let held = w.hold_lock(6, "s", "x");
-    // All seeds start again while they are cut off from those who live on.
+    // All seeds start again while they are cut off from the members that live on.
     w.split(&[0, 1, 2]);
     for seed in 0..3 {
         w.crash(seed);
@@ -337,8 +343,8 @@ fn of_two_lineages_that_meet_the_later_one_goes_on() {
     assert!(w.view(6).map(|view| view.lineage) > old);
 }
 
-/// Found by chaos: with a council smaller than the cluster nobody of the last view is heard by its heirs, and the oldest
-/// member outside the council, dead as all others, would be the elder.
+/// With a council smaller than the cluster the vote successors hear no member of the last view. The
+/// oldest member outside the council, dead as all others, must not become the elder.
 #[test]
 fn heirs_of_a_small_council_put_nobody_at_the_head_whom_they_have_not_heard() {
     for council in 1..4 {

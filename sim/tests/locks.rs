@@ -22,11 +22,11 @@ fn with_grantor(seed: u64) -> (World, usize, usize, usize) {
     (w, order[0], order[1], order[2])
 }
 
-/// The words by which members find a grantor and ask it for locks.
+/// The messages by which members find a grantor and ask it for locks.
 const OF_LOCKS: [&str; 9] =
     ["FindGrantor", "GrantorIs", "NameGrantor", "RequestLock", "Queued", "Grant", "Refuse", "NotGrantor", "Recover"];
 
-/// Which of them is said from now on: by which place, to which place, and the word.
+/// Each of these messages from now on: the sending place, the receiving place and the kind.
 type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
 
 fn listen(w: &mut World) -> Said {
@@ -42,7 +42,7 @@ fn listen(w: &mut World) -> Said {
     said
 }
 
-/// What was said since the last look.
+/// The messages since the last look.
 fn said_since(said: &Said) -> Vec<(usize, usize, &'static str)> {
     std::mem::take(&mut *said.lock().expect("no panic"))
 }
@@ -159,7 +159,8 @@ fn a_request_is_not_sent_in_circles_between_a_leaving_grantor_and_the_elder() {
     w.granted(ask);
 }
 
-/// Chaos seed 3932: a grantor says of one request that it is no grantor, and is gone before it says so of the next.
+/// Chaos seed 3932: a member answers one request that it is no grantor, and is gone before it
+/// answers the next.
 #[test]
 fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {
     let (mut w, elder, grantor, a) = with_grantor(32);
@@ -168,7 +169,7 @@ fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {
     w.expect("the grantor's table is empty", World::is_empty_everywhere);
     let words = [w.hold_kind(grantor, elder, "Vacant"), w.hold_kind(grantor, elder, "Leave")];
     w.leave(grantor);
-    // Of what the grantor still says only the first refusal arrives.
+    // Of the grantor's later messages only the first refusal arrives.
     let refusals = std::sync::atomic::AtomicU32::new(0);
     let unheard = w.hold(move |flight| {
         let is_said = flight.from == grantor && flight.to == a;
@@ -300,7 +301,7 @@ fn releasing_a_lost_hold_leaves_a_sibling_of_the_same_process_alone() {
     assert!(matches!(w.outcome(other), Some(Outcome::Held(_))));
 }
 
-/// Geode 6 number 9: extending never shortens, and needs no word from the grantor.
+/// Geode 6 number 9: extending never shortens, and needs no answer of the grantor.
 #[test]
 fn an_extension_never_shortens_a_lease() {
     let (mut w, _, grantor, a) = with_grantor(9);
@@ -318,7 +319,8 @@ fn an_extension_never_shortens_a_lease() {
     assert_eq!(w.lost(ask), Some(LostReason::LeaseEnded));
 }
 
-/// Geode 6 number 10: a hold whose lease has ended is over, even in the instant before anybody noticed.
+/// Geode 6 number 10: a hold whose lease has ended is over, even in the instant before any process
+/// noticed.
 #[test]
 fn a_holder_that_slept_past_its_lease_cannot_extend_it() {
     let (mut w, elder, _, a) = with_grantor(10);
@@ -334,7 +336,7 @@ fn a_holder_that_slept_past_its_lease_cannot_extend_it() {
     w.granted(next);
 }
 
-/// Geode 6 number 11: a cancelled wait leaves nothing, whatever was under way.
+/// Geode 6 number 11: a cancelled wait leaves nothing, at any point of any exchange.
 #[test]
 fn a_cancelled_wait_leaves_nothing_whatever_was_under_way() {
     for after in 0..40 {
@@ -604,7 +606,8 @@ fn ten_thousand_names_locked_and_freed_leave_nothing() {
     w.expect("nothing is left", World::is_empty_everywhere);
 }
 
-/// Brief 3.9, `cost_is_bounded`: what comes double or early must not ask for more of the same.
+/// Brief 3.9, `cost_is_bounded`: a packet that comes double or early must not ask for more of the
+/// same.
 #[test]
 fn a_network_that_doubles_delays_and_reorders_makes_no_storm() {
     for seed in 0..10 {
@@ -623,7 +626,8 @@ fn a_network_that_doubles_delays_and_reorders_makes_no_storm() {
             w.run_for(ms(20));
             w.release(ask);
         }
-        // A thousand packets a second are what all this can need; `cost_is_bounded` looks at every second.
+        // All this needs no more than a thousand packets a second; `cost_is_bounded` looks at every
+        // second.
         assert!(w.events() < 60_000, "{} events in {:?}", w.events(), w.elapsed());
         assert!(w.restore_and_demand());
     }

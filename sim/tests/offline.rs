@@ -1,4 +1,4 @@
-//! The offline check says yes to what happened, and no to every record that was bent.
+//! The offline check accepts every record of a run, and rejects every record that was bent.
 
 use elderlock_sim::World;
 use elderlock_sim::chaos::{ChaosPlan, run_seed};
@@ -66,7 +66,8 @@ fn recovered(lines: &[Line]) -> usize {
     nth(lines, 0, |line| matches!(&line.entry, Entry::Table { service, .. } if service == "stock"))
 }
 
-/// The same run, of a World whose clocks keep no bound: what is found all the same hangs on none.
+/// The same run, of a World whose clocks keep no bound: a finding that remains does not depend on
+/// one.
 fn let_clocks_go(lines: &mut [Line]) {
     let Entry::World { bounded, .. } = &mut lines[0].entry else { unreachable!() };
     *bounded = false;
@@ -118,7 +119,7 @@ bent! {
         let Entry::Ok { token, .. } = &mut lines[second].entry else { unreachable!() };
         *token = 7;
     };
-    /// The hold of a living process is not told to be lost.
+    /// The loss of a living process's hold is not reported.
     a_holder_who_was_not_told_is_found, "told_before_regrant", |lines: &mut Vec<Line>| {
         let lost = nth(lines, 0, |line| matches!(&line.entry, Entry::Lost { reason, .. } if reason == "lease ended"));
         lines.remove(lost);
@@ -190,7 +191,7 @@ bent! {
             }
         }
     };
-    /// Somebody who is not the oldest is elder.
+    /// A member that is not the oldest is elder.
     a_wrong_elder_is_found, "one_elder_per_view", |lines: &mut Vec<Line>| {
         let elder = nth(lines, 0, |line| matches!(&line.entry, Entry::Event { name } if name == "became_elder"));
         let view = nth(lines, 1, |line| matches!(line.entry, Entry::View { .. }));
@@ -217,7 +218,7 @@ bent! {
         lines[last].entry = Entry::Fail { call: wanted, answer: "undecided".to_string() };
         lines.retain(|line| !matches!(line.entry, Entry::Release { call } if call == wanted));
     };
-    /// A grantor that has asked everybody begins without one who waits.
+    /// A grantor that has asked all members begins without one waiter.
     a_waiter_that_a_recovery_forgets_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
         let table = recovered(lines);
         let Entry::Table { holds, waits, .. } = &mut lines[table].entry else { unreachable!() };
@@ -236,7 +237,7 @@ bent! {
         let Entry::Table { holds, .. } = &mut lines[table].entry else { unreachable!() };
         holds[0].1 += 1;
     };
-    /// One who was cut off from everybody long ago is granted a lock.
+    /// A member that was cut off from all others long ago is granted a lock.
     a_grant_far_from_everybody_is_found, "minority_is_silent", |lines: &mut Vec<Line>| {
         let cut = (0..3).flat_map(|other| [(3, other), (other, 3)]).collect();
         let story = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { .. }));
@@ -313,7 +314,7 @@ fn a_lost_answer_is_unknown_for_ever() {
     assert_eq!(check(&record).map(|findings| findings.flaws), Ok(vec![]), "line {unknown}");
 }
 
-/// What chaos wrote down holds when it is read again, and says something about everything.
+/// The records of chaos hold when they are read again, and every invariant is checked on them.
 #[test]
 fn records_of_chaos_hold() {
     let mut idle: Vec<&str> = elderlock_sim::history_checker::NAMES.to_vec();

@@ -1,4 +1,5 @@
-//! A share of what `elderlock-sim recipes` runs, small enough for every test run: `--features recipes`.
+//! A share of the runs of `elderlock-sim recipes`, small enough for every test run: `--features
+//! recipes`.
 
 use elderlock_sim::recipes::shrink::shrink;
 use elderlock_sim::recipes::{RecipePlan, RecipeViolation, ShrunkPlan, WorkloadKind, run};
@@ -14,7 +15,7 @@ fn the_same_seed_of_whole_members_is_the_same_run() {
     }
 }
 
-/// Every recipe holds what it promises in a few seeds.
+/// Every recipe keeps its promises in a few seeds.
 #[test]
 fn a_few_seeds_of_each_recipe_break_nothing() {
     for cast in WorkloadKind::ALL {
@@ -26,7 +27,8 @@ fn a_few_seeds_of_each_recipe_break_nothing() {
     }
 }
 
-/// Of a plan that breaks what the break does not take is left out, and what is left is the plan that its options draw.
+/// A plan that breaks loses the parts that the break does not need. The rest is the plan that its
+/// options draw.
 #[test]
 fn a_break_is_shrunk_to_what_it_takes() {
     let breaks = |plan: &RecipePlan| {

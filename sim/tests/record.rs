@@ -1,4 +1,4 @@
-//! The record of a run: what it says, and that it survives being written and read.
+//! The record of a run: its content, and that it survives being written and read.
 
 use elderlock_sim::World;
 use elderlock_sim::chaos::{ChaosPlan, run_seed};

@@ -1,10 +1,10 @@
-//! A run that was written down is the same run when it is told again.
+//! The written record of a run gives the same run again.
 
 use elderlock_sim::World;
 use elderlock_sim::chaos::{ChaosPlan, run_seed};
 use elderlock_sim::script::ScriptRunner;
 
-/// The log of a run says everything that was done in it, as values and as text.
+/// The log of a run contains everything that was done in it, as values and as text.
 #[test]
 fn replaying_the_written_log_of_a_run_gives_the_same_run() {
     // In 14 a fault lurks for the moment in which a recovery begins.
@@ -17,7 +17,7 @@ fn replaying_the_written_log_of_a_run_gives_the_same_run() {
         let mut teller = ScriptRunner::new(World::untraced);
         let told = teller.tell(&script).unwrap();
         assert_eq!(teller.world().digest(), run.world.digest(), "seed {seed} as text:\n{script}");
-        // What came of it does not change what it says, and is the same again.
+        // The answers in the text do not change the run, and are the same again.
         assert_eq!(ScriptRunner::new(World::untraced).tell(&told).unwrap(), told, "seed {seed} a second time");
     }
 }

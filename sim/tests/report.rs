@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const MS: u64 = 1_000_000;
 
-/// What the browser says of a page.
+/// The browser's report of a page.
 #[derive(Debug)]
 struct PageReport {
     labels: u64,

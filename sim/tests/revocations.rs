@@ -1,4 +1,5 @@
-//! Stories of revocations: what is under way, or who is gone, while somebody wants a hold back.
+//! Stories of revocations: other exchanges under way, and lost processes, while a caller wants a
+//! hold back.
 
 use elderlock::protocol::{HolderInfo, LockName, LostReason, Metadata, Outcome, OwnerId, RevokeCommand, Wait};
 use elderlock_sim::World;
@@ -6,7 +7,7 @@ use elderlock_sim::history::{Ask, ClientRequest};
 use elderlock_sim::kind::kind;
 use std::time::Duration;
 
-/// Four members, oldest first, of whom the second is the grantor of "s", and the third has the lock "x" of it.
+/// Four members, oldest first. The second is the grantor of "s", and the third holds its lock "x".
 fn with_holder(seed: u64) -> (World, Vec<usize>, Ask) {
     let mut w = World::new(seed).members(4);
     w.settle();
@@ -18,7 +19,7 @@ fn with_holder(seed: u64) -> (World, Vec<usize>, Ask) {
     (w, order, held)
 }
 
-/// Somebody wants "x" back, and waits for ever.
+/// A caller wants "x" back, and waits for ever.
 fn ask_back(w: &mut World, place: usize) -> Ask {
     let name = Some(LockName::new(b"x").expect("a good name"));
     let deed = ClientRequest::Revoke(RevokeCommand::Ask { name, metadata: Metadata::default() });
@@ -35,7 +36,7 @@ fn answered(w: &mut World, ask: Ask) -> Outcome {
     w.outcome(ask).cloned().expect("it was answered")
 }
 
-/// Who was told.
+/// The holders that were told.
 #[track_caller]
 fn told(w: &mut World, ask: Ask) -> Vec<HolderInfo> {
     match answered(w, ask) {
@@ -112,7 +113,7 @@ fn who_is_asked_before_its_grant_has_arrived_is_told_when_it_has() {
     w.let_go(late);
     let told = told(&mut w, asked);
     assert_eq!(Some(told[0].token), w.token(held));
-    // Who gave it back while the word was under way is left out.
+    // A holder that released while the request was under way is left out.
     let slow = w.hold(|flight| kind(flight.packet) == "RequestRevocation");
     let asked = ask_back(&mut w, order[3]);
     soon(&mut w);

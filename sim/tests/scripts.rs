@@ -1,4 +1,4 @@
-//! Stories told as scripts, with what comes of them: a change of either is read as a diff.
+//! Stories told as scripts, with their results: a change of either is read as a diff.
 
 use elderlock_sim::script::ScriptRunner;
 use elderlock_sim::step::Step;
@@ -33,13 +33,14 @@ fn every_script_is_told_as_it_was() {
     tell_all("scripts");
 }
 
-/// What chaos once broke holds: each is the shrunk log of a defect.
+/// Each defect that chaos found stays mended: each script is the shrunk log of one.
 #[test]
 fn every_regression_holds() {
     tell_all("regressions");
 }
 
-/// What names a mutant and what it breaks does break so: logs of planted breaks, and stories that need one guard.
+/// A script that names a mutant and the invariant that it breaks does break so: logs of planted
+/// breaks, and stories that need one guard.
 #[cfg(elderlock_mutants)]
 #[test]
 fn every_script_of_a_mutant_breaks_with_it() {

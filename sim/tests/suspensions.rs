@@ -1,4 +1,5 @@
-//! Stories of suspensions and of batches: who waits for whom, and what survives a change of grantor.
+//! Stories of suspensions and of batches: their order of waiting, and their survival of a change of
+//! grantor.
 
 use elderlock::protocol::Query;
 use elderlock::protocol::{LostReason, Outcome, OwnerId, QueryReply, Wait, Want};
@@ -10,7 +11,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Four members, oldest first, of whom the second is the grantor of "s" and holds nothing.
+/// Four members, oldest first. The second is the grantor of "s" and holds nothing.
 fn with_grantor(seed: u64) -> (World, Vec<usize>) {
     let mut w = World::new(seed).members(4);
     w.settle();
@@ -36,7 +37,8 @@ fn answered(w: &mut World, ask: Ask) -> Outcome {
     w.outcome(ask).cloned().expect("it was answered")
 }
 
-/// Geode 6 number 20: the waiter before the suspension, the suspension, and then who asked after it.
+/// Geode 6 number 20: the waiter before the suspension, the suspension, and then the requests after
+/// it.
 #[test]
 fn lockers_and_suspenders_are_served_in_the_order_of_asking() {
     let (mut w, order) = with_grantor(1);
@@ -60,7 +62,7 @@ fn lockers_and_suspenders_are_served_in_the_order_of_asking() {
     w.granted(after);
 }
 
-/// Geode 6 number 20, its end: who holds something already may still take others while a suspension waits.
+/// Geode 6 number 20, its end: a holder may still take other locks while a suspension waits.
 #[test]
 fn a_holder_takes_further_locks_before_a_suspension_that_waits() {
     let (mut w, order) = with_grantor(2);
@@ -79,7 +81,7 @@ fn a_holder_takes_further_locks_before_a_suspension_that_waits() {
     w.granted(other);
 }
 
-/// Geode 6 number 21, its defect P1: who holds x and suspends waits for the others only.
+/// Geode 6 number 21, its defect P1: a holder of x that suspends waits for the others only.
 #[test]
 fn a_holder_upgrades_to_the_suspension_and_keeps_its_lock() {
     let (mut w, order) = with_grantor(3);
@@ -110,7 +112,8 @@ fn two_upgrades_at_once_do_not_wait_for_each_other() {
     assert!(w.fence(first).is_some());
 }
 
-/// Geode 6 number 22, its defect P2: the suspension times out, who stood behind it goes on, and the holder is not disturbed.
+/// Geode 6 number 22, its defect P2: the suspension times out, the waiter behind it goes on, and
+/// the holder is not disturbed.
 #[test]
 fn whoever_waits_behind_a_suspension_goes_on_when_it_times_out() {
     let (mut w, order) = with_grantor(5);
@@ -128,7 +131,8 @@ fn whoever_waits_behind_a_suspension_goes_on_when_it_times_out() {
     w.expect("nothing is left", World::is_empty_everywhere);
 }
 
-/// Geode 6 number 23, its defect P3: the last lock ends with its lease, and the suspension is granted and told.
+/// Geode 6 number 23, its defect P3: the last lock ends with its lease, and the suspension is
+/// granted and reported.
 #[test]
 fn a_suspension_is_granted_when_the_last_lease_ends() {
     let (mut w, order) = with_grantor(6);
@@ -150,7 +154,8 @@ fn a_suspension_is_granted_when_the_last_holder_dies() {
     w.granted(suspension);
 }
 
-/// Geode 6 number 23, its defect P4: the suspender that waits dies, and who stood behind it goes on.
+/// Geode 6 number 23, its defect P4: the suspender that waits dies, and the waiter behind it goes
+/// on.
 #[test]
 fn whoever_waits_behind_a_suspender_that_dies_goes_on() {
     let (mut w, order) = with_grantor(8);
@@ -164,7 +169,7 @@ fn whoever_waits_behind_a_suspender_that_dies_goes_on() {
     assert!(w.fence(held).is_some());
 }
 
-/// Geode's defect P7: a try during a suspension hears at once what stands in its way.
+/// Geode's defect P7: a try during a suspension is told at once of the hold that stands in its way.
 #[test]
 fn a_try_during_a_suspension_is_told_of_it_at_once() {
     let (mut w, order) = with_grantor(9);
@@ -190,7 +195,8 @@ fn destroying_a_service_answers_those_whom_a_suspension_holds_back() {
     assert!(w.fence(suspension).is_some());
 }
 
-/// Geode's defects P19 and P20, and "suspend held across grantor failover": it is reported, and nobody gets a lock beside it.
+/// Geode's defects P19 and P20, and "suspend held across grantor failover": the suspension is
+/// reported, and no member gets a lock beside it.
 #[test]
 fn a_suspension_survives_the_crash_of_the_grantor() {
     let (mut w, order) = with_grantor(11);
@@ -214,7 +220,7 @@ fn a_suspension_survives_the_crash_of_the_grantor() {
     w.granted(second);
 }
 
-/// And a transfer: held, waiting, and those who passed keep their places.
+/// The same with a transfer: holders, waiters, and those that passed keep their places.
 #[test]
 fn a_suspension_survives_a_transfer() {
     let (mut w, order) = with_grantor(12);
@@ -263,7 +269,7 @@ fn owners_of_one_member_are_told_apart() {
     w.granted(other);
 }
 
-/// A batch takes all of its locks or none, and nobody who asked later gets one of them before it.
+/// A batch takes all of its locks or none, and no later request gets one of them before it.
 #[test]
 fn a_batch_is_granted_whole_and_in_its_turn() {
     let (mut w, order) = with_grantor(14);
@@ -371,7 +377,7 @@ fn a_try_for_a_batch_names_what_is_held() {
     w.granted(free);
 }
 
-/// Who holds, and who waits in which order: readable from any member.
+/// The holders, and the waiters in their order, can be read from any member.
 #[test]
 fn what_the_grantor_sees_can_be_read_from_anywhere() {
     let (mut w, order) = with_grantor(18);

@@ -10,15 +10,16 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Found by chaos: an elder that leaves called those silent whom it could not hear, proposed a view of the one it did
-/// hear, and went. That one went too, and the next candidate had to finish the proposal: a view of nobody.
+/// An elder leaves and calls those members silent that it cannot hear. It proposes a view of the
+/// one that it does hear, and goes. That one goes too. The next candidate must not finish the
+/// proposal with a view of nobody.
 #[test]
 fn an_elder_that_goes_unheard_leaves_no_view_behind_without_those_who_stay() {
     let mut w = World::new(9).members(5);
     w.settle();
     let order = w.in_view();
     let (elder, near) = (order[0], order[1]);
-    // What the others say does not reach the elder, nor the one beside it.
+    // The messages of the others do not reach the elder, nor the member beside it.
     for other in order[2..].iter().copied() {
         for deaf in [elder, near] {
             w.cut_one_way(other, deaf);
@@ -34,7 +35,7 @@ fn an_elder_that_goes_unheard_leaves_no_view_behind_without_those_who_stay() {
     });
 }
 
-/// Brief 3.3: ordinary removal waits for the member lease, and then frees what it held.
+/// Brief 3.3: ordinary removal waits for the member lease, and then frees the member's holds.
 #[test]
 fn a_member_that_vanishes_is_removed_after_its_lease_and_not_before() {
     let mut w = World::new(1).members(3);
@@ -153,9 +154,9 @@ fn when_the_elder_vanishes_the_next_oldest_takes_over_and_knows_the_grantor() {
     w.settle();
 }
 
-/// Geode's documentation: a new elder asks every member which services it grants, and the first
-/// member of a cluster need not ask, as nobody was the elder before it. Unlike Geode's, a new elder
-/// does so at once and not when somebody asks it.
+/// Geode's documentation: a new elder asks every member which services it grants. The first member
+/// of a cluster need not ask, as no member was the elder before it. Unlike Geode's, a new elder
+/// does so at once and not when another member asks it.
 #[test]
 fn a_new_elder_asks_all_at_once_what_they_grant_and_a_founder_asks_nobody() {
     let mut w = World::new(33).members(4);
@@ -180,8 +181,8 @@ fn a_new_elder_asks_all_at_once_what_they_grant_and_a_founder_asks_nobody() {
     assert!(order[2..].iter().all(|other| asked.contains(&(order[1], *other))), "{asked:?}");
 }
 
-/// Unlike in Geode's documentation a member does not take itself for the elder because somebody
-/// asks it as one: it answers when it has the view that says so.
+/// Unlike in Geode's documentation, a member that is asked as the elder does not take itself for
+/// it: it answers when it has the view in which it is the elder.
 #[test]
 fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_nobody() {
     let mut w = World::new(34).members(3);
@@ -217,7 +218,8 @@ fn a_taker_that_is_killed_at_any_step_is_replaced() {
             let order = w.in_view();
             let a = w.hold_lock(order[4], "s", "x");
             let taker = order[1];
-            // Held back: nobody gets what it says at that step. Otherwise one of them does.
+            // Held back: no other gets a message that it sends at that step. Otherwise one of them
+            // does.
             let lucky = order[2];
             let rule = w.hold(move |flight| {
                 flight.from == taker && kind(flight.packet) == step && (held_back || flight.to != lucky)
@@ -311,7 +313,8 @@ fn an_expelled_process_comes_back_as_a_new_one_with_its_old_guards_lost() {
     assert!(w.fence(c).is_some());
 }
 
-/// redisson#3194: whoever is connected again is renewed for as long as it holds, also as a new process.
+/// redisson#3194: a member that is connected again is renewed for as long as it holds, also as a
+/// new process.
 #[test]
 fn who_is_connected_again_is_renewed_for_as_long_as_it_holds() {
     let lease = Timing::fast().member_lease;
@@ -497,7 +500,8 @@ fn an_elder_that_was_not_heard_does_not_renew_whom_it_is_about_to_remove() {
     w.run_for(ms(200));
     w.cut_one_way(elder, middle);
     w.let_go(votes);
-    // Whom it still renews it must not remove, and the other way about: exclusion is looked at after every step.
+    // The elder must not remove a member that it still renews, nor renew one that it removes:
+    // exclusion is checked after every step.
     w.expect("one of them has it", |w| w.is_granted(ours) || w.is_granted(theirs));
     w.run_for(ms(500));
     w.heal();
@@ -551,7 +555,8 @@ fn a_member_that_slept_through_the_whole_turnover_of_its_cluster_comes_back() {
     assert_eq!(w.in_view().len(), 5);
 }
 
-/// Chaos seed 1057: the elder of a pair decides its own leaving alone, and the word of it is lost.
+/// Chaos seed 1057: the elder of a pair decides its own leaving alone, and the message about it is
+/// lost.
 #[test]
 fn an_elder_of_a_pair_does_not_go_before_the_other_knows() {
     let mut w = World::new(23).members(2);

@@ -11,8 +11,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Members, oldest first, of whom the second is the grantor of "s" and holds nothing, and has been it for long enough to be
-/// followed at once.
+/// Members, oldest first. The second is the grantor of "s" and holds nothing. It has been grantor
+/// long enough to be followed at once.
 fn with_grantor(seed: u64, members: usize) -> (World, Vec<usize>) {
     let mut w = World::new(seed).members(members);
     w.settle();
@@ -24,7 +24,7 @@ fn with_grantor(seed: u64, members: usize) -> (World, Vec<usize>) {
     (w, order)
 }
 
-/// What the grantor of the service does there.
+/// The state of the grantor of the service at that place.
 fn granting(w: &World, place: usize) -> Option<GrantorState> {
     let status = w.status(place)?;
     status.services.iter().find(|of| of.service.as_str() == "s").and_then(|of| of.granting)
@@ -36,7 +36,7 @@ fn answered(w: &mut World, ask: Ask) -> Outcome {
     w.outcome(ask).cloned().expect("it was answered")
 }
 
-/// What becomes of a party.
+/// The fate of a party.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PartyFate {
     /// It is killed.
@@ -52,9 +52,10 @@ enum PartyFate {
 /// How a party may end. Where it is cut from one other only, nothing ends.
 const ENDS: [PartyFate; 3] = [PartyFate::Dies, PartyFate::Leaves, PartyFate::CutOff];
 
-/// Tells a story again and again, in which something becomes of a party, a tenth of a millisecond later each time. `begin`
-/// comes before, `end` after; parties are named by their age. It came to every one of these states of the member at `watched`
-/// (no grantor yet, waiting for the table, acting ...) when that happened.
+/// Runs a scenario again and again, in which a party meets its fate a tenth of a millisecond later
+/// each time. `begin` comes before, `end` after; parties are named by their age. The fate came in
+/// every one of these states of the member at `watched` (no grantor yet, waiting for the table,
+/// acting ...).
 #[track_caller]
 fn at_any_moment<T>(
     (seed, members, moments): (u64, usize, u64),
@@ -125,12 +126,12 @@ fn a_young_turk_takes_the_table_over_as_it_is() {
     w.expect("nothing is left", World::is_empty_everywhere);
 }
 
-/// What is said: by which place, to which place, and the word.
+/// Each message sent: the sending place, the receiving place and the kind.
 type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
 
-/// Unlike in Geode's documentation the elder tells the old grantor nothing: it names the young turk,
-/// or the successor of a grantor that leaves, and that one asks the old grantor for its table. No
-/// member is asked what it holds before the new one acts.
+/// Unlike in Geode's documentation the elder tells the old grantor nothing. It names the young
+/// turk, or the successor of a grantor that leaves. That one asks the old grantor for its table. No
+/// member is asked for its holds before the new one acts.
 #[test]
 fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
     for leaves in [false, true] {
@@ -228,7 +229,7 @@ fn a_young_turk_answers_nobody_before_its_table_has_come() {
     let (elder, grantor, asker, turk) = (order[0], order[1], order[2], order[3]);
     let held = w.hold_lock(elder, "s", "x");
     let known = w.hold_lock(asker, "s", "known");
-    // By whatever way.
+    // By any way.
     let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let bid = w.become_grantor(turk, "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);
@@ -250,8 +251,9 @@ fn a_young_turk_answers_nobody_before_its_table_has_come() {
     assert!([held, known].iter().all(|ask| w.fence(*ask).is_some()));
 }
 
-/// Chaos seed 40000833: a turk that is named asks once more, and another after it. It is told that it is not named any more,
-/// and that is about the second time only: the table is on its way, and it is the grantor then.
+/// Chaos seed 40000833: a turk that is named bids once more, and another turk after it. It is told
+/// that it is not named any more. That concerns the second bid only: the table is on its way, and
+/// it becomes the grantor then.
 #[test]
 fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
     let (mut w, order) = with_grantor(21, 5);
@@ -279,7 +281,8 @@ fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
     assert!(w.fence(held).is_some());
 }
 
-/// Geode 6 number 14: deposed while it recovers. It never acts, and says that it did not win.
+/// Geode 6 number 14: a grantor is deposed while it recovers. It never acts, and reports that it
+/// did not win.
 #[test]
 fn a_recovering_grantor_that_is_followed_never_acts() {
     let (mut w, order) = with_grantor(3, 5);
@@ -307,14 +310,16 @@ fn a_recovering_grantor_that_is_followed_never_acts() {
     w.granted(next);
 }
 
-/// The parties of a transfer, by age, with a lock held and one waited for by those who are none.
+/// The parties of a transfer, by age. The holder and the waiter, which are no parties, have a lock
+/// and wait for one.
 const ELDER: usize = 0;
 const OLD: usize = 1;
 const HOLDER: usize = 2;
 const TURK: usize = 3;
 const WAITER: usize = 4;
 
-/// Something becomes of a party of a transfer, at any moment of it. The hold lasts, and the one who waits is next.
+/// A party of a transfer meets its fate, at any moment of the transfer. The hold lasts, and the
+/// waiter is next.
 #[track_caller]
 fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: PartyFate) {
     let begin = |w: &mut World, order: &[usize]| {
@@ -340,7 +345,7 @@ fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: PartyFate) {
     });
 }
 
-/// What the stories above take for granted: the table of one goes in several parts.
+/// A premise of the tests above: the table of one goes in several parts.
 #[test]
 fn the_table_of_a_transfer_goes_in_parts() {
     let (mut w, order) = with_grantor(200, 5);
@@ -359,19 +364,19 @@ fn the_old_grantor_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(200, OLD, fate));
 }
 
-/// Geode 6 number 16 again: the young turk goes instead, and the next who asks recovers.
+/// Geode 6 number 16 again: the young turk goes instead, and the next requester recovers.
 #[test]
 fn the_young_turk_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(300, TURK, fate));
 }
 
-/// And the elder: it named somebody, or was about to.
+/// And the elder: it has named a grantor, or is about to.
 #[test]
 fn the_elder_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(400, ELDER, fate));
 }
 
-/// No two of those who have to hear each other reach each other: they do by way of others.
+/// No two members that must hear each other reach each other directly: they do by way of others.
 #[test]
 fn any_link_of_a_transfer_may_be_cut_at_any_moment() {
     for (one, other) in [(ELDER, OLD), (ELDER, TURK), (OLD, TURK), (TURK, HOLDER), (TURK, WAITER)] {
@@ -394,7 +399,7 @@ fn begin_a_line(w: &mut World, order: &[usize]) -> (Ask, Ask, RuleId, Ask) {
     (held, waiting, table, w.become_grantor(order[YOUNGEST], "s"))
 }
 
-/// And one in the middle of a line: the younger one gets the table from it, or recovers.
+/// And one in the middle of a transfer chain: the younger one gets the table from it, or recovers.
 #[test]
 fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
     let states = [Some(GrantorState::Receiving), Some(GrantorState::PassingOn)];
@@ -410,8 +415,8 @@ fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
     }
 }
 
-/// And the youngest, to whom the one in the middle passes the table through, or has done so: whoever asks next has what others
-/// hold and wait for, from the table or by asking them.
+/// The youngest goes. The member in the middle passes the table on to it, or has done so. The next
+/// requester gets the holds and the waits of the others, from the table or by asking them.
 #[test]
 fn the_youngest_of_a_line_may_go_at_any_moment() {
     let begin = |w: &mut World, order: &[usize]| {
@@ -430,7 +435,8 @@ fn the_youngest_of_a_line_may_go_at_any_moment() {
     }
 }
 
-/// Two who both insist do not starve the service: between two transfers the grantor grants.
+/// Two members that both insist do not starve the service: between two transfers the grantor
+/// grants.
 #[test]
 fn two_who_insist_take_turns_and_the_service_goes_on() {
     let (mut w, order) = with_grantor(4, 4);
@@ -458,20 +464,20 @@ fn two_who_insist_take_turns_and_the_service_goes_on() {
     assert!((5..40).contains(&transfers), "a transfer takes place now and then: {transfers}");
 }
 
-/// The seed's successor: who has most holds, with the table and without a recovery.
+/// The seed's successor: the member with most holds, with the table and without a recovery.
 #[test]
 fn a_grantor_that_leaves_hands_over_to_who_holds_most() {
-    // The oldest waits for more than the one who holds more.
+    // The oldest waits for more than the member with more holds.
     assert_is_followed_by(2, &[(0, 1, 3), (2, 2, 0), (3, 1, 1)]);
 }
 
-/// Of those who hold as much, who waits for most.
+/// Of the members with equally many holds, the one with most waits.
 #[test]
 fn of_those_who_hold_as_much_the_successor_is_who_waits_for_most() {
     assert_is_followed_by(3, &[(0, 1, 0), (2, 1, 1), (3, 1, 2)]);
 }
 
-/// Of those who hold and wait for as much, the oldest.
+/// Of the members with equally many holds and waits, the oldest.
 #[test]
 fn of_those_who_hold_and_wait_for_as_much_the_successor_is_the_oldest() {
     assert_is_followed_by(2, &[(0, 0, 3), (2, 1, 1), (3, 1, 1)]);
@@ -487,7 +493,8 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     for &(age, held, _) in shares {
         holds.extend((0..held).map(|number| w.hold_lock(order[age], "s", &format!("{age} {number}"))));
     }
-    // All wait for what the first of them holds: what the grantor holds itself is granted before it goes.
+    // All wait for a lock that the first of them holds: a lock that the grantor holds itself is
+    // granted before it goes.
     let (first, ..) = shares.iter().find(|(_, held, _)| *held > 0).expect("somebody holds something");
     for &(age, _, waited) in shares {
         waits.extend((0..waited).map(|_| w.lock(order[age], "s", &format!("{first} 0"))));
@@ -501,7 +508,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     assert_eq!(w.grantor("s"), order[successor]);
     assert!(holds.iter().all(|ask| w.fence(*ask).is_some()));
     assert!(w.fence(own).is_none());
-    // And the lines go on, one after the other.
+    // And the queues go on, one after the other.
     w.release(holds[0]);
     for served in 0..waits.len() {
         w.expect("the next is served", |w| waits.iter().filter(|ask| w.is_granted(**ask)).count() == served + 1);
@@ -510,14 +517,14 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     }
 }
 
-/// While the elder renews its lease there is somebody to take over what a member grants: it waits for that, however long it
-/// takes.
+/// While the elder renews its lease, a member can take over a leaving member's service: the leaving
+/// member waits for that, however long it takes.
 #[test]
 fn who_leaves_waits_until_its_work_is_in_other_hands() {
     let (mut w, order) = with_grantor(7, 4);
     let grantor = order[1];
     let held = w.hold_lock(order[2], "s", "x");
-    // By whatever way.
+    // By any way.
     let late = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let recovers = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
     w.leave(grantor);
@@ -540,7 +547,7 @@ fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
     let most = ["x", "y"].map(|name| w.hold_lock(holder, "s", name));
     let waiting = w.lock(waiter, "s", "x");
     w.run_for(ms(20));
-    // By whatever way.
+    // By any way.
     let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let gone = w.destroy(grantor, "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);
@@ -604,9 +611,9 @@ fn a_successor_that_will_not_is_followed_by_the_next() {
     }
 }
 
-/// Geode 6 number 17: a grantor that goes, or destroys the service, and was the only one who held anything leaves an empty
-/// table. It names no successor. The next one begins without asking anybody, and its tokens are
-/// higher: numbers never begin anew.
+/// Geode 6 number 17: a grantor goes or destroys the service, and was the only holder. It leaves an
+/// empty table and names no successor. The next one begins without asking any member, and its
+/// tokens are higher: numbers never begin anew.
 #[test]
 fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
     for destroys in [false, true] {
@@ -628,9 +635,9 @@ fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
     }
 }
 
-/// The elder has not heard yet that the table was empty when others ask where the service was destroyed: that member is not
-/// made its grantor once more. The
-/// destruction is over there as soon as the word is said.
+/// The elder has not heard yet that the table was empty. Others ask for the service at that moment:
+/// the member that destroyed the service is not made its grantor once more. The destruction is over
+/// there as soon as the message goes out.
 #[test]
 fn a_member_that_destroyed_a_service_does_not_grant_it_again_for_others() {
     let (mut w, order) = with_grantor(16, 3);
@@ -645,8 +652,8 @@ fn a_member_that_destroyed_a_service_does_not_grant_it_again_for_others() {
     assert_eq!((granting(&w, order[1]), w.grantor("s")), (None, order[2]));
 }
 
-/// Geode 6 number 17 again: others hold something, and the successor that was handed the table goes with it, or before. Whoever
-/// is next has what is left, from the table or by asking everybody.
+/// Geode 6 number 17 again: others hold something, and the successor that received the table goes
+/// with it, or before. The next grantor has the rest, from the table or by asking all.
 #[test]
 fn a_successor_may_go_at_any_moment_and_the_next_takes_over() {
     let begin = |w: &mut World, order: &[usize]| {
@@ -806,7 +813,7 @@ fn a_release_that_is_there_before_the_table_is_not_undone() {
     let (grantor, holder, turk) = (order[1], order[2], order[3]);
     let other = w.hold_lock(order[0], "s", "y");
     let held = w.hold_lock(holder, "s", "x");
-    // Who waits is told where the table went, and so it gives back there.
+    // A waiter is told where the table went, and so it releases there.
     let waiting = w.lock(holder, "s", "y");
     w.run_for(ms(20));
     let late = w.hold_kind(grantor, turk, "TableChunk");
@@ -830,8 +837,8 @@ fn a_release_that_is_there_before_the_table_is_not_undone() {
     w.expect("nothing comes back", World::is_empty_everywhere);
 }
 
-/// Brief 3.10 number 2: the grant is on its way while the table says who holds. Its holder gets that very grant, and does
-/// not queue behind itself.
+/// Brief 3.10 number 2: the grant is on its way while the table lists the holder. The holder gets
+/// that very grant, and does not queue behind itself.
 #[test]
 fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
     let (mut w, order) = with_grantor(13, 4);
@@ -852,8 +859,8 @@ fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
     w.granted(next);
 }
 
-/// Brief 3.10 number 6: the word that a table is empty comes late, when the service is used again. It counts for its own
-/// epoch only.
+/// Brief 3.10 number 6: the message that a table is empty comes late, when the service is used
+/// again. It counts for its own epoch only.
 #[test]
 fn a_late_word_of_an_empty_table_says_nothing_of_a_later_one() {
     let (mut w, order) = with_grantor(14, 4);
@@ -866,7 +873,7 @@ fn a_late_word_of_an_empty_table_says_nothing_of_a_later_one() {
     let held = w.hold_lock(order[2], "s", "x");
     w.let_go(late);
     w.run_for(ms(50));
-    // Whoever is next has to ask who holds.
+    // The next grantor has to ask for the holders.
     w.crash(order[3]);
     let next = w.lock_within(elder, "s", "x", 5_000);
     assert_eq!(answered(&mut w, next), Outcome::TimedOut);
@@ -874,8 +881,9 @@ fn a_late_word_of_an_empty_table_says_nothing_of_a_later_one() {
     assert!(w.fence(held).is_some());
 }
 
-/// Chaos seed 41: the old grantor wants its table back before that has arrived, and the last part of it arrives together with
-/// that word. Whoever begins with it has begun, and is followed in the same step.
+/// Chaos seed 41: the old grantor wants its table back before that has arrived, and the last part
+/// of it arrives together with that request. The turk that begins with it has begun, and is
+/// followed in the same step.
 #[test]
 fn a_turk_may_begin_and_be_followed_in_one_step() {
     let (mut w, order) = with_grantor(17, 4);
@@ -918,8 +926,8 @@ fn a_recovery_may_end_and_be_followed_in_one_step() {
     assert!(w.fence(held).is_some());
 }
 
-/// Links keep their order, two of them do not: the younger turk asks the one before it, which has not heard that it was
-/// named. It has no table and never will, so the younger one recovers.
+/// One link keeps its order, two links do not: the younger turk asks the one before it, which has
+/// not heard of its own naming. That one has no table and never will, so the younger one recovers.
 #[test]
 fn a_turk_that_is_asked_before_it_hears_of_its_naming_never_acts() {
     let (mut w, order) = with_grantor(15, 4);
@@ -940,7 +948,7 @@ fn a_turk_that_is_asked_before_it_hears_of_its_naming_never_acts() {
     w.granted(next);
 }
 
-/// Geode 6 number 3: what was asked before the destruction gives nobody a lock afterwards.
+/// Geode 6 number 3: a request from before the destruction gives no process a lock afterwards.
 #[test]
 fn a_service_that_is_destroyed_and_used_again_knows_nothing_of_before() {
     let (mut w, order) = with_grantor(7, 3);
@@ -1003,7 +1011,8 @@ fn destroying_one_service_does_not_hold_up_another() {
     assert_eq!(answered(&mut w, stuck), Outcome::Destroyed, "when its grantor is out of the view");
 }
 
-/// Who reaches no grantor waits for a member lease, and is not told that nothing is left there.
+/// A member that reaches no grantor waits for a member lease, and is not told that nothing is left
+/// there.
 #[test]
 fn a_destruction_that_no_grantor_hears_of_is_not_confirmed() {
     let (mut w, order) = with_grantor(9, 3);

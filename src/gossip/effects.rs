@@ -1,4 +1,4 @@
-//! What foca wants done, gathered while it runs.
+//! Foca's requests, gathered while it runs.
 
 use super::identity::SwimId;
 use foca::{Notification, Runtime, Timer};
@@ -13,9 +13,9 @@ pub(super) struct Effects {
     pub(super) timers: Vec<(Timer<SwimId>, Duration)>,
     /// The table of members may have changed: compare it.
     pub(super) changed: bool,
-    /// What foca last said of itself: whether it takes part in gossip.
+    /// Foca's last statement of itself: whether it takes part in gossip.
     pub(super) connected: Option<bool>,
-    /// foca took a new identity because somebody called the old one down.
+    /// Foca took a new identity because a peer called the old one down.
     pub(super) rejoined: bool,
     /// foca was called down and could not take a new identity.
     pub(super) defunct: bool,
@@ -44,7 +44,7 @@ impl Runtime<SwimId> for &mut Effects {
     }
 
     fn submit_after(&mut self, timer: Timer<SwimId>, after: Duration) {
-        // A member that is down when first heard of makes no notification, only this.
+        // For a member that is down when first heard of, there is no notification but this.
         self.changed |= matches!(timer, Timer::RemoveDown(_));
         self.timers.push((timer, after));
     }

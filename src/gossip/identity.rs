@@ -1,4 +1,4 @@
-//! Who a member is to its gossiping peers.
+//! The identity of a member for its gossiping peers.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -19,12 +19,13 @@ pub struct SwimId {
 }
 
 impl SwimId {
-    /// Stands for whoever is at `addr`, when only the address is known. Good for announcing and for nothing else.
+    /// Stands for any process at `addr`, when only the address is known. Good for announcing and
+    /// for nothing else.
     pub const fn placeholder(addr: SocketAddr) -> Self {
         SwimId { generation: 0, process: 0, addr }
     }
 
-    /// Whether this stands for whoever is at its address.
+    /// Whether this stands for any process at its address.
     pub const fn is_placeholder(&self) -> bool {
         self.generation == 0 && self.process == 0
     }

@@ -1,16 +1,16 @@
-//! Who is there, who seems gone: SWIM gossip by the crate foca, as a pure state machine.
+//! Reachability of members: SWIM gossip by the crate foca, as a pure state machine.
 //!
-//! Everything said here is a hint. foca's view is only eventually consistent, its news of deaths may be wrong or
-//! lost, and no two members need ever agree; views, leases and fencing are decided in `protocol`, where a hint may
-//! start a decision and never is one.
+//! All output here is a hint. foca's view is only eventually consistent, its news of deaths may be
+//! wrong or lost, and no two members need ever agree. Views, leases and fencing are decided in
+//! `protocol`, where a hint may start a decision and never is one.
 //!
-//! [`Swim`] adds what foca leaves to its host:
+//! [`Swim`] adds the parts that foca leaves to its host:
 //! - timers that are never lost (`timers.rs`);
 //! - a filter for packets that foca 2.0.0 sends by mistake and that make healthy members change identity;
 //! - announcing to the seeds for ever: foca, once alone, does nothing to come back;
-//! - hints that come from comparing foca's table with what was last told, because its notifications leave things out
-//!   (a quick restart is only a rename);
-//! - limits to what strangers can make it remember.
+//! - hints that come from comparing foca's table with the last reported states, because its
+//!   notifications leave things out (a quick restart is only a rename);
+//! - limits to the entries that strangers can make it remember.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod effects;

@@ -17,35 +17,36 @@ use std::time::Duration;
 /// unfragmented; the frame may take 64 of them and the cluster's name up to 64 more.
 pub const MAX_PACKET: usize = 1400 - 64 - 64;
 
-/// The most addresses remembered, and the most entries in a full state. Far above what gossip by single packets
-/// serves well, and a few megabytes.
+/// The most addresses remembered, and the most entries in a full state. Far above the number that
+/// gossip by single packets serves well, and a few megabytes.
 pub const MAX_MEMBERS: usize = 10_000;
 
-/// The gossip of one member, as a pure state machine: what happens goes in by [`step`](Swim::step) with the time
-/// at which it happens, packets and hints come out, and [`deadline`](Swim::deadline) says when to step next.
+/// The gossip of one member, as a pure state machine. Each input goes in by [`step`](Swim::step)
+/// with its time, packets and hints come out, and [`deadline`](Swim::deadline) says when to step
+/// next.
 ///
 /// The same seed and the same steps give the same outputs.
 pub struct Swim<C> {
     foca: Foca<SwimId, C, StdRng, NoCustomBroadcast>,
-    /// A second copy: foca keeps its own to itself.
+    /// A second copy, since foca does not lend its own.
     codec: C,
     effects: Effects,
     timers: Timers,
     seeds: BTreeSet<SocketAddr>,
-    /// What the hints so far amount to: for each known address, who is there and whether it is up.
+    /// The sum of the hints so far: for each known address, its process and whether it is up.
     told: BTreeMap<SocketAddr, ReportedState>,
     announcing: Announcing,
     renewing: Renewing,
-    /// Whether foca takes part in gossip. If not, it waits for somebody to talk to it.
+    /// Whether foca takes part in gossip. If not, it waits for a peer to talk to it.
     connected: bool,
     left: bool,
     refused: u64,
-    /// Sends every TurnUndead, also those that foca sends by mistake.
+    /// Sends every TurnUndead, also the ones that foca sends by mistake.
     #[cfg(test)]
     pub(super) unfiltered: bool,
 }
 
-/// What happens to a [`Swim`].
+/// An input of a [`Swim`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SwimInput<'a> {
     /// A packet of a peer arrived, without its frame.
@@ -56,11 +57,11 @@ pub enum SwimInput<'a> {
     Seeds(BTreeSet<SocketAddr>),
     /// The deadline was reached, or may have been.
     Timer,
-    /// This member goes for good: it says so to a few peers, and nothing comes out after that.
+    /// This member goes for good: it tells a few peers, and nothing comes out after that.
     Leave,
 }
 
-/// What a [`Swim`] wants done.
+/// An output of a [`Swim`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SwimOutput {
     /// Send this packet, framed, by UDP. It may get lost.
@@ -70,12 +71,12 @@ pub enum SwimOutput {
         /// At most [`MAX_PACKET`] bytes.
         data: Vec<u8>,
     },
-    /// [`Hint::Contact`] when somebody is newly up, [`Hint::Unreachable`] when a process is newly down or replaced
-    /// at its address. Once per change.
+    /// [`Hint::Contact`] when a process is newly up, [`Hint::Unreachable`] when a process is newly
+    /// down or replaced at its address. Once per change.
     Hint(Hint),
 }
 
-/// Who is at an address, and whether it is up.
+/// The process at an address, and whether it is up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ReportedState {
     process: ProcessId,
@@ -114,7 +115,7 @@ impl Renewing {
 /// How often seeds are announced to, for ever. By measurement a healed cut is then merged again in about two seconds,
 /// against minutes with foca's own means, and never in a cluster of two.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
-/// The same while nobody is known to be up: there is no one else to disturb.
+/// The same while no member is known to be up: there is no other to disturb.
 const ANNOUNCE_EVERY_ALONE: Duration = Duration::from_secs(1);
 /// Rounds "at once" still keep this distance, or two members that keep calling each other down would flood.
 const ANNOUNCE_GAP: Duration = Duration::from_millis(250);
@@ -135,11 +136,12 @@ where
     C: Codec<SwimId> + Clone,
     C::Error: StdError + Send,
 {
-    /// The gossip of the process `me`, which knows nobody yet.
+    /// The gossip of the process `me`, which knows no other yet.
     ///
-    /// `generation` is higher than that of any former process at this address: Unix milliseconds, or more if more was
-    /// seen. One that is too low is mended within seconds. `seed` makes all its chance. `cluster_size_hint` is the
-    /// expected number of members, by which suspicions last longer in large clusters.
+    /// `generation` is higher than that of any former process at this address: Unix milliseconds,
+    /// or more if more was seen. One that is too low is mended within seconds. `seed` determines
+    /// all its random choices. `cluster_size_hint` is the expected number of members, by which
+    /// suspicions last longer in large clusters.
     pub fn new(me: &MemberInfo, generation: u64, seed: u64, codec: C, cluster_size_hint: u32) -> Self {
         Self::with_config(me, generation, seed, codec, config(cluster_size_hint))
     }
@@ -164,7 +166,7 @@ where
         }
     }
 
-    /// Takes in what happened at `now` and adds what is to be done to `out`.
+    /// Takes in an input at `now` and adds the resulting outputs to `out`.
     pub fn step(&mut self, now: Time, input: SwimInput<'_>, out: &mut Vec<SwimOutput>) {
         if self.left {
             return;
@@ -198,7 +200,7 @@ where
     /// All that is known, at most [`MAX_MEMBERS`] entries, for a peer to take in as [`SwimInput::State`]. As long as
     /// it comes to be, so for a stream.
     pub fn state(&self) -> Vec<u8> {
-        // Those who are up first: whoever is down is what can be left out.
+        // Members that are up come first: entries of members that are down can be left out.
         let is_down = |member: &&Member<SwimId>| member.state() == State::Down;
         let me = Member::alive(*self.foca.identity());
         let members = std::iter::once(&me)
@@ -219,12 +221,13 @@ where
         state
     }
 
-    /// The addresses of everybody believed up, this member not among them.
+    /// The addresses of all members believed up, this member not among them.
     pub fn contacts(&self) -> Vec<SocketAddr> {
         self.told.iter().filter(|(_, told)| told.is_up).map(|(&addr, _)| addr).collect()
     }
 
-    /// Who this member is to its peers at present. Its generation rises whenever somebody called it down.
+    /// The identity that this member has for its peers at present. Its generation rises each time
+    /// that a peer calls it down.
     pub fn identity(&self) -> SwimId {
         *self.foca.identity()
     }
@@ -241,7 +244,7 @@ where
             return;
         };
         if header.message == Message::TurnUndead && self.renewing.is_hasty(now) {
-            return; // As if lost. Whoever means it says it again to the next announcement.
+            return; // As if lost: the sender repeats it at the next announcement.
         }
         if self.told.len() >= MAX_MEMBERS && !self.knows_all(&header.src, rest) {
             self.refused += 1;
@@ -269,7 +272,7 @@ where
         }
     }
 
-    /// Whether a packet tells of nobody new. Asked only when no more can be remembered.
+    /// Whether a packet tells of no new member. Asked only when no more can be remembered.
     fn knows_all(&mut self, src: &SwimId, mut updates: &[u8]) -> bool {
         let me = self.foca.identity().addr;
         let knows = |addr: &SocketAddr| *addr == me || self.told.contains_key(addr);
@@ -324,7 +327,8 @@ where
 
     fn on_timer(&mut self, now: Time, out: &mut Vec<SwimOutput>) {
         for timer in self.timers.take_due(now) {
-            // Its errors say that a timer came at a strange moment. foca has put that right when it says so.
+            // Its errors report a timer at a strange moment. foca has put that right when it
+            // reports it.
             let _ = self.foca.handle_timer(timer, &mut self.effects);
             self.settle(now, out);
         }
@@ -332,11 +336,11 @@ where
 
     fn on_leave(&mut self) {
         self.left = true;
-        // Fails only if a member cannot be encoded; then nobody is told, as with a lost packet.
+        // Fails only if a member cannot be encoded; then no peer is told, as with a lost packet.
         let _ = self.foca.leave_cluster(&mut self.effects);
     }
 
-    /// Carries out what foca wants, until it wants nothing more.
+    /// Carries out foca's requests, until there are no more.
     fn settle(&mut self, now: Time, out: &mut Vec<SwimOutput>) {
         loop {
             for (timer, after) in std::mem::take(&mut self.effects.timers) {
@@ -360,7 +364,8 @@ where
             if rejoined {
                 self.on_rejoined(now);
             } else {
-                // There is no higher generation. What is left is to go on as before until the others have forgotten.
+                // There is no higher generation. The member can only go on as before until the
+                // others have forgotten.
                 let _ = self.foca.reuse_down_identity();
             }
             // A new identity starts idle, even if others are known to be up: an empty update sets it going.
@@ -382,9 +387,9 @@ where
         !(is_turn_undead && self.foca.iter_members().any(|member| member.id() == to))
     }
 
-    /// foca has taken the next generation. If that happens again and again, somebody remembers a much higher one (the
-    /// clock was set back between two runs), and one by one would take as many round trips as the clock was set back
-    /// milliseconds: so the steps double.
+    /// foca has taken the next generation. If that happens again and again, a peer remembers a much
+    /// higher one: the clock was set back between two runs. One by one would take as many round
+    /// trips as the clock was set back milliseconds: so the steps double.
     fn on_rejoined(&mut self, now: Time) {
         let is_again = self.renewing.last.is_some_and(|last| now.since(last) < RENEWAL_CALM);
         self.renewing.last = Some(now);
@@ -404,8 +409,8 @@ where
         self.announcing.next = self.announcing.next.map(|next| next.min(at));
     }
 
-    /// One round: to the seeds, to one that is down (a cut may have healed where there is no seed), and to everybody
-    /// ever known if nobody is up.
+    /// One round: to the seeds, to one that is down (a cut may have healed where there is no seed),
+    /// and to all members ever known if none is up.
     fn announce(&mut self, now: Time) {
         let is_alone = !self.connected || self.foca.num_members() == 0;
         let seeds: Vec<_> = self.seeds.iter().copied().collect();
@@ -425,7 +430,7 @@ where
         }
     }
 
-    /// Compares foca's table with what was told, and tells the difference.
+    /// Compares foca's table with the reported states, and tells the difference.
     fn tell(&mut self, out: &mut Vec<SwimOutput>) {
         let me = *self.foca.identity();
         let mut hint = |hint| out.push(SwimOutput::Hint(hint));
@@ -463,7 +468,7 @@ where
     }
 }
 
-/// foca's settings for a local network, but for what has proved wrong.
+/// foca's settings for a local network, except those that have proved wrong.
 pub(super) fn config(cluster_size_hint: u32) -> Config {
     let mut config = Config::new_lan(NonZeroU32::new(cluster_size_hint).unwrap_or(NonZeroU32::MIN));
     // How often a member repeats a piece of news. foca computes 3 for five members: spent within a second, so a suspect

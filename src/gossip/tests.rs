@@ -70,16 +70,16 @@ fn decode<T: serde::de::DeserializeOwned>(buf: impl Buf) -> Decoding<T> {
     bincode::serde::decode_from_std_read(&mut buf.reader(), bincode::config::standard().with_limit::<1_400>())
 }
 
-/// Members, the packets between them, and what each was told.
+/// Members, the packets between them, and each member's hints.
 struct World {
     now: Time,
     seats: BTreeMap<SocketAddr, GossipMember>,
-    /// Packets on their way: when they arrive, from whom, to whom.
+    /// Packets on their way: arrival time, sender, receiver.
     flying: BTreeMap<(Time, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
     sent: u64,
     chance: StdRng,
     loss: f64,
-    /// Those that nobody reaches and who reach nobody.
+    /// Members that no other reaches and that reach no other.
     cut: BTreeSet<SocketAddr>,
     /// Second addresses.
     alias: BTreeMap<SocketAddr, SocketAddr>,
@@ -390,7 +390,8 @@ fn heavy_loss_is_recovered_from() {
     }
 }
 
-/// In how many of 40 clusters somebody is called down when one of five is cut off for `millis` and then healed.
+/// In how many of 40 clusters a member is called down when one of five is cut off for `millis` and
+/// then healed.
 fn false_downs(millis: u64, config: Config) -> usize {
     let is_called_down = |seed: &u64| {
         let mut world = World::new(*seed);

@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 
 /// Timers by the time at which they are due.
 ///
-/// Bounded without losing any that could still do something: foca ignores a periodic timer whose token is not its
-/// present one, and starts the next only after the last has fired or its token has ended, so of each periodic kind
-/// only the latest counts. It ignores the removal of an identity that a higher one has replaced, and an identity goes
-/// down once, so of each address only the latest removal counts. What remains are the two timers of a probe, and
-/// there is one probe a second.
+/// Bounded without losing any that could still do something. Foca ignores a periodic timer whose
+/// token is not its present one, and starts the next only after the last has fired or its token has
+/// ended. So of each periodic kind only the latest counts. It ignores the removal of an identity
+/// that a higher one has replaced, and an identity goes down once. So of each address only the
+/// latest removal counts. The two timers of a probe remain, and there is one probe a second.
 #[derive(Default)]
 pub(super) struct Timers {
     due: BTreeMap<TimerKey, Timer<SwimId>>,
@@ -23,7 +23,7 @@ pub(super) struct Timers {
 /// When it is due, and the order in which it was started.
 type TimerKey = (Time, u64);
 
-/// What only one timer at a time is of use for.
+/// The timers of which only one at a time is of use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum TimerKind {
     Probe,
@@ -49,8 +49,8 @@ impl Timers {
         self.due.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Takes all that are due, in the order in which foca wants those that are late: a probe's second stage before
-    /// the next probe, whatever their times, and otherwise by time.
+    /// Takes all that are due, in the order in which foca wants late ones: a probe's second stage
+    /// before the next probe, at any times, and otherwise by time.
     pub(super) fn take_due(&mut self, now: Time) -> Vec<Timer<SwimId>> {
         let later = self.due.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut self.due, later);

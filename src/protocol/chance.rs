@@ -1,6 +1,6 @@
-//! What tests of the core draw: any sequence will do, if it is the same in each run.
+//! Random numbers for tests of the core: any sequence will do, if it is the same in each run.
 
-/// Numbers below what is asked for, by Knuth's multiplier.
+/// Numbers below the given limit, by Knuth's multiplier.
 pub(super) fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut chance = seed;
     move |bound| {

@@ -1,8 +1,10 @@
-//! The member's own requests: those that wait and those that hold, in all services; and its errands.
+//! The member's own requests, waiting and holding, in all services; and its pending calls.
 //!
-//! - Wait limits and leases of locks live here and only here, on this member's clock; the grantor times nothing.
-//! - `one_outcome_per_request`: a request is answered when it leaves this book or begins to hold, and never twice.
-//! - A request that is over is forgotten at once. If a grant of it still arrives, it is given back.
+//! - Wait limits and leases of locks live here and only here, on this member's clock; the grantor
+//!   times nothing.
+//! - `one_outcome_per_request`: a request is answered when it leaves this book or begins to hold,
+//!   and never twice.
+//! - A request that is over is forgotten at once. A grant of it that still arrives is released.
 //!
 //! ```text
 //!           grantor known           acknowledged        granted
@@ -10,8 +12,9 @@
 //!    ^--- grantor gone ------/------------------------/   \-> Won (granted while the member's lease does not run)
 //! ```
 //!
-//! What is asked of others and is no request for a lock is an errand (`errands.rs`); what is open is an object
-//! (`objects.rs`); a hold that is wanted back is in `revocation.rs`.
+//! A call that other members answer and that is no request for a lock is a pending call
+//! (`calls.rs`). Open objects are in `objects.rs`. A hold that is wanted back is in
+//! `revocation.rs`.
 
 use super::edit::Edit;
 use super::event::{LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait};
@@ -54,26 +57,28 @@ struct ClientRequest {
     want: Want,
     owner: OwnerId,
     state: ClientRequestState,
-    /// `None`: there is nothing of it. Apart, for there are as many requests as held locks, and most of those have none.
+    /// `None`: all its fields are empty. Kept apart, because each held lock has a request, and most
+    /// of these have no such fields.
     rare: Option<Box<RequestColdFields>>,
 }
 
-/// What a request has that waits, and few that hold.
+/// The fields that a waiting request has, and few holding ones.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct RequestColdFields {
     metadata: Metadata,
-    /// Who has asked for it back; `None`: it is not revocable.
+    /// The requests of members that have asked for it back; `None`: it is not revocable.
     revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
     /// `None`: it does not wait any more.
     waiting: Option<WaitState>,
 }
 
-/// What matters until a request holds.
+/// The fields that matter until a request holds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct WaitState {
     lease: Option<Duration>,
     only_if_free: bool,
-    /// A try hears that nobody can say when the limit is reached before an answer, others that it is reached.
+    /// When the limit is reached before an answer, a try hears that no member can say. Other
+    /// requests hear that the limit is reached.
     is_try: bool,
     /// The wait limit.
     limit: Time,
@@ -92,7 +97,7 @@ impl LockRequest {
         WaitState { lease: self.lease, only_if_free, is_try: self.wait == Wait::Try, limit, ticket: None }
     }
 
-    /// As it is kept.
+    /// The request as this client keeps it.
     fn kept(self, waiting: Option<WaitState>, state: ClientRequestState) -> ClientRequest {
         let LockRequest { want, owner, revocable, metadata, .. } = self;
         let rare = RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }.kept();
@@ -101,7 +106,7 @@ impl LockRequest {
 }
 
 impl RequestColdFields {
-    /// As it is kept: not, if it is nothing.
+    /// The fields as they are kept: none, if all are empty.
     fn kept(self) -> Option<Box<RequestColdFields>> {
         (self != RequestColdFields::default()).then(|| Box::new(self))
     }
@@ -132,12 +137,12 @@ impl ClientRequest {
         self.rare.as_ref().is_some_and(|rare| rare.revocable.is_some())
     }
 
-    /// Who has asked for it back; `None`: it is not revocable.
+    /// The requests of members that have asked for it back; `None`: it is not revocable.
     fn revocable_mut(&mut self) -> Option<&mut BTreeSet<(ProcessId, RequestId)>> {
         self.rare.as_mut()?.revocable.as_mut()
     }
 
-    /// What the caller hears when the limit is reached before an answer.
+    /// The outcome for the caller when the limit is reached before an answer.
     fn at_limit(&self) -> Outcome {
         if self.is_try() { Outcome::Undecided } else { Outcome::TimedOut }
     }
@@ -155,39 +160,42 @@ impl ClientRequest {
         self.waiting().map_or(Time::MAX, |waiting| waiting.limit)
     }
 
-    /// Where it was told to stand.
+    /// The position that it was told.
     fn ticket(&self) -> Option<Ticket> {
         self.waiting().and_then(|waiting| waiting.ticket)
     }
 }
 
-/// What this member knows of one service.
+/// This member's knowledge of one service.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct ServiceState {
-    /// Which of [the services](Holder::names) it is of.
+    /// The number of its service among [the services](LockClient::names).
     number: u32,
     grantor: Option<(ProcessId, Epoch)>,
     /// Grants of older epochs are refused.
     newest: Option<Epoch>,
-    /// The grantor that this member reported to last: what older ones say is not in that report.
+    /// The grantor that this member reported to last. Statements of older grantors are not in that
+    /// report.
     reported: Option<Epoch>,
-    /// The elder was asked who grants, and has not answered.
+    /// The elder was asked for the grantor, and has not answered.
     asked_elder: bool,
-    /// Who granted before `grantor` was cleared: what it may still have of ours ends there.
+    /// The process that granted before `grantor` was cleared. Our requests that it may still have
+    /// end there.
     last: Option<ProcessId>,
     /// The grantor of this epoch says that it is none, though the elder may not know it yet.
     refused: Option<Epoch>,
-    /// The last term in which this member was named, and does not grant any more, or never did.
+    /// The last epoch in which this member was named, and does not grant any more, or never did.
     ended: Option<Epoch>,
     /// The last of this member's requests to be the grantor for which it was named.
     named_for: Option<RequestId>,
-    /// The last of them after which another member asked, and that member, while this one grants: if the grantor here ends
-    /// without giving its table away, that is the answer.
+    /// While this member grants: the last of them after which another member asked, and that
+    /// member. If the grantor here ends without giving its table away, that is the answer.
     outbid: Option<(RequestId, ProcessId)>,
-    /// The service was destroyed here, and nobody has asked for anything of it since.
+    /// The service was destroyed here, and no call has asked for anything of it since.
     destroyed: bool,
     requests: PagedMap<ClientRequest>,
-    /// Those of them that do not hold: few beside those that do, and nothing but a report goes through all of these.
+    /// Those of them that do not hold: few beside the holds, and nothing but a report goes through
+    /// all holds.
     waits: BTreeSet<RequestId>,
     /// How many of them have an object open.
     opens: usize,
@@ -195,12 +203,14 @@ struct ServiceState {
     objects: BTreeMap<LockName, OpenObject>,
     /// Requests for permits that have not been granted, by their objects.
     permits: BTreeSet<(LockName, RequestId)>,
-    /// Requests for the suspension of the service that wait or hold, by their owners: at most one of each.
+    /// Requests for the suspension of the service that wait or hold, by their owners: at most one
+    /// of each.
     suspensions: BTreeMap<OwnerId, RequestId>,
 }
 
 impl ServiceState {
-    /// Without a known grantor: whether something waits for it. What an object has to tell is worth little without one.
+    /// Without a known grantor: whether something waits for it. An object's content is worth little
+    /// without a grantor.
     fn wants_grantor(&self) -> bool {
         !self.objects.is_empty()
             || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
@@ -243,23 +253,24 @@ impl ServiceState {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct LockClient {
     sessions: BTreeMap<ServiceName, ServiceState>,
-    /// Of which there are sessions, in the order in which this member came to them.
+    /// The services with a session, in the order in which this member came to them.
     names: Vec<ServiceName>,
-    /// By the number of its session the service of each request and errand. Small, for there are as many as held locks.
+    /// The service of each request and pending call, as the number of its session. Small, because
+    /// each held lock has an entry.
     services: PagedMap<u32>,
     /// When the leases of held locks end, of those few that have one.
     leases: PagedMap<Time>,
-    /// Wait limits, ends of leases, and errands to be said again.
+    /// Wait limits, ends of leases, and pending calls to be sent again.
     agenda: BTreeSet<(Time, RequestId)>,
     /// Services for which the elder is asked again.
     again: BTreeSet<(Time, ServiceName)>,
     /// Errands of the kind `Ending`.
     endings: BTreeSet<RequestId>,
-    /// Requests and errands at the same time; beyond it the caller is told [`Outcome::Busy`].
+    /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
     most: usize,
 }
 
-/// What the application asks for.
+/// A request as the application makes it.
 pub(crate) struct LockRequest {
     pub(crate) request: RequestId,
     pub(crate) service: ServiceName,
@@ -280,8 +291,8 @@ impl LockClient {
         self.services.len() >= self.most
     }
 
-    /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on its way to a
-    /// member already.
+    /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on
+    /// its way to a member already.
     pub(crate) fn lock(
         &mut self,
         wish: LockRequest,
@@ -329,8 +340,9 @@ impl LockClient {
         self.pursue(&service, Some(request), turn);
     }
 
-    /// Whether the owner waits for the suspension of the service or has it: another one that it asks for would wait for
-    /// the end of the first. A hold whose lease is over does not count, though its end was not noticed yet.
+    /// Whether the owner waits for the suspension of the service or has it. A second one would wait
+    /// for the end of the first. A hold with an ended lease does not count, even before that end is
+    /// noticed.
     fn suspends(&self, service: &ServiceName, owner: OwnerId, turn: &StepContext) -> bool {
         let first = self.sessions.get(service).and_then(|session| session.suspensions.get(&owner));
         first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
@@ -339,8 +351,9 @@ impl LockClient {
         })
     }
 
-    /// The application wants a lock, or a share of one, of a service that this very member grants in that epoch: it holds it
-    /// at once, if `grant` does. The same as asking and being granted without the words in between. Returns until when.
+    /// The application wants a lock, or a share of one, of a service that this very member grants
+    /// in that epoch. The request holds at once, if `grant` grants it. The same as asking and being
+    /// granted without the messages in between. Returns the token and the end of the lease.
     pub(crate) fn hold_at_once(
         &mut self,
         wish: LockRequest,
@@ -361,7 +374,8 @@ impl LockClient {
         self.sessions.get(service).is_some_and(is_home) && !self.is_full()
     }
 
-    /// This member holds what its own grantor has given it without a word. Returns until when.
+    /// Records a hold that this member's own grantor has granted without a message. Returns the end
+    /// of its lease.
     pub(crate) fn hold(&mut self, wish: LockRequest, token: Token, since: Time) -> Time {
         let until = wish.lease.map_or(Time::MAX, |lease| since + lease);
         let request = wish.request;
@@ -387,7 +401,7 @@ impl LockClient {
         }
     }
 
-    /// Forgets what such a request held, which its grantor here has ended.
+    /// Forgets such a request after its grantor here has ended the hold.
     pub(crate) fn end_at_once(&mut self, request: RequestId) {
         self.forget(request);
     }
@@ -402,7 +416,7 @@ impl LockClient {
         !self.endings.is_empty()
     }
 
-    /// The application is done with a request, or no longer waits for an errand.
+    /// The application is done with a request, or no longer waits for a pending call.
     pub(crate) fn release(&mut self, request: RequestId, turn: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
         match self.drop_errand(request) {
@@ -425,7 +439,7 @@ impl LockClient {
         }
     }
 
-    /// The application goes on with less.
+    /// The application reduces a hold.
     pub(crate) fn narrow(&mut self, request: RequestId, want: Want, turn: &mut StepContext) {
         let may = turn.leased && turn.now < self.lease_end(request);
         let outcome = match self.request_mut(request) {
@@ -440,7 +454,8 @@ impl LockClient {
         if outcome == Outcome::Narrowed
             && let Some(service) = self.service_of(request).cloned()
         {
-            // The answer to what another guard of the hold has asked before may be on its way, and is of before this.
+            // Another guard of the hold may have asked for an upgrade before. The answer may be on
+            // its way, and predates this call.
             for asked in self.upgrades_of(&service, request) {
                 self.answer_errand(asked, Outcome::Undecided, turn);
             }
@@ -449,7 +464,8 @@ impl LockClient {
         turn.out.push(Output::Answer { request, outcome });
     }
 
-    /// Ends errands and requests, objects last: nobody hears of these what he is told already.
+    /// Ends pending calls and requests, objects last: so the end of an object tells no caller of an
+    /// end that it is told already.
     fn close_all(
         &mut self,
         errands: Vec<RequestId>,
@@ -532,7 +548,7 @@ impl LockClient {
         }
     }
 
-    /// Adds what is kept here.
+    /// Adds the sizes of this client.
     pub(crate) fn count(&self, sizes: &mut Sizes) {
         sizes.requests += self.services.len();
         sizes.request_timers += self.agenda.len() + self.again.len();
@@ -543,7 +559,8 @@ impl LockClient {
         self.agenda.first().map(|(at, _)| *at).into_iter().chain(again).min()
     }
 
-    /// Whether a hold of the request may be believed at `now`, but for the member's own lease. An open object is no hold.
+    /// Whether a hold of the request may be believed at `now`, but for the member's own lease. An
+    /// open object is no hold.
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
         let entry = self.request(request)?;
         match entry.state {
@@ -571,7 +588,7 @@ impl LockClient {
         }
     }
 
-    /// The elder, or a recovering grantor, tells who grants the service.
+    /// The elder, or a recovering grantor, states the grantor of the service.
     pub(crate) fn on_grantor(
         &mut self,
         service: &ServiceName,
@@ -585,7 +602,8 @@ impl LockClient {
             return;
         }
         if outdated || session.refused == Some(epoch) {
-            // We know of a younger one, or two point at each other: ask again in a while, the elder will hear of it.
+            // We know of a younger grantor, or two point at each other. The elder will hear of it,
+            // so it is asked again in a while.
             self.again.insert((turn.now + turn.retry, service.clone()));
             return;
         }
@@ -596,8 +614,8 @@ impl LockClient {
         self.pursue(service, None, turn);
     }
 
-    /// A grantor shows by its answer that it acts. It may have refused a request of the same term before, because it
-    /// did not act yet, and this member then knows of no grantor.
+    /// A grantor shows by its answer that it acts. It may have refused a request of the same epoch
+    /// before, because it did not act yet. This member then knows of no grantor.
     fn on_acting(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         if session.grantor.is_none() && session.newest == Some(epoch) {
@@ -645,7 +663,8 @@ impl LockClient {
                 waiting.ticket = Some(place);
                 entry.state = ClientRequestState::Queued(epoch);
             } else if reported.is_none_or(|reported| reported <= epoch) {
-                // A young turk is named, and this one acts until it is asked for its table: the place is good.
+                // A young turk is named, and this grantor acts until it is asked for its table: the
+                // position is good.
                 waiting.ticket.get_or_insert(place);
             }
         }
@@ -663,7 +682,7 @@ impl LockClient {
     ) {
         let outdated = self.newest(service).is_some_and(|newest| newest > epoch);
         if outdated && !planted!(turn.mutant, AcceptOlderEpoch) {
-            return; // `no_resurrected_grant`: a newer grantor has heard from us, and this grant was not in what we said
+            return; // `no_resurrected_grant`: our report to a newer grantor lacks this grant
         }
         let Some(entry) = self.request_mut(request) else {
             if !planted!(turn.mutant, KeepUnwantedGrant) {
@@ -709,7 +728,8 @@ impl LockClient {
         }
     }
 
-    /// Whom we asked does not grant. `instead`: a member of the view that does, as far as that one knows.
+    /// The process that we asked does not grant. `instead`: a member of the view that does, as far
+    /// as that process knows.
     pub(crate) fn on_not_grantor(
         &mut self,
         service: &ServiceName,
@@ -727,7 +747,8 @@ impl LockClient {
             }
         };
         if session.grantor.is_some_and(|(_, known)| known == epoch) {
-            // What goes for one goes for all: it may leave before it has answered every one of them.
+            // An answer to one request counts for all: the process may leave before it has answered
+            // every one of them.
             session.last = session.grantor.map(|(process, _)| process);
             session.grantor = None;
             session.refused = Some(epoch);
@@ -752,7 +773,8 @@ impl LockClient {
         }
     }
 
-    /// A newer grantor asked the one here for its table. Returns false if there is a newer one still.
+    /// A newer grantor asked the one here for its table. Returns false if there is a still newer
+    /// one.
     pub(crate) fn on_successor(
         &mut self,
         from: ProcessId,
@@ -789,8 +811,8 @@ impl LockClient {
         }
     }
 
-    /// A new grantor asks for what we hold and wait for. From here on older epochs are over for this member.
-    /// Returns false if this question is itself out of date.
+    /// A new grantor asks for our holds and waits. From here on older epochs are over for this
+    /// member. Returns false if this question is itself out of date.
     pub(crate) fn on_recover(
         &mut self,
         from: ProcessId,
@@ -857,7 +879,8 @@ impl LockClient {
         );
         for (request, errand) in &mut session.errands {
             if let CallKind::Ending(whom @ Some(_)) = &mut errand.what {
-                // Whom we told may have handed its table over before. What is not in our report is over here.
+                // The process that we told may have handed its table over before. A request that is
+                // not in our report is over here.
                 *whom = Some(from);
                 turn.send(from, Message::ConfirmDestroy { service: service.clone(), request: *request });
             }
@@ -866,7 +889,8 @@ impl LockClient {
         true
     }
 
-    /// A new view: grantors that left are forgotten, and the elder is asked for those that are needed.
+    /// A new view: grantors that left are forgotten, and the elder is asked for those that are
+    /// needed.
     pub(crate) fn on_view(&mut self, view: &View, turn: &mut StepContext) {
         let mut wanting = Vec::new();
         for (service, session) in &mut self.sessions {
@@ -904,7 +928,8 @@ impl LockClient {
         self.revocations_on_view(view, turn);
     }
 
-    /// The member's lease runs (again): what was won meanwhile begins to be held, in the order in which it was granted.
+    /// The member's lease runs (again): requests that were won meanwhile begin to hold, in the
+    /// order in which they were granted.
     pub(crate) fn on_resumed(&mut self, turn: &mut StepContext) {
         let mut won = BTreeSet::new();
         for session in self.sessions.values_mut() {
@@ -925,7 +950,7 @@ impl LockClient {
             return;
         }
         for request in self.held() {
-            // Objects stay open: nobody else gets anything by it that this member has.
+            // Objects stay open: no other member gets anything by it that this member has.
             turn.out.push(Output::Lost { request, reason: LostReason::Suspended });
             self.end(request, turn);
         }
@@ -945,12 +970,12 @@ impl LockClient {
         })
     }
 
-    /// Whether a term is one of which this member knows, its own that are over among them.
+    /// Whether this member knows of the epoch. Its own epochs that are over count, too.
     pub(crate) fn has_heard_of(&self, service: &ServiceName, epoch: Epoch) -> bool {
         self.sessions.get(service).is_some_and(|session| session.newest.max(session.ended) >= Some(epoch))
     }
 
-    /// A term of this member's own is over, or will never begin.
+    /// An epoch of this member's own is over, or will never begin.
     pub(crate) fn on_ended(&mut self, service: &ServiceName, epoch: Epoch) {
         let session = self.session(service);
         session.ended = session.ended.max(Some(epoch));
@@ -966,8 +991,9 @@ impl LockClient {
         self.sessions.get(service)?.newest
     }
 
-    /// For [`Status`](super::Status): the service, its grantor and epoch, waits, holds and open objects of this member.
-    /// Services `after` that one, all if there is none, in the order of their names.
+    /// For [`Status`](super::Status): the service, its grantor and epoch, waits, holds and open
+    /// objects of this member. Services `after` that one, all if there is none, in the order of
+    /// their names.
     pub(crate) fn status(
         &self,
         after: Bound<&ServiceName>,
@@ -1051,7 +1077,8 @@ impl LockClient {
             let message = match errand.what.clone() {
                 CallKind::Look(at, _) => Message::Query { service, epoch, request, at: Box::new(at) },
                 CallKind::Confirm(over, _) => {
-                    // Before the question, on the same link: whoever answers this has heard that.
+                    // Before the question, on the same link: a grantor that answers the question
+                    // has heard the release.
                     turn.send(grantor, Message::Release { service: service.clone(), request: over });
                     Message::Query { service, epoch, request, at: Box::new(Query::Place(over)) }
                 }
@@ -1107,12 +1134,12 @@ impl LockClient {
         turn.out.push(Output::Answer { request, outcome });
     }
 
-    /// Until when what the request holds is leased.
+    /// When the lease of the request's hold ends.
     fn lease_end(&self, request: RequestId) -> Time {
         self.leases.get(&request).copied().unwrap_or(Time::MAX)
     }
 
-    /// What the request holds is leased until then.
+    /// Leases the request's hold until then.
     fn lease_until(&mut self, request: RequestId, until: Time) {
         if until != Time::MAX {
             self.leases.insert(request, until);
@@ -1129,13 +1156,14 @@ impl LockClient {
         }
         let Some(session) = self.sessions.get(&service) else { return };
         let grantor = session.grantor.map(|(process, _)| process);
-        // One that said it grants nothing may yet have learned that it does, and have us in its table.
+        // A process that said it does not grant may have learned since that it does, and have us in
+        // its table.
         if let Some(grantor) = grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last) {
             turn.send(grantor, Message::Release { service, request });
         }
     }
 
-    /// Forgets the request. Returns what it was, and of which service.
+    /// Forgets the request. Returns it and its service.
     fn take(&mut self, request: RequestId) -> Option<(ServiceName, ClientRequest)> {
         let service = self.service_of(request)?.clone();
         Some((service, self.forget(request)?))
@@ -1172,7 +1200,7 @@ impl LockClient {
         Some(entry)
     }
 
-    /// What this member knows of a service, which from now on is something.
+    /// The session of a service. It begins now, if there is none.
     fn session(&mut self, service: &ServiceName) -> &mut ServiceState {
         match self.sessions.entry(service.clone()) {
             btree_map::Entry::Occupied(known) => known.into_mut(),
@@ -1184,7 +1212,7 @@ impl LockClient {
         }
     }
 
-    /// The service of a request, or of an errand.
+    /// The service of a request, or of a pending call.
     fn service_of(&self, request: RequestId) -> Option<&ServiceName> {
         self.names.get(*self.services.get(&request)? as usize)
     }
@@ -1207,7 +1235,7 @@ impl LockClient {
 mod tests {
     use super::*;
 
-    /// There are as many as held locks.
+    /// Each held lock has one.
     #[test]
     fn what_is_kept_for_a_held_lock_is_small() {
         assert_eq!(size_of::<ClientRequest>(), 72);

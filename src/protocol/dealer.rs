@@ -1,14 +1,16 @@
-//! Dealing tokens: which of its view's an elder deals next, and up to which it may.
+//! Dealing tokens: the next token of its view that an elder deals, and the last one that it may
+//! deal.
 //!
 //! ```text
 //! slots:   | founded ...          | view: first_slot ... end_slot | the next view's ...
 //! dealt:   | ranges of grantors, each once ... next -> ... limit  |
 //! ```
-//! - A view has slots of its own, agreed with it, and no range leaves them: so no token is dealt in two views, and no member
-//!   need know what was dealt in the one before.
-//! - No slot is dealt beyond the **limit**: the own clock and a second. A founding begins above its own clock and a second, so
-//!   above all that was dealt before, if the clocks agree. An elder whose clock is behind would not deal for as long:
-//!   it also deals at the pace of time from the slot at which it came into the lineage. Ranges wait for the limit, views
+//! - A view has slots of its own, agreed with it, and no range leaves them. So no token is dealt in
+//!   two views, and no member need know the tokens that were dealt in the view before.
+//! - No slot is dealt beyond the **limit**: the own clock and a second. A founding begins above its
+//!   own clock and a second, so above all that was dealt before, if the clocks agree. An elder with
+//!   a clock that is behind would not deal for as long: it also deals at the pace of time from the
+//!   slot at which it came into the lineage. Ranges wait for the limit, views never do.
 //!   never do.
 
 use super::id::{MAX_PERMITS, Slot, Token};
@@ -21,7 +23,7 @@ use std::time::Duration;
 /// How far above its own clock an elder deals, and a founding begins.
 pub(crate) const AHEAD: u64 = Slot::count(Duration::from_secs(1));
 
-/// What an elder may deal.
+/// The tokens that an elder may deal.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Dealer {
     clock: WallClock,
@@ -56,7 +58,8 @@ impl Dealer {
         self.end = first.plus(if self.is_whole { all } else { most });
     }
 
-    /// Whether all slots of the view are used up, and not only as many tokens as this elder deals in one.
+    /// Whether all slots of the view are used up, and not only as many tokens as this elder deals
+    /// in one.
     pub(crate) fn wants_more_slots(&self) -> bool {
         self.is_whole && self.is_exhausted()
     }
@@ -79,7 +82,8 @@ impl Dealer {
         Ok(())
     }
 
-    /// Deals about so many tokens: fewer at the end of the view, or at the limit. Only if it [may](Dealer::may_deal).
+    /// Deals about so many tokens: fewer at the end of the view, or at the limit. Only if it
+    /// [may](Dealer::may_deal).
     pub(crate) fn deal(&mut self, now: Time, count: u64) -> TokenRange {
         let longest = u64::from(self.limits.max_range.max(MAX_PERMITS)).min(self.room(now));
         let count = count.clamp(self.least().min(longest), longest).max(1);
@@ -104,7 +108,8 @@ impl Dealer {
     /// The last slot that may be dealt.
     fn limit(&self, now: Time) -> Slot {
         let by_clock = self.clock.slot(now).plus(AHEAD);
-        // No second on top: each takeover would add one. A lineage's first slot is above all that was dealt before it.
+        // No second on top: each takeover would add one. A lineage's first slot is above all that
+        // was dealt before it.
         by_clock.max(self.pace.slot(now)).max(self.founded)
     }
 

@@ -6,8 +6,9 @@
 //!            ->[Prepare] council    council ->[Promise]  candidate
 //!            ->[Accept]  council    council ->[Accepted] candidate  candidate ->[Install] everyone
 //! ```
-//! The acceptors of instance n+1 are the council of view n; a quorum is more than half of its weight. The canvass
-//! binds nobody: it keeps a member that alone cannot hear the elder from spoiling the elder's ballot.
+//! The acceptors of instance n+1 are the council of view n; a quorum is more than half of its
+//! weight. The pre-vote binds no voter: it keeps a member that alone cannot hear the elder from
+//! spoiling the elder's ballot.
 
 use super::id::{MemberInfo, ProcessId, ViewNumber};
 use super::message::{Ballot, Notice};
@@ -21,10 +22,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Acceptor {
     /// The highest ballot promised or accepted.
     pub(crate) promised: Option<Ballot>,
-    /// What was accepted under the highest ballot.
+    /// The acceptance under the highest ballot.
     pub(crate) accepted: Option<(Ballot, Change)>,
-    /// Somebody other than the elder had this vote once. From then on, and whatever comes later in this instance, the
-    /// member stands by no pulse of the elder: another view may already be decided of which the elder does not know.
+    /// A candidate other than the elder had this vote once. For the rest of this instance the
+    /// member confirms no pulse of the elder: another view may be decided already that the elder
+    /// does not know.
     pub(crate) is_bound: bool,
 }
 
@@ -62,23 +64,23 @@ impl Acceptor {
 /// How far a proposal has come.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ProposalPhase {
-    /// Asked who would be willing.
+    /// Asked which voters would promise.
     Canvassing {
-        /// Those who are.
+        /// The willing voters.
         willing: BTreeSet<ProcessId>,
     },
     /// Asked for promises.
     Preparing {
-        /// Those who promised, with what they had accepted.
+        /// The voters that promised, with their earlier acceptances.
         promises: BTreeMap<ProcessId, Option<(Ballot, Change)>>,
-        /// When a quorum had promised: the rest gets a short grace to be heard.
+        /// When a quorum had promised: the other voters get a short grace to answer.
         quorum_at: Option<Time>,
     },
     /// Asked to accept.
     Accepting {
         /// The proposed change.
         change: Change,
-        /// Those who accepted.
+        /// The voters that accepted.
         accepted: BTreeSet<ProcessId>,
     },
 }
@@ -92,7 +94,7 @@ pub(crate) struct Proposal {
     pub(crate) step: ProposalPhase,
     /// When its question is asked again.
     pub(crate) again_at: Time,
-    /// Those who promised in the place of a voter, by that voter.
+    /// The vote successors that promised in the place of a voter, by that voter.
     pub(crate) heirs: BTreeMap<ProcessId, MemberInfo>,
 }
 
@@ -122,11 +124,11 @@ impl Proposal {
     }
 }
 
-/// What a candidate with these promises must or may propose.
+/// The change that a candidate with these promises must or may propose.
 ///
-/// If anyone accepted something it must be finished. Otherwise: members of the council that did not answer themselves
-/// become ghosts, those known to be dead go, and heirs come in, in the order of those whose votes they have. So whoever
-/// heads the next view has answered in this very round.
+/// An earlier acceptance must be finished. Otherwise council members that did not answer themselves
+/// become ghosts, and members known to be dead go. Vote successors come in, in the order of their
+/// voters. So the elder of the next view has answered in this very round.
 pub(crate) fn choose(
     view: &View,
     promises: &BTreeMap<ProcessId, Option<(Ballot, Change)>>,
@@ -140,7 +142,8 @@ pub(crate) fn choose(
     let is_present = |process: &ProcessId| promises.contains_key(process) && !heirs.contains_key(process);
     let remove: BTreeSet<ProcessId> =
         dead.iter().copied().filter(|process| view.contains(*process) && !is_present(process)).collect();
-    // Among heirs alone nobody of the view has been heard, so nobody of it may head the next one.
+    // With answers of vote successors alone, no member of the view has been heard. So none of them
+    // may head the next view.
     let is_led = view.council().any(|info| is_present(&info.process));
     let asked = view.council().count();
     let ghost = view

@@ -1,11 +1,13 @@
-//! Seeking a cluster: joining one that is there, or founding it together with all other seeds.
+//! Discovery: joining an existing cluster, or founding one together with all other seeds.
 //!
-//! Nobody founds alone unless told to. Otherwise the first view takes *every* seed: each one agrees to one founding
-//! only, and the one with the lowest address proposes it. So two foundings would need one process to agree twice.
-//! Before that it listens for a while ([`Timing::listen`](super::timing::Timing)): members of a cluster greet the seeds
-//! all the time, so that seeds which all start again at once find the cluster that lives on without them.
-//! A process in no view holds nothing; whenever it cannot know how a founding ended it may give itself up and
-//! start again as somebody new ([`Event::Abandoned`](super::Event::Abandoned)), which is as safe as a crash.
+//! No process founds alone unless told to. Otherwise the first view takes *every* seed: each one
+//! agrees to one founding only, and the one with the lowest address proposes it. So two foundings
+//! would need one process to agree twice. Before that it listens for a while
+//! ([`Timing::listen`](super::timing::Timing)): members of a cluster greet the seeds all the time,
+//! so that seeds which all start again at once find the cluster that lives on without them. A
+//! process in no view holds nothing. If it cannot know how a founding ended it may give itself up
+//! and start again as a new process ([`Event::Abandoned`](super::Event::Abandoned)), which is as
+//! safe as a crash.
 
 use super::dealer::AHEAD;
 use super::event::{Config, Output};
@@ -47,11 +49,11 @@ pub(crate) struct Discovery {
     clock: WallClock,
     seeds: BTreeSet<SocketAddr>,
     contacts: BTreeSet<SocketAddr>,
-    /// How many of them, and of those that answered.
+    /// The limit of remembered contacts, and of answers.
     most: usize,
-    /// Where other voters may be: an heir greets them as often as seeds.
+    /// Addresses where other voters may be: a vote successor greets them as often as seeds.
     voters: BTreeSet<SocketAddr>,
-    /// The contact that was said hello to last.
+    /// The contact that got the last hello.
     greeted: Option<SocketAddr>,
     heard: BTreeMap<SocketAddr, SeedReply>,
     next_hello: Time,
@@ -60,7 +62,7 @@ pub(crate) struct Discovery {
     attempts: u32,
 }
 
-/// What came of it.
+/// The state of a founding.
 pub(crate) enum FoundingOutcome {
     /// Nothing yet.
     Seeking,
@@ -68,7 +70,7 @@ pub(crate) enum FoundingOutcome {
     Founded(Box<View>),
     /// The founding cannot be followed any further.
     Abandoned,
-    /// What there is, or is proposed, is too far above this machine's clock.
+    /// The existing or proposed cluster is too far above this machine's clock.
     Refused(WrongClock),
 }
 
@@ -112,7 +114,8 @@ impl Discovery {
         Affiliation::Discovery { seeds: self.seeds.clone(), bound: self.bound.is_some() }
     }
 
-    /// Says hello to everybody, asks to be taken in where there is a cluster, and pursues a founding.
+    /// Sends hello to all addresses, asks to be taken in where there is a cluster, and pursues a
+    /// founding.
     pub(crate) fn on_timer(
         &mut self,
         config: &Config,
@@ -140,7 +143,8 @@ impl Discovery {
         if self.attempt.as_ref().is_some_and(|attempt| attempt.started + config.timing.member_lease / 2 <= now) {
             self.attempt = None;
         }
-        // The seeds each time, of the others only one, in turn: in a crowd that seeks, gossip tells everyone of everyone.
+        // The seeds each time, of the others only one, in turn: in a crowd in discovery, gossip
+        // reports every process to every other one.
         let often: BTreeSet<SocketAddr> = self.seeds.union(&self.voters).copied().collect();
         let others = self.contacts.difference(&often).filter(|addr| **addr != config.me.addr);
         let next = others.clone().find(|addr| self.greeted.is_none_or(|greeted| **addr > greeted));
@@ -157,7 +161,8 @@ impl Discovery {
         self.try_to_found(config, now, out)
     }
 
-    /// Somebody said hello, or answered ours. `asked` is the address that we dialled, if it is an answer.
+    /// A hello, or the answer to one, arrived. `asked` is the address that this process dialled, if
+    /// it is an answer.
     pub(crate) fn on_heard(
         &mut self,
         config: &Config,
@@ -174,7 +179,8 @@ impl Discovery {
             return FoundingOutcome::Abandoned;
         }
         let is_member = matches!(belonging, Affiliation::Member { .. });
-        // Who says hello from a seed's own address is that seed; an alias is known only by its answer.
+        // A hello from a seed's own address is from that seed; an alias is known only by its
+        // answer.
         let addr = asked.unwrap_or(me.addr);
         let known = self.heard.get(&addr).is_some_and(|heard| heard.belonging == belonging && heard.me == me);
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
@@ -226,7 +232,7 @@ impl Discovery {
         FoundingOutcome::Seeking
     }
 
-    /// A seed agreed to ours.
+    /// A seed agreed to this process's founding.
     pub(crate) fn on_found_ok(&mut self, from: ProcessId, number: u32) -> FoundingOutcome {
         let Some(attempt) = &mut self.attempt else { return FoundingOutcome::Seeking };
         if number != self.attempts || !attempt.view.contains(from) {
@@ -239,7 +245,7 @@ impl Discovery {
         FoundingOutcome::Seeking
     }
 
-    /// What answered at each seed, for people.
+    /// The answer from each seed, for people.
     pub(crate) fn report(&self, me: &MemberInfo) -> Vec<(SocketAddr, Option<String>)> {
         let describe = |heard: &SeedReply| match &heard.belonging {
             Affiliation::Discovery { seeds, .. } if *seeds != self.seeds => {
@@ -268,7 +274,8 @@ impl Discovery {
     }
 
     fn ask_to_join(&self, config: &Config, out: &mut Vec<Output>) {
-        // A lineage that another has overtaken is not joined: its tokens would be lower than some that were given out.
+        // A lineage that a later one has overtaken is not joined: its tokens would be lower than
+        // some that were given out.
         let is_overtaken = |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.belonging {
             Affiliation::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
@@ -277,7 +284,8 @@ impl Discovery {
             _ => None,
         });
         if let Some((_, heard, elder, via)) = best.max_by_key(|(led, view, _, _)| (*led, *view)) {
-            // Also through who told us: perhaps the elder is out of our reach but not of its.
+            // Also through the process that told of the cluster: it may reach the elder where this
+            // one does not.
             for info in BTreeSet::from([elder, via]) {
                 let packet = Packet::from(Notice::Join { me: config.me.clone(), heard });
                 out.push(Output::Send { to: info.addr, process: Some(info.process), packet });
@@ -343,7 +351,8 @@ impl Discovery {
         }
     }
 
-    /// It begins above all that an elder whose clock is not ahead of this one can have dealt until now.
+    /// It begins above all tokens that an elder whose clock is not ahead of this one can have dealt
+    /// until now.
     fn first_view(&self, config: &Config, now: Time, founders: Vec<MemberInfo>) -> View {
         let ahead = if planted!(config.mutant, FoundAtTheClock) { 0 } else { AHEAD };
         let first = self.clock.slot(now).plus(ahead).max(config.found_above).plus(1);

@@ -1,19 +1,21 @@
-//! Votes on their way to disk, and what waits for them.
+//! Votes on their way to disk, and the work that waits for them.
 //!
-//! A vote is kept before anything tells of it. The protocol asks for the write ([`Output::Store`]) and goes on; what tells of
-//! the vote waits here until the write is confirmed ([`Input::Stored`](super::Input::Stored)):
+//! A vote is stored before any message tells of it. The protocol asks for the write
+//! ([`Output::Store`]) and goes on; messages that tell of the vote wait here until the write is
+//! confirmed ([`Input::Stored`](super::Input::Stored)):
 //!
 //! ```text
 //!            a vote changes                     Stored n
-//! kept ----------------------------> writing n ----------> kept: what waited for n or less is said and done
+//! kept ----------------------------> writing n ----------> kept: waiting work up to n runs
 //!                                      |   ^
 //!                          StoreFailed |   | after a while, or when the vote changes again
 //!                                      v   |
-//!                                   voteless: no candidate, unwilling in a canvass; beats, holds and grants
+//!                                   voteless: no candidate, no pre-vote; beats, holds, grants
 //! ```
 //!
-//! Each write replaces the one before, so the confirmation of one confirms all before it. What waits is dropped when the
-//! instance of its vote is over, and asked for again by those who need it: nothing waits for ever.
+//! Each write replaces the one before, so the confirmation of one confirms all before it. Waiting
+//! work is dropped when the instance of its vote is over, and members that need it ask again:
+//! nothing waits for ever.
 
 use super::decision::Acceptor;
 use super::event::Output;
@@ -26,14 +28,14 @@ use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
-/// What is said or done when a vote is kept.
+/// The work to do when a vote is stored.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum AfterStore {
     /// The answer to a question of another voter.
     Answer {
-        /// Where the other one is reached.
+        /// The address of the other voter.
         addr: SocketAddr,
-        /// The other one.
+        /// The other voter.
         to: ProcessId,
         /// The answer.
         notice: Notice,
@@ -42,7 +44,7 @@ pub(crate) enum AfterStore {
     Promised {
         /// For this ballot.
         ballot: Ballot,
-        /// What was accepted before.
+        /// The earlier acceptance.
         accepted: Option<(Ballot, Change)>,
     },
     /// The own acceptance counts.
@@ -52,7 +54,7 @@ pub(crate) enum AfterStore {
     },
     /// A process that told of a view without itself learns that the view is known here.
     Known {
-        /// Where that process is reached.
+        /// The address of that process.
         addr: SocketAddr,
         /// That process.
         teller: ProcessId,
@@ -63,7 +65,7 @@ pub(crate) enum AfterStore {
 
 /// The writes of one process.
 ///
-/// Two are equal that differ in the numbers of their writes alone.
+/// Two that differ only in the numbers of their writes are equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VoteDurability {
     /// The vote as last written, or on its way.
@@ -74,7 +76,7 @@ pub(crate) struct VoteDurability {
     confirmed: u64,
     /// The first write that has the present view.
     view_since: u64,
-    /// What waits for which write, in order.
+    /// The waiting work, with the number of its write, in order.
     waiting: VecDeque<(u64, AfterStore)>,
     /// The last write that ended failed.
     failing: bool,
@@ -98,7 +100,7 @@ impl Hash for VoteDurability {
 }
 
 impl VoteDurability {
-    /// What it is, but for what waits; numbers count from the last write that is confirmed.
+    /// Its state without the waiting work; numbers count from the last confirmed write.
     fn parts(&self) -> impl PartialEq + Hash {
         let unconfirmed = [self.asked, self.view_since].map(|number| number.saturating_sub(self.confirmed));
         (&self.newest, unconfirmed, [self.is_first(), self.failing], self.again_at)
@@ -130,7 +132,7 @@ impl VoteDurability {
         number <= self.confirmed
     }
 
-    /// Has something wait for a write. Said again while it waits, it waits once.
+    /// Has work wait for a write. The same work waits only once.
     pub(crate) fn wait(&mut self, number: u64, telling: AfterStore) {
         if !self.waiting.iter().any(|(_, waiting)| *waiting == telling) {
             self.waiting.push_back((number, telling));
@@ -166,7 +168,7 @@ impl VoteDurability {
         self.again_at
     }
 
-    /// What need not wait any longer.
+    /// The next work that need not wait any longer.
     pub(crate) fn next(&mut self) -> Option<AfterStore> {
         match self.waiting.front() {
             Some((number, _)) if self.has(*number) => self.waiting.pop_front().map(|(_, telling)| telling),
@@ -174,7 +176,7 @@ impl VoteDurability {
         }
     }
 
-    /// The instance is over: what waited for its votes means nothing any more.
+    /// The instance is over: work that waited for its votes means nothing any more.
     pub(crate) fn end_instance(&mut self) {
         self.waiting.clear();
     }
@@ -189,7 +191,7 @@ impl VoteDurability {
         self.has(self.view_since)
     }
 
-    /// Nothing of this process is on disk yet, and something is on its way.
+    /// Whether this process's first write is under way, and nothing is on disk yet.
     pub(crate) fn is_first(&self) -> bool {
         self.asked > 0 && self.confirmed == 0
     }

@@ -1,11 +1,12 @@
-//! What a write makes of an object: a value that its writer gives, or a step from the number that is there. The grantor takes
-//! the step, so a writer far from it need not know the latest number, and none is ever passed over by nearer ones.
+//! The edits of objects: a value that its writer gives, or an operation on the present number. The
+//! grantor executes the operation. So a writer far from it need not know the latest number, and
+//! nearer writers never overtake it for ever.
 
 use super::id::{Token, Value};
 use super::message::Content;
 use serde::{Deserialize, Serialize};
 
-/// What to write.
+/// One change of an object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Edit {
     /// A value.
@@ -19,7 +20,8 @@ pub enum Edit {
     Step {
         /// Which.
         step: NumberEdit,
-        /// What stands behind the number, or behind which more stands. Of another kind of object nothing is changed.
+        /// The bytes behind the number, or a prefix of them. An object with other bytes there is
+        /// not changed.
         tail: Value,
     },
 }
@@ -27,20 +29,20 @@ pub enum Edit {
 /// A step of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum NumberEdit {
-    /// Adds to it, with a sign; not if the sum has no 32 bits.
+    /// Adds to it, with a sign; refused if the sum overflows 32 bits.
     Add(i32),
-    /// Takes one from it, without a sign; not from zero.
+    /// Takes one from it, without a sign; refused at zero.
     CountDown,
-    /// Makes it this, if it is zero, and adds one to the *round*: the number that stands behind the tail.
+    /// Sets it to this, if it is zero, and adds one to the *round*: the number behind the tail.
     Reset(u32),
-    /// Makes it odd, or even, by adding one; not if it is that already.
+    /// Makes it odd, or even, by adding one; refused if it is so already.
     SetParity {
         /// Odd.
         odd: bool,
     },
 }
 
-/// What comes of an edit.
+/// The result of an edit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Edited {
     pub(crate) value: Value,
@@ -49,7 +51,7 @@ pub(crate) struct Edited {
 }
 
 impl Edit {
-    /// What it makes of this; `None`: nothing is to be written.
+    /// Applies the edit to this content; `None`: nothing is to be written.
     pub(crate) fn apply(&self, content: &Content) -> Option<Edited> {
         match self {
             Edit::Set { value, expect } => {
@@ -62,7 +64,7 @@ impl Edit {
                 if !rest.starts_with(tail.as_bytes()) || rest.is_empty() != tail.as_bytes().is_empty() {
                     return None;
                 }
-                // What may be stale is made sure by writing it again.
+                // A value that may be stale becomes certain when it is written again.
                 let next = step.from(number).or_else(|| (step.may_stay() && content.maybe_stale).then_some(number))?;
                 let mut rest = rest.to_vec();
                 if let NumberEdit::Reset(_) = step {
@@ -87,7 +89,7 @@ impl NumberEdit {
         }
     }
 
-    /// Whether a number that it does not change is as wanted.
+    /// Whether a number that the edit leaves unchanged has the wanted form already.
     fn may_stay(self) -> bool {
         !matches!(self, NumberEdit::Add(_) | NumberEdit::Reset(_))
     }
@@ -156,7 +158,7 @@ mod tests {
         }
         let short = Content { value: Value::new(b"abc").unwrap(), ..content(1, "", false) };
         assert_eq!(step(NumberEdit::Add(1), "").apply(&short), None);
-        // What stands behind stays.
+        // The bytes behind the number stay.
         let made = step(NumberEdit::Add(1), "L").apply(&content(1, "Lmore", false)).unwrap();
         assert_eq!(made.value.as_bytes(), b"\x02\0\0\0Lmore");
     }

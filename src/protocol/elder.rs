@@ -1,8 +1,9 @@
 //! The elder's duties: renew leases, change the view, keep the registry.
 //!
-//! - It renews only while a quorum of the council stands by it (its *authority*), so before another elder can be
-//!   chosen it has stopped.
-//! - It removes a member only when that said goodbye, its lease is surely over, or its death is vouched for.
+//! - It renews only while a quorum of the council confirms its pulses (its *authority*), so before
+//!   another elder can be chosen it has stopped.
+//! - It removes a member only when that said goodbye, its lease is surely over, or its death is
+//!   vouched for.
 
 use super::id::{MemberInfo, ProcessId, ViewNumber};
 use super::lease::{MemberRecord, Pulses};
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-/// What the elder keeps about the cluster.
+/// The elder's knowledge of the cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Elder {
     /// All other members, ghosts included.
@@ -25,30 +26,32 @@ pub(crate) struct Elder {
     /// Members that do not have the present view yet, and when they are told again.
     missing_view: BTreeMap<ProcessId, Time>,
     pulses: Pulses,
-    /// Since when a quorum stands by this elder; `Time::MAX`: it is a quorum by itself.
+    /// Since when a quorum confirms this elder's pulses; `Time::MAX`: it is a quorum by itself.
     quorum_since: Option<Time>,
-    /// Nobody else can have taken over before one elder lease after this: see [`Elder::step_down_from_alone`].
+    /// No other member can have taken over before one elder lease after this: see
+    /// [`Elder::step_down_from_alone`].
     floor: Option<Time>,
-    /// This elder promised its vote to another candidate: it renews nobody any more.
+    /// This elder promised its vote to another candidate: it renews no member any more.
     pub(crate) deposed: bool,
     joins: BTreeMap<ProcessId, (MemberInfo, Time)>,
     /// Processes taken in with one view.
     most_joins: usize,
-    /// Who said goodbye, and when that was first heard.
+    /// The members that said goodbye, and when each goodbye was first heard.
     leaves: BTreeMap<ProcessId, Time>,
     revives: BTreeSet<ProcessId>,
-    /// Members that a proposed view is without. It may be decided at any time, so they get no renewal any more, not
-    /// even if they are heard again.
+    /// Members that a proposed view is without. It may be decided at any time, so they get no
+    /// renewal any more, not even if they are heard again.
     condemned: BTreeSet<ProcessId>,
     /// When the council is asked again while the quorum is missing.
     rally_at: Time,
     /// When this elder had its present view.
     viewed_at: Time,
-    /// When those who wait for an answer are looked at again.
+    /// When the members that wait for an answer are looked at again.
     answer_at: Time,
     /// When this elder last looked; a long gap means that it slept, and that beats may lie unread.
     looked_at: Time,
-    /// Nobody is removed for a lease that ended, before those beats had a chance to be read.
+    /// Until then no member is removed for a lease that ended, so that unread beats can be read
+    /// first.
     patient_until: Time,
     pub(crate) registry: Registry,
     /// A deliberate break.
@@ -107,7 +110,7 @@ impl Elder {
         self.recount(me, view);
     }
 
-    /// Since when a quorum stands by this elder, at the latest count. `None` if none does.
+    /// Since when a quorum confirms this elder's pulses, at the latest count. `None` if none does.
     pub(crate) fn backed_since(&self, now: Time) -> Option<Time> {
         if self.deposed && !planted!(self.mutant, RenewThoughDeposed) {
             None
@@ -128,8 +131,9 @@ impl Elder {
         self.quorum_since = view.quorum_value(&asked);
     }
 
-    /// An elder that is a quorum by itself needs no renewal. When it lets others in (or votes for another), that
-    /// ends; but nobody can have been chosen before now, so it is as if a quorum had answered now.
+    /// An elder that is a quorum by itself needs no renewal. When it lets others in, or votes for
+    /// another, that ends. No other elder can have been chosen before now, so it is as if a quorum
+    /// had answered now.
     pub(crate) fn step_down_from_alone(&mut self, now: Time) {
         self.floor = Some(now);
     }
@@ -164,7 +168,8 @@ impl Elder {
             let had = self.has_authority(now, &view.timing);
             self.recount(me, view);
             if !had {
-                // Those who beat meanwhile in vain get their renewal before anyone is missed.
+                // Members that beat in vain meanwhile get their renewal before any member is
+                // missed.
                 self.patient_until = now + view.timing.slow_beat() * 2;
             }
         }
@@ -173,14 +178,16 @@ impl Elder {
         let may_renew = self.has_authority(now, &view.timing) && !is_going;
         let seat = self.members.get_mut(&from)?;
         if view.member(from).is_some_and(|member| member.ghost) {
-            // Only who knows of this view can hear: a deaf one that is older than this elder would be the elder again, and
-            // nobody's lease would be renewed until it is replaced once more.
+            // Only a ghost that knows of this view can hear. A deaf one that is older than this
+            // elder would be the elder again. No lease would then be renewed until it is replaced
+            // once more.
             if theirs == view.number || planted!(self.mutant, ReviveTheDeaf) {
                 self.revives.insert(from);
             }
             return None;
         }
-        // Only who knows of its last renewal gets another: a member that cannot hear us must not stay for ever.
+        // Only a member that knows of its last renewal gets another one. A member that cannot hear
+        // this elder must not stay for ever.
         let can_hear = seat.renewed == 0 || confirmed >= seat.renewed || planted!(self.mutant, RenewTheDeaf);
         if may_renew && beat > seat.renewed && can_hear {
             self.lease_ends.remove(&(lease_end(seat, &view.timing), from));
@@ -193,7 +200,7 @@ impl Elder {
         Some(Notice::Pulse { view: view.number, pulse, renews, again: false })
     }
 
-    /// It is awake.
+    /// Notes that this elder is awake.
     pub(crate) fn look(&mut self, now: Time, timing: &Timing) {
         if self.looked_at + timing.retry * 3 < now {
             self.patient_until = now + timing.slow_beat() * 2;
@@ -201,9 +208,10 @@ impl Elder {
         self.looked_at = now.max(self.looked_at);
     }
 
-    /// Pulses to the council, when the quorum is about to be missing. Not for longer than the elder's lease: whoever has a
-    /// pulse waits for this elder, and one that nobody can answer would have all of them wait for ever. If it can be
-    /// answered after all they beat anyhow.
+    /// Pulses to the council, when the quorum is about to be missing. The elder sends them for no
+    /// longer than its lease. A member with a pulse waits for this elder, so a pulse that no member
+    /// can answer would have all of them wait for ever. If the members can answer it after all,
+    /// they beat anyhow.
     pub(crate) fn rally(&mut self, now: Time, me: ProcessId, view: &View) -> Vec<(ProcessId, Notice)> {
         self.look(now, &view.timing);
         if now < self.rally_at {
@@ -236,7 +244,8 @@ impl Elder {
         }
     }
 
-    /// Whether those who wait for an answer are to be looked at again: what changes for them is mostly seen at once.
+    /// Whether the members that wait for an answer are to be looked at again. Most changes that
+    /// concern them are seen at once.
     pub(crate) fn is_time_to_answer(&mut self, now: Time, timing: &Timing) -> bool {
         let due = self.registry.has_parked() && now >= self.answer_at;
         if due {
@@ -278,7 +287,8 @@ impl Elder {
         self.condemned.extend(members);
     }
 
-    /// What the next view should change; empty if nothing. `gone`: who is not there any more for an elder that leaves.
+    /// The change that the next view should make; empty if none. `gone`: the processes that are
+    /// gone, for an elder that leaves.
     pub(crate) fn wanted_change(
         &mut self,
         now: Time,
@@ -299,7 +309,7 @@ impl Elder {
             change.remove.extend(over.filter(|process| self.is_lost(*process, now, view)));
         }
         change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
-        // Of two that ask from one address the former is no more.
+        // Of two processes that ask from one address the former is no more.
         let mut latest = BTreeMap::new();
         for (info, heard) in self.joins.values() {
             let at = latest.entry(info.addr).or_insert(*heard);
@@ -307,23 +317,27 @@ impl Elder {
         }
         let joins = self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
         change.join.extend(joins.map(|(info, _)| info.clone()).take(self.most_joins));
-        // Who comes in place of a former process votes for itself from then on, also if it was its heir: the former one
-        // becomes a ghost, or the view would count on the word of the dead.
+        // A process that comes in place of a former one votes for itself from then on, also if it
+        // was its vote successor. The former one becomes a ghost, or the view would count on the
+        // word of a dead process.
         let former =
             |info: &MemberInfo| view.others_at(info).map(|one| one.process).filter(move |process| *process != me);
-        // Who decides a view without itself needs the word of a quorum of that view, and only the present council is
-        // asked. So the elder goes with a view whose council is known to be there: first without those who come, and
-        // if others go at the same time, after them. (A view also has a living member, if all go at once.)
+        // An elder that decides a view without itself needs the word of a quorum of that view, and
+        // only the present council is asked. So the elder goes with a view whose council is known
+        // to be there: first without the joining processes, and if other members go at the same
+        // time, after them. (A view also has a living member, if all go at once.)
         if change.remove.contains(&me) {
             change.join.retain(|info| former(info).next().is_none());
             let gone = gone();
-            // Nor does it wait for those of the council that are silent: they are left as ghosts, as at a takeover.
+            // Nor does it wait for silent members of the council: they are left as ghosts, as at a
+            // takeover.
             let is_silent = |process: &ProcessId| {
                 let is_old = |seat: &MemberRecord| seat.heard_at + view.timing.slow_beat() * 2 <= now;
                 gone.contains(process) || self.members.get(process).is_some_and(is_old)
             };
-            // The only voter has nobody in the council to ask. Those who vote after it have shown themselves since it said
-            // goodbye, and are told while it parts: one that died just before would take the last vote with it.
+            // The only voter has no other council member to ask. The members that vote after it
+            // have shown themselves since it said goodbye, and are told while it retires. One that
+            // died just before would take the last vote with it.
             let is_sole = view.has_sole_voter();
             let heirs: Vec<ProcessId> = match is_sole {
                 true => view.living().map(|member| member.info.process).collect(),
@@ -338,8 +352,9 @@ impl Elder {
                 let next = view.next(change);
                 let is_present = |process: &&ProcessId| !change.ghost.contains(process) && is_there(process);
                 let present: Vec<&ProcessId> = heirs.iter().filter(is_present).collect();
-                // Without the word of the present council nothing would come of it but a proposal that lies about, and
-                // whoever finds that later has to finish it, though those whom it calls silent are the ones who stayed.
+                // Without the word of the present council nothing would come of it but a proposal
+                // that lies about. A member that finds it later has to finish it, though the
+                // members that it calls silent are the ones that stayed.
                 let present = || present.iter().copied();
                 view.is_quorum(present()) && next.living().next().is_some() && next.is_quorum(present())
             };
@@ -363,8 +378,9 @@ impl Elder {
         self.lease_ends = self.members.keys().map(|process| (Time::ZERO, *process)).collect();
     }
 
-    /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. One that beats, and knows of its
-    /// last renewal and of the view, only waits for this elder to have its quorum again.
+    /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. A member
+    /// that beats, and knows of its last renewal and of the view, only waits for this elder to have
+    /// its quorum again.
     fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
         let Some(seat) = self.members.get(&process) else { return false };
         let patience = view.timing.slow_beat() * 2;
@@ -377,14 +393,15 @@ impl Elder {
     /// The earliest time at which something is due. `idle`: no proposal is under way.
     pub(crate) fn deadline(&self, idle: bool, retry: Duration) -> Time {
         let mut due = self.rally_at;
-        // One that is due waits only for this elder's quorum, and is looked at with everything that changes.
+        // A young turk that is due waits only for this elder's quorum, and is looked at with
+        // everything that changes.
         if let Some(at) = self.registry.deadline(retry).filter(|at| *at > self.looked_at) {
             due = due.min(at);
         }
         if let Some(at) = self.registry.opens_at().filter(|at| *at > self.looked_at) {
             due = due.min(at);
         }
-        // Those that were over when last looked at are looked at again with the next rally.
+        // Leases that were over when last looked at are looked at again with the next rally.
         let ahead = self.lease_ends.range((Bound::Excluded((self.looked_at, ProcessId(u128::MAX))), Bound::Unbounded));
         if let Some((at, _)) = ahead.into_iter().next().filter(|_| idle && !self.deposed) {
             due = due.min(*at);

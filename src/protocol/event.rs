@@ -1,4 +1,4 @@
-//! The core's one way in and its ways out, as data.
+//! The core's inputs and outputs, as data.
 
 use super::edit::Edit;
 use super::id::{
@@ -15,10 +15,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What a [`Node`](super::Node) is started with.
+/// The configuration of a [`Node`](super::Node).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
-    /// Who this process is.
+    /// This process.
     pub me: MemberInfo,
     /// Times to found with; a joiner adopts the cluster's.
     pub timing: Timing,
@@ -26,25 +26,26 @@ pub struct Config {
     pub council_size: u8,
     /// Every address of every seed. Members whose own address is among them found the cluster together.
     pub seeds: BTreeSet<SocketAddr>,
-    /// Found alone, now, whatever the seeds.
+    /// Found alone, now, regardless of the seeds.
     pub found_alone: bool,
-    /// What this machine's wall clock shows when the node begins. It goes on as the node's own clock does.
+    /// The time of this machine's wall clock when the node begins. It goes on as the node's own
+    /// clock does.
     pub clock: Slot,
-    /// A view founded by this process begins above this slot, whatever the clock shows.
+    /// A view founded by this process begins above this slot, regardless of the clock.
     pub found_above: Slot,
-    /// The view that expelled this process in its life before, if it had one: it may be the last who knows of it, and
-    /// tells those members of it who do not.
+    /// The view that expelled this process's earlier incarnation, if there was one. This process
+    /// may be the last that knows of that view, and tells it to members that do not know it.
     pub remembered: Option<View>,
-    /// Whether what this process votes is kept: then nothing tells of a vote before [`Input::Stored`] confirms its
-    /// [`Output::Store`].
+    /// Whether this process stores its votes. Then no message tells of a vote before
+    /// [`Input::Stored`] confirms its [`Output::Store`].
     pub durable: bool,
-    /// What was kept by the process before this one, if there was one: this one is its heir.
+    /// The stored vote of a former process, if there is one: this process is its vote successor.
     pub stored: Option<StoredVote>,
     /// More addresses at which a cluster may be found.
     pub contacts: BTreeSet<SocketAddr>,
     /// The operator vouches that a process whose address refuses connections is dead. Two members have to find it so.
     pub trust_refused: bool,
-    /// How much is kept, and how much is said at a time.
+    /// How much the node keeps, and how much it sends at a time.
     pub limits: Limits,
     /// A deliberate break, to prove that the checks can fail.
     #[cfg(elderlock_mutants)]
@@ -52,7 +53,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// One that founds a council of seven, knows no seeds and keeps nothing: tests and drivers say what is otherwise.
+    /// A configuration that founds a council of seven, knows no seeds and stores nothing. Tests and
+    /// drivers set the differences.
     pub fn new(me: MemberInfo, timing: Timing) -> Config {
         Config {
             me,
@@ -73,7 +75,8 @@ impl Config {
         }
     }
 
-    /// The latest view that this process, or one whose directory it has, knew before this life.
+    /// The latest view that this process, or a former process on its directory, knew before this
+    /// incarnation.
     pub(crate) fn last_view(&self) -> Option<&View> {
         let stored = self.stored.as_ref().map(|stored| &stored.view);
         stored.into_iter().chain(&self.remembered).max_by_key(|view| view.number)
@@ -86,21 +89,22 @@ impl Config {
     }
 }
 
-/// What happens to a node.
+/// An input of a node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input {
     /// A packet arrived from a process at the other end of a connection.
     Received {
         /// The process that the handshake named.
         from: ProcessId,
-        /// Where answers reach it.
+        /// The address at which answers reach it.
         addr: SocketAddr,
-        /// What it sent.
+        /// The packet.
         packet: Packet,
     },
-    /// The application wants something.
+    /// A command of the application.
     Command(Command),
-    /// Something was noticed outside the protocol; starts or speeds a decision, never is one (but for `Dead`).
+    /// A report from outside the protocol. It starts or speeds up a decision and never is one
+    /// (except `Dead`).
     Hint(Hint),
     /// The deadline was reached, or may have been.
     Timer,
@@ -116,7 +120,7 @@ pub enum Input {
     },
 }
 
-/// What the application wants.
+/// A command of the application.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
     /// Get a lock. Exactly one [`Output::Answer`] follows, unless `Release` comes first.
@@ -125,17 +129,17 @@ pub enum Command {
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// What is wanted.
+        /// The want.
         want: Want,
-        /// On whose behalf.
+        /// The owner.
         owner: OwnerId,
         /// How to wait.
         wait: Wait,
         /// How long the hold lasts unless extended, from receipt of the grant; `None`: until released or lost.
         lease: Option<Duration>,
-        /// Whether the hold may be wanted back.
+        /// Whether other members may request the hold back.
         revocable: bool,
-        /// What the holder says of itself.
+        /// The holder's metadata.
         metadata: Metadata,
     },
     /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer follows.
@@ -154,11 +158,12 @@ pub enum Command {
     Reduce {
         /// The request that holds.
         request: RequestId,
-        /// What it is to have.
+        /// The want that it holds afterwards.
         want: Want,
     },
-    /// Make the share of a request the lock, if nobody else has a share. Answered `Upgraded`, `Shared`, `NotHeld`, or
-    /// `Undecided` if nobody says in time, unless `Release` of this request comes first.
+    /// Make the share of a request the lock, if no other request has a share. Answered `Upgraded`,
+    /// `Shared`, `NotHeld`, or `Undecided` without an answer in time, unless `Release` of this
+    /// request comes first.
     Upgrade {
         /// A number never used before in this process.
         request: RequestId,
@@ -172,7 +177,7 @@ pub enum Command {
         request: RequestId,
         /// The request that has it open.
         open: RequestId,
-        /// What to write.
+        /// The edit.
         edit: Edit,
     },
     /// Become the grantor of the service. Answered `Won` or `Superseded`, or at the limit `TimedOut`, unless `Release`
@@ -185,17 +190,18 @@ pub enum Command {
         /// How long to wait at most; `Try` is taken for `AtMost` the time for an answer.
         wait: Wait,
     },
-    /// End all that this member has of the service: its waits are answered `Closed`, its holds lost, its grantor role
-    /// handed over. Answered `Destroyed` when the grantor has heard of it, `Unconfirmed` if it has not after one
-    /// member lease.
+    /// End all that this member has of the service: its waits are answered `Closed`, its holds are
+    /// lost, and its grantor role is handed over. Answered `Destroyed` when the grantor knows of
+    /// it, `Unconfirmed` if it does not after one member lease.
     Destroy {
         /// A number never used before in this process.
         request: RequestId,
         /// The service.
         service: ServiceName,
     },
-    /// Hear that the service's grantor knows of the end of a request. Answered `Confirmed`, or `Unconfirmed` if no grantor
-    /// has said so after one member lease, unless `Release` of this request comes first.
+    /// Have the service's grantor confirm the end of a request. Answered `Confirmed`, or
+    /// `Unconfirmed` if no grantor confirms it within one member lease, unless `Release` of this
+    /// request comes first.
     Confirm {
         /// A number never used before in this process.
         request: RequestId,
@@ -204,17 +210,17 @@ pub enum Command {
         /// The request that is over.
         over: RequestId,
     },
-    /// Ask the service's grantor. Answered `QueryReply`, or `Undecided` if it cannot say in time.
+    /// Ask the service's grantor. Answered `QueryReply`, or `Undecided` without an answer in time.
     Query {
         /// A number never used before in this process.
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// At what.
+        /// The question.
         at: Query,
     },
-    /// Have a hold back. Answered `RevocationRequested`, `Revoked` or `HolderNotTold`, or at the limit `Undecided`, unless `Release` comes
-    /// first.
+    /// Request a hold back. Answered `RevocationRequested`, `Revoked` or `HolderNotTold`, or at the
+    /// limit `Undecided`, unless `Release` comes first.
     Revoke {
         /// A number never used before in this process.
         request: RequestId,
@@ -225,12 +231,13 @@ pub enum Command {
         /// How long to wait at most; `Try` is taken for `AtMost` one member lease.
         wait: Wait,
     },
-    /// New addresses of the seeds, as names were resolved again.
+    /// New addresses of the seeds, after their names were resolved again.
     Seeds(BTreeSet<SocketAddr>),
     /// Say goodbye. All holds and waits end; [`Event::Left`] follows.
     Leave,
-    /// The operator declares that whoever does not answer is dead for ever: go on without a quorum, as a new lineage.
-    /// [`Event::Forced`] follows; a member whose lease runs ignores it.
+    /// The operator declares that every process that does not answer is dead for ever: go on
+    /// without a quorum, as a new lineage. [`Event::Forced`] follows; a member whose lease runs
+    /// ignores it.
     Force,
 }
 
@@ -266,30 +273,31 @@ pub enum Wait {
     Forever,
 }
 
-/// How to have a hold back.
+/// How to request a hold back.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum RevokeCommand {
-    /// Have everybody told who holds it.
+    /// Tell every holder of the request.
     Ask {
         /// The lock; `None`: the suspension.
         name: Option<LockName>,
-        /// What the asker says of itself.
+        /// The asker's metadata.
         metadata: Metadata,
     },
-    /// Take this very hold away, if its holder has been told.
+    /// Revoke exactly this hold, if its holder has been told.
     Take(HolderInfo),
 }
 
-/// Noticed outside the protocol.
+/// A report from outside the protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Hint {
-    /// Gossip or an operator knows somebody at this address: worth a hello while seeking.
+    /// Gossip or an operator knows a process at this address: worth a hello in discovery.
     Contact(SocketAddr),
     /// Gossip calls the process down, or a stream to it broke or cannot be opened.
     Unreachable(ProcessId),
     /// Its address refuses connections.
     Refused(ProcessId),
-    /// Somebody else answers at its address: it may have been started anew, or packets are led elsewhere.
+    /// Another process answers at its address: it may have started anew, or packets reach another
+    /// host.
     Replaced(ProcessId),
     /// It shared this process's kernel and has ended: certain.
     Dead(ProcessId),
@@ -297,16 +305,16 @@ pub enum Hint {
     Connected(ProcessId),
 }
 
-/// What a node wants done, in order.
+/// An output of a node; outputs are executed in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Output {
     /// Send a packet. Best effort.
     Send {
-        /// Where.
+        /// The address.
         to: SocketAddr,
-        /// Drop it if another process answers there; `None`: whoever it is.
+        /// Drop it if another process answers there; `None`: send it to any process.
         process: Option<ProcessId>,
-        /// What.
+        /// The packet.
         packet: Packet,
     },
     /// The answer to a `Lock` or `Extend`.
@@ -316,11 +324,11 @@ pub enum Output {
         /// The answer.
         outcome: Outcome,
     },
-    /// An object that was answered `Opened` has something new to tell.
+    /// An object that was answered `Opened` has a new content.
     Value {
         /// The request that has it open.
         request: RequestId,
-        /// What it has to tell.
+        /// The content.
         content: Content,
     },
     /// A hold that was answered `Granted`, or an object that was answered `Opened`, is over, and not by `Release`.
@@ -330,22 +338,22 @@ pub enum Output {
         /// Why.
         reason: LostReason,
     },
-    /// A hold that was answered `Granted` is wanted back.
+    /// Another member requests back a hold that was answered `Granted`.
     RevocationRequested {
         /// The request that holds.
         request: RequestId,
-        /// By whom.
+        /// The request for it.
         by: RevocationRequest,
     },
     /// Something for the application to know.
     Event(Event),
-    /// Keep this on disk in place of what was kept before, for good. The answer is [`Input::Stored`] or
-    /// [`Input::StoreFailed`], at any later time: until then the node says nothing that tells of this vote. A write that has
-    /// not begun may be left out for a later one.
+    /// Store this durably in place of the vote before. The answer is [`Input::Stored`] or
+    /// [`Input::StoreFailed`], at any later time: until then the node sends nothing that tells of
+    /// this vote. A later write may replace one that has not begun.
     Store {
         /// Counts up.
         number: u64,
-        /// What to keep.
+        /// The vote to store.
         vote: Box<StoredVote>,
     },
 }
@@ -364,7 +372,7 @@ pub enum Outcome {
     Opened {
         /// The token of the request.
         token: Token,
-        /// What it has to tell.
+        /// The content.
         content: Content,
     },
     /// The object was written.
@@ -374,9 +382,10 @@ pub enum Outcome {
         /// Of a step: the number that it made.
         number: Option<i32>,
     },
-    /// The object was not written: its version is another than was expected, or there is no such step from its number.
+    /// The object was not written: it has another version than the expected one, or the number edit
+    /// is refused.
     Unwritten(Content),
-    /// This member has not got the object open.
+    /// This member does not have the object open.
     NotOpen,
     /// The hold goes on with less.
     Narrowed,
@@ -387,46 +396,48 @@ pub enum Outcome {
         /// Its new token.
         token: Token,
     },
-    /// So many others have a share of the lock.
+    /// This many others have a share of the lock.
     Shared(u64),
-    /// `Try`: nobody has a permit, and the limit is too low for so many.
+    /// `Try`: no member has a permit, and the limit is too low for so many.
     Limit(u32),
     /// The wait limit was reached.
     TimedOut,
-    /// `Try`: somebody has it.
+    /// `Try`: this holder has it.
     Held(HolderInfo),
     /// `Try`: others wait for this lock, or to suspend the service.
     Waited(Option<LockName>),
-    /// `Try`, or a look: nobody can say at the moment.
+    /// `Try`, or a query: no grantor can answer at the moment.
     Undecided,
-    /// The suspension would wait for another one that waits for us.
+    /// The suspension would wait for another one that waits for this request's owner.
     Deadlock,
     /// This member is the grantor and acts.
     Won,
     /// Another member is, or is about to be, the grantor instead.
     Superseded(ProcessId),
-    /// The service is destroyed here, and nothing of it is left at its grantor.
+    /// The service is destroyed here, and its grantor has nothing left of this member's.
     Destroyed,
-    /// The service is destroyed, or a request is over, here, and no grantor has said in time that it knows.
+    /// The service is destroyed, or a request is over, here, and no grantor has confirmed it in
+    /// time.
     Unconfirmed,
     /// The grantor knows that the request is over.
     Confirmed,
-    /// What the grantor sees.
+    /// The grantor's answer.
     QueryReply(QueryReply),
-    /// Who held what is wanted back has been told, or holds it for good; those who gave it back meanwhile are left out.
+    /// Each holder has been told, or its hold is not revocable. Holders that released meanwhile are
+    /// left out.
     RevocationRequested {
-        /// Those who have been told.
+        /// The holders that have been told.
         told: Vec<HolderInfo>,
-        /// Those whose hold is not revocable.
+        /// The holders whose hold is not revocable.
         firm: Vec<HolderInfo>,
-        /// How many more hold it, whom nobody has asked.
+        /// The number of further holders that were not contacted.
         more: u64,
     },
-    /// The hold is taken away.
+    /// The hold is revoked.
     Revoked,
-    /// The hold is not taken away: its holder has not been told that it is wanted back.
+    /// The hold is not revoked: its holder has not been told of the revocation.
     HolderNotTold,
-    /// Too much is waiting already: nothing was asked.
+    /// Too much is waiting already: no message was sent.
     Busy,
     /// The member was expelled or left.
     Closed(LostReason),
@@ -455,25 +466,25 @@ pub enum LostReason {
     Left,
     /// The service was destroyed at this member.
     Destroyed,
-    /// It was taken away, after the holder had been told that it is wanted back.
+    /// It was revoked, after the holder had been told of the revocation.
     Revoked,
-    /// It was given back, by whoever had it: told to those only who watch a hold that is not theirs.
+    /// Its holder released it. Only watchers of another's hold get this reason.
     Released,
-    /// This process is a copy that `fork` made of the one that has it. Join after the fork.
+    /// This process is a `fork` copy of the process that holds it. Join after the fork.
     Forked,
 }
 
-/// Somebody wants a revocable hold back.
+/// A request for a revocable hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RevocationRequest {
-    /// Whose request it is.
+    /// The requesting process.
     pub process: ProcessId,
-    /// What it says of itself.
+    /// Its metadata.
     pub metadata: Metadata,
 }
 
-/// What a member goes through.
+/// A change in a member's state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// A new view.
@@ -484,28 +495,29 @@ pub enum Event {
     BecameGrantor {
         /// The service.
         service: ServiceName,
-        /// Its term.
+        /// Its epoch.
         epoch: Epoch,
     },
-    /// This member no longer grants the locks of the service; for each time that it [began](Event::BecameGrantor) to.
+    /// This member no longer grants the locks of the service. Sent once for each time that it
+    /// [began](Event::BecameGrantor) to grant them.
     LostGrantor {
         /// The service.
         service: ServiceName,
-        /// The term that ended.
+        /// The epoch that ended.
         epoch: Epoch,
     },
-    /// This member was named, and the term is over before it granted anything in it.
+    /// This member was named, and the epoch is over before it granted anything in it.
     GrantorAborted {
         /// The service.
         service: ServiceName,
-        /// The term that ended.
+        /// The epoch that ended.
         epoch: Epoch,
     },
     /// The elder dealt more tokens to a grantor here.
     Supplied {
         /// The service.
         service: ServiceName,
-        /// Its term.
+        /// Its epoch.
         epoch: Epoch,
         /// The first of the tokens.
         first: Token,
@@ -514,18 +526,18 @@ pub enum Event {
     Suspended,
     /// The member lease runs (again).
     Resumed,
-    /// A later view is without this process. It must draw a new process id and start again.
+    /// A later view leaves this process out. It must draw a new process id and start again.
     Expelled,
-    /// It has left, as it was told to.
+    /// It has left, as the program asked.
     Left {
-        /// A view without it is decided, or nobody is left to hear its goodbye, or it never was a member that knew of it. Otherwise
-        /// the others find out when its lease is surely over.
+        /// A view without it is decided, or no member is left to hear its goodbye, or it never knew
+        /// that it was a member. Otherwise the others find out when its lease is surely over.
         heard: bool,
     },
-    /// The founding came to nothing. It must draw a new process id and start again.
+    /// The founding failed. The process must draw a new process id and start again.
     Abandoned,
-    /// Another process has this process id: a copy of a cloned or restored machine. This one ends, told by
-    /// [`Expelled`](Event::Expelled); the other goes on.
+    /// Another process has this process id: a copy of a cloned or restored machine. This one ends,
+    /// as [`Expelled`](Event::Expelled) reports; the other goes on.
     IdentityTaken,
     /// The cluster's slots are more than an hour above this machine's clock: one of the two clocks is wrong, and this process
     /// takes no part.
@@ -543,7 +555,7 @@ pub enum Event {
     Forced,
 }
 
-/// What a node sees, for people and tools.
+/// The state of a cluster as one node sees it, for people and tools.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Status {
@@ -557,13 +569,14 @@ pub struct Status {
     pub leased: bool,
     /// Services it uses or grants.
     pub services: Vec<ServiceStatus>,
-    /// Further services that are not listed: an answer to somebody outside is cut.
+    /// Further services that are not listed: an answer to a process outside is cut.
     pub more_services: usize,
     /// Members that some hint calls unreachable.
     pub suspected: Vec<ProcessId>,
 }
 
-/// How much a node keeps, counted: what is over must not stay behind. At rest all but the first are nothing.
+/// How much a node keeps, counted: finished work must leave nothing behind. At rest all but the
+/// first are zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sizes {
     /// Links to other members.
@@ -580,11 +593,12 @@ pub struct Sizes {
     pub requests: usize,
     /// Timers of requests.
     pub request_timers: usize,
-    /// Requests of others for a term that this member has not heard of.
+    /// Requests of others for an epoch that this member has not heard of.
     pub early: usize,
-    /// Places in line that others have not been told of.
+    /// Queue positions that are not reported yet.
     pub places: usize,
-    /// Requests and locks that its grantors know, and what they keep while they recover.
+    /// Requests and locks that its grantors know, and the entries that they keep while they
+    /// recover.
     pub granting: usize,
     /// Members that a hint calls unreachable.
     pub suspected: usize,
@@ -592,20 +606,20 @@ pub struct Sizes {
     pub proposals: usize,
 }
 
-/// What a grantor that acts has to do, counted, and how it came to it.
+/// The load of an acting grantor, counted, and how it began to act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrantorLoad {
-    /// Its term.
+    /// Its epoch.
     pub epoch: Epoch,
     /// Requests in its table that hold: a batch is one of them, and so is a suspension.
     pub holds: usize,
     /// Requests in its table that wait.
     pub waits: usize,
-    /// What it did last before it acted, and since when; `None`: it acted as soon as it was named.
+    /// Its last state before it acted, and since when; `None`: it acted as soon as it was named.
     pub way: Option<(GrantorState, Time)>,
 }
 
-/// Where a page of a [`Status`] ends: with that service, or before its end with that entry of its locks.
+/// The end of a page of a [`Status`]: this service, or this entry within the service's locks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StatusMark {
     pub(crate) service: ServiceName,
@@ -613,7 +627,7 @@ pub(crate) struct StatusMark {
 }
 
 impl Status {
-    /// What the next page says of services.
+    /// Appends the services of the next page.
     pub(crate) fn go_on(&mut self, page: Vec<ServiceStatus>) {
         for service in page {
             match self.services.last_mut().filter(|last| last.service == service.service) {
@@ -632,13 +646,13 @@ pub struct ServiceStatus {
     pub service: ServiceName,
     /// The grantor it knows.
     pub grantor: Option<ProcessId>,
-    /// That grantor's term.
+    /// That grantor's epoch.
     pub epoch: Option<Epoch>,
-    /// What the grantor does, if it is this member.
+    /// The state of the grantor, if it is this member.
     pub granting: Option<GrantorState>,
     /// Locks that are held or waited for (only at the grantor).
     pub locks: Vec<LockStatus>,
-    /// Further locks that are not listed: an answer to somebody outside is cut.
+    /// Further locks that are not listed: an answer to a process outside is cut.
     pub more_locks: usize,
     /// Requests of this member that wait.
     pub waiting_here: usize,
@@ -649,7 +663,7 @@ pub struct ServiceStatus {
 }
 
 impl ServiceStatus {
-    /// Of a service of which nothing is known yet.
+    /// The status of a service of which nothing is known yet.
     pub(crate) fn new(service: &ServiceName) -> ServiceStatus {
         ServiceStatus {
             service: service.clone(),
@@ -665,7 +679,7 @@ impl ServiceStatus {
     }
 }
 
-/// What a grantor does.
+/// The state of a grantor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum GrantorState {
@@ -673,7 +687,7 @@ pub enum GrantorState {
     Receiving,
     /// Waits for that table to pass it on: a younger turk asked for it.
     PassingOn,
-    /// Asks everyone before it grants.
+    /// Asks every member before it grants.
     Recovering,
     /// Grants.
     Acting,
@@ -685,14 +699,14 @@ pub enum GrantorState {
 pub struct LockStatus {
     /// The lock; `None`: the suspension of the whole service.
     pub name: Option<LockName>,
-    /// Who has it; of many shares or permits one of them.
+    /// The holder; of many shares or permits one of them.
     pub holder: Option<HolderInfo>,
-    /// How many have it.
+    /// The number of holders.
     pub holders: usize,
     /// How many members have the object of that name open.
     pub openers: usize,
-    /// How many wait.
+    /// The number of waiters.
     pub waiters: usize,
-    /// The first of them.
+    /// The first waiter.
     pub next: Option<WaiterInfo>,
 }

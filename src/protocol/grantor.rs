@@ -9,13 +9,16 @@
 //!     \------------------------------> Receiving --------------------------------/
 //!                                         \--- a younger turk asked --> PassingThrough --> over
 //! ```
-//! A grantor ends when its member answers the recovery or the hand-over question of a higher epoch, leaves, or is
-//! expelled. How a table changes hands is in `transfer.rs`.
+//! A grantor ends when its member answers the recovery or the hand-over question of a higher epoch,
+//! leaves, or is expelled. How a table changes hands is in `transfer.rs`.
 //!
 //! - `one_grantor_per_epoch`: the elder deals each epoch once.
-//! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were dealt later.
-//! - `recovered_table_is_the_union`: nothing is granted before every member of the view has reported or left it.
-//! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants nothing after it.
+//! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were
+//!   dealt later.
+//! - `recovered_table_is_the_union`: nothing is granted before every member of the view has
+//!   reported or left it.
+//! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants
+//!   nothing after it.
 
 use super::edit::{Edit, Edited};
 use super::event::{Event, GrantorLoad, GrantorState, LockStatus, Output};
@@ -48,27 +51,29 @@ pub(crate) struct Asked {
     pub(crate) metadata: Metadata,
 }
 
-/// What a grantor that does not act yet has heard so far.
+/// The knowledge of a grantor that does not act yet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Setup {
-    /// Who may have the table; `None`: everyone is asked.
+    /// The process that may have the table; `None`: every member is asked.
     source: Option<ProcessId>,
     /// The whole table arrived.
     arrived: bool,
-    /// The younger turk to whom the table goes as soon as it is here.
+    /// The younger turk that gets the table as soon as it is here.
     next_turk: Option<(ProcessId, Epoch)>,
     /// Members whose report is missing.
     awaiting: BTreeSet<ProcessId>,
     waits: Vec<(ProcessId, WaitReport)>,
     parked: VecDeque<Asked>,
-    /// Requests that ended meanwhile, so that a report or a parked request does not bring them back.
+    /// Requests that ended meanwhile, so that a report or a parked request does not bring them
+    /// back.
     over: BTreeSet<(ProcessId, RequestId)>,
 }
 
-/// What a grantor did last before it acted, and since when; `None`: it acted as soon as it was named.
+/// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
+/// named.
 ///
-/// For those who measure, and no part of what a grantor is: two that differ in nothing else go on alike, so they are
-/// equal, and a search of all states sees one.
+/// It serves measurements, and is no part of the grantor's protocol state. Two grantors that differ
+/// in nothing else go on alike, so they are equal, and a search of all states sees one.
 #[derive(Clone, Copy, Debug)]
 struct ActivationPath(Option<(GrantorState, Time)>);
 
@@ -84,7 +89,7 @@ impl Hash for ActivationPath {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// One term of one grantor.
+/// One epoch of one grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Grantor {
     service: ServiceName,
@@ -94,10 +99,11 @@ pub(crate) struct Grantor {
     table: Table,
     /// While it does not act.
     setup: Option<Setup>,
-    /// After a transfer: members that have something in the table and have not been heard yet, with what they
-    /// reported so far.
+    /// After a transfer: members that have something in the table and have not been heard yet, with
+    /// the requests that they reported so far.
     revalidating: BTreeMap<ProcessId, BTreeSet<RequestId>>,
-    /// This member goes, or has destroyed the service here: members that will not take over. See `transfer.rs`.
+    /// This member goes, or has destroyed the service here: members that will not take over. See
+    /// `transfer.rs`.
     rejected_successors: Option<BTreeSet<ProcessId>>,
 }
 
@@ -151,7 +157,7 @@ impl Grantor {
         grantor
     }
 
-    /// Tells of the end of this term.
+    /// Tells of the end of this epoch.
     pub(crate) fn tell_end(&self, turn: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         let event = match self.setup {
@@ -161,7 +167,7 @@ impl Grantor {
         turn.out.push(Output::Event(event));
     }
 
-    /// Asks everyone, unless somebody younger waits for the table, who then does that.
+    /// Asks every member, unless a younger turk waits for the table and then does that.
     fn recover(&mut self, view: &View, turn: &mut StepContext) {
         let Some(setup) = &mut self.setup else { return };
         self.table = Table::new(self.epoch).within(turn);
@@ -202,7 +208,7 @@ impl Grantor {
         self.table.place(key) == Some(EntryStatus::Waits(ticket))
     }
 
-    /// What it has to do, if it acts.
+    /// Its load, if it acts.
     pub(crate) fn load(&self) -> Option<GrantorLoad> {
         let (holds, waits) = self.table.load();
         self.is_acting().then_some(GrantorLoad { epoch: self.epoch, holds, waits, way: self.activation_path.0 })
@@ -232,13 +238,14 @@ impl Grantor {
         self.table.status(now, after, most)
     }
 
-    /// How long that list is.
+    /// The length of that list.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn listed(&self) -> usize {
         self.table.listed()
     }
 
-    /// How many locks and requests it keeps, and what it has heard before it acts.
+    /// The number of locks and requests that it keeps, and of the entries that it has heard before
+    /// it acts.
     pub(crate) fn size(&self) -> usize {
         let setup = self
             .setup
@@ -247,13 +254,13 @@ impl Grantor {
         self.table.size() + setup + self.revalidating.len()
     }
 
-    /// Whom it waits for.
+    /// The members that it waits for.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let setup = self.setup.iter().flat_map(|setup| setup.awaiting.iter().copied().chain(setup.source));
         setup.chain(self.revalidating.keys().copied())
     }
 
-    /// Somebody asks for a lock.
+    /// A member asks for a lock.
     pub(crate) fn on_ask(&mut self, asked: Asked, turn: &mut StepContext) {
         let key = (asked.from, asked.request);
         if let Some(setup) = &mut self.setup
@@ -272,15 +279,16 @@ impl Grantor {
         }
         if let Some(heard) = self.revalidating.get_mut(&asked.from) {
             heard.insert(asked.request);
-            // Holds of this member that came with the table may be over, and would let it pass a suspension. It asks again
-            // in a while, when it has answered the check.
+            // Holds of this member that came with the table may be over, and would let it pass a
+            // suspension. It asks again in a while, when it has answered the check.
             let may_pass = self.table.has_suspension() && self.table.holds_of(asked.from, asked.owner) > 0;
             if may_pass && self.table.place(key).is_none() {
                 return self.send_on(&asked, None, turn);
             }
         }
         match self.table.place(key) {
-            // Asked twice: the first answer may have been for an epoch that the asker no longer trusts.
+            // Asked twice: the first answer may have been for an epoch that the asker no longer
+            // trusts.
             Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, turn),
             Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
             None => {}
@@ -316,14 +324,16 @@ impl Grantor {
                     }
                 }
             }
-            // Others may have given back what is held here, and have been granted what is free.
+            // Others may have released holds that are here, and have been granted locks that are
+            // free here.
             _ if only_if_free && !turn.leased => {
                 return self.tell_refusal((from, request), Refusal::Undecided, turn);
             }
             Err(refusal) if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) => {
                 return self.tell_refusal((from, request), refusal, turn);
             }
-            // A try is never in line: no report tells of it, so a later term could not keep it apart from what is over.
+            // A try is never in line: no report tells of it, so a later grantor could not keep it
+            // apart from a request that is over.
             Ok(()) if only_if_free => {
                 self.tell_refusal((from, request), Refusal::Undecided, turn);
                 return self.mind_supply(entry.want.tokens(), turn);
@@ -331,7 +341,7 @@ impl Grantor {
             _ => match self.table.queue(key, entry) {
                 Ok(ticket) => {
                     self.tell_queued(key, ticket, turn);
-                    self.grant(turn); // who passes a suspension may go first at once
+                    self.grant(turn); // a request that passes a suspension may go first at once
                 }
                 Err(refusal) => return self.tell_refusal((from, request), refusal, turn),
             },
@@ -339,8 +349,9 @@ impl Grantor {
         self.mind_supply(0, turn);
     }
 
-    /// Grants a free lock, or a share of one, to this very member, if nobody else is concerned: no message is said, and nothing
-    /// is due. What is free, and what it means to hold it, says the table, as in [`on_ask`](Grantor::on_ask).
+    /// Grants a free lock, or a share of one, to this very member, if no other member is concerned:
+    /// no message is sent, and nothing is due. The table decides whether the lock is free, and
+    /// records the hold, as in [`on_ask`](Grantor::on_ask).
     pub(crate) fn grant_at_once(
         &mut self,
         (process, request): (ProcessId, RequestId),
@@ -357,7 +368,8 @@ impl Grantor {
         Some(token)
     }
 
-    /// With which tokens this very member may have that lock without a step, see [`Node::offer`](super::Node::offer).
+    /// The tokens with which this very member may have that lock without a step, see
+    /// [`Node::offer`](super::Node::offer).
     pub(crate) fn offer(&self, name: &LockName) -> Option<TokenRange> {
         let others = self.tokens.spare().checked_sub(1)?;
         let first = self.tokens.ranges.front()?.first;
@@ -367,7 +379,7 @@ impl Grantor {
 
     /// So many tokens of those that were offered have been used.
     pub(crate) fn spend(&mut self, count: u64) {
-        // Whoever finds that there are no more counts as well.
+        // A thread that finds no more tokens counts as well.
         let count = u32::try_from(count.min(self.tokens.spare())).unwrap_or(u32::MAX);
         if count > 0 {
             self.tokens.take(count);
@@ -380,7 +392,7 @@ impl Grantor {
         self.table.hold(key, entry, token, since);
     }
 
-    /// Ends a hold of a lock that nobody waits for. Returns whether it did.
+    /// Ends a hold of a lock that no request waits for. Returns whether it did.
     pub(crate) fn end_at_once(&mut self, key: (ProcessId, RequestId), name: &LockName) -> bool {
         let is_quiet = self.is_at_rest() && self.table.is_unwanted(name);
         if is_quiet {
@@ -389,7 +401,7 @@ impl Grantor {
         is_quiet
     }
 
-    /// It acts, and has heard of everybody.
+    /// Whether it acts and has heard of every member.
     fn is_at_rest(&self) -> bool {
         self.setup.is_none() && self.revalidating.is_empty() && self.rejected_successors.is_none()
     }
@@ -406,7 +418,7 @@ impl Grantor {
         self.grant(turn);
     }
 
-    /// A hold goes on with less. If it is not here yet its member reports what it has now.
+    /// A hold is reduced. If it is not here yet, its member reports it as it is now.
     pub(crate) fn on_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, token: Token, turn: &mut StepContext) {
         #[cfg(elderlock_mutants)]
         let Some(want) = &self.bend_narrow(key, want, turn) else { return };
@@ -426,8 +438,9 @@ impl Grantor {
                 return self.tell_upgraded((from, request), token, turn);
             }
             (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
-            // Or the one before made it the lock, and the holder has not heard: it gets a token of this term, so that its
-            // report, which is of before, does not make it a share again.
+            // Or the predecessor made it the lock, and the holder has not heard. It gets a token of
+            // this epoch, so that the holder's report, which is older, does not make it a share
+            // again.
             (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.tokens.take(1) {
                 Some(token) => {
                     let token = match self.table.place(key) {
@@ -449,12 +462,12 @@ impl Grantor {
         turn.send(process, Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token });
     }
 
-    /// Whether the token was dealt in this term.
+    /// Whether the token was dealt in this epoch.
     fn is_own(&self, token: Token) -> bool {
         token > self.epoch.0
     }
 
-    /// Somebody writes into an object.
+    /// A member writes into an object.
     pub(crate) fn on_write(
         &mut self,
         key: (ProcessId, RequestId),
@@ -493,7 +506,7 @@ impl Grantor {
         self.grant(turn); // it may be a limit
     }
 
-    /// Tells everybody who has an object open what it has to tell.
+    /// Sends an object's content to each member that has it open.
     fn tell_all(
         &self,
         name: &LockName,
@@ -521,25 +534,26 @@ impl Grantor {
         turn.send(to, Message::Value { service, epoch, name, content, answers });
     }
 
-    /// Whether nothing is left here of what a member had asked for before `request`, with which it gave all of it up; else
-    /// who can tell, if not this one later. What it has reported here it may have given up at another, younger one that
-    /// never came to act: it hears that this one has it still.
+    /// Whether nothing is left here of the requests that a member made before `request`, with which
+    /// it gave all of them up. Otherwise returns the process that can tell, unless this grantor can
+    /// later. The release of a request that was reported here may have gone to a younger grantor
+    /// that never came to act. The member then hears that this grantor has the request still.
     pub(crate) fn is_settled(&self, from: ProcessId, request: RequestId) -> Result<(), Option<ProcessId>> {
         // In their order.
         let has_more = self.table.requests_of(from).next().is_some_and(|one| one < request);
         match &self.setup {
             None if self.revalidating.contains_key(&from) || has_more => Err(None),
             None => Ok(()),
-            // The one before may act still.
+            // The predecessor may act still.
             Some(setup) => Err(setup.next_turk.map(|(next_turk, _)| next_turk)),
         }
     }
 
-    /// Somebody wants to know.
+    /// A member queries the table.
     pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Query, turn: &mut StepContext) {
-        // Without a lease others may have been granted what is free here.
+        // Without a lease, other members may have been granted locks that are free here.
         let leased = turn.leased || planted!(turn.mutant, SeeWithoutLease);
-        // What a member has ended meanwhile the one before may have heard alone.
+        // The predecessor alone may have heard of requests that the member has ended meanwhile.
         let is_heard = !matches!(at, Query::Place(_)) || !self.revalidating.contains_key(&from);
         let knows = self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
         let mut seen = if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
@@ -556,7 +570,7 @@ impl Grantor {
         turn.send(from, Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) });
     }
 
-    /// Gives what is free to those who wait for it, if the member's lease and the tokens allow.
+    /// Grants the waiting requests that can be granted, if the member's lease and the tokens allow.
     pub(crate) fn grant(&mut self, turn: &mut StepContext) {
         if self.setup.is_some() || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended)) {
             return;
@@ -587,8 +601,9 @@ impl Grantor {
         self.mind_supply(0, turn);
     }
 
-    /// Members left: so do their requests, and nobody waits for their report. Members that came may have been granted
-    /// something by a predecessor that still acts: who recovers asks them too.
+    /// Members left: so do their requests, and their reports are no longer awaited. Members that
+    /// came may have been granted something by a predecessor that still acts: a recovering grantor
+    /// asks them too.
     pub(crate) fn on_view(
         &mut self,
         view: &View,
@@ -674,8 +689,8 @@ impl Grantor {
         self.finish_recovery(turn);
     }
 
-    /// Starts to act once everyone has been heard: acknowledged places first, in their old order, then those whose
-    /// place was never acknowledged, then those that asked meanwhile.
+    /// Starts to act once every member has been heard. Acknowledged positions come first, in their
+    /// old order, then waits without an acknowledged position, then requests that came meanwhile.
     fn finish_recovery(&mut self, turn: &mut StepContext) {
         let is_heard = |setup: &Setup| setup.awaiting.is_empty() && setup.source.is_none() && setup.next_turk.is_none();
         if !self.setup.as_ref().is_some_and(is_heard) {
@@ -717,7 +732,8 @@ impl Grantor {
         turn.send_elder(Message::Acts { service: self.service.clone(), epoch: self.epoch });
         self.table.drop_unopened();
         if !setup.arrived {
-            // Not all of them have seen the highest version, and none knows that there may have been a higher one.
+            // Not all of them have seen the highest version, and none knows that there may have
+            // been a higher one.
             self.table.objects().for_each(|(name, _)| self.tell_all(name, None, turn));
         }
         self.grant(turn);
@@ -728,7 +744,7 @@ impl Grantor {
         }
     }
 
-    /// Puts a reported wait at its place, or, if none was acknowledged, at the end.
+    /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
     fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, turn: &mut StepContext) {
         let ticket = wait.ticket;
         let entry = entry_of_wait(wait);
@@ -741,7 +757,8 @@ impl Grantor {
         }
     }
 
-    /// Asks the elder for tokens when they run low. `wanted`: how many in a row a request was refused for.
+    /// Asks the elder for tokens when they run low. `wanted`: how many in a row a request was
+    /// refused for.
     fn mind_supply(&mut self, wanted: u32, turn: &mut StepContext) {
         // The first of those that wait may want more in a row than there are.
         let wanted = self.table.next().unwrap_or(0).max(wanted);
@@ -750,7 +767,7 @@ impl Grantor {
         }
     }
 
-    /// Not here.
+    /// Sends the request away from here.
     fn send_on(&self, asked: &Asked, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         let (service, epoch, request) = (self.service.clone(), self.epoch, asked.request);
         turn.send(asked.from, Message::NotGrantor { service, epoch, request, instead });

@@ -20,15 +20,15 @@ pub const MAX_BATCH: usize = 1024;
 /// The most that the names of one batch may have together, in bytes: a request has to fit into a frame, and so has the part
 /// of a table that it is the last of.
 pub const MAX_BATCH_NAMES: usize = 1 << 20;
-/// The most permits that are asked for at once: each has a token, and a slot has four million of them.
+/// The most permits of one request: each has a token, and a slot has four million of them.
 pub const MAX_PERMITS: u32 = 1 << 16;
 /// The longest value of an object, in bytes.
 pub const MAX_VALUE: usize = 1024;
 
 /// One run of one process: 128 random bits drawn at its start and never used again.
 ///
-/// Everything that matters (votes, leases, holds) is keyed by this and by nothing else, so a restart at the
-/// same address is somebody new.
+/// Everything that matters (votes, leases, holds) is keyed by this and by nothing else, so a
+/// restart at the same address is a new process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId(pub u128);
 
@@ -58,7 +58,7 @@ pub struct Host {
     pub started: u64,
 }
 
-/// Who a process is and where it is reached.
+/// The identity of a process and its address.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct MemberInfo {
     /// Identity of this run.
@@ -104,7 +104,7 @@ impl Slot {
     /// The tokens of one slot.
     pub const TOKENS: u64 = 1 << 22;
 
-    /// So many slots later, but not after the last one.
+    /// The slot this many slots later, but not after the last one.
     pub const fn plus(self, slots: u64) -> Slot {
         let sum = self.0.saturating_add(slots);
         if sum > Slot::MAX.0 { Slot::MAX } else { Slot(sum) }
@@ -116,7 +116,7 @@ impl Slot {
         span.as_secs().saturating_mul(Slot::PER_SECOND).saturating_add(fraction)
     }
 
-    /// The shortest span that holds so many slots.
+    /// The shortest span that holds this many slots.
     pub const fn span(slots: u64) -> Duration {
         let nanos = (slots % Slot::PER_SECOND * 1_000_000_000).div_ceil(Slot::PER_SECOND);
         Duration::new(slots / Slot::PER_SECOND, nanos as u32)
@@ -135,13 +135,14 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// What tells one lineage from another: 64 of the random bits of its founder's id. Displayed as 16 hexadecimal digits.
+/// The identity of a lineage: 64 of the random bits of its founder's id. Displayed as 16
+/// hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LineageId(pub u64);
 
 impl LineageId {
     /// The same bits as a signed integer, for SQL `BIGINT` columns. Half of them are negative, and
-    /// their order says nothing.
+    /// their order means nothing.
     pub const fn as_i64(self) -> i64 {
         self.0 as i64
     }
@@ -230,13 +231,13 @@ impl Token {
         (self.0 % Slot::TOKENS) as u32
     }
 
-    /// What [`get`](Token::get) gave.
+    /// The token with the bits that [`get`](Token::get) returned.
     #[cfg(feature = "tokio")]
     pub(crate) const fn from_bits(bits: u64) -> Token {
         Token(bits)
     }
 
-    /// The token so many after this one: permits and batches have theirs in a row.
+    /// The token this many after this one: permits and batches have consecutive tokens.
     pub const fn plus(self, count: u64) -> Token {
         Token(self.0.saturating_add(count))
     }
@@ -254,7 +255,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// One term of one grantor: the start of the first range of tokens that the elder dealt to it.
+/// One grantor's period for one service: the first token of the first range that the elder dealt to
+/// it.
 ///
 /// Epochs of a service rise, and one that has ended is never named again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -282,25 +284,25 @@ impl fmt::Debug for RequestId {
     }
 }
 
-/// A waiter's place: tickets of one service are served in this order, also by later grantors.
+/// A waiter's position: tickets of one service are served in this order, also by later grantors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ticket {
-    /// The epoch in which the place was acknowledged; none for a place of one that passes a
-    /// suspension, which is before those of all epochs.
+    /// The epoch in which the position was acknowledged. None for a request that passes a
+    /// suspension: its position is before those of all epochs.
     pub epoch: Epoch,
     /// Order of arrival in that epoch.
     pub number: u64,
 }
 
 impl Ticket {
-    /// The place of the `pass`-th to pass a suspension that is held with this token: before all tickets of any epoch, and
-    /// before those of suspensions that were held earlier.
+    /// The position of the `pass`-th request to pass a suspension that is held with this token. It
+    /// is before all tickets of any epoch, and before those of suspensions that were held earlier.
     pub(crate) fn in_front(token: Token, pass: u64) -> Ticket {
         // As a signed number the complement of a token is negative, and the lower the higher the token is.
         Ticket { epoch: Epoch(Token(!token.get())), number: pass }
     }
 
-    /// Whether it is a place before those of all epochs.
+    /// Whether it is a position before those of all epochs.
     pub(crate) fn is_in_front(self) -> bool {
         self.epoch.0.as_i64() < 0
     }
@@ -328,7 +330,7 @@ impl fmt::Debug for Ticket {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a {what} has 1 to {limit} bytes, this one has {length}")]
 pub struct InvalidName {
-    /// What it names: "service name" or "lock name".
+    /// The kind of name: "service name" or "lock name".
     pub what: &'static str,
     /// Its length in bytes.
     pub length: usize,
@@ -375,15 +377,15 @@ impl<'de> Deserialize<'de> for ServiceName {
     }
 }
 
-/// The name of a lock: 1 to [`MAX_LOCK_NAME`] bytes of any value. Up to 23 bytes are kept in place, without memory of their
-/// own: most names are short, and tables have several copies of each.
+/// The name of a lock: 1 to [`MAX_LOCK_NAME`] bytes of any value. Up to 23 bytes are stored inline,
+/// without an allocation: most names are short, and tables have several copies of each.
 #[derive(Clone)]
 pub struct LockName(NameBytes);
 
 /// 24 bytes.
 #[derive(Clone)]
 enum NameBytes {
-    /// What is behind the end is zero.
+    /// The bytes behind the end are zero.
     Short {
         end: ShortLength,
         bytes: [u8; SHORT],
@@ -391,7 +393,7 @@ enum NameBytes {
     Long(Arc<[u8]>),
 }
 
-/// The longest name that is kept in place.
+/// The longest name that is stored inline.
 const SHORT: usize = 23;
 
 /// The length of a short name. Its unused values tell the compiler where to keep which kind of name it is.
@@ -507,8 +509,8 @@ impl<'de> Deserialize<'de> for LockName {
     }
 }
 
-/// Locks that are wanted together: 1 to [`MAX_BATCH`] names in ascending order, none of them twice, of at most
-/// [`MAX_BATCH_NAMES`] bytes together.
+/// Locks of one request: 1 to [`MAX_BATCH`] names in ascending order, none of them twice, of at
+/// most [`MAX_BATCH_NAMES`] bytes together.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Batch(Arc<[LockName]>);
 
@@ -543,13 +545,13 @@ impl<'de> Deserialize<'de> for Batch {
      {count} with {bytes}: take fewer at once, or shorter names"
 )]
 pub struct InvalidBatch {
-    /// How many different ones were given.
+    /// The number of different names that were given.
     pub count: usize,
-    /// How long their names are together.
+    /// The total length of the names.
     pub bytes: usize,
 }
 
-/// How many permits a request wants: 1 to [`MAX_PERMITS`].
+/// The number of permits of a request: 1 to [`MAX_PERMITS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Permits(u32);
@@ -584,7 +586,7 @@ impl From<Permits> for u32 {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a request is for 1 to {MAX_PERMITS} permits, not {given}")]
 pub struct InvalidPermits {
-    /// What was asked for.
+    /// The number that was requested.
     pub given: u32,
 }
 
@@ -608,8 +610,9 @@ impl Value {
         self.0.clone()
     }
 
-    /// How many permits of an object with this value there are: a number of 32 bits with a sign, little endian; below zero there are
-    /// none. What has not four bytes is no limit, and nobody is granted anything by it.
+    /// The limit of permits of an object with this value: a signed number of 32 bits, little
+    /// endian; below zero there are none. A value of any other length than four bytes is a limit of
+    /// zero.
     pub fn limit(&self) -> u32 {
         self.0.as_ref().try_into().map_or(0, i32::from_le_bytes).max(0) as u32
     }
@@ -644,12 +647,13 @@ pub struct InvalidValue {
     pub length: usize,
 }
 
-/// An object by its name, and its value if nobody has it open yet. One word, for every [`Want`] is as large as the largest.
+/// An object by its name, and its value if no member has it open yet. One machine word, because
+/// every [`Want`] is as large as the largest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OpenRequest(Arc<(LockName, Value)>);
 
 impl OpenRequest {
-    /// Of the object with this name, with this value if it is new.
+    /// Opens the object with this name, with this value if it is new.
     pub fn new(name: LockName, value: Value) -> Self {
         OpenRequest(Arc::new((name, value)))
     }
@@ -659,7 +663,7 @@ impl OpenRequest {
         &self.0.0
     }
 
-    /// The value that it has if nobody has it open yet.
+    /// The value that it has if no member has it open yet.
     pub fn value(&self) -> &Value {
         &self.0.1
     }
@@ -671,20 +675,20 @@ impl fmt::Debug for OpenRequest {
     }
 }
 
-/// What a request wants.
+/// The want of a request.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Want {
     /// One lock.
     Lock(LockName),
     /// Several locks of the service, all or nothing.
     Batch(Batch),
-    /// The suspension of the whole service: as long as it is held nobody else holds anything.
+    /// The suspension of the whole service: while it is held no other owner holds anything.
     Suspension,
-    /// A share of one lock: others may have one too, but nobody the lock.
+    /// A share of one lock: other requests may have shares too, but none the lock.
     Share(LockName),
-    /// So many permits of an object at once, all or nothing. Its value says how many there are.
+    /// A number of permits of an object at once, all or nothing. The object's value is the limit.
     Permits(LockName, Permits),
-    /// To have an object open. No lock: it waits for nobody, and nobody for it.
+    /// To have an object open. No lock: it waits for no request, and no request waits for it.
     Open(OpenRequest),
 }
 
@@ -713,7 +717,7 @@ impl Want {
         matches!(self, Want::Open(_))
     }
 
-    /// Whether a hold may go on with this in place of what it has.
+    /// Whether a hold of `has` may be reduced to this want.
     pub(crate) fn is_less_than(&self, has: &Want) -> bool {
         match (has, self) {
             (Want::Lock(name), Want::Share(other)) => name == other,
@@ -722,7 +726,7 @@ impl Want {
         }
     }
 
-    /// How it stands beside others that want the same name.
+    /// How it stands beside other requests for the same name.
     pub fn mode(&self) -> Mode {
         match self {
             Want::Lock(_) | Want::Batch(_) | Want::Open(_) => Mode::Lock,
@@ -732,7 +736,7 @@ impl Want {
         }
     }
 
-    /// About how many bytes it takes on its way.
+    /// The approximate number of bytes in a message.
     pub(crate) fn weight(&self) -> usize {
         let value = if let Want::Open(opening) = self { opening.value().as_bytes().len() } else { 0 };
         value + self.names().iter().map(|name| 16 + name.as_bytes().len()).sum::<usize>()
@@ -753,12 +757,13 @@ pub enum Mode {
     Suspension,
 }
 
-/// On whose behalf a request is made, within its member: whoever holds something passes a suspension that waits.
-/// Zero: nobody in particular, the whole member.
+/// The owner of a request, within its member. An owner with a hold passes a suspension that waits.
+/// Zero is the whole member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct OwnerId(pub u64);
 
-/// What a holder says of itself: up to [`MAX_METADATA`] bytes that others can read. Empty costs nothing.
+/// The metadata of a holder: up to [`MAX_METADATA`] bytes that others can read. Empty metadata
+/// takes no memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Metadata(Option<Arc<Box<[u8]>>>); // one word, for most have none
 

@@ -1,8 +1,10 @@
 //! The member's side of the leases: beats to the elder, the end of its own lease, and its promise to the elder.
 //!
 //! Two rules carry all of P2:
-//! - a lease is counted from when the member *asked*, so whatever the message takes is on the safe side;
-//! - a promise is counted from when the elder's pulse *arrived*, so it outlasts what the elder counts from sending.
+//! - a lease is counted from when the member *asked*, so any delay of the message is on the safe
+//!   side;
+//! - a promise is counted from when the elder's pulse *arrived*, so it outlasts the time that the
+//!   elder counts from sending.
 
 use super::id::{ProcessId, ViewNumber};
 use super::message::Notice;
@@ -22,7 +24,7 @@ pub(crate) struct OwnLease {
     sent: VecDeque<(u64, Time)>,
     /// The latest beat known to be renewed.
     confirmed: u64,
-    /// The latest pulse of the present elder that this member stands by.
+    /// The latest pulse of the present elder that this member confirms.
     pulse: u64,
     /// When the next beat is due.
     pub(crate) next_beat: Time,
@@ -32,14 +34,14 @@ pub(crate) struct OwnLease {
     pub(crate) until: Time,
     /// Votes for no other elder before.
     pub(crate) promised_until: Time,
-    /// Whether the lease was running when last looked at: its end is told once.
+    /// Whether the lease was running when last looked at: its end is reported once.
     pub(crate) running: bool,
     /// Whether it ever ran.
     pub(crate) ever: bool,
 }
 
 impl OwnLease {
-    /// A view was installed: the promise to its elder begins, and the elder hears of us at once.
+    /// A view was installed: the promise to its elder begins, and the elder gets a beat at once.
     pub(crate) fn on_view(&mut self, now: Time, timing: &Timing, same_elder: bool) {
         self.promised_until = now + timing.surely(timing.elder_lease);
         if !same_elder {
@@ -66,7 +68,7 @@ impl OwnLease {
         Notice::Beat { view, beat: self.beat, pulse: self.pulse, confirmed: self.confirmed, kept }
     }
 
-    /// A pulse of the present elder. `free`: this member has promised its vote to nobody else.
+    /// A pulse of the present elder. `free`: this member has promised its vote to no other process.
     pub(crate) fn on_pulse(&mut self, now: Time, pulse: u64, renews: u64, free: bool, timing: &Timing) {
         self.unanswered = 0;
         if free && pulse > self.pulse {
@@ -116,7 +118,7 @@ impl MemberRecord {
     }
 }
 
-/// The pulses that an elder sent, so that an answer tells when its question was sent.
+/// The pulses that an elder sent, so that an answer shows when its question was sent.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Pulses {
     last: u64,

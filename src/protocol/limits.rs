@@ -1,21 +1,23 @@
-//! How much is kept, and how much is said at a time.
+//! How much a member keeps, and how much it sends at a time.
 
-/// Bounds and sizes of one member. They decide what is refused, what is dropped and asked for again, and into how many
-/// messages a long one falls; never who is granted what. Members of one
-/// cluster may have different ones, but for the room of tickets, which a table keeps when it changes hands.
+/// Bounds and sizes of one member. They decide which requests are refused, which messages are
+/// dropped and sent again, and into how many chunks a long one is cut; never the grants. Members of
+/// one cluster may have different limits, except the room of tickets, which a table keeps in a
+/// transfer.
 ///
-/// A program has the [`Default`]. The simulator draws small ones, so that what takes thousands of requests otherwise happens
-/// in each of its runs.
+/// A program has the [`Default`]. The simulator draws small ones, so that situations that otherwise
+/// take thousands of requests occur in each of its runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
-    /// About how many bytes of a grantor's table, or of a report to one, go in one message.
+    /// The approximate number of bytes of a table or a report in one message.
     pub part_bytes: u32,
     /// Entries in one part of an inventory.
     pub inventory_part: u32,
-    /// Holders or waiters that are told in one answer.
+    /// Holders or waiters that are listed in one answer.
     pub listed: u32,
-    /// Messages on their way to one member beyond which new requests are answered [`Busy`](super::Outcome::Busy): a member
-    /// that does not answer must not fill our memory until its lease is over.
+    /// Messages on their way to one member beyond which new requests are answered
+    /// [`Busy`](super::Outcome::Busy): a member that does not answer must not fill this member's
+    /// memory until its lease is over.
     pub backlog: u32,
     /// Requests of this member at a time. More are answered [`Busy`](super::Outcome::Busy).
     pub requests: u32,
@@ -23,7 +25,7 @@ pub struct Limits {
     pub early: u32,
     /// Requests kept by a grantor that does not act yet; later ones are told to ask again.
     pub parked: u32,
-    /// Requests to have one hold back that its holder is told of.
+    /// Requests for one hold that its holder is told of.
     pub wanted: u32,
     /// Messages of one member that are kept though they arrived ahead of their turn: as many as a reordering network may
     /// plausibly swap. More are dropped, and sent again by that member.
@@ -32,8 +34,8 @@ pub struct Limits {
     pub link_burst: u32,
     /// An acknowledgement is sent at once after so many messages, so that the other side need not keep more.
     pub ack_every: u32,
-    /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives together and dies
-    /// together cannot outvote those who were there.
+    /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives
+    /// together and dies together cannot outvote the earlier members.
     pub joins: u32,
     /// Addresses, beside those of the seeds, that a process which seeks its cluster remembers.
     pub contacts: u32,
@@ -43,12 +45,14 @@ pub struct Limits {
     pub first_range: u32,
     /// Tokens of the longest range. A grantor that uses one up within a member lease asks for twice as many.
     pub max_range: u32,
-    /// Tokens that an elder deals in one view at most, though its slots may have more. Not fewer than may be asked for at once.
+    /// Tokens that an elder deals in one view at most, though its slots may have more. Not fewer
+    /// than one request may need.
     pub view_tokens: u32,
-    /// Places in a block of tickets, for those who arrive and for those who pass a suspension; at most 2^30.
+    /// Positions in a block of tickets, for arriving requests and for requests that pass a
+    /// suspension; at most 2^30.
     pub ticket_room: u32,
-    /// From this block on tickets have no room in blocks, so that numbers never run out: nobody passes a suspension that
-    /// waits there. At most 2^31.
+    /// From this block on tickets have no room in blocks, so that numbers never run out: no request
+    /// passes a suspension that waits there. At most 2^31.
     pub ticket_blocks: u32,
 }
 

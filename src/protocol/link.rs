@@ -1,12 +1,15 @@
-//! Links: what makes lossy, doubling, reordering connections deliver each [`Message`] exactly once and in order.
+//! Links deliver each [`Message`] exactly once and in order over lossy, doubling, reordering
+//! connections.
 //!
-//! A link joins two *processes*, not two addresses, and lives as long as both are in the view: messages are
-//! numbered, kept until acknowledged and sent again after a while, so the roles above never ask "did it arrive".
-//! That is what removes the traces of lost grants and of releases that overtake tables from the design.
+//! A link joins two *processes*, not two addresses, and lives as long as both are in the view.
+//! Messages are numbered, kept until acknowledged and sent again after a while. So the roles above
+//! never ask "did it arrive". The design therefore has no cases for lost grants and for releases
+//! that overtake tables.
 //!
-//! When the straight way to a process seems broken the same packets also go through members of the council: through
-//! all of them until one is known to bring them there, then through that one. Each relayed packet tells through whom
-//! its speaker has heard the other side. Since whatever arrives twice is dropped, nobody needs to know for sure.
+//! When the direct path to a process seems broken the same packets also go through members of the
+//! council. They go through all of them until one is known to deliver, then through that one. Each
+//! relayed packet names the member through which its sender has heard the other side. A packet that
+//! arrives twice is dropped, so no sender needs certainty.
 
 use super::event::{Config, Output, Sizes};
 use super::id::{MemberInfo, ProcessId, ViewNumber};
@@ -17,7 +20,8 @@ use super::timing::Timing;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How many messages go again at first, if the other side was heard lately, and if it was not.
+/// The number of messages that are sent again first, if the other side was heard lately, and if it
+/// was not.
 const MANY: usize = 64;
 const FEW: usize = 4;
 
@@ -43,25 +47,26 @@ struct Link {
     resend_at: Option<Time>,
     /// How often they were sent again without an answer.
     tries: u32,
-    /// Since when messages arrive again that had arrived, and nothing new.
+    /// Since when only messages arrive that had arrived before.
     stuck_since: Option<Time>,
-    /// When the kept messages were last sent again from the first on, when the other side was last asked to do so,
-    /// and when a doubled message was last acknowledged at once. Each is done at most once in a quarter of `retry`:
-    /// answers that double questions that double answers would be a storm.
+    /// When the kept messages were last sent again from the first on, when the other side was last
+    /// asked to do so, and when a doubled message was last acknowledged at once. Each is done at
+    /// most once in a quarter of `retry`: otherwise repeated messages and repeated acknowledgements
+    /// would multiply each other.
     resent_at: Option<Time>,
     asked_at: Option<Time>,
     doubled_at: Option<Time>,
     /// The repetition under way.
     repeats: Option<Retransmission>,
-    /// Something came that needed a newer view, and was dropped.
+    /// A packet that needed a newer view was dropped.
     missed: bool,
     /// The time at which the agenda has this link: at its deadline or before.
     alarm: Option<Time>,
 }
 
-/// Kept messages that are sent again, a few at a time: as many more when these are acknowledged, and twice as many
-/// each time. A way that is broken still takes a few, and one that is whole again is not flooded by all who waited
-/// for it.
+/// Kept messages that are sent again, a few at a time: as many more when these are acknowledged,
+/// and twice as many each time. A broken path still takes a few, and a repaired one is not flooded
+/// by all waiting links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Retransmission {
     /// The first message that was not sent again yet.
@@ -77,8 +82,9 @@ impl Link {
         [self.ack_at, self.resend_at].into_iter().flatten().min()
     }
 
-    /// Sees to it that the agenda has the link by its deadline. One that moves away is left where it was, for mostly it moves with
-    /// each message: so an alarm may go off for nothing, once a quarter of `retry`.
+    /// Enters the link into the agenda by its deadline. An entry stays when the deadline moves
+    /// away, because it moves with most messages. So an alarm may go off for nothing, once a
+    /// quarter of `retry`.
     fn arm(&mut self, me: ProcessId, agenda: &mut BTreeSet<(Time, ProcessId)>) {
         if let Some(at) = self.deadline()
             && self.alarm.is_none_or(|alarm| at < alarm)
@@ -129,30 +135,33 @@ impl Link {
     }
 }
 
-/// Trouble on the straight way to a process.
+/// Trouble on the direct path to a process.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Detour {
     /// Until then packets go both ways.
     until: Time,
-    /// Until then there is trouble that this member has seen itself: the other one is to answer by detours too.
+    /// Until then there is trouble that this member has seen itself: the other side should answer
+    /// by detours too.
     seen_until: Time,
     /// Turns through the council.
     next_relay: u32,
-    /// The member through which the other side hears this one, and when it last said so.
+    /// The member through which the other side hears this one, and when the other side last
+    /// reported it.
     relay: Option<(ProcessId, Time)>,
     /// The member through which this one hears the other side, and when it last did.
     heard: Option<(ProcessId, Time)>,
-    /// When the other side was last heard straight.
+    /// When the other side was last heard on the direct path.
     straight_at: Time,
-    /// When a packet that is no notice last went through everybody.
+    /// When a packet other than a notice last went through all relays.
     probed_at: Option<Time>,
-    /// The notices that went through everybody lately, and since when that is counted.
+    /// The notices that went through all relays lately, and since when they are counted.
     notices: Vec<Packet>,
     noticed_since: Time,
 }
 
 impl Detour {
-    /// Whether it goes on. One that is used, while the straight way is silent, lasts for one more member lease.
+    /// Whether it goes on. A detour in use, while the direct path is silent, lasts for one more
+    /// member lease.
     fn goes_on(&mut self, now: Time, timing: &Timing) -> bool {
         if self.until <= now && is_fresh(self.relay, now, timing) && self.straight_at + timing.slow_beat() * 2 <= now {
             self.until = now + timing.member_lease;
@@ -161,16 +170,18 @@ impl Detour {
         self.until > now
     }
 
-    /// Those of `relays` through which a packet goes: the one that is known to bring it there. While nobody is, all of
-    /// them, the same notice once in a quarter of `retry`; but of what may be much, and of what is long, only one packet
-    /// in that time goes through all, and the others through one after the other.
+    /// The members of `relays` through which a packet goes: the one that is known to deliver. While
+    /// none is known, a notice goes through all, the same notice once in a quarter of `retry`. Of
+    /// frequent or long packets only one in that time goes through all, and the others through one
+    /// relay after the other.
     fn choose(&mut self, now: Time, packet: &Packet, relays: &[ProcessId], timing: &Timing) -> Vec<ProcessId> {
         if let Some((way, _)) = self.relay.filter(|way| is_fresh(Some(*way), now, timing) && relays.contains(&way.0)) {
             return vec![way];
         }
         let is_short = matches!(packet, Packet::Notice(notice) if !matches!(**notice, Notice::FullView(_)));
         if is_short {
-            // A question that came through all of them would else be answered through all of them, as often as it came.
+            // Otherwise a question through all relays would be answered through all relays, as
+            // often as it arrives.
             if self.noticed_since + timing.retry / 4 <= now {
                 self.noticed_since = now;
                 self.notices.clear();
@@ -191,13 +202,13 @@ impl Detour {
     }
 }
 
-/// Whether something was heard so lately that the next word is not overdue: everybody shows itself at an eighth of a
-/// member lease.
+/// Whether the last packet is so recent that the next one is not overdue: every member sends one
+/// within an eighth of a member lease.
 fn is_fresh(heard: Option<(ProcessId, Time)>, now: Time, timing: &Timing) -> bool {
     heard.is_some_and(|(_, at)| now < at + timing.slow_beat() * 2)
 }
 
-/// All links of a member, and the ways to the other members.
+/// All links of a member, and the detours to the other members.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct LinkSet {
     links: BTreeMap<ProcessId, Link>,
@@ -210,7 +221,7 @@ pub(crate) struct LinkSet {
     mutant: Option<super::mutant::ProtocolMutant>,
 }
 
-/// How much a link keeps and says at a time, see [`Limits`].
+/// How much a link keeps and sends at a time, see [`Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct LinkLimits {
     early: usize,
@@ -249,7 +260,8 @@ impl LinkSet {
         self.dispatch(now, me, view, to, packet, out);
     }
 
-    /// Sends a packet to a member of `view`: straight, and also through the council while there is trouble.
+    /// Sends a packet to a member of `view`: on the direct path, and also through the council while
+    /// there is trouble.
     pub(crate) fn dispatch(
         &mut self,
         now: Time,
@@ -285,12 +297,13 @@ impl LinkSet {
         out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
     }
 
-    /// The straight way to `to` seems broken: use others too for a while. `seen`: by this member itself, not by `to`.
+    /// The direct path to `to` seems broken: use others too for a while. `seen`: this member itself
+    /// noticed it, not `to`.
     pub(crate) fn trouble(&mut self, now: Time, to: ProcessId, seen: bool, timing: &Timing) {
         open_detour(&mut self.detours, now, to, seen, timing);
     }
 
-    /// Something of `from` came through `relay`. It says that it heard this member through `heard`.
+    /// A packet of `from` came through `relay`. Its sender heard this member through `heard`.
     pub(crate) fn on_relayed(
         &mut self,
         now: Time,
@@ -300,7 +313,7 @@ impl LinkSet {
         timing: &Timing,
     ) {
         let Some(detour) = self.detours.get_mut(&from) else { return };
-        // Of all who bring the same word the first is the fastest.
+        // Of all relays that bring the same packet the first is the fastest.
         if detour.heard.is_none_or(|(before, at)| before == relay || at + timing.retry / 4 <= now) {
             detour.heard = Some((relay, now));
         }
@@ -309,7 +322,7 @@ impl LinkSet {
         }
     }
 
-    /// Something came straight from `from`.
+    /// A packet came directly from `from`.
     pub(crate) fn on_straight(&mut self, now: Time, from: ProcessId) {
         if !self.detours.is_empty()
             && let Some(detour) = self.detours.get_mut(&from)
@@ -318,8 +331,8 @@ impl LinkSet {
         }
     }
 
-    /// A numbered message arrived. Returns what is now in turn: mostly that message, and those that had come
-    /// before it.
+    /// A numbered message arrived. Returns the messages that are now in turn: mostly that message,
+    /// then later ones that had arrived early.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn on_linked(
         &mut self,
@@ -338,8 +351,8 @@ impl LinkSet {
         let mut again = false;
         let mut at_once = false;
         if seq <= link.received {
-            // Sent again although it arrived: our acknowledgement was lost or late. If that goes on, our way back
-            // is cut.
+            // It was sent again although it arrived: the acknowledgement was lost or late. If that
+            // goes on, the path back is cut.
             at_once = is_time(&mut link.doubled_at, now, timing);
             if *link.stuck_since.get_or_insert(now) + timing.retry * 2 <= now {
                 open_detour(&mut self.detours, now, from, true, timing);
@@ -401,7 +414,8 @@ impl LinkSet {
         self.links.entry(from).or_default().missed = true;
     }
 
-    /// A connection to `to` was opened. After a broken one, what it may have swallowed is sent again.
+    /// A connection to `to` was opened. After a broken one, messages that it may have lost are sent
+    /// again.
     pub(crate) fn on_connected(
         &mut self,
         now: Time,
@@ -416,7 +430,8 @@ impl LinkSet {
         }
     }
 
-    /// Sends again what is kept for `to`: now, or when a quarter of `retry` has passed since the last time.
+    /// Sends the kept messages for `to` again: now, or when a quarter of `retry` has passed since
+    /// the last time.
     fn resend_soon(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
         let Some(link) = self.links.get_mut(&to) else { return };
         let pause = view.timing.retry / 4;
@@ -429,7 +444,7 @@ impl LinkSet {
         }
     }
 
-    /// Sends again what is kept for `to`, from the first message on.
+    /// Sends the kept messages for `to` again, from the first one on.
     fn resend(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
         let Some(link) = self.links.get_mut(&to) else { return };
         if link.kept.is_empty() {
@@ -438,7 +453,7 @@ impl LinkSet {
         let wait = view.timing.retry * (1 << link.tries.min(6));
         link.resend_at = Some(now + wait.min(view.timing.elder_lease));
         link.resent_at = Some(now);
-        // Nothing came back the last time: a few messages are enough to learn when that changes.
+        // The last messages had no answer: a few are enough to notice when that changes.
         let window = if link.tries > 1 { FEW } else { MANY };
         let window = if planted!(self.mutant, RepeatAllAtOnce) { self.bounds.burst } else { window };
         link.repeats =
@@ -456,7 +471,7 @@ impl LinkSet {
         }
     }
 
-    /// Does what is due: acknowledgements, and sending again.
+    /// Does the due work: acknowledgements and retransmissions.
     pub(crate) fn on_timer(&mut self, now: Time, me: &MemberInfo, view: &View, out: &mut Vec<Output>) {
         while let Some(&(at, process)) = self.agenda.first() {
             if at > now {
@@ -481,7 +496,7 @@ impl LinkSet {
         }
     }
 
-    /// A new view: forgets who is gone, and asks for what came too early.
+    /// A new view: forgets members that are gone, and asks again for messages that came too early.
     pub(crate) fn on_view(&mut self, now: Time, me: &MemberInfo, view: &View, out: &mut Vec<Output>) {
         self.links.retain(|process, _| view.contains(*process));
         self.agenda.retain(|(_, process)| view.contains(*process));
@@ -497,7 +512,7 @@ impl LinkSet {
         }
     }
 
-    /// A deliberate break: what is under way is lost with its connection.
+    /// A deliberate break: messages under way are lost with their connection.
     #[cfg(elderlock_mutants)]
     pub(crate) fn lose_kept(&mut self, to: ProcessId) {
         if let Some(link) = self.links.get_mut(&to) {
@@ -529,7 +544,8 @@ impl LinkSet {
         self.links.get(&to).is_none_or(|link| link.sent - link.kept.len() as u64 >= number)
     }
 
-    /// Adds what is kept here. A detour that is over is forgotten with the next packet, and counts no more.
+    /// Adds the counts of the links. A detour that is over is forgotten with the next packet, and
+    /// is not counted.
     pub(crate) fn count(&self, now: Time, sizes: &mut Sizes) {
         sizes.links += self.links.len();
         sizes.unacknowledged += self.links.values().map(|link| link.kept.len()).sum::<usize>();
@@ -561,12 +577,13 @@ fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: Process
     detour.until = until;
     if seen {
         detour.seen_until = until;
-        // What went that way since was not answered.
+        // Packets through that relay since then were not answered.
         detour.relay = detour.relay.filter(|(_, at)| now < *at + timing.retry);
     }
 }
 
-/// Whether a quarter of `retry` has passed since it last was time; notes that it is now.
+/// Whether a quarter of `retry` has passed since the last time that this was true. Records the
+/// present time if so.
 fn is_time(last: &mut Option<Time>, now: Time, timing: &Timing) -> bool {
     let due = last.is_none_or(|last| last + timing.retry / 4 <= now);
     if due {
@@ -604,7 +621,7 @@ mod tests {
     }
 
     impl LinkEnd {
-        /// Says something, and returns its packet.
+        /// Sends a message, and returns its packet.
         fn say(&mut self, now: Time, view: &View, to: ProcessId) -> Packet {
             let mut out = Vec::new();
             let word = Message::FindGrantor { service: ServiceName::new("stock").expect("a name") };
@@ -619,7 +636,7 @@ mod tests {
             assert_eq!(only(out), None);
         }
 
-        /// When its alarm goes off, and what it does then.
+        /// Handles its next alarm. Returns the alarm's time and the packet.
         fn wake(&mut self, view: &View) -> (Time, Option<Packet>) {
             let (at, mut out) = (self.post.deadline().expect("an alarm"), Vec::new());
             self.post.on_timer(at, &self.me, view, &mut out);
@@ -666,7 +683,7 @@ mod tests {
     fn whatever_the_alarms_acknowledgements_and_repetitions_come_when_they_are_due() {
         let ([mut a, mut b], view) = ends();
         let mut now = Time::from_nanos(1);
-        // Talk, so that deadlines move with each word, and alarms stay behind.
+        // Messages in both directions: deadlines move with each of them, and alarms stay behind.
         let (mut last_said, mut last_heard) = (now, now);
         for _ in 0..60 {
             let word = a.say(now, &view, b.me.process);
@@ -698,7 +715,7 @@ mod tests {
         assert!(matches!(packet, Some(Packet::Linked { seq: 60, .. })), "{packet:?}");
     }
 
-    /// What goes out, by number.
+    /// The numbers of the outgoing messages.
     fn numbers(out: &[Output]) -> Vec<u64> {
         let number = |output: &Output| match output {
             Output::Send { packet: Packet::Linked { seq, .. }, .. } => Some(*seq),

@@ -1,8 +1,8 @@
-//! The table of contents of the protocol: everything that members say to each other.
+//! The messages of the protocol: everything that members send to each other.
 //!
-//! Two kinds. A [`Notice`] is sent once, may be lost, doubled or late, and its sender has a timer of its own that
-//! says it again: everything about membership. A [`Message`] travels on a link (`link.rs`), which delivers it
-//! exactly once and in order as long as both processes live: everything about locks.
+//! There are two kinds. A [`Notice`] is about membership. It may be lost, doubled or late, and its
+//! sender sends it again by a timer of its own. A [`Message`] is about locks. It travels on a link
+//! (`link.rs`), which delivers it exactly once and in order while both processes live.
 
 use super::edit::Edit;
 use super::id::{
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What goes over a connection in one frame.
+/// The content of one frame on a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Packet {
     /// Unreliable.
@@ -37,32 +37,33 @@ pub enum Packet {
         view: ViewNumber,
         /// All messages up to this one have arrived.
         ack: u64,
-        /// Send the rest again now: something was missed.
+        /// Send the rest again now: a message was missed.
         again: bool,
     },
     /// From `from` to `to` through the receiver, for pairs that cannot reach each other.
     Relay {
-        /// Who speaks.
+        /// The sender of the inner packet.
         from: Box<MemberInfo>,
-        /// To whom.
+        /// The process for which the inner packet is.
         to: ProcessId,
-        /// Whether the speaker has trouble with the straight way itself, and wants answers by a detour too. Those
-        /// answers do not, or two members would keep each other on detours for ever.
+        /// Whether the sender has trouble with the direct path itself, and asks for answers by a
+        /// detour too. Those answers do not ask for it, or two members would keep each other on
+        /// detours for ever.
         troubled: bool,
-        /// The member through which the speaker lately heard the other: what goes through it arrives.
+        /// The member through which the sender lately heard the other: packets through it arrive.
         heard: Option<ProcessId>,
-        /// What. Never itself a relay.
+        /// The inner packet. Never itself a relay.
         packet: Box<Packet>,
     },
-    /// A notice that asks for votes or gives one, by the heir of a voter in its place.
+    /// A notice that asks for votes or gives one, by the vote successor of a voter.
     VoteSuccessor {
         /// The process whose vote it is.
         voter: ProcessId,
-        /// The heir.
+        /// The vote successor.
         me: Box<MemberInfo>,
         /// The lineage of the latest view that it knows.
         lineage: Lineage,
-        /// What it says.
+        /// The notice itself.
         notice: Box<Notice>,
     },
 }
@@ -72,11 +73,11 @@ pub enum Packet {
 pub struct Ballot {
     /// 0 for the elder's first proposal, which needs no question first.
     pub round: u32,
-    /// Who proposes.
+    /// The proposing process.
     pub process: ProcessId,
 }
 
-/// What a process belongs to, as it tells whoever says hello.
+/// The affiliation of a process, as it answers a hello.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Affiliation {
     /// In no view yet. `bound`: it has agreed to be founded with others.
@@ -94,9 +95,10 @@ pub enum Affiliation {
         view: ViewNumber,
         /// Its elder.
         elder: MemberInfo,
-        /// Whether the answering member's lease is running: somebody leads.
+        /// Whether the answering member's lease runs: some elder has a quorum.
         led: bool,
-        /// Whether a process that starts on its directory would know of that view. True where nothing is kept.
+        /// Whether a process that starts on its directory would know of that view. True without
+        /// storage.
         kept: bool,
     },
     /// In no view, with the stored vote of a former process.
@@ -110,16 +112,16 @@ pub enum Affiliation {
     },
 }
 
-/// Said of membership; lost ones are said again by their sender's own timers.
+/// A statement about membership. Its sender sends a lost one again by timers of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Notice {
-    /// Who is there? `asked` is the address that the sender dialled.
+    /// Asks which process is there. `asked` is the address that the sender dialled.
     Hello {
         /// The sender.
         me: MemberInfo,
         /// The address it dialled.
         asked: SocketAddr,
-        /// What it belongs to.
+        /// Its affiliation.
         belonging: Affiliation,
     },
     /// The answer.
@@ -128,10 +130,10 @@ pub enum Notice {
         me: MemberInfo,
         /// As in the question.
         asked: SocketAddr,
-        /// What it belongs to.
+        /// Its affiliation.
         belonging: Affiliation,
     },
-    /// Founding: shall this be the first view?
+    /// Founding: proposes the first view.
     ///
     /// ```text
     /// coordinator ->[Found] every seed     every seed ->[FoundOk] coordinator     coordinator ->[FullView] every seed
@@ -142,7 +144,7 @@ pub enum Notice {
         /// The proposed first view. Its first member is the coordinator.
         view: View,
     },
-    /// Yes: the sender will not be founded with anybody else.
+    /// Yes: the sender agrees to no other founding.
     FoundOk {
         /// The attempt it answers.
         attempt: u32,
@@ -151,7 +153,7 @@ pub enum Notice {
     Join {
         /// The process.
         me: MemberInfo,
-        /// The view it has heard of: a request that is much older is worth nothing.
+        /// The view it has heard of: a much older request does not count.
         heard: ViewNumber,
     },
     /// A member says goodbye: it holds nothing, grants nothing and will not vote again.
@@ -168,9 +170,10 @@ pub enum Notice {
         beat: u64,
         /// The latest pulse it has from this elder: a promise not to vote for another for one elder lease.
         pulse: u64,
-        /// The latest of its beats of which it knows that it was renewed.
+        /// The latest of its beats that it knows to be renewed.
         confirmed: u64,
-        /// Whether a process that starts on its directory would know of that view. True where nothing is kept.
+        /// Whether a process that starts on its directory would know of that view. True without
+        /// storage.
         kept: bool,
     },
     /// The elder answers.
@@ -189,31 +192,33 @@ pub enum Notice {
         /// The dead process.
         dead: ProcessId,
     },
-    /// The sender is refused by the process, or does not reach it, and asks whether the receiver hears it. Said where
-    /// a refused connection may count as a death.
+    /// The process refuses the sender's connections, or the sender does not reach it. The sender
+    /// asks whether the receiver hears it. Sent only where a refused connection may count as a
+    /// death.
     ///
     /// ```text
-    /// refused ->[SuspectDead] council ->[SuspectDead] refused, who may take it for dead  or council ->[Alive] refused
+    /// refused ->[SuspectDead] council ->[SuspectDead] refused: may take it for dead
+    ///                         council ->[Alive] refused: it lives
     /// ```
     SuspectDead {
         /// The process.
         process: ProcessId,
     },
-    /// The answer to a doubt: the sender has heard the process since.
+    /// The answer to `SuspectDead`: the sender has heard the process since.
     Alive {
         /// The process.
         process: ProcessId,
     },
-    /// Would you promise this ballot? Binds nobody.
+    /// Asks whether the receiver would promise this ballot. Binds no voter.
     PreVote {
         /// The view to be decided.
         instance: ViewNumber,
         /// The ballot that would follow.
         ballot: Ballot,
-        /// Whom the sender knows to be dead for sure.
+        /// The processes that the sender knows to be dead for sure.
         dead: BTreeSet<ProcessId>,
     },
-    /// The answer to a canvass.
+    /// The answer to `PreVote`.
     PreVoteReply {
         /// As asked.
         instance: ViewNumber,
@@ -222,13 +227,13 @@ pub enum Notice {
         /// Whether it would.
         willing: bool,
     },
-    /// Promise this ballot, and say what you accepted before.
+    /// Asks the receiver to promise this ballot, and to report its earlier acceptance.
     Prepare {
         /// The view to be decided.
         instance: ViewNumber,
         /// The ballot to promise.
         ballot: Ballot,
-        /// Whom the sender knows to be dead for sure.
+        /// The processes that the sender knows to be dead for sure.
         dead: BTreeSet<ProcessId>,
     },
     /// Promised.
@@ -237,7 +242,7 @@ pub enum Notice {
         instance: ViewNumber,
         /// As asked.
         ballot: Ballot,
-        /// What the sender accepted under the highest earlier ballot.
+        /// The sender's acceptance under the highest earlier ballot.
         accepted: Option<(Ballot, Change)>,
     },
     /// Refused: a higher ballot is promised.
@@ -263,7 +268,7 @@ pub enum Notice {
         /// As asked.
         ballot: Ballot,
     },
-    /// Decided, for those who have the view before it.
+    /// Decided, for members that have the view before it.
     Install {
         /// The lineage.
         lineage: Lineage,
@@ -272,7 +277,8 @@ pub enum Notice {
         /// The change that makes it.
         change: Change,
     },
-    /// The stored vote of `voter` is older than what that process is known to have had: it counts for nothing.
+    /// The stored vote of `voter` is older than a vote that this process is known to have had: it
+    /// does not count.
     StaleVote {
         /// The process whose vote it is.
         voter: ProcessId,
@@ -298,7 +304,7 @@ pub struct TokenRange {
 }
 
 impl TokenRange {
-    /// The one after so many others of the range.
+    /// The token after this many others of the range.
     pub fn nth(&self, number: u64) -> Option<Token> {
         (number < self.len()).then(|| self.first.plus(number))
     }
@@ -313,7 +319,7 @@ impl TokenRange {
         self.first > self.last
     }
 
-    /// What every range must be; checked on those that come from outside.
+    /// Whether it is a valid range; checked on ranges that come from outside.
     pub fn is_sound(&self) -> bool {
         self.first <= self.last && self.first.slot() >= Slot(1) && self.last.slot() <= Slot::MAX
     }
@@ -324,17 +330,17 @@ impl TokenRange {
 pub struct HoldReport {
     /// The request that was granted.
     pub request: RequestId,
-    /// What it wanted.
+    /// Its want.
     pub want: Want,
-    /// On whose behalf.
+    /// The owner.
     pub owner: OwnerId,
     /// The token of the grant; of a batch, that of its first lock.
     pub token: Token,
     /// How long it has held.
     pub held_for: Duration,
-    /// Whether it may be wanted back.
+    /// Whether other members may request the hold back.
     pub revocable: bool,
-    /// What the holder says of itself.
+    /// The holder's metadata.
     pub metadata: Metadata,
 }
 
@@ -343,28 +349,29 @@ pub struct HoldReport {
 pub struct WaitReport {
     /// The request.
     pub request: RequestId,
-    /// What it wants.
+    /// Its want.
     pub want: Want,
-    /// On whose behalf.
+    /// The owner.
     pub owner: OwnerId,
-    /// Its place, if one was acknowledged.
+    /// Its position, if one was acknowledged.
     pub ticket: Option<Ticket>,
-    /// Whether it may be wanted back once it is granted.
+    /// Whether other members may request the hold back.
     pub revocable: bool,
-    /// What the holder-to-be says of itself.
+    /// The waiter's metadata.
     pub metadata: Metadata,
 }
 
-/// What an object has to tell, whole: who knows a version knows of every write that led to it.
+/// The whole state of an object. A process that knows a version knows of every write that led to
+/// it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Content {
     /// Its value.
     pub value: Value,
     /// The token with which that was written. Rises with each write.
     pub version: Token,
-    /// A grantor died since it was written: what was written last may be lost with it.
+    /// A grantor died since it was written: later writes may be lost with that grantor.
     pub maybe_stale: bool,
-    /// The last write of each member that has it open: none is made twice.
+    /// The last write of each member that has it open, so that no write is made twice.
     pub writes: BTreeMap<ProcessId, LastWrite>,
 }
 
@@ -380,13 +387,13 @@ pub struct LastWrite {
 }
 
 impl Content {
-    /// About how many bytes it takes on its way.
+    /// The approximate number of bytes in a message.
     pub(crate) fn weight(&self, name: &LockName) -> usize {
         48 + name.as_bytes().len() + self.value.as_bytes().len() + 48 * self.writes.len()
     }
 }
 
-/// What the grantor of an object answers, beside what the object has to tell.
+/// The answer of the grantor of an object, beside the object's content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum ObjectReply {
     /// It is open, with this token for the request.
@@ -398,11 +405,12 @@ pub enum ObjectReply {
         /// Of a step: the number that it made.
         number: Option<i32>,
     },
-    /// It was not written: its version is another than the expected one, or there is no such step from its number.
+    /// It was not written: it has another version than the expected one, or the number edit is
+    /// refused.
     Unwritten,
 }
 
-/// Who holds a lock, for those who are refused it.
+/// The holder of a lock, as a refused request learns it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HolderInfo {
@@ -416,7 +424,7 @@ pub struct HolderInfo {
     pub mode: Mode,
     /// Whether it may be [wanted back](crate::LockBuilder::revocable).
     pub revocable: bool,
-    /// What it says of itself.
+    /// Its metadata.
     pub metadata: Metadata,
     /// How long it has held, by the grantor's clock.
     pub held_for: Duration,
@@ -426,50 +434,50 @@ pub struct HolderInfo {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaiterInfo {
-    /// Whose it is.
+    /// The process of the request.
     pub process: ProcessId,
-    /// What it says of itself.
+    /// Its metadata.
     pub metadata: Metadata,
-    /// What it waits for.
+    /// The mode that it waits for.
     pub mode: Mode,
 }
 
 /// Why a request is refused.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// It did not want to wait, and this stands in its way.
+    /// It does not wait, and this holder is in its way.
     Held(HolderInfo),
-    /// It did not want to wait, and others were there first: they wait for this lock, or to suspend the service.
+    /// It does not wait, and earlier requests wait for this lock, or to suspend the service.
     Waited(Option<LockName>),
-    /// It did not want to wait, and the grantor cannot say yet.
+    /// It does not wait, and the grantor cannot answer yet.
     Undecided,
-    /// Its owner holds something and wants to suspend the service, and so does another that holds something and was
-    /// there first: each would wait for the other for ever.
+    /// Its owner has a hold and wants to suspend the service, and so does an earlier owner with a
+    /// hold. Each would wait for the other for ever.
     Deadlock,
-    /// It wants permits of an object that its member has not open.
+    /// It wants permits of an object that its member does not have open.
     NotOpen,
-    /// It did not want to wait, nobody has a permit, and this limit is too low for it.
+    /// It does not wait, no member has a permit, and this limit is too low for it.
     Limit(u32),
-    /// A share that is to become the lock: so many others have a share too.
+    /// An upgrade of a share: this many others have a share too.
     Shared(u64),
 }
 
 /// A question to a grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Query {
-    /// Who holds a lock, and who waits for it?
+    /// The holders of a lock, and its waiters.
     Lock(LockName),
-    /// Who has suspended the service, and who waits for that?
+    /// The suspension of the service, and the requests that wait for one.
     Suspension,
-    /// How many are before this request of the asker?
+    /// The number of requests before this request of the asker.
     Place(RequestId),
-    /// Which locks are held, in the order of their names, after this one?
+    /// The held locks after this one, in the order of their names.
     Held(Option<LockName>),
-    /// Who waits for a lock, after this one?
+    /// The waiters for a lock, after this position.
     Waiting(LockName, Option<QueuePosition>),
 }
 
-/// Where a request stands among all that wait for the grants of one grantor.
+/// The position of a request among all waiting requests of one grantor.
 pub type QueuePosition = (Ticket, ProcessId, RequestId);
 
 /// The answer.
@@ -477,29 +485,29 @@ pub type QueuePosition = (Ticket, ProcessId, RequestId);
 pub enum QueryReply {
     /// A lock or the suspension.
     Lock {
-        /// The first who have it: many shares, or permits, but one lock or suspension.
+        /// The first holders: many of shares or permits, but one of a lock or suspension.
         holders: Vec<HolderInfo>,
         /// How many more have it.
         more_holders: u64,
-        /// How many permits they have together; none of a lock.
+        /// The permits that all holders have together; none of a lock.
         permits: u64,
-        /// The object of that name, if somebody has it open.
+        /// The object of that name, if a member has it open.
         content: Option<Content>,
         /// How many members have it open.
         openers: u64,
-        /// The first who wait, in their order.
+        /// The first waiters, in their order.
         waiters: Vec<WaiterInfo>,
         /// How many more wait.
         more: u64,
     },
-    /// A place.
+    /// A position.
     Place {
-        /// Requests that go first: of a lock those before it in its queue, of a batch those in the longest of its queues, of
-        /// a suspension all earlier ones that wait.
+        /// Requests that go first. For a lock: the requests before it in its queue. For a batch:
+        /// those in the longest of its queues. For a suspension: all earlier waiting requests.
         before: u64,
         /// Holds that have to end first.
         holds: u64,
-        /// Whoever has suspended the service, or waits to before this one.
+        /// The request that has suspended the service, or waits to suspend it before this one.
         suspension: Option<WaiterInfo>,
     },
     /// Holders, in the order of the names.
@@ -513,7 +521,7 @@ pub enum QueryReply {
     Waiting {
         /// Some of them.
         waiters: Vec<WaiterInfo>,
-        /// Where the last of these stands, if more follow.
+        /// The position of the last of these, if more follow.
         last: Option<QueuePosition>,
     },
     /// The request is not known, or holds already.
@@ -522,39 +530,39 @@ pub enum QueryReply {
     Undecided,
 }
 
-/// What a named grantor begins with.
+/// The source of a named grantor's table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Origin {
-    /// Nobody holds anything.
+    /// No member holds anything.
     Free,
-    /// Somebody may hold: ask everyone.
+    /// Some member may hold: the grantor asks every member.
     Everyone,
     /// This member may have the table.
     Predecessor(ProcessId),
 }
 
-/// What a holder's member says to whoever wants its hold back.
+/// The answer of a holder's member to a revocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum RevocationAnswer {
     /// The holder has been told.
     HolderTold,
-    /// It is taken away.
+    /// The hold is revoked.
     Revoked,
-    /// It is not taken away: the holder has not been told yet.
+    /// The hold is not revoked: the holder has not been told yet.
     HolderNotTold,
     /// The hold is not revocable.
     NotRevocable,
-    /// There is no such hold, as far as its member knows, but it has that very lock with another token or waits for it: look
-    /// again in a while.
+    /// The member knows no such hold, but has the same lock with another token or waits for it. The
+    /// asker queries again in a while.
     TryAgain,
     /// There is no such hold any more.
     NotHeld,
 }
 
-/// Said of locks; delivered exactly once and in order while both processes live.
+/// A statement about locks; delivered exactly once and in order while both processes live.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// Who grants this service? Whoever asks first becomes the grantor.
+    /// Asks for the grantor of this service. The first member that asks becomes the grantor.
     ///
     /// ```text
     /// M ->[FindGrantor] E      E ->[GrantorIs] M         or, to the new grantor: E ->[NameGrantor] M
@@ -569,21 +577,21 @@ pub enum Message {
         service: ServiceName,
         /// The grantor.
         grantor: ProcessId,
-        /// Its term.
+        /// Its epoch.
         epoch: Epoch,
     },
-    /// You are the grantor. The epoch is the first token of the range.
+    /// The receiver is the grantor. The epoch is the first token of the range.
     NameGrantor {
         /// The service.
         service: ServiceName,
         /// Tokens to grant with.
         range: TokenRange,
-        /// Where what others hold and wait for is found.
+        /// The source of other members' holds and waits.
         origin: Origin,
-        /// The last of its requests to be named; `None`: it did not ask.
+        /// The last of the receiver's bids; `None`: it made none.
         asked: Option<RequestId>,
     },
-    /// I want to be the grantor: a young turk.
+    /// A young turk's bid to become grantor.
     ///
     /// ```text
     /// T ->[Become] E   E ->[NameGrantor from G] T  T ->[RequestTable] G  G ->[TableChunk ...] T  T ->[Acts] E  T ->[Recover] those in it
@@ -591,30 +599,30 @@ pub enum Message {
     Become {
         /// The service.
         service: ServiceName,
-        /// Which of the sender's requests says so: the last.
+        /// The sender's last such request.
         request: RequestId,
     },
-    /// Another asked after you, and you will not be named.
+    /// A later bid outbids the receiver's: the elder will not name it.
     Outbid {
         /// The service.
         service: ServiceName,
-        /// The last request of yours that had come here. Whoever has asked once more since may be named yet.
+        /// The receiver's last request that arrived at the elder. A later request may still win.
         request: RequestId,
-        /// Who.
+        /// The young turk of the later bid.
         by: ProcessId,
     },
     /// A grantor has begun to act.
     Acts {
         /// The service.
         service: ServiceName,
-        /// Its term.
+        /// Its epoch.
         epoch: Epoch,
     },
-    /// A grantor that goes asks for this member to be named in its place.
+    /// A leaving grantor proposes this member as its successor.
     ProposeSuccessor {
         /// The service.
         service: ServiceName,
-        /// The term of the one that goes.
+        /// The leaving grantor's epoch.
         epoch: Epoch,
         /// The successor.
         to: ProcessId,
@@ -623,35 +631,35 @@ pub enum Message {
     Vacant {
         /// The service.
         service: ServiceName,
-        /// Its term.
+        /// Its epoch.
         epoch: Epoch,
     },
     /// The named member will not grant in that epoch.
     Decline {
         /// The service.
         service: ServiceName,
-        /// The term that was named.
+        /// The epoch that it declines.
         epoch: Epoch,
     },
-    /// The member that was named in your place will not: yield to another.
+    /// The proposed successor declines: the grantor proposes another one.
     SuccessorDeclined {
         /// The service.
         service: ServiceName,
-        /// Who will not.
+        /// The member that declines.
         by: ProcessId,
     },
-    /// Hand your table over. Answering ends every older epoch at the answerer.
+    /// Asks for the receiver's table. The answer ends every older epoch at the receiver.
     RequestTable {
         /// The service.
         service: ServiceName,
-        /// The new grantor's term.
+        /// The new grantor's epoch.
         epoch: Epoch,
     },
-    /// The table, in parts.
+    /// The table, in chunks.
     TableChunk {
         /// The service.
         service: ServiceName,
-        /// The new grantor's term.
+        /// The new grantor's epoch.
         epoch: Epoch,
         /// Objects. All of them come before all holds.
         objects: Box<[(LockName, Content)]>,
@@ -659,58 +667,58 @@ pub enum Message {
         holds: Vec<(ProcessId, HoldReport)>,
         /// Waits, with their members, in ticket order.
         waits: Vec<(ProcessId, WaitReport)>,
-        /// No more parts.
+        /// Whether this is the last chunk.
         last: bool,
     },
-    /// I have no table to hand over: ask everyone.
+    /// The sender has no table to hand over: the new grantor asks every member.
     NoTable {
         /// The service.
         service: ServiceName,
-        /// The new grantor's term.
+        /// The new grantor's epoch.
         epoch: Epoch,
     },
-    /// There is a newer grantor than you.
+    /// There is a newer grantor than the receiver.
     Deposed {
         /// The service.
         service: ServiceName,
-        /// Who, if the sender knows.
+        /// The newer grantor, if the sender knows it.
         by: Option<ProcessId>,
-        /// Its term.
+        /// Its epoch.
         epoch: Epoch,
     },
     /// The grantor's tokens run low.
     MoreTokens {
         /// The service.
         service: ServiceName,
-        /// The grantor's term.
+        /// The grantor's epoch.
         epoch: Epoch,
-        /// How many it wants. It may get fewer, and asks again.
+        /// The number of tokens that it asks for. It may get fewer, and asks again.
         count: u32,
     },
     /// More tokens.
     Tokens {
         /// The service.
         service: ServiceName,
-        /// The grantor's term.
+        /// The grantor's epoch.
         epoch: Epoch,
         /// The range; higher than every one dealt before.
         range: TokenRange,
     },
-    /// A new elder asks everyone: which grantors do you host, and of which have you heard?
+    /// A new elder asks every member which grantors it hosts, and of which it has heard.
     Inventory {
         /// The view in which the elder asks.
         view: ViewNumber,
     },
-    /// The answer, in parts.
+    /// The answer, in chunks.
     InventoryReply {
         /// As asked.
         view: ViewNumber,
-        /// Services with the grantor known to the sender and its term.
+        /// Services with the grantor known to the sender and its epoch.
         known: Vec<(ServiceName, ProcessId, Epoch)>,
-        /// No more parts.
+        /// Whether this is the last chunk.
         last: bool,
     },
-    /// May I have this lock?
+    /// Asks for a lock.
     ///
     /// ```text
     /// H ->[RequestLock] G  G ->[Grant] H                H ->[Release] G   (free)
@@ -720,55 +728,55 @@ pub enum Message {
     RequestLock {
         /// The service.
         service: ServiceName,
-        /// The grantor's term as the asker knows it.
+        /// The grantor's epoch as the asker knows it.
         epoch: Epoch,
-        /// The asker's number for it; asked twice, it is granted once.
+        /// The asker's number for it; a repeated request is granted once.
         request: RequestId,
-        /// What it wants.
+        /// Its want.
         want: Want,
-        /// On whose behalf.
+        /// The owner.
         owner: OwnerId,
         /// Do not queue: refuse unless free.
         only_if_free: bool,
-        /// Whether it may be wanted back once it is granted.
+        /// Whether other members may request the hold back.
         revocable: bool,
-        /// What the asker says of itself.
+        /// The asker's metadata.
         metadata: Metadata,
     },
-    /// Your place in the queue.
+    /// The request's position in the queue.
     Queued {
         /// The service.
         service: ServiceName,
-        /// The grantor's term.
+        /// The grantor's epoch.
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// The place.
+        /// The position.
         ticket: Ticket,
     },
-    /// It is yours.
+    /// The request holds.
     Grant {
         /// The service.
         service: ServiceName,
-        /// The grantor's term.
+        /// The grantor's epoch.
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// The fencing token; of a batch that of its first lock, the others follow.
+        /// The fencing token. For a batch it is the token of the first lock; the others follow.
         token: Token,
     },
     /// Not granted, and not queued either.
     Refuse {
         /// The service.
         service: ServiceName,
-        /// The grantor's term.
+        /// The grantor's epoch.
         epoch: Epoch,
         /// The request.
         request: RequestId,
         /// Why.
         refusal: Box<Refusal>,
     },
-    /// I do not grant this service, or no longer in that epoch.
+    /// The sender does not grant this service, or no longer in that epoch.
     NotGrantor {
         /// The service.
         service: ServiceName,
@@ -776,31 +784,33 @@ pub enum Message {
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// Who does, if the sender has heard of a newer one.
+        /// The newer grantor and its epoch, if the sender has heard of one.
         instead: Option<(ProcessId, Epoch)>,
     },
-    /// The request is over: released, cancelled, or an unwanted grant given back.
+    /// The request is over: released, cancelled, or an unwanted grant that is returned.
     Release {
         /// The service.
         service: ServiceName,
         /// The request.
         request: RequestId,
     },
-    /// The request that holds goes on with less: a share in place of its lock, or fewer permits. One word, as `Release` is.
+    /// The request that holds goes on with less: a share in place of its lock, or fewer permits.
+    /// One-way, as `Release` is.
     Reduce {
         /// The service.
         service: ServiceName,
-        /// The newest epoch of which the holder has heard. A grantor of a later one asks what is held when it begins, and may have made
-        /// more of it since.
+        /// The newest epoch of which the holder has heard. A grantor of a later epoch asks for all
+        /// holds when it begins, and may have enlarged this one since.
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// What it has from now on.
+        /// The want that it holds from now on.
         want: Want,
-        /// With which token: the grantor may have dealt another, of which the holder has not heard.
+        /// The token of the hold: the grantor may have given another, of which the holder has not
+        /// heard.
         token: Token,
     },
-    /// May my share become the lock?
+    /// Asks that a share become the lock.
     ///
     /// ```text
     /// H ->[Upgrade] G     G ->[Upgraded] H      (no other share)
@@ -809,55 +819,57 @@ pub enum Message {
     Upgrade {
         /// The service.
         service: ServiceName,
-        /// The grantor's term as the asker knows it.
+        /// The grantor's epoch as the asker knows it.
         epoch: Epoch,
-        /// The asker's number for it; asked twice, it is done once.
+        /// The asker's number for it; a repeated upgrade is done once.
         request: RequestId,
         /// The request that has the share.
         hold: RequestId,
     },
-    /// It is the lock now, with a new token.
+    /// The share is the lock now, with a new token.
     Upgraded {
         /// The service.
         service: ServiceName,
-        /// The grantor's term.
+        /// The grantor's epoch.
         epoch: Epoch,
         /// As asked.
         request: RequestId,
         /// The new token.
         token: Token,
     },
-    /// Write this into an object that I have open.
+    /// A write into an object that the sender has open.
     ///
     /// ```text
-    /// W ->[Write] G     G ->[Value] all who have it open; to W with its request
+    /// W ->[Write] G     G ->[Value] all that have it open; to W with its request
     /// ```
     Write {
         /// The service.
         service: ServiceName,
-        /// The grantor's term as the writer knows it.
+        /// The grantor's epoch as the writer knows it.
         epoch: Epoch,
-        /// The writer's number for it; asked twice, it is written once.
+        /// The writer's number for it; a repeated write is made once.
         request: RequestId,
         /// The object.
         name: LockName,
-        /// What to write.
+        /// The edit.
         edit: Box<Edit>,
     },
-    /// What an object has to tell, to everybody who has it open, whenever that changes.
+    /// An object's content, to every member that has it open, whenever the content changes.
     Value {
         /// The service.
         service: ServiceName,
-        /// The grantor's term.
+        /// The grantor's epoch.
         epoch: Epoch,
         /// The object.
         name: LockName,
-        /// What it has to tell.
+        /// The content.
         content: Box<Content>,
-        /// Which request of the receiver this answers, and how. Both are taken, or neither is.
+        /// The request of the receiver that this answers, and its reply. The receiver takes both or
+        /// neither.
         answers: Option<(RequestId, ObjectReply)>,
     },
-    /// A new grantor asks everyone for holds and waits. Answering ends every older epoch at the answerer.
+    /// A new grantor asks every member for its holds and waits. The answer ends every older epoch
+    /// at the member.
     ///
     /// ```text
     /// G ->[Recover e] everyone        everyone ->[Report e, in parts] G
@@ -865,10 +877,10 @@ pub enum Message {
     Recover {
         /// The service.
         service: ServiceName,
-        /// The new grantor's term.
+        /// The new grantor's epoch.
         epoch: Epoch,
     },
-    /// The answer, in parts.
+    /// The answer, in chunks.
     Report {
         /// The service.
         service: ServiceName,
@@ -880,53 +892,54 @@ pub enum Message {
         holds: Vec<HoldReport>,
         /// Waits of the sender.
         waits: Vec<WaitReport>,
-        /// No more parts.
+        /// Whether this is the last chunk.
         last: bool,
     },
-    /// Your hold lost against another of the same lock with a higher token.
+    /// The receiver's hold lost against another of the same lock with a higher token.
     Supersede {
         /// The service.
         service: ServiceName,
-        /// The grantor's term.
+        /// The grantor's epoch.
         epoch: Epoch,
         /// The request whose hold is over.
         request: RequestId,
     },
-    /// Tell me when nothing is left there of what I have given up.
+    /// Asks for a confirmation as soon as the grantor has nothing left of the sender's in the
+    /// destroyed service.
     ConfirmDestroy {
         /// The service.
         service: ServiceName,
         /// The asker's number for it.
         request: RequestId,
     },
-    /// Nothing is.
+    /// The grantor has nothing left of the receiver's.
     DestroyConfirmed {
         /// As asked.
         service: ServiceName,
         /// As asked.
         request: RequestId,
     },
-    /// That cannot be said here yet, or is another one's to say.
+    /// The sender cannot confirm that yet, or another member has to.
     DestroyUnconfirmed {
         /// As asked.
         service: ServiceName,
         /// As asked.
         request: RequestId,
-        /// Who grants now.
+        /// The grantor now.
         instead: Option<ProcessId>,
     },
-    /// What do you see?
+    /// A question about the grantor's table.
     Query {
         /// The service.
         service: ServiceName,
-        /// The grantor's term as the asker knows it.
+        /// The grantor's epoch as the asker knows it.
         epoch: Epoch,
         /// The asker's number for it.
         request: RequestId,
-        /// At what.
+        /// The question.
         at: Box<Query>,
     },
-    /// This.
+    /// The answer to `Query`.
     QueryReply {
         /// As asked.
         service: ServiceName,
@@ -935,7 +948,7 @@ pub enum Message {
         /// The answer.
         seen: Box<QueryReply>,
     },
-    /// Somebody wants your hold back.
+    /// Requests a revocable hold back.
     ///
     /// ```text
     /// A ->[RequestRevocation] H  H ->[RevocationReply] A
@@ -943,16 +956,16 @@ pub enum Message {
     RequestRevocation {
         /// The service.
         service: ServiceName,
-        /// The asker's number for it; asked twice, the holder is told once.
+        /// The asker's number for it; the holder is told of a repeated request once.
         request: RequestId,
         /// The lock; `None`: the suspension.
         name: Option<LockName>,
         /// The token with which it is held.
         token: Token,
-        /// What the asker says of itself; `None`: it takes it away, if the holder has been told.
+        /// The asker's metadata; `None`: the asker forces the release, if the holder has been told.
         says: Option<Metadata>,
     },
-    /// What became of it.
+    /// The result of a revocation.
     RevocationReply {
         /// As asked.
         service: ServiceName,
@@ -972,7 +985,7 @@ impl From<Notice> for Packet {
 }
 
 impl Packet {
-    /// The name of what it carries: the variant of its notice or message. A relay is named by its inside.
+    /// The variant name of its notice or message. A relay has the name of its inner packet.
     pub fn kind(&self) -> &'static str {
         match self {
             Packet::VoteSuccessor { notice, .. } => notice.kind(),

@@ -52,10 +52,10 @@
 //! that a voter has accepted already. Council members that did not answer become *ghosts*: they
 //! have no vote and no renewal, but their holds count until their leases are surely over.
 //!
-//! A process leaves the view in one of three cases: it said goodbye, its lease is surely over, or
-//! a member on the same kernel vouches for its death. Each start draws a new process id, so no
-//! process comes back as itself. A program with a data directory stores its vote before any
-//! message tells of it; the next process on that directory is its *heir* and has that vote.
+//! A process leaves the view in one of three cases: it said goodbye, its lease is surely over, or a
+//! member on the same kernel vouches for its death. Each start draws a new process id, so no
+//! process comes back as itself. A program with a data directory stores its vote before any message
+//! tells of it; the next process on that directory is its *vote successor* and has that vote.
 //!
 //! # Leases
 //!
@@ -71,7 +71,7 @@
 //! `elder_lease`.
 //!
 //! A member whose lease is over is *suspended*: its guards fail for good, its grantors keep their
-//! tables and grant nothing, its waiters keep their places.
+//! tables and grant nothing, its waiters keep their positions.
 //!
 //! # The life of a lock
 //!
@@ -91,7 +91,7 @@
 //!   deals ranges in ascending order, and a grantor uses them in ascending order, so tokens rise.
 //! - The *epoch* of a grantor is the first token of its first range. A holder that has reported
 //!   to an epoch refuses the grants of all earlier epochs.
-//! - The *ticket* of a waiter is its place: the epoch in which it was acknowledged and a number.
+//! - The *ticket* of a waiter is its position: the epoch in which it was acknowledged and a number.
 //!   The waiter keeps it, and a later grantor sorts by it.
 //! - Wait limits and lock leases live at the holder, on its own clock. The grantor times nothing.
 //!

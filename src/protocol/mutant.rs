@@ -1,11 +1,11 @@
-//! Deliberate breaks of the core, compiled only with `--cfg elderlock_mutants`, to prove that the simulation's checks
-//! can fail. Each is a mistake that somebody could make. The simulator plants one in a node's configuration and must
-//! find it; where it is planted, the code says `planted!`.
+//! Deliberate breaks of the core, compiled only with `--cfg elderlock_mutants`. They prove that the
+//! simulation's checks can fail. Each is a plausible mistake. The simulator plants one in a node's
+//! configuration and must find it. The code marks each place with `planted!`.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The breaks that were asked for, whether planted or not: a bit each.
+/// The breaks whose code was reached, planted or not: one bit each.
 static ASKED_FOR: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
 /// One deliberate break.
@@ -15,17 +15,18 @@ pub enum ProtocolMutant {
     SkipOneInRecovery,
     /// Recovery does not wait for members that are ghosts.
     AwaitNoGhosts,
-    /// A recovering grantor serves those who ask meanwhile.
+    /// A recovering grantor serves requests that arrive meanwhile.
     ServeWhileRecovering,
-    /// A grantor that does not act yet takes a `Release` for dealt with and forgets it: recovery brings back, from a report or from
-    /// those who asked meanwhile, what ended while it went on. (What one that has ended so forgets, the check after a transfer
-    /// finds: see `CheckNobody`.)
+    /// A grantor that does not act yet takes a `Release` for dealt with and forgets it. The
+    /// recovery brings back ended requests, from a report or from requests that arrived meanwhile.
+    /// (After a transfer, revalidation finds the releases that an ended grantor forgets so: see
+    /// `CheckNobody`.)
     ForgetWhatEnded,
-    /// Recovery takes over holds and forgets who waits.
+    /// Recovery takes over the holds and forgets the waiters.
     LoseWaiters,
-    /// Recovery turns the queue around.
+    /// Recovery reverses the queue.
     LosePlaces,
-    /// Recovery serves those who asked meanwhile before those who waited.
+    /// Recovery serves requests that arrived meanwhile before earlier waiters.
     NewcomersFirst,
     /// An owner that has the suspension of a service, or waits for it, waits for a second one.
     WaitForItself,
@@ -43,32 +44,34 @@ pub enum ProtocolMutant {
     DealMoreTwice,
     /// A founding begins one slot above its own clock, and not a second later.
     FoundAtTheClock,
-    /// An elder that hears of a later view deals in its numbers before it has that view. (Whoever may still deal then has a
-    /// clock beyond the bound, or nobody would have chosen that view: so this breaks nothing where clocks keep it.)
+    /// An elder that hears of a later view deals in its numbers before it has that view. (An elder
+    /// that may still deal then has a clock beyond the bound, or no quorum would have chosen that
+    /// view. So this breaks nothing where clocks keep the bound.)
     DealInHeardView,
     /// A grantor frees the locks of a member that some hint calls unreachable.
     FreeOnHint,
     /// A grantor frees the locks of ghosts.
     FreeGhosts,
-    /// A member whose lease does not run grants, and holds what it is granted. (A grantor that did so alone would harm
-    /// nobody: whoever is granted is in the view, and heard before anybody else grants.)
+    /// A member whose lease does not run grants, and believes in its own grants. (A grantor that
+    /// only granted would do no harm: each holder is in the view, and reports before another
+    /// grantor grants.)
     GrantWhileSuspended,
     /// A member's guards go on when its lease is over.
     HoldWhileSuspended,
-    /// The end of a lock's lease is not told to the grantor.
+    /// The end of a lock's lease is not reported to the grantor.
     TellNobodyOfLeaseEnd,
-    /// A wait that is given up is not told to the grantor, and the grant that comes of it is not given back. (Either
-    /// alone is made good by the other.)
+    /// A cancelled wait is not reported to the grantor, and its later grant is not released.
+    /// (Either alone is made good by the other.)
     KeepUnwantedGrant,
     /// A request that ended before its grantor had heard of its naming is served all the same.
     ForgetEarlyDone,
     /// A request that is granted twice is answered twice.
     AnswerTwice,
-    /// An elder calls a service free before everybody has been heard.
+    /// An elder calls a service free before every member has answered.
     CallUnheardFree,
-    /// An elder calls a service free that others have only heard of.
+    /// An elder calls a service free although members have heard of a grantor.
     IgnoreHearsay,
-    /// A member heeds the word of an elder that is none any more.
+    /// A member heeds a message of an elder that is no longer the elder.
     HeedFormerElder,
     /// A member acts on messages of a newer view before it has that view.
     ActInOldView,
@@ -76,19 +79,19 @@ pub enum ProtocolMutant {
     LeaseFromReceipt,
     /// A member's lease has no end once it ran.
     LeaseWithoutEnd,
-    /// The elder renews leases although no quorum stands by it.
+    /// The elder renews leases although no quorum confirms its pulses.
     RenewWithoutQuorum,
-    /// The elder renews a member that a proposed view is without.
+    /// The elder renews a member that a proposed view leaves out.
     RenewCondemned,
-    /// The elder renews a member that does not hear it.
+    /// The elder renews a member that does not receive its messages.
     RenewTheDeaf,
     /// The elder removes a silent member before its lease is over.
     RemoveEarly,
-    /// A new elder takes the leases that earlier ones gave out to be over.
+    /// A new elder treats the leases of earlier elders as over.
     ForgetEarlierLeases,
-    /// A takeover drops the unreachable at once instead of keeping them as ghosts.
+    /// A takeover drops unreachable members at once instead of keeping them as ghosts.
     ForgetGhosts,
-    /// A refused connection counts as death although nobody said that it may.
+    /// A refused connection counts as death although the operator did not allow it.
     TrustRefused,
     /// Where refused connections count as deaths, one member that is refused is enough.
     DoubtAlone,
@@ -96,60 +99,63 @@ pub enum ProtocolMutant {
     VoteEarly,
     /// A new view ends the promise to its elder.
     ForgetPromiseOverView,
-    /// A member of the council keeps to itself what it accepted before.
+    /// A member of the council does not report its earlier acceptance.
     ForgetAccepted,
     /// A member of the council votes below a ballot that it promised.
     BreakPromise,
-    /// A process that a view is without stays in the view before.
+    /// A process that a view leaves out stays in the view before.
     StayThoughExpelled,
-    /// The same, and it votes there again as if it had promised nothing.
+    /// A process that a view leaves out stays in the view before, and votes there as if it had
+    /// promised nothing.
     VoteThoughExpelled,
     /// Seeds found without those that do not answer.
     FoundWithoutAll,
-    /// What is promised and accepted is not kept on disk.
+    /// Promises and acceptances are not stored on disk.
     ForgetOnDisk,
     /// A voter answers before its vote is on disk.
     TellUnstored,
     /// A proposer counts its own vote before that is on disk.
     CountUnstored,
-    /// A member says that its directory has a view before that is on disk.
+    /// A member reports that its directory has a view before that view is on disk.
     CallItKept,
-    /// An heir votes at once.
+    /// A vote successor votes at once.
     HeirVotesAtOnce,
-    /// What was under way is lost with its connection.
+    /// Packets under way are lost with their connection.
     LoseInFlight,
-    /// A message that arrives twice is heard twice.
+    /// A message that arrives twice is delivered twice.
     HearTwice,
-    /// All that a link has kept is sent again in one go, with each connection that is opened.
+    /// A link sends all its kept messages again in one go, with each connection that is opened.
     RepeatAllAtOnce,
-    /// Detours go through the council in turn, whoever of it reaches the other side.
+    /// Detours go through the council in turn, regardless of which member reaches the other side.
     DetoursInTurn,
     /// A grantor that has handed its table over goes on granting.
     GrantAfterHand,
-    /// A table is handed over without those who wait.
+    /// A table is handed over without its waiters.
     HandOverNoWaits,
     /// A table is handed over without its last hold.
     HandOverOneHoldLess,
-    /// All who wait are handed over with the last one's place.
+    /// All waiters are handed over with the last one's position.
     HandOverNoPlaces,
-    /// A young turk that is asked before all of its table has come passes on what it has.
+    /// A young turk that is asked before all of its table has arrived passes on the part that it
+    /// has.
     HandOverWhatIsThere,
-    /// A young turk acts when the first part of its table has come.
+    /// A young turk acts when the first chunk of its table has arrived.
     ActOnFirstPart,
     /// A young turk acts although a younger one has asked for the table.
     ActBeforeHeir,
-    /// A young turk takes the word that there is no table for an empty table.
+    /// A young turk takes the answer that there is no table for an empty table.
     TakeNoTableForEmpty,
-    /// A young turk takes over what those have in the table who have left the view.
+    /// A young turk takes over the table's entries of members that have left the view.
     TakeOverTheDead,
-    /// A young turk waits on for the table of one that has left the view.
+    /// A young turk goes on waiting for the table of a member that has left the view.
     WaitForTheGone,
-    /// A young turk that passes its table on says nothing to those who asked it meanwhile.
+    /// A young turk that passes its table on does not answer requests that arrived meanwhile.
     ForgetThoseWhoAsked,
-    /// Nobody is asked what was on its way when a table changed hands: a `Release` that comes to the grantor before is taken for
-    /// dealt with, and the table that it has handed over has the request for ever.
+    /// The new grantor does not ask members for messages that were under way during the transfer. A
+    /// `Release` that reaches the former grantor is taken for dealt with. The table that it has
+    /// handed over keeps the request for ever.
     CheckNobody,
-    /// Who asked to become grantor is told that it is as soon as it is named.
+    /// A young turk is told that it is the grantor as soon as it is named.
     WinWhenNamed,
     /// A grantor that leaves calls its table empty.
     CallItVacant,
@@ -159,47 +165,51 @@ pub enum ProtocolMutant {
     LockThoughSuspended,
     /// A member does not report that it has a service suspended.
     KeepSuspensionToItself,
-    /// Of a batch the table keeps the first lock only.
+    /// The table keeps only the first lock of a batch.
     TearBatch,
-    /// Destroying a service does not wait for the grantor's word.
+    /// The destruction of a service does not wait for the grantor's confirmation.
     DestroyedAtOnce,
-    /// Who has handed a table over says for the new grantor that nothing is left of a destroyed service.
+    /// A grantor that has handed its table over confirms, for the new one, that nothing is left of
+    /// a destroyed service.
     SettleElsewhere,
-    /// Of the young turks that wait the elder names the first, and tells it that the others came after it.
+    /// The elder names the first of the waiting young turks, and tells it that the others came
+    /// after it.
     NameTheOutbid,
-    /// Who gave its vote to a candidate waits anew for that one whenever it repeats itself.
+    /// A voter that gave its vote to a candidate waits anew whenever the candidate repeats its
+    /// message.
     YieldForEver,
-    /// A ghost that is heard is a member again, though it hears nothing itself.
+    /// A ghost that is heard is a member again, though it receives nothing itself.
     ReviveTheDeaf,
-    /// Who beats stays, though it cannot hear which view there is.
+    /// A member that beats stays, though it receives no view.
     KeepTheDeaf,
-    /// Who was named by a former elder and has not begun begins all the same.
+    /// A member that a former elder named, and that has not begun to act, begins all the same.
     BeginForFormerElder,
-    /// Who asked once more to become grantor takes the word that it was outbid before for an answer.
+    /// A young turk with a newer bid takes the notice that an earlier bid was outbid for its
+    /// answer.
     HeedOldOutbids,
-    /// A young turk that is asked for its table says that the elder won over it.
+    /// A young turk that is asked for its table reports the elder as the winner.
     CallTheElderWinner,
-    /// A table is handed over without what those in it say of themselves.
+    /// A table is handed over without the metadata of its requests.
     HandOverNoMetadata,
-    /// A young turk counts from the table's arrival how long those in it have held.
+    /// A young turk counts the age of the table's holds from the table's arrival.
     TakeOverAsNew,
-    /// A member does not report on whose behalf it holds and waits.
+    /// A member does not report the owners of its holds and waits.
     ReportNoOwners,
-    /// A grantor that does not act yet tells what it has heard so far as if that were all.
+    /// A grantor that does not act yet answers queries from an incomplete table.
     SeeBeforeActing,
-    /// Who waits is told with the last one first.
+    /// A query lists the waiters with the last one first.
     SeeWaitersBackwards,
-    /// Who leaves without a word from anybody says that it was heard.
+    /// A member that leaves without an answer reports that its goodbye was heard.
     CallItHeard,
-    /// A lock is granted though others have shares of it, of which the table then knows nothing.
+    /// A lock is granted though others have shares of it, and the table forgets those shares.
     LockBesideShares,
-    /// A share is granted beside others though somebody waits for the lock before it.
+    /// A share is granted beside others though an earlier request waits for the lock.
     ShareOvertakesLock,
     /// Permits are granted beside others, however many there are.
     PermitsAboveLimit,
-    /// A lock that becomes a share is free for a moment: who waits for the lock gets it.
+    /// A lock that becomes a share is free for a moment: a waiter for the lock gets it.
     DowngradeLetsIn,
-    /// Permits that are given back count twice.
+    /// Returned permits count twice.
     GiveBackTwice,
     /// A share becomes the lock though others have shares.
     UpgradeBesideOthers,
@@ -207,63 +217,67 @@ pub enum ProtocolMutant {
     UpgradeWithOldToken,
     /// A write whose answer was lost with its grantor is made again.
     WriteTwice,
-    /// A step whose answer was lost with its grantor is taken again.
+    /// A number edit whose answer was lost with its grantor is made again.
     StepTwice,
-    /// A sum that has no 32 bits begins anew from below.
+    /// A sum that overflows 32 bits wraps around.
     StepWraps,
-    /// Only the writer is told what was written.
+    /// Only the writer is told of a write.
     TellWriterOnly,
-    /// Who is told that it has written goes on with the value that it knew.
+    /// A writer that gets its answer goes on with the value that it knew.
     AnswerWithoutValue,
-    /// What was asked for by a grantor that recovers is not marked as maybe stale.
+    /// A recovering grantor does not mark reported contents as maybe stale.
     CallItSure,
-    /// Of two values that are reported the first one counts.
+    /// Of two reported values the first one counts.
     FirstValueWins,
-    /// What is handed over is marked as maybe stale.
+    /// Contents that are handed over are marked as maybe stale.
     StaleByTransfer,
-    /// A table is handed over without those who have objects open.
+    /// A table is handed over without the members that have objects open.
     HandOverNoOpens,
     /// A table is handed over without the values of objects.
     HandOverNoValues,
-    /// A hold is taken away though its holder has not been told that it is wanted back.
+    /// A hold is revoked though its holder has not been told of the revocation.
     TakeUntold,
-    /// A hold that is taken away is given back, and its guard goes on.
+    /// A revoked hold is released, and its guard goes on.
     TakeUnheard,
-    /// A lock that nobody has or waits for is granted past a suspension that waits.
+    /// A lock without holder and waiter is granted past a suspension that waits.
     GrantPastSuspension,
-    /// Who asks for its place is told the one behind it.
+    /// A query for a position is answered with the next one.
     TellPlaceOneLater,
-    /// A grantor that goes wants the oldest to follow it, whoever has most in the table.
+    /// A leaving grantor proposes the oldest member, not the member with most requests in the
+    /// table.
     YieldToOldest,
-    /// A suspension that would wait for one which waits for it waits all the same.
+    /// A suspension that would deadlock with another suspension waits all the same.
     QueueDeadlock,
-    /// Nothing is said to a suspension that would wait for one which waits for it.
+    /// A suspension that would deadlock with another suspension gets no answer.
     DeadlockInSilence,
-    /// An object keeps the last write of those who have closed it, or are gone.
+    /// An object keeps the last write of members that have closed it, or are gone.
     KeepWritesOfTheGone,
-    /// The first part of an inventory is taken for all of it.
+    /// The first chunk of an inventory is taken for all of it.
     InventoryEndsEarly,
-    /// Who has promised its vote to a candidate goes on standing by the elder.
+    /// A voter that has promised its vote to a candidate goes on confirming the elder's pulses.
     StandByElderThoughBound,
     /// An elder that has promised its vote to a candidate goes on renewing.
     RenewThoughDeposed,
-    /// The elder believes of any grantor that nobody holds anything, whomever it has named since.
+    /// The elder believes any grantor's report of an empty table, though it has named another one
+    /// since.
     BelieveAnyVacant,
-    /// A grantor that ends tells nobody who waits in its table.
+    /// A grantor that ends does not tell the waiters in its table.
     EndInSilence,
-    /// Waits that were reported without a place stand behind those that have one, also behind later ones of their own member.
+    /// Waits that are reported without a position stand behind those with one, even behind later
+    /// ones of their own member.
     ForgetOwnOrder,
-    /// Who decides a view without itself goes before those who go on have it.
+    /// A member that decides a view without itself goes before the remaining members have that
+    /// view.
     ForgetAtOnce,
-    /// A grantor whose member's lease is over tells what it sees.
+    /// A grantor whose member's lease is over answers queries.
     SeeWithoutLease,
     /// A new view renews the lease of its members.
     ViewRenewsLease,
-    /// What can be done at once is done though something is due.
+    /// The fast path runs though something is due.
     AtOnceThoughLate,
-    /// A grantor that recovers does not ask those who join meanwhile.
+    /// A recovering grantor does not ask members that join meanwhile.
     AskNoJoiners,
-    /// Who accepts a ballot has not promised it its vote.
+    /// A voter that accepts a ballot does not promise its vote to it.
     AcceptPromisesNothing,
 }
 
@@ -281,7 +295,7 @@ impl FromStr for ProtocolMutant {
 }
 
 impl ProtocolMutant {
-    /// Whether it is the one that is planted.
+    /// Whether this break is planted.
     pub(crate) fn is_planted(self, planted: Option<ProtocolMutant>) -> bool {
         let (word, bit) = self.bit();
         if ASKED_FOR[word].load(Ordering::Relaxed) & bit == 0 {
@@ -290,15 +304,15 @@ impl ProtocolMutant {
         planted == Some(self)
     }
 
-    /// Whose lines some core of this process has come to since this was last asked. A run that comes to none of a
-    /// break's lines goes the same way with the break planted.
+    /// The breaks whose code some core of this process has reached since the last call. A run that
+    /// reaches no code of a break goes the same way with the break planted.
     pub fn asked_for() -> Vec<ProtocolMutant> {
         let words = ASKED_FOR.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
         let is_set = |mutant: &ProtocolMutant| words[mutant.bit().0] & mutant.bit().1 != 0;
         ProtocolMutant::ALL.into_iter().filter(is_set).collect()
     }
 
-    /// Its bit among those that were asked for: in which word, and there.
+    /// Its bit in `ASKED_FOR`: the word, and the mask within it.
     fn bit(self) -> (usize, u64) {
         (self as usize / 64, 1 << (self as usize % 64))
     }

@@ -1,4 +1,4 @@
-//! `Node`: one member's whole protocol. It routes; the roles decide.
+//! `Node`: one member's whole protocol. It routes inputs and messages; the roles decide.
 
 mod affiliation;
 mod death_check;
@@ -38,35 +38,37 @@ use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// So many slots above the last view that it knew a forced lineage begins: what is left of the old one may have gone on.
+/// A forced lineage begins this many slots above the last known view: the rest of the old lineage
+/// may have gone on.
 const FORCE_GAP: u64 = 32 * Slot::PER_SECOND;
-/// Messages for which the memory of what roles say is kept.
+/// Capacity, in messages, that the outbox keeps between steps.
 const MAIL: usize = 64;
-/// A failed write is tried again after so many times `retry`.
+/// A failed write is tried again after this many times `retry`.
 const STORE_AGAIN: u32 = 4;
 
-/// Where a process stands in the life of a member.
+/// The phase of a process's membership.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum MemberPhase {
     /// In no view yet.
     Seeking(Box<Discovery>),
     /// In a view.
     Member,
-    /// Is about to say goodbye, or has said it: holds nothing, and grants until what it grants is in other hands; goodbye is said
-    /// after that. Still votes, so that its leaving costs no quorum.
+    /// Is about to say goodbye, or has said it. It holds nothing, grants until its tables are
+    /// handed over, and says goodbye after that. It still votes, so that its leaving costs no
+    /// quorum.
     Leaving {
         /// When goodbye is said again.
         again_at: Time,
-        /// When nobody is waited for any longer.
+        /// When it stops waiting for other members.
         until: Time,
     },
     /// Decided a view without itself, and stays until that view's members know of it.
     Retiring {
-        /// When they are told again.
+        /// When the view is sent to them again.
         again_at: Time,
-        /// When nobody is waited for any longer.
+        /// When it stops waiting for other members.
         until: Time,
-        /// Those who know.
+        /// The members that know.
         informed: BTreeSet<ProcessId>,
         /// Whether it said goodbye before.
         left: bool,
@@ -88,38 +90,39 @@ pub struct Node {
     sole_quorum: bool,
     /// The change that made the view with that number, for members that have the one before it.
     last_change: Option<(ViewNumber, Change)>,
-    /// The wall clock as it was when this life began.
+    /// The wall clock as it was when this incarnation began.
     clock: WallClock,
-    /// At the pace of time from the first slot of its first view.
+    /// Advances at the pace of time from the first slot of its first view.
     pace: Option<WallClock>,
     links: LinkSet,
     lease: OwnLease,
     acceptor: Acceptor,
-    /// This process is in no view, and has the vote of one that was.
+    /// Present while this process is in no view and has the vote of a former process.
     vote_successor: Option<VoteSuccessor>,
-    /// What this process has written, and what waits for that.
+    /// The vote writes of this process, and the work that waits for them.
     durability: VoteDurability,
-    /// An heir that has not been written down as one yet.
+    /// A vote successor that is not stored as one yet.
     is_unstored_successor: bool,
-    /// Those who vote in the place of others on the next view.
+    /// The vote successors for the next view.
     vote_successors: VoteSuccessors,
     proposal: Option<Proposal>,
-    /// No takeover is tried before: somebody else's higher ballot goes first.
+    /// No takeover is tried before: another candidate's higher ballot goes first.
     yield_until: Time,
     /// The highest round heard of in this instance.
     rounds: u32,
     elder: Option<Elder>,
-    /// Number of the last pulse sent in earlier terms as elder: a number never means two pulses.
+    /// Number of the last pulse sent in earlier tenures as elder: a number never means two pulses.
     last_pulse: u64,
     holder: LockClient,
     grantors: BTreeMap<ServiceName, Grantor>,
-    /// Services that this member is to grant no longer, and when it asks for a successor again.
+    /// Services that this member gives away, and when it proposes a successor again.
     relinquishing: BTreeMap<ServiceName, Time>,
-    /// Those who took them over, until they have acknowledged all they were told.
+    /// The members that took them over, until they have acknowledged all messages of the handover.
     pending_handovers: BTreeMap<ServiceName, PendingHandover>,
     /// Requests for epochs that this member has not heard of yet.
     early_requests: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
-    /// Places of others in line that are to be told, in the order in which they were given.
+    /// Queue positions that are to be reported to other members, in the order in which they were
+    /// given.
     pending_positions: VecDeque<PendingPosition>,
     /// Processes known to be dead for sure.
     dead: BTreeSet<ProcessId>,
@@ -127,43 +130,45 @@ pub struct Node {
     elder_dead_at: Option<Time>,
     /// Processes that some hint calls unreachable.
     suspected: BTreeSet<ProcessId>,
-    /// While it goes: since when each process has refused connections without a word from it.
+    /// While it leaves: since when each process has refused connections without any packet from it.
     refused: BTreeMap<ProcessId, Time>,
-    /// Members that refuse connections, or of which others say so.
+    /// Members that refuse connections, or that other members report as refusing.
     death_suspicions: BTreeMap<ProcessId, death_check::DeathSuspicion>,
-    /// When the council is told of the dead again.
+    /// When the dead are reported to the council again.
     vouch_at: Time,
     /// When a newer view was last asked for.
     fetched_at: Time,
     /// When this process became a member: one that never gets a lease gives up.
     member_since: Time,
-    /// When seeds, and while suspended everybody, are greeted again.
+    /// When the seeds are greeted again; while suspended, every known process.
     hello_at: Time,
     /// When this member calls itself orphaned; `Time::MAX` while its lease runs, or when it has done so.
     orphaned_at: Time,
-    /// An operator has forced it: its next life founds a new lineage.
+    /// An operator has forced it: its next incarnation founds a new lineage.
     forced: bool,
     /// It met a lineage that goes on in its place, and gives its own one up.
     defected: bool,
-    /// Always empty between steps: the memory of what roles say.
+    /// Messages that roles send. Empty between steps; only the memory is kept.
     outbox: VecDeque<(ProcessId, Message)>,
-    /// What it has said to itself in this step, and not heard yet.
+    /// Messages to itself in this step that are not delivered yet.
     self_outbox: VecDeque<Message>,
-    /// It hears that, one after the other.
+    /// Whether it is delivering them, one after the other.
     is_delivering_to_self: bool,
     quiet_until: QuietUntil,
 }
 
-/// A table was given away by one that goes, or destroyed the service: it stays until the last part has arrived.
+/// A table handed over by a member that leaves, or has destroyed the service. The member stays
+/// until the last chunk has arrived.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct PendingHandover {
     to: ProcessId,
-    /// The number of that part on the link, or of a message after it; `None`: it was said in this step.
+    /// The number of that chunk on the link, or of a message after it; `None`: it was sent in this
+    /// step.
     last: Option<u64>,
 }
 
-/// A place in line that another member is to be told of, if it waits there still when its time comes: see
-/// [`tell_places`](Node::tell_places).
+/// A queue position that another member is told of, if its request still waits at the time `at`:
+/// see [`tell_places`](Node::tell_places).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct PendingPosition {
     at: Time,
@@ -176,7 +181,8 @@ struct PendingPosition {
 
 /// Until when nothing is due, and a command may be done [at once](Node::try_fast); `None`: to be found out.
 ///
-/// It follows from the rest, and is no part of what a node is: two that differ in nothing else are equal.
+/// It is derived, and does not count as a node's state: two nodes that differ in nothing else are
+/// equal.
 #[derive(Clone, Copy, Debug)]
 struct QuietUntil(Option<Time>);
 
@@ -192,7 +198,7 @@ impl Hash for QuietUntil {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// What became of a command that was done at once.
+/// The result of a command on the fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FastOutcome {
     /// The request holds, with this token, until then.
@@ -201,14 +207,14 @@ pub(crate) enum FastOutcome {
     Released,
 }
 
-/// A lock that was taken as [`Node::offer`] says.
+/// A lock that was taken with a token of [`Node::offer`].
 #[derive(Debug)]
 pub struct LocalGrant {
     /// Its name.
     pub name: LockName,
-    /// On whose behalf.
+    /// The owner.
     pub owner: OwnerId,
-    /// Of those that were offered.
+    /// One of the offered tokens.
     pub token: Token,
     /// When it was taken.
     pub since: Time,
@@ -219,7 +225,8 @@ impl Node {
     pub fn new(mut config: Config, now: Time) -> Node {
         let heir = config.stored.as_ref().and_then(|stored| VoteSuccessor::of(stored, config.me.process, now));
         if config.last_view().is_some() {
-            // A cluster is known that may live on: it is joined, or gone on with, and never founded again.
+            // A known cluster may live on: the process joins it or continues it, and never founds
+            // it again.
             config.found_alone = false;
             config.seeds.remove(&config.me.addr);
         }
@@ -279,15 +286,16 @@ impl Node {
         }
     }
 
-    /// Whether it belongs to the view that it has: neither seeking, nor on its way out.
+    /// Whether it is a member of its view: neither in discovery nor leaving.
     pub fn belongs(&self) -> bool {
         self.phase == MemberPhase::Member
     }
 
-    /// What to start the next life of this process with, after [`Event::Expelled`] or [`Event::Abandoned`]. `clock`: what the
-    /// wall clock shows now.
+    /// The configuration for the next incarnation of this process, after [`Event::Expelled`] or
+    /// [`Event::Abandoned`]. `clock` is the wall clock's time now.
     ///
-    /// Who was expelled knows that the cluster lives on without it: from then on it joins and never founds.
+    /// An expelled process knows that the cluster lives on without it: from then on it joins and
+    /// never founds.
     pub fn next_life(&self, process: ProcessId, clock: Slot) -> Config {
         let mut config = self.config.clone();
         config.me.process = process;
@@ -313,7 +321,7 @@ impl Node {
         config
     }
 
-    /// The one way in. Appends what is to be done to `out`, in order.
+    /// The one entry for inputs. Appends the outputs to `out`, in order.
     pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         if let Input::Command(command) = &input
             && let Some(done) = self.try_fast(now, command)
@@ -329,7 +337,7 @@ impl Node {
         } else {
             self.quiet_until = QuietUntil(None);
             if std::mem::take(&mut self.is_unstored_successor) {
-                self.store(out); // that this heir is there, before anybody can take it in
+                self.store(out); // the vote successor, before any member can take it in
             }
             if self.phase == MemberPhase::Gone {
                 return self.answer_gone(input, out);
@@ -338,7 +346,7 @@ impl Node {
         }
         match input {
             Input::Received { from, addr, packet } => {
-                // Whatever was said of it: here it is.
+                // A packet from it refutes any earlier hint.
                 if !self.suspected.is_empty() {
                     self.suspected.remove(&from);
                 }
@@ -362,7 +370,7 @@ impl Node {
         self.end_services(now, out);
     }
 
-    /// What is asked after the end.
+    /// Answers commands after the end of the membership.
     fn answer_gone(&self, input: Input, out: &mut Vec<Output>) {
         if let Input::Command(Command::Extend { request, .. } | Command::Reduce { request, .. }) = input {
             out.push(Output::Answer { request, outcome: Outcome::NotHeld });
@@ -381,8 +389,9 @@ impl Node {
         }
     }
 
-    /// Whether nothing but requests, links and one table can change by this, and nothing is due: then nothing else need be
-    /// looked at before and after it. So goes nearly all that members say to each other about locks.
+    /// Whether this can change only requests, links and one table, and nothing is due. Then no
+    /// other state need be checked before and after it. Nearly all messages about locks are of this
+    /// kind.
     fn is_short(&mut self, now: Time, input: &Input) -> bool {
         let is_plain = match input {
             Input::Received { packet: Packet::Linked { message, .. }, .. } => is_plain(message),
@@ -393,8 +402,8 @@ impl Node {
         is_plain && self.suspected.is_empty() && now < self.calm_until()
     }
 
-    /// After a short step: whether it was what it was taken for. What became due by it is on a link, in the book of requests or
-    /// a place.
+    /// After a short step: whether its preconditions still hold. It can only make a link, a request
+    /// or a queue position due.
     fn stays_calm(&mut self, now: Time) -> bool {
         let QuietUntil(Some(calm)) = self.quiet_until else { return false };
         let due = [self.links.deadline(), self.holder.deadline(), self.places_due()];
@@ -403,9 +412,10 @@ impl Node {
         now < due && self.is_idle()
     }
 
-    /// The short way: a free lock, or a share of one, of a service that this member grants itself, and its end, if nobody is
-    /// concerned but whoever holds it. Nothing is said, and nothing but the hold is changed, so neither the clocks nor anything
-    /// else has to be looked at. What comes of it is what would come of the long way; `None`: that has to be gone.
+    /// The fast path: grants or releases a free lock, or a share of one, if only the holder is
+    /// concerned. The service must be one that this member grants itself. No message is sent and
+    /// only the hold changes, so neither the clocks nor other state need be checked. The result is
+    /// the same as in a full step; `None`: a full step is needed.
     pub(crate) fn try_fast(&mut self, now: Time, command: &Command) -> Option<FastOutcome> {
         if !matches!(command, Command::Lock { want: Want::Lock(_) | Want::Share(_), .. } | Command::Release { .. })
             || now >= self.calm_until()
@@ -445,10 +455,11 @@ impl Node {
         Some(done)
     }
 
-    /// With which tokens this member may have a lock of a service that it grants itself, at this instant and without a step:
-    /// nobody else is concerned, and nothing is due. So the node need not be changed for it, and several may be taken beside
-    /// each other, each with a token of its own, of one name one after the other; but [`absorb`](Node::absorb) comes before
-    /// anything else happens to the node. What comes of it is what would come of commands.
+    /// The tokens with which this member may take, without a step, a lock of a service that it
+    /// grants itself. No other member is concerned, and nothing is due. So the node need not change
+    /// for it. Several locks may be taken in parallel, each with its own token; locks of one name
+    /// one after the other. But [`absorb`](Node::absorb) must come before any other use of the
+    /// node. The result is the same as that of commands.
     pub fn offer(&self, now: Time, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
         if !matches!(self.quiet_until, QuietUntil(Some(calm)) if now < calm) {
             return None;
@@ -458,8 +469,8 @@ impl Node {
         if self.holder.may_hold(service, home) { grantor.offer(name) } else { None }
     }
 
-    /// So many tokens of those [offered](Node::offer) were used, and these locks are held still, the others over again. In
-    /// the order of the tokens.
+    /// Enters local grants. `spent` of the [offered](Node::offer) tokens were used; the given locks
+    /// are still held, in the order of their tokens, and the others are released already.
     pub fn absorb(
         &mut self,
         service: &ServiceName,
@@ -479,7 +490,7 @@ impl Node {
         grantor.spend(spent);
     }
 
-    /// Whether nothing is under way that a step goes on with, whatever it is about.
+    /// Whether no work is under way that every step continues.
     fn is_idle(&self) -> bool {
         self.relinquishing.is_empty()
             && self.pending_handovers.is_empty()
@@ -500,14 +511,14 @@ impl Node {
         let calm = match self.config.mutant {
             None => calm,
             Some(super::mutant::ProtocolMutant::AtOnceThoughLate) if is_calm => Time::MAX,
-            Some(_) => Time::ZERO, // breaks are planted on the long way
+            Some(_) => Time::ZERO, // breaks are planted in full steps
         };
         self.quiet_until = QuietUntil(Some(calm));
         calm
     }
 
-    /// When somebody who has nothing else to go by looks again, as with [`deadline`](Node::deadline), which may have moved away
-    /// since: not later than that, and cheaper to say.
+    /// When a caller without other inputs should step again. Never later than
+    /// [`deadline`](Node::deadline), and cheaper to compute, but possibly too early.
     pub fn wake_by(&self) -> Option<Time> {
         match self.quiet_until {
             QuietUntil(Some(calm)) if calm > Time::ZERO => (calm != Time::MAX).then_some(calm),
@@ -522,7 +533,7 @@ impl Node {
             MemberPhase::Gone => return None,
             MemberPhase::Seeking(_) if self.is_unwritten() => {}
             MemberPhase::Seeking(seeking) => due = due.min(seeking.deadline()),
-            // Goodbye is said when nothing is granted here any more, and that is no matter of time.
+            // Goodbye is said when nothing is granted here any more: no timer decides that.
             MemberPhase::Leaving { until, .. } if !self.has_handed_over() => due = due.min(*until),
             MemberPhase::Leaving { again_at, until } | MemberPhase::Retiring { again_at, until, .. } => {
                 due = due.min(*again_at).min(*until);
@@ -560,7 +571,7 @@ impl Node {
         (due != Time::MAX).then_some(due)
     }
 
-    /// Who this process is.
+    /// The id of this process.
     pub fn process(&self) -> ProcessId {
         self.config.me.process
     }
@@ -583,7 +594,8 @@ impl Node {
         }
     }
 
-    /// Before it, and only before it, this member may grant: also while it waits for others to take over what it grants.
+    /// Before it, and only before it, this member may grant: also while it waits for others to take
+    /// over its services.
     fn granting_end(&self) -> Time {
         match (&self.phase, &self.view) {
             (MemberPhase::Leaving { .. }, Some(_)) if self.is_alone() => Time::MAX,
@@ -602,7 +614,7 @@ impl Node {
         self.elder.is_some()
     }
 
-    /// The services whose grantor it is, with its term and what it does.
+    /// The services whose grantor it is, with the grantor's epoch and state.
     pub fn grantors(&self) -> impl Iterator<Item = (&ServiceName, Epoch, GrantorState)> {
         self.grantors.iter().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
     }
@@ -618,32 +630,35 @@ impl Node {
         self.grantors.iter().filter_map(|(service, grantor)| Some((service, grantor.load()?)))
     }
 
-    /// The requests in the table of the service's grantor, if it is that: with the token of those that hold.
+    /// The requests in the table of the service's grantor, if it is the grantor. Requests that hold
+    /// have their token.
     pub fn table(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
         self.grantors.get(service).into_iter().flat_map(Grantor::requests)
     }
 
-    /// What the service's grantor, if it is that, would hand over at `now`: holds, and waits in their order.
+    /// The table that the service's grantor, if it is here, would hand over at `now`: holds, and
+    /// waits in order.
     pub fn contents(&self, service: &ServiceName, now: Time) -> Contents {
         self.grantors.get(service).map(|grantor| grantor.contents(now)).unwrap_or_default()
     }
 
-    /// The locks that the service's grantor has given away, if it is that: to whom, for which request, with which token.
+    /// The locks that the service's grantor has granted, if it is here: the holder, its request and
+    /// its token.
     pub fn held(&self, service: &ServiceName) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
         self.grantors.get(service).into_iter().flat_map(Grantor::held)
     }
 
-    /// The objects of which the service's grantor knows, if it is that, and what they have to tell.
+    /// The objects that the service's grantor knows, if it is here, and their contents.
     pub fn objects(&self, service: &ServiceName) -> impl Iterator<Item = (&LockName, &Content)> {
         self.grantors.get(service).into_iter().flat_map(Grantor::objects)
     }
 
-    /// Who waits at the service's grantor, if it is that, and at which place.
+    /// The waiting requests of the service's grantor, if it is here, with their tickets.
     pub fn waiting(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
         self.grantors.get(service).into_iter().flat_map(Grantor::waiting)
     }
 
-    /// The place at which `request` of this process waits, if a grantor has told it.
+    /// The position at which `request` of this process waits, if a grantor has reported it.
     pub fn place_of(&self, request: RequestId) -> Option<Ticket> {
         self.holder.place_of(request)
     }
@@ -653,12 +668,14 @@ impl Node {
         self.holder.granted(request)
     }
 
-    /// What a guard of `request` may claim at `now`: its token, while the lock's lease and the member's lease run.
+    /// The token that a guard of `request` may claim at `now`, while the lock's lease and the
+    /// member's lease run.
     pub fn fence(&self, request: RequestId, now: Time) -> Option<Token> {
         if self.is_ready(now) { self.holder.holds(request, now) } else { None }
     }
 
-    /// While seeking: each seed address, with what answered there, for the error of a join that took too long.
+    /// In discovery: each seed address, with the answer from there, for the error of a join that
+    /// took too long.
     pub fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
         match &self.phase {
             MemberPhase::Seeking(seeking) => seeking.report(&self.config.me),
@@ -666,7 +683,7 @@ impl Node {
         }
     }
 
-    /// What it sees.
+    /// The status as this node sees it.
     pub fn status(&self, now: Time) -> Status {
         let mut status = self.status_without_services(now);
         let mut after = None;
@@ -680,7 +697,7 @@ impl Node {
         }
     }
 
-    /// The same without services, which come in pages.
+    /// The status without services, which come in pages.
     pub(crate) fn status_without_services(&self, now: Time) -> Status {
         Status {
             me: self.config.me.clone(),
@@ -701,7 +718,7 @@ impl Node {
         after: Option<&StatusMark>,
         most: usize,
     ) -> (Vec<ServiceStatus>, Option<StatusMark>) {
-        // A service whose locks were not all told is told once more.
+        // A service with further locks appears on the next page again.
         let from = after.map_or(Bound::Unbounded, |mark| match mark.lock {
             Some(_) => Bound::Included(&mark.service),
             None => Bound::Excluded(&mark.service),
@@ -720,7 +737,7 @@ impl Node {
                 if !is_end {
                     let last = status.locks.last().map(|lock| lock.name.clone());
                     let lock = last.or_else(|| told.cloned());
-                    // Nothing of it was told: it comes whole with the next page.
+                    // None of its locks is listed yet: it comes whole with the next page.
                     if lock.is_some() || page.is_empty() {
                         page.push(status);
                         return (page, Some(StatusMark { service, lock }));
@@ -738,7 +755,8 @@ impl Node {
         (page, None)
     }
 
-    /// What it sees, for somebody outside: `most` services at most, and `most` locks in all; the rest is counted.
+    /// The status for a process outside the cluster: at most `most` services, and `most` locks in
+    /// all; the rest is counted.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn status_cut(&self, now: Time, most: usize) -> Status {
         let mut status = self.status_without_services(now);
@@ -794,7 +812,7 @@ impl Node {
         sizes
     }
 
-    /// Whom its recoveries wait for.
+    /// The members that its recoveries wait for.
     pub fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.grantors.values().flat_map(Grantor::awaiting)
     }
@@ -812,7 +830,8 @@ impl Node {
             | Command::Revoke { request, .. }
                 if matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. }) =>
             {
-                // Who is expelled and stays for the others' sake is about to come back as another process.
+                // An expelled member that stays only to inform others is about to come back as
+                // another process.
                 let stays = matches!(self.phase, MemberPhase::Retiring { left: false, .. });
                 let reason = if stays { LostReason::Expelled } else { LostReason::Left };
                 out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
@@ -839,7 +858,8 @@ impl Node {
             }
             Command::Become { request, service, wait } => {
                 let answer = self.timing().answer;
-                // One that has destroyed the service, and wants it again, has given the role away already.
+                // A member that has destroyed the service, and bids for it again, has given the
+                // role away already.
                 let goes = self.relinquishing.contains_key(&service);
                 let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
                 self.act(now, out, |node, turn| node.holder.bid((request, service), (wait, answer), acts, turn));
@@ -878,12 +898,12 @@ impl Node {
         }
     }
 
-    /// The times of the view, or those it would found with.
+    /// The times of the view, or those that it would found with.
     fn timing(&self) -> Timing {
         self.view.as_ref().map_or(self.config.timing, |view| view.timing)
     }
 
-    /// Lets the holder ask something of others, unless too much is on its way to a member already.
+    /// Lets the lock client ask other members, unless too much is on its way to a member already.
     fn ask(
         &mut self,
         now: Time,
@@ -988,7 +1008,7 @@ impl Node {
         });
     }
 
-    /// Lets a role act, then delivers what it said.
+    /// Lets a role act, then delivers its messages.
     fn act(&mut self, now: Time, out: &mut Vec<Output>, role: impl FnOnce(&mut Node, &mut StepContext)) {
         let outbox = self.turn(now, out, role);
         self.deliver(now, outbox, out);
@@ -1024,8 +1044,8 @@ impl Node {
         turn.outbox
     }
 
-    /// What was said to others goes on its link; what was said to ourselves is heard in the same step, in the order in which it
-    /// was said: what one word leads to comes after those that were said with it.
+    /// Messages to others go on their links. Messages to this member are delivered in the same
+    /// step, in order: messages that one of them causes come after those sent with it.
     fn deliver(&mut self, now: Time, mut outbox: VecDeque<(ProcessId, Message)>, out: &mut Vec<Output>) {
         let me = self.config.me.process;
         while let Some((to, message)) = outbox.pop_front() {
@@ -1039,7 +1059,8 @@ impl Node {
                     self.pending_positions.push_back(PendingPosition { at, to, service, epoch, request, ticket });
                     continue;
                 }
-                // Mostly who is granted has waited longest. Then no timer goes off for its place.
+                // A granted request has mostly waited longest. Then its position needs no timer any
+                // more.
                 if let Message::Grant { request, .. } = &message
                     && self.pending_positions.front().is_some_and(|place| (place.to, place.request) == (to, *request))
                 {
@@ -1048,7 +1069,7 @@ impl Node {
                 self.links.send(now, &self.config.me, view, to, message, out);
             }
         }
-        // Once in a while it was a word for each of a million locks.
+        // Occasionally there was a message for each of a million locks.
         outbox.shrink_to(MAIL);
         self.outbox = outbox;
         if std::mem::replace(&mut self.is_delivering_to_self, true) {
@@ -1061,7 +1082,7 @@ impl Node {
     }
 }
 
-/// What changes nothing but requests and tables.
+/// Whether a message changes only requests and tables.
 fn is_plain(message: &Message) -> bool {
     matches!(
         message,

@@ -1,8 +1,9 @@
-//! `PagedMap`: what is kept of requests, by their numbers.
+//! `PagedMap`: entries of requests, by their numbers.
 //!
-//! Members number their requests as they make them, so most come in order and stand beside each other. A page has those
-//! whose numbers begin the same, in order and without gaps in memory, and a bit for each that is there instead of its
-//! number. A tree would leave its nodes half empty, which many small ones do not matter for and a million held locks do.
+//! Members number their requests as they make them, so most come in order and stand beside each
+//! other. A page has those whose numbers begin the same, in order and without gaps in memory, and a
+//! bit for each that is there instead of its number. A tree would leave its nodes half empty. That
+//! does not matter for small maps, but for a million held locks it does.
 
 use super::id::RequestId;
 use super::visit_count::touch;
@@ -22,7 +23,7 @@ struct MapPage<T> {
 }
 
 impl<T> MapPage<T> {
-    /// How many are there with a lower number.
+    /// The number of entries with a lower number.
     fn below(&self, bit: u64) -> usize {
         (self.present & (bit - 1)).count_ones() as usize
     }
@@ -103,7 +104,7 @@ impl<T> PagedMap<T> {
         if left == 0 {
             self.spare = self.pages.remove(&number).unwrap_or_default();
         } else if left <= room / 4 {
-            // Twice what is there, so that the next ones cost nothing.
+            // Twice the remaining entries, so that the next ones cost nothing.
             page.values.shrink_to(left * 2);
         }
         Some(value)
@@ -149,13 +150,13 @@ fn place(request: &RequestId) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// Puts in and takes out in many orders what a tree is given too.
+    /// Inserts and removes entries in many orders, and compares with a tree.
     #[test]
     fn it_has_what_a_tree_has_in_the_same_order() {
         let (mut ledger, mut tree) = (PagedMap::default(), BTreeMap::new());
         let mut number = 1_u64;
         for turn in 0..20_000_u64 {
-            // Any sequence will do, if it comes back to what is there.
+            // Any sequence will do, if it comes back to present entries.
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let request = RequestId((number >> 40) % 500);
             if number >> 63 == 0 {
@@ -183,7 +184,7 @@ mod tests {
         });
         (0..10).rev().for_each(|number| other.insert(RequestId(number * 100 + 7), number * 100 + 7));
         assert_eq!(one, other);
-        // Nor does it keep the memory of those that are gone.
+        // Nor does it keep the memory of removed entries.
         assert!(one.pages.values().all(|page| page.values.capacity() <= 4));
     }
 }

@@ -1,7 +1,7 @@
 //! The elder's map from lock services to their grantors, and the dealing of tokens.
 //!
-//! - A service is *free* (its next grantor need not ask anyone) only when every member of the view in which this
-//!   elder began has answered or has left, and none had heard of it.
+//! - A service is *free* (its next grantor need not ask any member) only when every member of the
+//!   view in which this elder began has answered or has left, and none had heard of it.
 //! - `epochs_rise`: ranges are dealt in order within a view (`dealer.rs`), and views only rise.
 
 use super::dealer::Dealer;
@@ -15,21 +15,23 @@ use std::time::Duration;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct RegistryEntry {
-    /// The youngest that was named, and has not declined or left.
+    /// The youngest named grantor that has not declined or left.
     grantor: Option<(ProcessId, Epoch)>,
-    /// Since when that one acts; `None`: its table is still on its way.
+    /// When it began to act; `None`: its table is still on its way.
     since: Option<Time>,
-    /// Who was named before that one and may have the table, while nobody younger acts.
+    /// The grantor that was named before it and may have the table, while no younger one acts.
     source: Option<(ProcessId, Epoch)>,
-    /// The youngest that began to grant and has not said that it ended: it grants still if all who were named since are gone.
+    /// The youngest grantor that began to grant and has not said that it ended. It grants still if
+    /// all that were named since are gone.
     acted: Option<(ProcessId, Epoch)>,
-    /// The youngest term that others have heard of. If its grantor is gone they believe in no earlier one.
+    /// The youngest epoch that others have heard of. If its grantor is gone they believe in no
+    /// earlier one.
     heard: Option<Epoch>,
-    /// Those who were named since somebody last acted.
+    /// The members that were named since a grantor last acted.
     line: BTreeSet<ProcessId>,
-    /// The last request to be named of who was named last.
+    /// The last bid of the member that was named last.
     asked: Option<RequestId>,
-    /// The last grantor said that nobody holds anything.
+    /// The last grantor said that no member holds anything.
     vacant: bool,
 }
 
@@ -37,32 +39,35 @@ struct RegistryEntry {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Registry {
     entries: BTreeMap<ServiceName, RegistryEntry>,
-    /// The view in which everyone was asked; answers to an earlier question count for nothing.
+    /// The view in which every member was asked; answers to an earlier question count for nothing.
     asked_in: ViewNumber,
-    /// Members that have not told yet what they know.
+    /// Members whose inventory is not complete yet.
     awaiting: BTreeSet<ProcessId>,
-    /// Who asked for a service that cannot be answered yet.
+    /// The members that asked for a service and cannot be answered yet.
     parked_queries: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
-    /// Young turks that wait until they may be named: of each service the last that asked, and its last request.
+    /// Young turks that wait until they may be named: for each service the last that asked, and its
+    /// last request.
     waiting_bids: BTreeMap<ServiceName, (ProcessId, RequestId)>,
-    /// Of each that was told that another came after it the last request that this ends.
+    /// For each young turk that was told of a later bid: the last of its requests that the later
+    /// bid ends.
     outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
     /// Grantors that want tokens and have not got them yet, with how many they want.
     hungry: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
     dealer: Dealer,
-    /// The first token that this elder could deal: what is lower was dealt by those before it.
+    /// The first token that this elder could deal: earlier elders dealt the lower ones.
     began: Token,
     /// Ranges wait for the limit of dealing until then.
     barred_until: Option<Time>,
 }
 
 impl RegistryEntry {
-    /// Who was named last, or, if that one declined or left, who grants until another is named.
+    /// The member that was named last. If it declined or left: the grantor that grants until
+    /// another is named.
     fn last(&self) -> Option<(ProcessId, Epoch)> {
         self.grantor.or(self.source).or(self.acted)
     }
 
-    /// A grantor grants. Who was named after it may do so already, and say it first.
+    /// A grantor grants. A grantor that was named after it may do so already, and say it first.
     fn acts(&mut self, (grantor, epoch): (ProcessId, Epoch)) {
         if self.acted.is_none_or(|(_, known)| known < epoch) {
             self.acted = Some((grantor, epoch));
@@ -129,8 +134,9 @@ impl Registry {
         self.keep(|known| known != process);
     }
 
-    /// Forgets processes that are gone. Who was named and never began may have been told what another still has in its
-    /// table; that one is named once more, so that it asks.
+    /// Forgets processes that are gone. A named grantor that never began may have been told of
+    /// changes to the table that another grantor still has. That other grantor is named once more,
+    /// so that it asks.
     fn keep(&mut self, is_there: impl Fn(ProcessId) -> bool) {
         for (service, entry) in &mut self.entries {
             let is_unbegun = entry.grantor.is_some() && entry.since.is_none();
@@ -154,7 +160,8 @@ impl Registry {
         self.dealer.wants_more_slots()
     }
 
-    /// Whether a range may be dealt now. If that is only a matter of time, it is looked at again then.
+    /// Whether a range may be dealt now. If that is only a matter of time, it is looked at again
+    /// then.
     fn may_deal(&mut self, now: Time) -> bool {
         let may = self.dealer.may_deal(now);
         if let Err(Some(at)) = may {
@@ -168,7 +175,7 @@ impl Registry {
         self.barred_until.take_if(|at| *at <= now).is_some()
     }
 
-    /// A member asks who grants a service.
+    /// A member asks for the grantor of a service.
     pub(crate) fn on_who_grants(
         &mut self,
         from: ProcessId,
@@ -180,7 +187,8 @@ impl Registry {
         self.answer_for(service, may_name, turn);
     }
 
-    /// Whether nobody grants a service, so that nothing can be left of what somebody has given up; else who does, if known.
+    /// Whether no member grants a service. Then nothing can be left of the requests that a member
+    /// has given up. Otherwise returns the grantor, if it is known.
     pub(crate) fn is_settled(&self, service: &ServiceName) -> Result<(), Option<ProcessId>> {
         if !self.awaiting.is_empty() {
             return Err(None);
@@ -191,7 +199,7 @@ impl Registry {
         }
     }
 
-    /// A member tells what it knows.
+    /// A member reports the grantors that it hosts and knows.
     pub(crate) fn on_inventory(
         &mut self,
         from: ProcessId,
@@ -206,12 +214,14 @@ impl Registry {
         for (service, grantor, epoch) in known {
             let entry = self.entries.entry(service.clone()).or_default();
             entry.heard = entry.heard.max(Some(epoch));
-            // Hearsay shows that the service is in use; only the host's own word says where its grantor is.
+            // Hearsay shows that the service is in use. Only the grantor's own member tells where
+            // its grantor is.
             if planted!(turn.mutant, IgnoreHearsay) && grantor != from && entry.grantor.is_none() {
                 self.entries.remove(&service);
                 continue;
             }
-            // Who was named after it and has gone since may have left its table to a younger one.
+            // A grantor that was named after it and has gone since may have left its table to a
+            // younger one.
             if grantor == from && entry.last().is_none_or(|(_, known)| known < epoch) {
                 entry.grantor = Some((grantor, epoch));
                 entry.acts((grantor, epoch));
@@ -250,7 +260,8 @@ impl Registry {
         }
     }
 
-    /// Answers all who can be answered. `may_name`: the elder has its quorum, so it may name grantors.
+    /// Answers every waiting member that can be answered. `may_name`: the elder has its quorum, so
+    /// it may name grantors.
     pub(crate) fn answer(&mut self, may_name: bool, turn: &mut StepContext) {
         self.forget_ended_terms();
         if may_name && !self.hungry.is_empty() {
@@ -271,7 +282,8 @@ impl Registry {
         self.advance_turks(may_name, turn);
     }
 
-    /// Drops requests for tokens of terms that are over. While a member has not told what it knows, its term may go on.
+    /// Drops requests for tokens of epochs that are over. While a member's inventory is not
+    /// complete, its epoch may go on.
     fn forget_ended_terms(&mut self) {
         if self.awaiting.is_empty() {
             let entries = &self.entries;
@@ -284,7 +296,7 @@ impl Registry {
         }
     }
 
-    /// Answers those who asked for one service, if that can be.
+    /// Answers the members that asked for one service, if that can be.
     fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut StepContext) {
         let Some(askers) = self.parked_queries.remove(&service) else { return };
         let entry = self.entries.get(&service);
@@ -312,7 +324,7 @@ impl Registry {
         }
     }
 
-    /// Whether somebody waits for an answer.
+    /// Whether a member waits for an answer.
     pub(crate) fn has_parked(&self) -> bool {
         !self.parked_queries.is_empty() || !self.hungry.is_empty() || !self.waiting_bids.is_empty()
     }
@@ -375,7 +387,8 @@ impl Registry {
         may_name: bool,
         turn: &mut StepContext,
     ) {
-        // It says so once more in each new view, and that may cross the word that another came after it.
+        // The young turk repeats its bid in each new view, and the bid may cross the message that a
+        // later bid came.
         if self.outbid.get(&(service.clone(), from)).is_some_and(|outbid| request <= *outbid) {
             return;
         }
@@ -403,11 +416,11 @@ impl Registry {
             Some(RegistryEntry { grantor: Some(_), since: Some(since), .. }) => {
                 (true, *since + min_service(turn) <= turn.now)
             }
-            // While a table is on its way the line grows, but nobody joins it twice.
+            // While a table is on its way the transfer chain grows, but no member joins it twice.
             Some(RegistryEntry { grantor: Some(_), since: None, line, .. }) => (true, !line.contains(&turk)),
             _ => (false, true),
         };
-        // Where the grantor is known nobody else's word is missing.
+        // Where the grantor is known no other member's answer is missing.
         if !is_due {
             return;
         }
@@ -448,8 +461,8 @@ impl Registry {
         }
     }
 
-    /// A grantor goes, and wants another to be named in its place; `None`: that one is gone. A young turk that waits comes
-    /// first.
+    /// A leaving grantor proposes a successor; `None`: that one is gone. A young turk that waits
+    /// comes first.
     pub(crate) fn on_yield(
         &mut self,
         (from, epoch): (ProcessId, Epoch),
@@ -468,8 +481,8 @@ impl Registry {
         }
     }
 
-    /// A grantor is over, and nobody holds anything. That counts if this elder named it and nobody since: another may have
-    /// granted after it, and be gone.
+    /// A grantor is over, and no member holds anything. That counts if this elder named it and has
+    /// named no other since. Another may have granted after it, and be gone.
     pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, _turn: &StepContext) {
         let is_any = planted!(_turn.mutant, BelieveAnyVacant);
         if let Some(entry) = self.entries.get_mut(service)
@@ -480,7 +493,7 @@ impl Registry {
         }
     }
 
-    /// Who was named will not, or not any more.
+    /// A named member will not grant, or grants no more.
     pub(crate) fn on_decline(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
         let Some(entry) = self.entries.get_mut(service) else { return };
         let is_other = |known: &(ProcessId, Epoch)| *known != (from, epoch);

@@ -1,4 +1,4 @@
-//! What a role may use and leave behind during one step.
+//! All that a role may read and write in one step.
 
 use super::event::Output;
 use super::id::ProcessId;
@@ -16,30 +16,30 @@ pub(crate) struct StepContext<'a> {
     pub(crate) me: ProcessId,
     /// The elder of the view, once there is one.
     pub(crate) elder: Option<ProcessId>,
-    /// How long to wait before what was refused is asked again.
+    /// The time after which a refused request is sent again.
     pub(crate) retry: Duration,
     /// The member lease.
     pub(crate) lease: Duration,
-    /// How much is kept, and said at a time.
+    /// How much is kept, and sent at a time.
     pub(crate) limits: Limits,
-    /// Whether the member's lease runs: may it hold, unless it leaves, and grant?
+    /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
     pub(crate) leased: bool,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
     pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
-    /// What is to be done outside.
+    /// The outputs of the step.
     pub(crate) out: &'a mut Vec<Output>,
     /// Messages to members, this one included; the node delivers or sends them after the role is done.
     pub(crate) outbox: VecDeque<(ProcessId, Message)>,
 }
 
 impl StepContext<'_> {
-    /// Says `message` to `to`, which may be this very member.
+    /// Sends `message` to `to`, which may be this member itself.
     pub(crate) fn send(&mut self, to: ProcessId, message: Message) {
         self.outbox.push_back((to, message));
     }
 
-    /// Says `message` to the elder, if there is one.
+    /// Sends `message` to the elder, if there is one.
     pub(crate) fn send_elder(&mut self, message: Message) {
         if let Some(elder) = self.elder {
             self.send(elder, message);

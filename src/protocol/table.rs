@@ -1,29 +1,38 @@
-//! The lock table of one service: who holds what, who waits, and who is next.
+//! The lock table of one service: its holds, its waits, and the next request to grant.
 //!
-//! Everybody who waits stands in one line, the order of the [tickets](Ticket); the queue of a name is those of the line
-//! who want it. Who may be granted is decided by the line alone:
-//! - a lock or a batch when it is the first in the queue of each of its names and nobody holds one of them;
-//! - a share when it is the first in its queue and nobody has anything of that name but shares; permits when they are, and
-//!   nobody has anything but permits, which are with these no more than the limit;
-//! - a suspension when nobody but its owner holds anything, and nobody before it in the line could be granted. Whoever
-//!   still waits before it then waits for its own owner, who would otherwise wait for himself;
-//! - nobody after the **gate**: the first suspension that waits, or, while one is held, all but those who passed it.
+//! All waiting requests stand in one line, in the order of the [tickets](Ticket). The queue of a
+//! name is the part of the line that wants the name. The line alone decides which requests may be
+//! granted:
+//! - a lock or a batch, when it is the first in the queue of each of its names and no request holds
+//!   one of them;
+//! - a share, when it is the first in its queue and the name has no holds but shares;
+//! - permits, when they are the first in their queue, the name has no holds but permits, and the
+//!   sum is within the limit;
+//! - a suspension, when no request but its owner's holds anything, and no request before it in the
+//!   line could be granted. A request that still waits before it then waits for the suspension's
+//!   owner, which would otherwise wait for itself;
+//! - no request behind the **gate**. The gate is the first waiting suspension. While a suspension
+//!   is held, only the requests that passed it stand before the gate.
 //!
-//! Who holds something **passes**: it gets a place in the line right before the first suspension. So tickets have room:
+//! A request of an owner with a hold **passes**: it gets a position in the line right before the
+//! first suspension. So tickets have room:
 //! ```text
 //! number of a ticket:   block (32 bits) | place in the block (32 bits)
 //!                                          0 ..      in the order of arrival
 //!                                          2^30 ..   locks and batches that passed the suspension of this block
 //!                                            .. 2^32 suspensions of holders that passed it, and it, at the very end
 //! ```
-//! Who passes a suspension that is held goes before everybody: the later a suspension was granted the further in front.
-//! Its ticket says which one it passed, so recovery and transfer need know nothing but holds and tickets.
+//! A request that passes a held suspension goes before all others. The later the suspension was
+//! granted, the further in front the request goes. Its ticket says which suspension it passed, so
+//! recovery and transfer need only holds and tickets.
 //!
-//! **Objects** are no locks. To have one open is a request that waits for nobody, and is no hold: it is granted before all
-//! others, also while the service is suspended. An object is there while somebody has it open.
+//! **Objects** are no locks. A request to have an object open is no hold and waits for no other
+//! request. It is granted before all others, also while the service is suspended. An object exists
+//! while a member has it open.
 //!
 //! - A name is in the table only while it is held, waited for or open: an idle name costs nothing.
-//! - Nothing scans a queue, but for questions: an operation costs the logarithm of the table for each of its names.
+//! - Nothing scans a queue, but for queries: an operation costs the logarithm of the table for each
+//!   of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
 use super::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want};
@@ -53,10 +62,11 @@ pub(crate) type RequestKey = (ProcessId, RequestId);
 /// Holds and waits, with their members, as one grantor hands them to another.
 pub type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
-/// A place in the line. With the key it is one request's own, whatever members report.
+/// A position in the line. The key keeps it one request's own, even if members report equal
+/// tickets.
 type QueueRank = (Ticket, RequestKey);
 
-/// What a request says of itself.
+/// A request's own properties.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct RequestSpec {
     pub(crate) want: Want,
@@ -80,7 +90,8 @@ enum TableRequestState {
         token: Token,
         since: Time,
     },
-    /// `missing`: of how many of its names it is not the first in the queue, or somebody holds them.
+    /// `missing`: the number of its names for which it is not the first in the queue, or does not
+    /// fit beside the present holds.
     Waits {
         ticket: Ticket,
         missing: u32,
@@ -102,11 +113,12 @@ impl TableRequest {
     }
 }
 
-/// Who has a name. One lock, or any number of shares, or any number of permits. Small, for there are as many as held locks.
+/// The holders of a name: one lock, or any number of shares, or any number of permits. Small,
+/// because one exists for each held lock.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Occupancy {
-    /// By which request, and how the number of its process [begins](beginning). Of which process it is follows from the rest
-    /// of the [table](Table::holder).
+    /// The holding request, and how the number of its process [begins](beginning). The process
+    /// follows from the rest of the [table](Table::holder).
     Lock(RequestId, u32),
     #[allow(clippy::box_collection)] // one word
     Shares(Box<BTreeSet<RequestKey>>),
@@ -129,13 +141,13 @@ impl Occupancy {
         }
     }
 
-    /// Whether a hold of what is wanted may be beside these, whatever the limit.
+    /// Whether a hold of this want may exist beside these, at any limit.
     fn is_beside(&self, want: &Want) -> bool {
         matches!((self, want), (Occupancy::Shares(_), Want::Share(_)) | (Occupancy::Permits(..), Want::Permits(..)))
     }
 }
 
-/// What one member has in the table.
+/// One member's requests in the table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct MemberRequests {
     requests: PagedMap<TableRequest>,
@@ -143,7 +155,7 @@ struct MemberRequests {
     holds: usize,
     /// How many of them have an object open.
     opens: usize,
-    /// How many of them hold for each owner, but for nobody in particular.
+    /// How many of them hold for each owner. Owner 0, the whole member, is left out.
     owners: BTreeMap<OwnerId, usize>,
 }
 
@@ -151,9 +163,10 @@ struct MemberRequests {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Table {
     epoch: Epoch,
-    /// The number of the last ticket that was dealt to somebody who arrived.
+    /// The number of the last ticket that was dealt to an arriving request.
     arrivals: u64,
-    /// How many have passed. It only rises, so that of those who passed one suspension the first goes first.
+    /// How many requests have passed. It only rises, so that of the requests that passed one
+    /// suspension the first goes first.
     passes: u64,
     parts: BTreeMap<ProcessId, MemberRequests>,
     /// How many hold.
@@ -167,8 +180,8 @@ pub(crate) struct Table {
     ready: BTreeSet<QueueRank>,
     /// Those that wait to have an object open, for nothing but a token.
     opening: BTreeSet<QueueRank>,
-    /// Always empty: the memory of a part that is gone, for the next one. Or who takes one lock after the other would ask for
-    /// some each time.
+    /// Always empty: it keeps the memory of a removed part for the next part. Otherwise a member
+    /// that takes one lock after the other would allocate memory each time.
     spare: PagedMap<TableRequest>,
     bounds: TableLimits,
     /// A deliberate break.
@@ -176,14 +189,14 @@ pub(crate) struct Table {
     mutant: Option<super::mutant::ProtocolMutant>,
 }
 
-/// How much room tickets have, and how much is told at once, see [`Limits`].
+/// The room that tickets have, and the size of an answer, see [`Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct TableLimits {
-    /// How many places of a block there are for those who arrive, and how many for those who pass.
+    /// How many places of a block are for arriving requests, and how many for passing ones.
     room: u64,
     /// From this block on there is no room in blocks any more.
     blocks: u64,
-    /// The most that is told of a list at once.
+    /// The most entries of a list that one answer has.
     listed: usize,
 }
 
@@ -240,7 +253,7 @@ impl Table {
         })
     }
 
-    /// Whether a request that is not in the table could be granted at once, or what stands in its way.
+    /// Whether a request that is not in the table could be granted at once; otherwise the obstacle.
     pub(crate) fn is_free(&self, process: ProcessId, entry: &RequestSpec, now: Time) -> Result<(), Refusal> {
         let held = |name, key| self.info(name, key, now).map_or(Refusal::Waited(name.cloned()), Refusal::Held);
         let suspends = entry.want == Want::Suspension;
@@ -268,7 +281,8 @@ impl Table {
             return Err(held(None, key));
         }
         if suspends {
-            // Only a holder that would suspend the service goes through names here: those of its own.
+            // Only a holder that would suspend the service goes through names here: those of its
+            // own.
             let mut all = self.all_held();
             if !self.is_alone(process, entry.owner)
                 && let Some((name, key)) = all.find(|(_, key)| !self.is_of(*key, process, entry.owner))
@@ -297,24 +311,26 @@ impl Table {
         self.suspended.is_some()
     }
 
-    /// Whether nobody has this name or waits for it, and nobody has or waits for all of them: then it is free for everybody.
+    /// Whether no request has this name or waits for it, and no suspension is held or waits. The
+    /// name is then free for every member.
     pub(crate) fn is_clear(&self, name: &LockName) -> bool {
         self.is_unwanted(name) && !self.held.contains_key(name)
     }
 
-    /// Records a hold of what [is free](Table::is_free).
+    /// Records a hold of a request that [is free](Table::is_free).
     pub(crate) fn hold(&mut self, key: RequestKey, entry: RequestSpec, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");
         self.take(key, &entry.want, token);
         self.insert_hold(key, TableRequest { entry, state: TableRequestState::Holds { token, since } });
     }
 
-    /// Whether nobody else is concerned by the end of a hold of this name: nobody waits for it, or for all of them.
+    /// Whether the end of a hold of this name concerns no other request: no request waits for the
+    /// name or for a suspension.
     pub(crate) fn is_unwanted(&self, name: &LockName) -> bool {
         self.suspended.is_none() && self.suspensions.is_empty() && self.head(name).is_none()
     }
 
-    /// What a request wants is its own from now on.
+    /// Gives a request the names, the suspension or the object that it wants.
     fn take(&mut self, key: RequestKey, want: &Want, token: Token) {
         match want {
             Want::Suspension => self.suspended = Some((token, key)),
@@ -350,14 +366,17 @@ impl Table {
         }
     }
 
-    /// Gives waits that members reported without a place that of the next one behind them of the same member. What was
-    /// asked of a grantor later has a place, so that grantor had these as well: it granted them, and its term was over for
-    /// their member by then. Who may pass a suspension is left out, and so are places of those who passed one. Says which.
+    /// Completes the waits that members reported without a position: each gets the position of the
+    /// same member's next wait behind it. That later request has a position, so its grantor had the
+    /// earlier request as well. The grantor granted the earlier one, and its epoch was over for the
+    /// member by then. A request that may pass a suspension is left out, and so is the position of
+    /// a request that passed one. Returns the waits that got a position.
     pub(crate) fn keep_own_order(&self, waits: &mut [(ProcessId, WaitReport)]) -> BTreeSet<RequestKey> {
         if planted!(self.mutant, ForgetOwnOrder) {
             return BTreeSet::new();
         }
-        // Whose owner holds something has to pass this one, and must not wait behind it.
+        // A request of an owner with a hold has to pass this suspension, and must not wait behind
+        // it.
         let suspensions = waits.iter().filter(|(_, wait)| wait.want == Want::Suspension);
         let gate = suspensions.filter_map(|(_, wait)| wait.ticket).min();
         let is_open = |ticket: &Ticket| self.suspended.is_none() && gate.is_none_or(|gate| *ticket < gate);
@@ -382,14 +401,15 @@ impl Table {
         placed
     }
 
-    /// Records a hold that a member reported. Of two that exclude each other the higher token wins, and who has lost is not
-    /// brought back when the winner loses against a third; permits are kept whatever the limit. Returns those that lost.
+    /// Records a hold that a member reported. Of two holds that exclude each other the higher token
+    /// wins. A loser is not brought back when the winner loses against a third hold. Permits are
+    /// kept at any limit. Returns the losers.
     pub(crate) fn claim(&mut self, key: RequestKey, entry: RequestSpec, token: Token, since: Time) -> Vec<RequestKey> {
         let place = self.place(key);
         if let Some(EntryStatus::Holds(_)) = place {
             return Vec::new();
         }
-        // Nearly always the request is new and nobody has the lock.
+        // Nearly always the request is new and no request has the lock.
         if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) = (place, &entry.want)
             && self.occupy(name, key, &entry.want)
         {
@@ -471,8 +491,8 @@ impl Table {
         Some(key)
     }
 
-    /// A hold goes on with less: a share in place of its lock, or fewer permits, with the token that its holder has. Anything
-    /// else is ignored.
+    /// A hold is reduced: a share in place of its lock, or fewer permits, with the token that its
+    /// holder has. Anything else is ignored.
     pub(crate) fn narrow(&mut self, key: RequestKey, to: &Want, has: Token) {
         let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) = self.get_mut(key) else {
             return;
@@ -496,7 +516,8 @@ impl Table {
         self.held.get(name).map(|used| used.len() - 1)
     }
 
-    /// Makes the only share of a lock the lock. What is the lock already has another token then.
+    /// Turns the only share of a lock into the lock. A hold that is the lock already gets another
+    /// token.
     pub(crate) fn upgrade(&mut self, key: RequestKey, by: Token) {
         debug_assert!(self.others_beside(key).is_none_or(|others| others == 0), "nobody shares a lock");
         let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) = self.get_mut(key) else {
@@ -509,7 +530,7 @@ impl Table {
         self.exchange(key, &from, &to);
     }
 
-    /// Whether nobody waits for the name.
+    /// Whether no request waits for the name.
     #[cfg(elderlock_mutants)]
     pub(crate) fn is_unqueued(&self, name: &LockName) -> bool {
         self.head(name).is_none()
@@ -522,13 +543,13 @@ impl Table {
         self.get(key).map(|request| request.entry.want.mode())
     }
 
-    /// What a request says of itself.
+    /// A request's own properties.
     #[cfg(elderlock_mutants)]
     pub(crate) fn entry(&self, key: RequestKey) -> Option<&RequestSpec> {
         self.get(key).map(|request| &request.entry)
     }
 
-    /// What the request holds, if it holds.
+    /// The want of the request, if it holds.
     pub(crate) fn held_by(&self, key: RequestKey) -> Option<&Want> {
         let TableRequest { entry, state: TableRequestState::Holds { .. } } = self.get(key)? else { return None };
         Some(&entry.want)
@@ -542,12 +563,12 @@ impl Table {
         })
     }
 
-    /// All locks that are held, by which request and with which token.
+    /// All held locks, with their requests and tokens.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
         self.all_held().filter_map(|(name, key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
     }
 
-    /// All who wait, with their tickets.
+    /// All waiting requests, with their tickets.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
         self.all().filter_map(|((process, id), request)| match request.state {
             TableRequestState::Waits { ticket, .. } => Some((process, id, ticket)),
@@ -587,7 +608,7 @@ impl Table {
         self.parts.iter().map(|(&process, part)| (process, (part.holds, part.waits()))).collect()
     }
 
-    /// How many hold and how many wait. Costs the number of members that do.
+    /// The numbers of holds and waits. The cost grows with the number of members in the table.
     pub(crate) fn load(&self) -> (usize, usize) {
         (self.holds, self.parts.values().map(MemberRequests::waits).sum())
     }
@@ -600,7 +621,7 @@ impl Table {
         holds + waits + opens + names + line + self.objects.len() + self.opening.len()
     }
 
-    /// Whether nobody holds or waits.
+    /// Whether no request holds or waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -608,7 +629,7 @@ impl Table {
 
 /// The line.
 impl Table {
-    /// Who is next, if it can be granted.
+    /// The next request, if it can be granted.
     fn first(&self) -> Option<QueueRank> {
         if let Some(rank) = self.opening.first() {
             return Some(*rank);
@@ -627,7 +648,8 @@ impl Table {
         self.is_alone(rank.1.0, owner).then_some(*rank)
     }
 
-    /// The ticket of somebody who passes the first suspension; `None`: there is none to pass, or no right or room to.
+    /// The ticket of a request that passes the first suspension; `None`: there is no suspension, or
+    /// the request has no right or no room to pass.
     fn pass(&self, process: ProcessId, owner: OwnerId, suspends: bool) -> Option<Ticket> {
         let pass = self.passes + 1;
         let is_none = self.suspended.is_none() && self.suspensions.is_empty();
@@ -637,7 +659,7 @@ impl Table {
         if let Some((token, key)) = self.suspended
             && !suspends
         {
-            // What is for the whole member is not for the one of its owners that has suspended the service.
+            // A request of the whole member is not one of the owner that has suspended the service.
             let by = self.get(key).map(|request| request.entry.owner);
             let may = owner != OwnerId(0) || by == Some(owner);
             return may.then(|| Ticket::in_front(token, pass));
@@ -647,11 +669,12 @@ impl Table {
             return None;
         }
         let block = number & !PLACE;
-        // A suspension that passes goes before those that passed already: they do not wait for it, being of its owner.
+        // A suspension that passes goes before those that passed already: they do not wait for it,
+        // being of its owner.
         Some(Ticket { epoch, number: if suspends { block + PLACE - pass } else { block + self.bounds.room + pass } })
     }
 
-    /// The ticket of somebody who arrives.
+    /// The ticket of an arriving request.
     fn arrive(&mut self, suspends: bool) -> Ticket {
         let next = self.arrivals.saturating_add(1);
         self.arrivals = match next >> 32 {
@@ -731,20 +754,21 @@ impl MemberRequests {
     }
 }
 
-/// Names. A waiting request misses a name unless it is the first in its queue and fits beside those who have it.
+/// Names. A waiting request misses a name unless it is the first in the name's queue and fits
+/// beside the name's holders.
 impl Table {
-    /// All names that are held, and by whom.
+    /// All held names, with the requests that hold them.
     fn all_held(&self) -> impl Iterator<Item = (&LockName, RequestKey)> {
         let all = self.held.iter().flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)));
         all.inspect(|_| touch())
     }
 
-    /// Who has a name.
+    /// The requests that hold a name.
     pub(crate) fn holders_of(&self, name: &LockName) -> impl Iterator<Item = RequestKey> {
         self.held.get(name).into_iter().flat_map(move |used| self.holders(name, used))
     }
 
-    /// Who has a name that is used so, in the order of their keys.
+    /// The requests that hold a name in this way, in the order of their keys.
     fn holders(&self, name: &LockName, used: &Occupancy) -> impl Iterator<Item = RequestKey> {
         let (one, many) = match used {
             Occupancy::Lock(request, begins) => (self.holder(name, *request, *begins), None),
@@ -754,8 +778,8 @@ impl Table {
         one.into_iter().chain(many.into_iter().flatten().copied())
     }
 
-    /// Who has the lock of this name, by a request with this number, of a process whose number begins so: hardly ever there
-    /// is a second one that does.
+    /// The request that holds the lock of this name. It has this number, and the number of its
+    /// process begins so. A second such request hardly ever exists.
     fn holder(&self, name: &LockName, request: RequestId, begins: u32) -> Option<RequestKey> {
         let first = u128::from(begins) << 96;
         let mut alike = self.parts.range(ProcessId(first)..=ProcessId(first | u128::MAX >> 32));
@@ -767,7 +791,7 @@ impl Table {
         self.queues.get(name).and_then(|queue| queue.first().copied())
     }
 
-    /// Whether what is wanted of a name may be held beside what is held of it.
+    /// Whether a want of a name may be held beside the name's present holds.
     fn fits(&self, name: &LockName, want: &Want) -> bool {
         let used = self.held.get(name);
         let is_beside = used.is_none_or(|used| used.is_beside(want));
@@ -780,13 +804,14 @@ impl Table {
         }
     }
 
-    /// Whether the first in a queue fits; `None`: nobody waits there.
+    /// Whether the first request in a queue fits; `None`: the queue is empty.
     fn head_fits(&self, name: &LockName) -> Option<(QueueRank, bool)> {
         let rank = self.head(name)?;
         Some((rank, self.get(rank.1).is_some_and(|request| self.fits(name, &request.entry.want))))
     }
 
-    /// Changes what is held of a name, or its limit, and sees whether the first in its queue fits now.
+    /// Changes the holds of a name, or its limit, and checks whether the first request in its queue
+    /// fits now.
     fn reconsider<R>(&mut self, name: &LockName, change: impl FnOnce(&mut Table) -> R) -> R {
         if self.queues.is_empty() {
             return change(self);
@@ -803,7 +828,8 @@ impl Table {
         result
     }
 
-    /// Returns whether nothing that is held of it excludes this; otherwise nothing is changed. The limit is not asked.
+    /// Returns whether no present hold of the name excludes this want; otherwise nothing changes.
+    /// The limit does not matter here.
     fn occupy(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         self.reconsider(name, |table| table.put(name, key, want))
     }
@@ -812,7 +838,7 @@ impl Table {
         self.reconsider(name, |table| table.remove_use(name, key, want));
     }
 
-    /// What is held of one name becomes something else.
+    /// Replaces a request's hold of its names with another kind of hold.
     fn exchange(&mut self, key: RequestKey, from: &Want, to: &Want) {
         for name in from.names() {
             self.reconsider(name, |table| {
@@ -822,7 +848,7 @@ impl Table {
         }
     }
 
-    /// Nearly always nobody has it.
+    /// Nearly always no request has the name.
     fn put(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         let first = || match want {
             Want::Share(_) => Occupancy::Shares(Box::new(BTreeSet::from([key]))),
@@ -965,7 +991,7 @@ impl Table {
         if owner == OwnerId(0) { part.holds } else { part.owners.get(&owner).copied().unwrap_or_default() }
     }
 
-    /// Whether nobody else holds anything.
+    /// Whether no other owner holds anything.
     fn is_alone(&self, process: ProcessId, owner: OwnerId) -> bool {
         self.holds == self.holds_of(process, owner)
     }

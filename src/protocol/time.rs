@@ -7,7 +7,8 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// An instant on one member's own clock, in nanoseconds since an origin that means nothing to anyone else.
+/// An instant on one member's own clock, in nanoseconds since an origin that means nothing to any
+/// other process.
 ///
 /// In production the clock is `CLOCK_BOOTTIME`, which goes on while the machine sleeps. Instants of two
 /// members are never compared; only the *rates* of their clocks are assumed to agree (see the
@@ -57,7 +58,7 @@ impl WallClock {
         WallClock { began, showed }
     }
 
-    /// One that shows the slot before this one now.
+    /// A clock that now shows the slot before this one.
     pub(crate) fn pace(now: Time, first: Slot) -> WallClock {
         WallClock::new(now, Slot(first.0.saturating_sub(1)))
     }

@@ -1,4 +1,4 @@
-//! Every time that the protocol waits for, and the relations between them.
+//! All times of the protocol, and the relations between them.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -6,9 +6,10 @@ use std::time::Duration;
 /// The longest of all times.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The protocol's times. They belong to the view: whoever joins adopts the cluster's.
+/// The protocol's times. They belong to the view: a process that joins adopts the cluster's.
 ///
-/// Start from a preset and change what you must; [`check`](Timing::check) says which relation is broken.
+/// Start from a preset and change only the necessary values; [`check`](Timing::check) reports a
+/// broken relation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Timing {
     /// How long a member may act on one renewal by the elder (`TM`). A member that vanishes with its host is
@@ -19,11 +20,12 @@ pub struct Timing {
     pub elder_lease: Duration,
     /// How often a member of the council shows itself to the elder. Others do so at an eighth of `member_lease`.
     pub beat: Duration,
-    /// How long anything waits for its answer before it is sent again; doubled while nothing comes back.
+    /// How long a message waits for its answer before it is sent again; doubled while there is no
+    /// answer.
     pub retry: Duration,
     /// How much later each next-oldest member of the council tries to take over.
     pub stagger: Duration,
-    /// How long `try` waits for a grantor that does not answer before it says "undecided".
+    /// How long `try` waits for a grantor that does not answer before it ends as "undecided".
     pub answer: Duration,
     /// The most by which any clock's *rate* may be off, in parts per million.
     pub clock_error_ppm: u32,
@@ -82,8 +84,8 @@ impl Timing {
         self.member_lease / 8
     }
 
-    /// How long somebody waits in line before the grantor tells the place: long beside most waits for a lock that is handed
-    /// on and on, short beside the time that an acknowledgement takes.
+    /// How long a request waits before the grantor reports its position. Long compared with most
+    /// waits for a busy lock, short compared with the delay of an acknowledgement.
     pub(crate) fn place(&self) -> Duration {
         self.retry / 32
     }

@@ -1,4 +1,4 @@
-//! Views: who is a member, oldest first, and how one view becomes the next.
+//! Views: the members, oldest first, and the step from one view to the next.
 
 use super::id::{Lineage, MemberInfo, ProcessId, Slot, Token, ViewNumber};
 use super::timing::Timing;
@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ViewMember {
-    /// Who and where it is.
+    /// Its identity and its address.
     pub info: MemberInfo,
     /// The view in which it joined: its age.
     pub joined: ViewNumber,
@@ -21,7 +21,7 @@ pub struct ViewMember {
 /// An agreed list of members, oldest first.
 ///
 /// - `one_lineage`: view n+1 is chosen by a quorum of the council of view n, so no number names two views.
-/// - The order of those who stay never changes; who joins is put at the end.
+/// - The order of the remaining members never changes; new members are appended.
 /// - In the view means "may still hold": a process leaves it only when it said goodbye, its lease has surely run
 ///   out, or its death is vouched for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -33,29 +33,30 @@ pub struct View {
     pub number: ViewNumber,
     /// The first slot whose tokens its elder deals.
     pub first_slot: Slot,
-    /// How many slots from there on it may deal: the next view begins after them, whatever was dealt.
+    /// How many slots from there on it may deal: the next view begins after them, even if fewer
+    /// were dealt.
     pub slots: u32,
-    /// The first slot of the tenure of its elder: of the view since which that process has been the elder and has
-    /// proposed each view itself. A grantor that it named before is none.
+    /// The first slot of the tenure of its elder: of the view since which that process has been the
+    /// elder and has proposed each view itself. A grantor that it named before does not count.
     pub tenure: Slot,
     /// Oldest first.
     pub members: Vec<ViewMember>,
     /// The times that all members keep.
     pub timing: Timing,
-    /// At most so many of the oldest members decide the next view.
+    /// At most this many of the oldest members decide the next view.
     pub council_size: u8,
-    /// Who left in one of the last [`ENTRY_WINDOW`] views, and with which. A request to join may be that old; who is
-    /// named here is not taken in again.
+    /// The members that left in one of the last [`ENTRY_WINDOW`] views, each with that view. A
+    /// request to join may be that old; a process that is listed here is not taken in again.
     pub departed: Vec<(ProcessId, ViewNumber)>,
 }
 
-/// A request to join counts for so many views after the one that its sender had heard of.
+/// A request to join counts for this many views after the one that its sender had heard of.
 pub const ENTRY_WINDOW: u64 = 16;
 
-/// A view has at most so many slots: half a second of them, 2^32 tokens.
+/// A view has at most this many slots: half a second, or 2^32 tokens.
 pub const MAX_SLOTS: u32 = 1024;
 
-/// Views whose slots lie further than this above the own clock are refused: one of the two clocks is wrong.
+/// Views whose slots are further above the own clock are refused: one of the two clocks is wrong.
 pub const MAX_AHEAD: Duration = Duration::from_secs(3600);
 
 /// The difference between a view and the next one.
@@ -86,7 +87,8 @@ impl View {
     /// The first view of a lineage.
     pub fn first(first_slot: Slot, founders: Vec<MemberInfo>, timing: Timing, council_size: u8) -> View {
         let lineage = Lineage { founded: first_slot, founder: founders[0].process };
-        // Above the numbers of all lineages founded before, so that what two of them say of a number is not mixed up.
+        // Above the numbers of all lineages founded before, so that no number is mixed up between
+        // two lineages.
         let number = ViewNumber(first_slot.0);
         let members = founders.into_iter().map(|info| ViewMember { info, joined: number, ghost: false }).collect();
         View {
@@ -115,7 +117,7 @@ impl View {
     /// The next view after `change`.
     pub fn next(&self, change: &Change) -> View {
         let number = self.number.next();
-        // Of many views that follow each other fast the slots hardly run ahead of the clock.
+        // Even with many views in fast succession the slots hardly run ahead of the clock.
         let slots = match change.longer {
             true => self.slots.saturating_mul(2).min(MAX_SLOTS),
             false => self.slots.div_ceil(2),
@@ -182,7 +184,8 @@ impl View {
         others.filter(move |other| other.addr == addr && other.process != process)
     }
 
-    /// Whether this one is a ghost at whose address another member lives. Of two that live there one may have come last.
+    /// Whether `member` is a ghost with another living member at its address. Of two living members
+    /// there, either may be the latest.
     pub(crate) fn is_replaced(&self, member: &ViewMember) -> bool {
         member.ghost && self.others_at(&member.info).next().is_some()
     }
@@ -197,7 +200,7 @@ impl View {
         self.council().any(|info| info.process == process)
     }
 
-    /// The vote of a member of the council: 3 for the elder, 2 for everybody else.
+    /// The vote of a member of the council: 3 for the elder, 2 for every other one.
     fn weight(&self, process: ProcessId) -> u32 {
         if self.elder().process == process { 3 } else { 2 }
     }
@@ -211,7 +214,8 @@ impl View {
         for_it * 2 > all
     }
 
-    /// The latest instant such that a quorum has a value of at least it; `None` stands for a member without one.
+    /// The latest instant that the values of a quorum reach; `None` stands for a member without a
+    /// value.
     pub fn quorum_value<T: Ord + Copy>(&self, values: &BTreeMap<ProcessId, T>) -> Option<T> {
         let mut sorted: Vec<(T, ProcessId)> =
             self.council().filter_map(|info| values.get(&info.process).map(|value| (*value, info.process))).collect();
@@ -226,7 +230,7 @@ impl View {
         None
     }
 
-    /// What every view must be; checked on views that come from outside.
+    /// Whether it is a valid view; checked on views that come from outside.
     pub fn is_sound(&self) -> bool {
         let ids: BTreeSet<_> = self.members.iter().map(|member| member.info.process).collect();
         ids.len() == self.members.len()

@@ -1,18 +1,18 @@
-//! Counts looks at entries, for tests of what one step costs: in every other build nothing is counted.
+//! Counts visits of entries, for tests of the cost of one step. Every other build counts nothing.
 
 #[cfg(test)]
 thread_local! {
     static TOUCHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// An entry of a table or a book is looked at.
+/// Counts one visit of an entry of a table or map.
 #[inline(always)]
 pub(crate) fn touch() {
     #[cfg(test)]
     TOUCHED.set(TOUCHED.get() + 1);
 }
 
-/// How many entries `work` looks at on this thread.
+/// The number of entries that `work` visits on this thread.
 #[cfg(test)]
 pub(crate) fn touched(work: impl FnOnce()) -> usize {
     let before = TOUCHED.get();

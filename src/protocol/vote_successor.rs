@@ -1,10 +1,11 @@
-//! Votes on disk, and who inherits them.
+//! Votes on disk, and their inheritance.
 //!
-//! A process that keeps a data directory writes down its vote on the next view before it tells anybody of it. When it
-//! ends, its vote does not die with it: the next process that starts on the directory is its **heir**. It is somebody
-//! new, holds nothing and is in no view, but it votes as the former process could. So a quorum that restarts finds
-//! together again, decides the view after the last one, and the lineage goes on: tokens rise, the former processes
-//! stay as ghosts until their leases are surely over, and the heirs are members.
+//! A process with a data directory stores its vote on the next view before any message tells of it.
+//! Its vote does not die with it: the next process that starts on the directory is its **vote
+//! successor**. That is a new process, holds nothing and is in no view, but it votes as the former
+//! process could. So a quorum that restarts meets again, decides the view after the last one, and
+//! the lineage goes on. Tokens rise, the former processes stay as ghosts until their leases are
+//! surely over, and the vote successors are members.
 
 use super::decision::Acceptor;
 use super::id::{MemberInfo, ProcessId, ViewNumber};
@@ -17,32 +18,35 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a process keeps on disk: enough for its heir to vote in its place, and never differently.
+/// The vote of a process on disk: enough for its vote successor to vote in its place, and never
+/// differently.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct StoredVote {
-    /// Whose vote it is.
+    /// The process that gave the vote.
     pub voter: ProcessId,
-    /// The latest view that it knew. Its vote is worth something as long as it is in that view's council.
+    /// The latest view that it knew. Its vote counts while it is in that view's council.
     pub view: View,
-    /// What it promised and accepted for the view after that.
+    /// Its promise and its acceptance for the view after that.
     pub(crate) acceptor: Acceptor,
-    /// The heirs that have used the directory since, newest last. A view may have taken one of them in that never heard
-    /// of it, and so never voted there: its vote is inherited too.
+    /// The vote successors that have used the directory since, newest last. A view may have taken
+    /// one of them in without its knowledge, so that it never voted there: its vote is inherited
+    /// too.
     pub heirs: Vec<ProcessId>,
 }
 
-/// So many heirs are remembered: one is forgotten if so many starts after it nobody has become a member again.
+/// This many vote successors are remembered. One is forgotten after as many further starts that led
+/// to no membership.
 const MAX_HEIRS: usize = 16;
 
 impl StoredVote {
-    /// What every stored vote must be: its view, and the one that would come of what was accepted. Checked on what comes
-    /// from a disk.
+    /// Whether it is valid: its view, and the view that would come of its acceptance. Checked on
+    /// votes that come from a disk.
     pub fn is_sound(&self) -> bool {
         let accepted = self.acceptor.accepted.as_ref();
         self.view.is_sound() && accepted.is_none_or(|(_, change)| self.view.next(change).is_sound())
     }
 
-    /// Whether it says that this ballot, or a later one, was promised for the view with that number.
+    /// Whether this ballot, or a later one, was promised for the view with that number.
     pub fn has_promised(&self, instance: ViewNumber, ballot: Ballot) -> bool {
         self.view.number.next() == instance && self.acceptor.promised.is_some_and(|promised| promised >= ballot)
     }
@@ -52,7 +56,8 @@ impl StoredVote {
         self.acceptor.accepted.is_some()
     }
 
-    /// The view that comes of what was accepted. Whoever needs this vote has to decide that one and no other.
+    /// The view that comes of its acceptance. A candidate that needs this vote has to decide that
+    /// view and no other.
     pub fn accepted_view(&self) -> Option<View> {
         self.acceptor.accepted.as_ref().map(|(_, change)| self.view.next(change))
     }
@@ -64,23 +69,25 @@ impl StoredVote {
     }
 }
 
-/// What makes a process an heir.
+/// The inherited vote of a vote successor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct VoteSuccessor {
-    /// Whose vote it has.
+    /// The process whose vote it has.
     pub(crate) voter: ProcessId,
     /// The latest view that it knows of the voter's lineage.
     pub(crate) view: Arc<View>,
-    /// The heirs before this one, and this one.
+    /// The vote successors before this one, and this one.
     pub(crate) heirs: Vec<ProcessId>,
-    /// The voter may have promised its vote to an elder just before it ended; nobody else gets it before.
+    /// The voter may have promised its vote to an elder just before it ended: no other candidate
+    /// gets it before this time.
     pub(crate) free_at: Time,
 }
 
 impl VoteSuccessor {
-    /// The heir of the process that left `stored`, if that is still in the view: a ghost has no vote, but may have been
-    /// given it back by a view of which nobody has told it yet. Or if that had an heir already: a later view may have
-    /// taken that one in, and it ended before it knew.
+    /// The vote successor of the process that left `stored`, if that process is still in the view.
+    /// A ghost has no vote, but a view that it does not know yet may have given its vote back. An
+    /// earlier vote successor also counts: a later view may have taken it in, and it ended before
+    /// it knew.
     pub(crate) fn of(stored: &StoredVote, me: ProcessId, now: Time) -> Option<VoteSuccessor> {
         let view = &stored.view;
         let promise = view.timing.surely(view.timing.elder_lease);
@@ -95,7 +102,8 @@ impl VoteSuccessor {
         })
     }
 
-    /// A later view of the lineage: who has a vote there of those that this process speaks for?
+    /// Goes on to a later view of the lineage, with the vote of an inherited process that has one
+    /// there.
     pub(crate) fn inherit(&mut self, view: View) {
         let spoken_for = || self.heirs.iter().rev().chain([&self.voter]).copied();
         let voter = spoken_for().find(|process| view.has_vote(*process));
@@ -103,21 +111,22 @@ impl VoteSuccessor {
         self.view = Arc::new(view);
     }
 
-    /// Where the other voters, or their heirs, may be found.
+    /// The addresses where the other voters, or their vote successors, may be found.
     pub(crate) fn addrs(&self) -> BTreeSet<SocketAddr> {
         self.view.council().map(|info| info.addr).collect()
     }
 }
 
-/// Who votes in the place of whom, as far as a member or an heir has heard in this view.
+/// The vote successors of voters, as far as a member or another vote successor has heard in this
+/// view.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct VoteSuccessors {
     known: BTreeMap<ProcessId, (MemberInfo, Time)>,
 }
 
 impl VoteSuccessors {
-    /// `info` says that it has the vote of `voter`. False if another process, at another address, says the same: one
-    /// of the two has a copy of the other's data directory, and the first stays.
+    /// `info` claims the vote of `voter`. False if another process, at another address, claims the
+    /// same: one of the two has a copy of the other's data directory, and the first stays.
     pub(crate) fn hear(&mut self, now: Time, voter: ProcessId, info: &MemberInfo, patience: Duration) -> bool {
         let rival = self.known.get(&voter).is_some_and(|(known, at)| {
             known.process != info.process && known.addr != info.addr && *at + patience > now
@@ -128,7 +137,7 @@ impl VoteSuccessors {
         !rival
     }
 
-    /// The heir of `voter`.
+    /// The vote successor of `voter`.
     pub(crate) fn of(&self, voter: ProcessId) -> Option<&MemberInfo> {
         self.known.get(&voter).map(|(info, _)| info)
     }
@@ -138,21 +147,21 @@ impl VoteSuccessors {
         self.known.values().map(|(info, _)| info)
     }
 
-    /// A new view: its voters have other heirs.
+    /// A new view: its voters have other vote successors.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
     }
 }
 
-/// Who speaks in the choice of a view: a voter itself, or its heir.
+/// The sender of a notice in the choice of a view: a voter itself, or its vote successor.
 #[derive(Clone, Debug)]
 pub(crate) struct VoteSender {
-    /// Whose vote it is.
+    /// The process whose vote it gives.
     pub(crate) vote: ProcessId,
-    /// Who speaks, and where answers reach it.
+    /// The sending process, and the address at which answers reach it.
     pub(crate) process: ProcessId,
     pub(crate) addr: SocketAddr,
-    /// The speaker, if it is an heir.
+    /// The sender, if it is a vote successor.
     pub(crate) heir: Option<MemberInfo>,
 }
 
@@ -173,7 +182,7 @@ mod tests {
         Node::new(config, Time::from_nanos(1))
     }
 
-    /// Lets it do whatever it has to do by itself for twenty seconds.
+    /// Runs its timers for twenty seconds.
     fn go_on(node: &mut Node) {
         let end = Time::from_nanos(20_000_000_000);
         while let Some(due) = node.deadline().filter(|due| *due < end) {
@@ -181,7 +190,7 @@ mod tests {
             while let Some(input) = inputs.pop_front() {
                 let mut outputs = Vec::new();
                 node.step(due, input, &mut outputs);
-                // A disk that is done at once.
+                // A disk that completes each write at once.
                 inputs.extend(outputs.into_iter().filter_map(|output| match output {
                     Output::Store { number, .. } => Some(Input::Stored { number }),
                     _ => None,
@@ -190,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Found by fuzzing: what is read from a disk is checked there, but a core has to stand one that is not.
+    /// Votes that are read from a disk are checked there, but a core has to stand an unchecked one.
     #[test]
     fn an_heir_makes_no_view_of_nobody_of_what_was_accepted() {
         let mut founder = lone(7, None);

@@ -1,11 +1,11 @@
-//! `Acquire`: what is to be said before a recipe's lock is asked for.
+//! `Acquire`: the options of a request for a recipe's lock.
 
 use crate::service::{Guard, LockBuilder, LockService};
 use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// A wish for the lock of a recipe. Set what you need, then await it.
+/// A request for the lock of a recipe. Set the options, then await it.
 ///
 /// # Cancel safety
 /// The future may be dropped at any time, even after the grant: nothing stays held or queued.
@@ -17,7 +17,7 @@ pub struct Acquire<G, E> {
 
 type BoxedAcquire<G, E> = Pin<Box<dyn Future<Output = Result<G, E>> + Send>>;
 
-/// What every recipe's wish says.
+/// The options that every recipe's request has.
 #[derive(Clone, Default)]
 pub(super) struct AcquireOptions {
     pub(super) owner: u64,
@@ -63,7 +63,7 @@ impl<G, E> Acquire<G, E> {
     }
 
     /// Holds at most so long, unless [extended](Guard::extend). More than zero, at most ten years;
-    /// without it, until all is given back or lost. A
+    /// without it, until all is released or lost. A
     /// [`ReentrantMutex`](crate::ReentrantMutex::acquire) that its owner has already, with a lease,
     /// ends with that one, unless this is longer.
     pub fn lease(mut self, lease: Duration) -> Self {
@@ -71,7 +71,7 @@ impl<G, E> Acquire<G, E> {
         self
     }
 
-    /// What others may read about the holder: up to 4096 bytes.
+    /// The holder's data for others to read: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.terms.metadata = metadata.as_ref().to_vec();
         self

@@ -1,4 +1,4 @@
-//! `Barrier`: keeps everybody waiting until it is removed.
+//! `Barrier`: keeps all its waiters waiting until it is removed.
 
 use super::shared_count::{CountError, ObjectKind, SharedCount};
 use crate::protocol::NumberEdit;
@@ -94,10 +94,10 @@ impl Barrier {
         }
     }
 
-    /// Closes it, and waits until the grantor has heard of that: a barrier that is opened by that
-    /// name from then on, at any member, does not find this opening any more. If there is no other,
-    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
-    /// One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
+    /// any member, does not find this opening any more. If there is no other, it begins anew. With
+    /// other clones of this one around only this one ends, and the grantor is not told. One round
+    /// trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
     /// is as it was.
@@ -125,7 +125,7 @@ impl Barrier {
 
     /// Whether the grantor has died since it was set or removed, so that a later change may be
     /// lost: it may be set though it was removed, or the other way round. Setting or removing it
-    /// anew ends that. As this member knows it; asks nobody.
+    /// anew ends that. As this member knows it; sends no message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.

@@ -1,4 +1,4 @@
-//! `CountDownLatch`: keeps everybody waiting until something was done so many times.
+//! `CountDownLatch`: keeps all its waiters waiting until so many count-downs were made.
 
 use super::barrier::{BarrierError, within};
 use super::shared_count::{CountError, ObjectKind, SharedCount};
@@ -17,8 +17,8 @@ use std::time::Duration;
 /// [`reset`](CountDownLatch::reset) it, or close it everywhere.
 ///
 /// A count-down is made once, also if the grantor dies while it is under way. When a member dies,
-/// what it has counted stays counted, and what it had still to count is never counted: wait with a
-/// limit where members may die. One death may take a count-down back: that of the
+/// its count-downs stay counted, and its remaining ones are never made: wait with a limit where
+/// members may die. One death may take a count-down back: that of the
 /// [grantor](LockService::is_grantor), with all members that had heard of it. Then the count is the
 /// one before, marked [`maybe_stale`](CountDownLatch::maybe_stale), and a living member may have to
 /// count once more.
@@ -62,8 +62,8 @@ impl CountDownLatch {
         })
     }
 
-    /// Counts down by one, if it is not zero: what is left. The grantor counts, in the order of
-    /// asking: one round trip, however many others count.
+    /// Counts down by one, if it is not zero, and returns the remaining count. The grantor counts,
+    /// in the order of asking: one round trip, however many others count.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be counted or not. Others: it was not counted.
@@ -87,8 +87,9 @@ impl CountDownLatch {
     /// hear of it only now; a wait that begins after this has returned is for the next zero.
     ///
     /// # Errors
-    /// [`CountError::Changed`] with what it is: it is not zero, or another was first. Nothing is
-    /// changed. [`CountError::Lost`]: it may have begun anew or not. Others: nothing is changed.
+    /// [`CountError::Changed`] with the present count: it is not zero, or another was first.
+    /// Nothing is changed. [`CountError::Lost`]: it may have begun anew or not. Others: nothing is
+    /// changed.
     ///
     /// # Cancel safety
     /// Not asked before the first poll. Dropped later, it may have begun anew or not.
@@ -143,10 +144,10 @@ impl CountDownLatch {
         within(self.count.service(), limit, self.wait()).await
     }
 
-    /// Closes it, and waits until the grantor has heard of that: a latch that is opened by that
-    /// name from then on, at any member, does not find this opening any more. If there is no other,
-    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
-    /// One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
+    /// any member, does not find this opening any more. If there is no other, it begins anew. With
+    /// other clones of this one around only this one ends, and the grantor is not told. One round
+    /// trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a latch that is opened before the grantor has heard of the drop
     /// has the old count.
@@ -161,7 +162,7 @@ impl CountDownLatch {
         self.count.close().await
     }
 
-    /// What is left, as this member knows it. Asks nobody.
+    /// The remaining count, as this member knows it. Sends no message.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it is open no more.
@@ -172,7 +173,7 @@ impl CountDownLatch {
     }
 
     /// Whether the grantor has died since it was counted down last, so that a later count-down may
-    /// be lost. The next one ends that. As this member knows it; asks nobody.
+    /// be lost. The next one ends that. As this member knows it; sends no message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.

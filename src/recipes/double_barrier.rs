@@ -10,8 +10,9 @@ use std::time::Duration;
 /// Between two questions to a service that has no grantor at the moment.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A barrier for rounds of work: nobody begins before so many have [entered](DoubleBarrier::enter),
-/// and nobody has [left](Inside::leave) before all have. Then the next round can begin.
+/// A barrier for rounds of work: no task begins before so many have
+/// [entered](DoubleBarrier::enter), and none has [left](DoubleBarrierGuard::leave) before all have. Then the
+/// next round can begin.
 ///
 /// The number is a threshold and no limit: a member that enters during a round is in it. From the
 /// first leave on the round takes no more; a member that enters then waits for the next one.
@@ -52,8 +53,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[must_use = "it is gone as soon as nobody has it open"]
 pub struct DoubleBarrier {
     members: u32,
-    /// Odd from when a round begins until it is over, else even. Behind it stands for how many the
-    /// barrier is.
+    /// Odd from when a round begins until it is over, else even. Behind it stands the number of
+    /// tasks that the barrier is for.
     phase: SharedCount,
 }
 
@@ -82,10 +83,10 @@ impl DoubleBarrier {
         Ok(self.phase.get()?.maybe_stale)
     }
 
-    /// Closes it, and waits until the grantor has heard of that: a barrier that is opened by that
-    /// name from then on, at any member, does not find this opening any more. If there is no other,
-    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
-    /// One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
+    /// any member, does not find this opening any more. If there is no other, it begins anew. With
+    /// other clones of this one around only this one ends, and the grantor is not told. One round
+    /// trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
     /// is as it was.
@@ -102,11 +103,11 @@ impl DoubleBarrier {
 
     /// Enters, and waits until so many have. If its member is suspended meanwhile, it waits on when
     /// that is over. The others know nothing of it, and count it until it is back or out of the
-    /// view; so a round may begin without it, and it enters that when it is back, if nobody has
+    /// view. So a round may begin without it, and it enters that when it is back, if no task has
     /// begun to leave.
     ///
     /// # Errors
-    /// [`BarrierError`]; nobody entered.
+    /// [`BarrierError`]; the caller has not entered.
     ///
     /// # Cancel safety
     /// Dropped at any time: the waiter does not count any more. If it was the last one that was
@@ -137,8 +138,8 @@ impl DoubleBarrier {
     /// Waits until the share with the token `own` is in a round that has begun, and tells which.
     /// `None`: too many came at once to tell whether one goes on.
     async fn begin(&self, own: Token) -> Result<Option<(SharedCount, i32)>, BarrierError> {
-        // After the share was granted: from here on no round is left by all, for that wants all
-        // shares to be given back.
+        // After the share was granted: from here on no round is left by all, for that needs all
+        // shares to be released.
         let phase = self.phase.opened_anew().await?;
         let mut seen = phase.get()?;
         loop {
@@ -173,7 +174,7 @@ impl DoubleBarrier {
     /// As [`enter`](DoubleBarrier::enter), at most so long.
     ///
     /// # Errors
-    /// [`BarrierError::TimedOut`], and as of `enter`; nobody entered.
+    /// [`BarrierError::TimedOut`], and as of `enter`; the caller has not entered.
     ///
     /// # Cancel safety
     /// As of `enter`.

@@ -7,9 +7,9 @@
 //!          v                                                                                            |
 //! Started: waits in line ->[granted] leads (IsLeader) ->[lease or member lease over, expelled; resign] (NotLeader)
 //! ```
-//! All of it is one value behind a watch channel. What is to be told is put into the log in the
-//! same step as what changed, so no reader sees one without the other; and a lead is given back
-//! after that step, so nobody leads before it is told here.
+//! All of it is one value behind a watch channel. An event is put into the log in the same step as
+//! its change, so no reader sees one without the other. A lead is given back after that step, so no
+//! other latch leads before the end is told here.
 
 use super::leadership::{Candidacy, CandidacyEnd, HeldTerm, Participant, Participants, Term, TermEnd};
 use crate::protocol::{InvalidName, Token};
@@ -25,22 +25,22 @@ use tokio::task::JoinHandle;
 /// present state.
 const LOG: usize = 64;
 
-/// A leader latch: of all latches of one name, in whatever members, one leads, and the others wait
-/// in line for it.
+/// A leader latch: of all latches of one name, in all members, one leads, and the others wait in
+/// line for it.
 ///
 /// [`start`](LeaderLatch::start) it, and it stands for the lead until it is closed or dropped: when
 /// a term is lost, because the member was cut off, suspended or expelled, or because its
 /// [lease](LeaderLatch::lease) ended, it takes a new place at the end of the line by itself.
 /// Latches lead in the order in which they were started.
 ///
-/// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by what
-/// was heard last: it is `None` before any other latch can lead. Each term has a
-/// [token](Term::fence) for the resources that the leader writes.
+/// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by the
+/// last message: it is `None` before any other latch can lead. Each term has a [token](Term::fence)
+/// for the resources that the leader writes.
 ///
 /// | the member is | the latch |
 /// |---|---|
 /// | connected | leads, or waits in line |
-/// | suspended (no elder with a quorum within its lease) | leads no more, whatever the others do; waits |
+/// | suspended (no elder with a quorum within its lease) | leads no more, whether or not another latch leads; waits |
 /// | connected again | waits: at its old place, or, if it led, at the end of the line |
 /// | lost (expelled) | leads no more; asks again as soon as the member is back |
 /// | gone (left) | is closed |
@@ -74,7 +74,7 @@ pub enum LatchState {
     Closed,
 }
 
-/// What the readers of a latch's events hear when it is closed.
+/// The notice that readers of a latch's events get when it is closed.
 ///
 /// Curator: `LeaderLatch.CloseMode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,7 +87,7 @@ pub enum CloseMode {
     NotifyLeader,
 }
 
-/// What happens to a latch, from [`LeaderLatch::events`].
+/// An event of a latch, from [`LeaderLatch::events`].
 ///
 /// Curator: `LeaderLatchListener`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ pub enum LatchEvent {
         /// Why.
         end: TermEnd,
     },
-    /// The reader was too slow: so many events are gone, and here is what they led to. Events that
+    /// The reader was too slow: so many events are gone, and their result is here. Events that
     /// happen from now on follow.
     Missed {
         /// How many.
@@ -153,8 +153,8 @@ impl LatchCore {
         self.tenure.as_ref().map(|tenure| tenure.term().clone())
     }
 
-    /// Ends the term, for its handles and for its listeners. The lead is given back when what this
-    /// returns is dropped; not while the state is borrowed, for the same reason.
+    /// Ends the term, for its handles and for its listeners. The lead is given back when the
+    /// returned value is dropped; not while the state is borrowed, for the same reason.
     fn depose(&mut self, mode: CloseMode) -> Option<HeldTerm> {
         let tenure = self.tenure.take()?;
         let (token, end) = (tenure.term().token(), tenure.term().resign());
@@ -187,7 +187,7 @@ fn close(state: &watch::Sender<LatchCore>, why: LatchEnd, mode: CloseMode) -> La
     before
 }
 
-/// What the task that stands for the lead owns. However the task ends, the latch is closed.
+/// The task's state while it stands for the lead. However the task ends, the latch is closed.
 struct LatchTask(Arc<watch::Sender<LatchCore>>);
 
 impl LatchTask {
@@ -431,7 +431,7 @@ impl LeaderLatch {
         awaited.unwrap_or(Err(AwaitLeadershipError::TimedOut))
     }
 
-    /// What happens to it from now on, each change once and in order. Subscribe first and take
+    /// The latch's events from now on, each change once and in order. Subscribe first and take
     /// [`term`](LeaderLatch::term) then, to know where the events start from.
     ///
     /// Curator: `LeaderLatch.addListener`.
@@ -514,7 +514,7 @@ impl LeaderLatch {
         self.close_with(CloseMode::Silent).await
     }
 
-    /// As [`close`](LeaderLatch::close), and says what the readers of its events hear. With
+    /// As [`close`](LeaderLatch::close), and chooses the event that its readers hear. With
     /// [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before the lead is
     /// given back.
     ///
@@ -592,7 +592,7 @@ impl LeaderLatch {
         }
     }
 
-    /// What others see it as.
+    /// The name that others see.
     ///
     /// Curator: `LeaderLatch.getId`.
     pub fn id(&self) -> String {

@@ -5,7 +5,7 @@ use crate::protocol::{InvalidName, Token};
 use crate::service::{InspectError, LockService};
 use std::time::Duration;
 
-/// How often the grantor is asked, unless said otherwise.
+/// How often the grantor is asked by default.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Tells which participant leads, and each change of that, without standing for the lead: for load
@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(100);
 ///
 /// It asks the grantor for the leader, again and again: one question and one answer each time, from
 /// this member. So it hears of a change one such interval later, and of a term that is shorter than
-/// that perhaps not at all. What it says is old news: only the leader itself knows whether [it
+/// that perhaps not at all. Its answers are old news: only the leader itself knows whether [it
 /// leads](crate::Term::fence).
 ///
 /// Curator: `LeaderLatch.getLeader` of a latch that is not started, asked again and again.
@@ -22,13 +22,13 @@ const EVERY: Duration = Duration::from_millis(100);
 pub struct LeaderObserver {
     candidacy: Candidacy,
     every: Duration,
-    /// What was told last: the term, or that nobody leads.
+    /// The last answer: the term, or that there is no leader.
     told: Option<Option<Token>>,
 }
 
 impl LeaderObserver {
-    /// Of the lead `name`, as latches and selectors have it: 1 to 4096 bytes of any value. Asks
-    /// nobody.
+    /// Of the lead `name`, as latches and selectors have it: 1 to 4096 bytes of any value. Sends no
+    /// message.
     ///
     /// # Errors
     /// [`InvalidName`]: the name is empty or too long.
@@ -52,8 +52,7 @@ impl LeaderObserver {
         Ok(LeaderObserver { candidacy, every: EVERY, told: None })
     }
 
-    /// How long it waits between two questions: 100 ms, unless this says otherwise, and 1 ms at
-    /// least.
+    /// The time between two questions: 100 ms by default, and 1 ms at least.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_millis(1));
         self
@@ -66,7 +65,7 @@ impl LeaderObserver {
     /// [`InspectError::Left`], [`InspectError::Destroyed`]: there is nothing to come.
     ///
     /// # Cancel safety
-    /// Dropping the future loses nothing: the next call tells what is the case then.
+    /// Dropping the future loses nothing: the next call tells the state at that time.
     pub async fn next(&mut self) -> Result<Option<Participant>, InspectError> {
         loop {
             match self.participants().await {

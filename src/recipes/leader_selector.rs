@@ -7,8 +7,8 @@ use crate::service::{InspectError, InvalidLease, LockService};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Runs work while it leads: of all selectors and [latches](super::LeaderLatch) of one name, in
-/// whatever members, one does.
+/// Runs work while it leads: of all selectors and [latches](super::LeaderLatch) of one name, in all
+/// members, one does.
 ///
 /// [`run_once`](LeaderSelector::run_once) waits in line, runs the work for one term and gives the
 /// lead back; [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment
@@ -61,7 +61,7 @@ impl LeaderSelector {
     }
 
     /// Waits in line until it leads, runs `work` with the term, gives the lead back, and returns
-    /// what came of the work.
+    /// the result of the work.
     ///
     /// If the same selector runs more than once at a time, each waits in line for itself.
     ///
@@ -104,7 +104,7 @@ impl LeaderSelector {
         if planted!(WorkOn) {
             return Ok(work(term.clone()).await);
         }
-        // Whatever ends this, the work is dropped before the tenure, which stands above it.
+        // However this ends, the work is dropped before the tenure, which stands above it.
         Ok(term.protect(work(term.clone())).await?)
     }
 
@@ -112,8 +112,8 @@ impl LeaderSelector {
     /// or the term was over before. Returns only when it can never lead again.
     ///
     /// # Errors
-    /// What it returns is why: never [`SelectorError::Ended`]. Nothing is held and nothing is
-    /// queued.
+    /// The returned error is the reason: never [`SelectorError::Ended`]. Nothing is held and
+    /// nothing is queued.
     ///
     /// # Cancel safety
     /// As of [`run_once`](LeaderSelector::run_once).
@@ -222,7 +222,7 @@ impl LeaderSelector {
         Ok(self.participants().await?.leader().cloned())
     }
 
-    /// What others see it as.
+    /// The name that others see.
     ///
     /// Curator: `LeaderSelector.getId`.
     pub fn id(&self) -> String {

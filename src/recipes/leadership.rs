@@ -1,5 +1,5 @@
-//! What a latch and a selector share: how a member stands for the lead, and the handles of a
-//! leader.
+//! The common part of a latch and a selector: how a member stands for the lead, and the handles of
+//! a leader.
 //!
 //! A leadership is a lock. Its queue is the list of participants, its holder leads, its token is
 //! the number of the term.
@@ -119,8 +119,8 @@ fn text(id: &Metadata) -> String {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Participant {
-    /// What it calls itself; nobody checks that two do not call themselves the same. Bytes that are
-    /// no text are replaced.
+    /// The id that it gives itself; nothing checks that two do not give the same. Bytes that are no
+    /// text are replaced.
     pub id: String,
     /// Its process.
     pub process: ProcessId,
@@ -145,14 +145,14 @@ impl From<HolderInfo> for Participant {
 ///
 /// Each holder of the lock of that name, and each waiter for it, is one of them. Holders of
 /// [shares](crate::LockService::share) are not, nor are [suspensions](crate::LockService::suspend)
-/// of the service, which stand in the same line: nobody leads while they hold.
+/// of the service, which stand in the same line: no candidate leads while they hold.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Participants {
     /// The leader, if there is one, then the candidates in the order in which they will lead: those
     /// among the first 256 in line.
     pub first: Vec<Participant>,
-    /// How many more are in line, for whatever.
+    /// How many more are in line, for any kind of request.
     pub more: u64,
 }
 
@@ -165,7 +165,7 @@ impl Participants {
 
 /// One term of leadership: a view of it that does not keep it. Cheap to clone.
 ///
-/// Give it to what the leader does, and let that hand the token of *its own* term to each resource,
+/// Give it to the leader's work, and let that hand the token of *its own* term to each resource,
 /// which refuses tokens lower than the highest it has seen. A task that asks the latch again
 /// instead may get the token of a later term for work that was begun in an earlier one.
 #[derive(Clone)]
@@ -298,7 +298,7 @@ impl Term {
     }
 
     /// Notes that it is given up, unless a loss was noted before: ask [`fence`](Self::fence) first.
-    /// Wakes nobody: that is [`tell`](Self::tell).
+    /// Wakes no task: that is [`tell`](Self::tell).
     pub(super) fn resign(&self) -> TermEnd {
         self.over(TermEnd::GivenUp)
     }

@@ -1,4 +1,4 @@
-//! `LockValue`: a small value that travels with a lock, and is changed by whoever holds it.
+//! `LockValue`: a small value that travels with a lock, and that the lock's holder changes.
 
 use super::mutex::MutexGuard;
 use super::read_write_lock::WriteGuard;
@@ -7,20 +7,24 @@ use crate::protocol::{InvalidValue, LostReason, Token};
 use crate::runtime::planted;
 use crate::service::{Guard, HoldHandle, LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned};
 
-/// A small value of a lock: all members that have it open see it, and whoever holds the lock of its name changes it. Who has lost
-/// the lock cannot write over what a later holder has read or written, whatever the clocks do.
+/// A small value of a lock. All members that have it open see it, and the holder of the lock of its
+/// name changes it. A former holder cannot write over a later holder's read or write, even if the
+/// clocks are wrong.
 ///
-/// It is the [`SharedValue`] of the lock's name, up to 1,007 bytes, and lives as that does: while a member has it open. Beside the value
-/// it keeps the token of the last holder that read or wrote it, and its lineage. A holder with a lower token, or with an equal one of another
-/// lineage, is refused, and writes are made only if nobody has written meanwhile; so that token never falls.
+/// It is the [`SharedValue`] of the lock's name, up to 1,007 bytes, and lives as that does: while a
+/// member has it open. Beside the value it keeps the token of the last holder that read or wrote
+/// it, and its lineage. A holder with a lower token, or with an equal one of another lineage, is
+/// refused. A write is made only if there was no other write meanwhile. So that token never falls.
 ///
-/// Begin with [`read`](LockValue::read): it fetches the value from the grantor, and from then on no earlier holder can change it. Before
-/// that one may still, who has lost the lock and does not know it yet.
+/// Begin with [`read`](LockValue::read): it fetches the value from the grantor, and from then on no
+/// earlier holder can change it. Until then, an earlier holder may still write if it has lost the
+/// lock without knowing it.
 ///
-/// It holds to this only if nobody writes into the object by [`SharedValue::set`], which asks no lock.
+/// It holds to this only if no program writes into the object by [`SharedValue::set`], which needs
+/// no lock.
 ///
-/// What is lost when members die: see [`SharedValue`]. The value is the one before then, and [marked](Versioned::maybe_stale) until a holder reads
-/// it, who is told.
+/// The loss when members die: see [`SharedValue`]. The value is then the one before, and
+/// [marked](Versioned::maybe_stale) until a holder reads it, which is told of the mark.
 ///
 /// OpenVMS: the lock value block (`LCK$M_VALBLK`, `SS$_VALNOTVALID`). Linux DLM: `DLM_LKF_VALBLK`, `DLM_SBF_VALNOTVALID`. Curator: none.
 ///
@@ -110,8 +114,9 @@ impl sealed::ValueGuard for WriteGuard {
 }
 
 impl LockValue {
-    /// Opens the value of the lock `name`, 1 to 4096 bytes. If no member has it open it is `initial`, up to 1,007 bytes, else what it is.
-    /// Waits for a grantor, but for no lock.
+    /// Opens the value of the lock `name`, 1 to 4096 bytes. If no member has it open it is
+    /// `initial`, up to 1,007 bytes; otherwise it is the present value. Waits for a grantor, but
+    /// for no lock.
     ///
     /// # Errors
     /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that name.
@@ -124,15 +129,15 @@ impl LockValue {
         initial: impl AsRef<[u8]>,
     ) -> Result<LockValue, LockError> {
         let value = service.open(name, encode(initial.as_ref(), ValueFence::NONE)).await?;
-        // Lost already: whoever asks it is told so.
+        // Lost already: a caller that asks the value is told so.
         if value.get().is_ok_and(|seen| decode(&seen).is_err()) {
             return Err(LockError::OtherRecipe);
         }
         Ok(LockValue { service: service.clone(), value })
     }
 
-    /// The value as this member knows it: every change is told to it, so it is late by what the network takes. Asks nobody, and needs no
-    /// lock.
+    /// The value as this member knows it. Every change is told to it, so it is late by the
+    /// network's delay. Sends no message, and needs no lock.
     ///
     /// # Errors
     /// [`LockValueError::Lost`]: it is open no more. [`LockValueError::NotALockValue`].
@@ -143,18 +148,19 @@ impl LockValue {
     /// The value as the last holder left it. From now on no earlier holder can change it: its writes are refused. Two round trips; no
     /// message at the grantor's own member.
     ///
-    /// It counts as a change, to the same value: the version rises, and what was [`maybe_stale`](Versioned::maybe_stale) is told so to this
-    /// holder for the last time.
+    /// It counts as a change, to the same value: the version rises. A value that was
+    /// [`maybe_stale`](Versioned::maybe_stale) is told so to this holder for the last time.
     ///
     /// # Errors
-    /// [`LockValueError`]; the value is what it was. With [`LockValueError::Lost`] nobody can say whether earlier holders are shut out.
+    /// [`LockValueError`]; the value is unchanged. With [`LockValueError::Lost`] it is unknown
+    /// whether earlier holders are shut out.
     ///
     /// # Cancel safety
-    /// Dropped at any time the value is what it was; earlier holders may be shut out or not.
+    /// Dropped at any time it leaves the value unchanged; earlier holders may be shut out or not.
     pub async fn read(&self, guard: &impl LockGuard) -> Result<Versioned, LockValueError> {
         let hold = self.check(guard)?;
-        // Opened once more, whoever grants tells what it is, and whether that may be stale: what was heard here may be older than the
-        // recovery that gave us the lock.
+        // An additional opening gets the present value from the grantor, and whether that may be
+        // stale. This member's copy may be older than the recovery that gave it the lock.
         let known = self.value.get()?;
         let anew = self.service.open(self.value.name(), &known.value).await?;
         if planted!(ReadInSilence) {
@@ -167,7 +173,8 @@ impl LockValue {
     /// message at the grantor's own member.
     ///
     /// # Errors
-    /// [`LockValueError`]. With [`LockValueError::Lost`] nobody can say whether it was written; else nothing was.
+    /// [`LockValueError`]. With [`LockValueError::Lost`] it is unknown whether it was written; else
+    /// nothing was.
     ///
     /// # Cancel safety
     /// Dropped before the first poll nothing is written. Dropped later it may be written all the same, once.
@@ -189,14 +196,14 @@ impl LockValue {
         self.put(&self.value, || may_write(hold), Some(value.as_ref())).await.map(|written| written.version)
     }
 
-    /// Completes when the version that was heard here is another than `since`, with what was heard last: versions in between may be
-    /// missed. Each [`read`](LockValue::read) under the lock is a version, too.
+    /// Completes when the version heard here is another than `since`, with the latest one: versions
+    /// in between may be missed. Each [`read`](LockValue::read) under the lock is a version, too.
     ///
     /// # Errors
     /// As of [`get`](LockValue::get).
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; the next call sees what has changed since.
+    /// Dropping the future changes nothing; the next call sees all changes since.
     pub async fn changed(&self, since: Token) -> Result<Versioned, LockValueError> {
         decode(&self.value.changed(since).await?).map(|(seen, _)| seen)
     }
@@ -209,11 +216,13 @@ impl LockValue {
         self.value.lost().await
     }
 
-    /// Closes it, and waits until the grantor has heard of that: whoever opens a value by that name from then on, at whatever member,
-    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
-    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
+    /// any member, does not find this opening any more. If there is no other, the value begins
+    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: whoever opens a value before the grantor has heard of the drop finds what was.
+    /// A drop is not waited for: an opening before the grantor has heard of the drop finds the old
+    /// value.
     ///
     /// # Errors
     /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
@@ -233,7 +242,8 @@ impl LockValue {
     /// The hold, if it is the one that may write.
     fn check<'a>(&self, guard: &'a impl LockGuard) -> Result<&'a HoldHandle, LockValueError> {
         let hold = guard.held();
-        // Of this member: another cluster in the same process may have the same names, and its tokens say nothing here.
+        // Of this member: another cluster in the same process may have the same names, and its
+        // tokens mean nothing here.
         if hold.is_of(&self.service) && hold.name() == self.name() { Ok(hold) } else { Err(LockValueError::OtherLock) }
     }
 
@@ -242,10 +252,12 @@ impl LockValue {
         self.value.clone()
     }
 
-    /// Writes `new`, or what is there, with the holder's token. Returns what is there then, marked as it was before.
+    /// Writes `new`, or the present value, with the holder's token. Returns the value that is there
+    /// then, marked as it was before.
     ///
-    /// Each write has a token no lower than the one that it replaces, so of all who write by this that of the last one never falls: a
-    /// later holder's is there, and stands. The clock decides nothing of it; `fence` only ends the useless sooner.
+    /// Each write has a token no lower than the one that it replaces. So the token of the last such
+    /// write never falls: a later holder's write stands. The clock decides nothing here; `fence`
+    /// only ends a useless write sooner.
     pub(super) async fn put(
         &self,
         value: &SharedValue,
@@ -282,8 +294,8 @@ impl LockValue {
     }
 }
 
-/// The token, as long as the lock is held and by nobody else. Asked anew before each try: another guard of the hold may have made a share
-/// of it.
+/// The token, as long as the lock is held exclusively. Asked anew before each try: another guard of
+/// the hold may have made a share of it.
 fn may_write(hold: &HoldHandle) -> Result<ValueFence, LockValueError> {
     if hold.is_shared() {
         return Err(LockValueError::Shared);
@@ -296,7 +308,7 @@ fn encode(value: &[u8], by: ValueFence) -> Vec<u8> {
     [value, &by.token.to_le_bytes(), &by.lineage.to_le_bytes(), &[TAG]].concat()
 }
 
-/// What is there, and the last holder.
+/// The present value, and the last holder.
 fn decode(seen: &Versioned) -> Result<(Versioned, ValueFence), LockValueError> {
     let Some((value, [trailer @ .., TAG])) = seen.value.split_last_chunk::<TRAILER>() else {
         return Err(LockValueError::NotALockValue);
@@ -344,7 +356,7 @@ impl From<Lost> for LockValueError {
     }
 }
 
-/// Of opening once more what is open.
+/// Of an additional opening of an open value.
 impl From<LockError> for LockValueError {
     fn from(error: LockError) -> Self {
         error.when_opened_again().map_or(LockValueError::Busy, LockValueError::Lost)

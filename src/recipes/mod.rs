@@ -1,6 +1,6 @@
-//! What programs build from locks, ready made. Each recipe is made of what a
-//! [`LockService`](crate::LockService) gives, and has no messages of its own: so all of them are
-//! fair, fenced, and outlive the grantor as locks do.
+//! Ready-made parts that programs build from locks. Each recipe is made of the operations of a
+//! [`LockService`](crate::LockService), and has no messages of its own. So all of them are fair,
+//! fenced, and outlive the grantor as locks do.
 
 mod acquire;
 mod barrier;

@@ -19,11 +19,11 @@ use std::time::Duration;
 ///
 /// The services are asked in the order of their names, each for all its locks at once
 /// ([`LockService::lock_all`]), the next one when the last has granted. Within a service batches
-/// cannot wait for each other in a circle, and over services everybody goes the same way, so multi
-/// locks cannot either, whatever order they are put together in. That holds for what one multi lock
-/// asks for: a holder of one lock that asks for another may meet a holder that does so the other
-/// way round. While it waits for a later service it holds what the earlier ones granted, so name
-/// what is much wanted last.
+/// cannot wait for each other in a circle. Over services all multi locks go the same way, so they
+/// cannot either, in whichever order they are put together. That holds for the locks of one multi
+/// lock: a holder of one lock that asks for another may meet a holder that does so the other way
+/// round. While it waits for a later service it keeps the earlier ones' locks, so name the most
+/// wanted locks last.
 ///
 /// Curator: `InterProcessMultiLock`, which takes them in the order given, so that two of them wait
 /// for each other for ever, and gives each the whole limit.
@@ -52,8 +52,8 @@ impl MultiLock {
         MultiLock::default()
     }
 
-    /// Also these locks of the service. One that is named twice counts once; what is out of range
-    /// is an error of [`acquire`](MultiLock::acquire).
+    /// Also these locks of the service. A repeated name counts once; an invalid name is an error of
+    /// [`acquire`](MultiLock::acquire).
     pub fn with(mut self, service: &LockService, names: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
         self.parts.push((service.clone(), names.into_iter().map(|name| name.as_ref().to_vec()).collect()));
         self
@@ -61,8 +61,7 @@ impl MultiLock {
 
     /// Waits until it has all of them.
     ///
-    /// A lease counts from when the last one is granted: those that are held before are extended
-    /// meanwhile.
+    /// A lease counts from when the last one is granted: earlier holds are extended meanwhile.
     ///
     /// # Errors
     /// [`MultiLockError`]; in every case nothing is held and nothing is queued.
@@ -79,13 +78,13 @@ impl MultiLock {
 }
 
 impl Acquire<MultiGuard, MultiLockError> {
-    /// The owner of the locks. Locks that the owner has already, by a multi lock or by a
-    /// [`ReentrantMutex`](crate::ReentrantMutex), it enters at once, and asks for the rest; and
-    /// what it is granted here it enters by either. So it may acquire the same multi lock again.
-    /// Locks of a service that were granted together are given back together, with the last guard
-    /// of any of them; a lease that is given counts for what is entered, too. An owner that has
-    /// some of the locks and waits for others may meet another one that does so the other way
-    /// round. Without an owner nothing is entered. It counts for suspensions as well, see
+    /// The owner of the locks. It enters at once the locks that it has already, by a multi lock or
+    /// by a [`ReentrantMutex`](crate::ReentrantMutex), and asks for the rest. It enters the locks
+    /// granted here by either, so it may acquire the same multi lock again. Locks of a service that
+    /// were granted together are given back together, with the last guard of any of them. A lease
+    /// that is given counts for entered locks, too. An owner that has some of the locks and waits
+    /// for others may meet another one that does so the other way round. Without an owner nothing
+    /// is entered. It counts for suspensions as well, see
     /// [`LockBuilder::owner`](crate::LockBuilder::owner).
     ///
     /// Curator: the thread, of an `InterProcessMultiLock` of `InterProcessMutex`es.
@@ -112,9 +111,9 @@ impl Acquire<MultiGuard, MultiLockError> {
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
     /// [`revocation`](MultiGuard::revocation).
     ///
-    /// What the first services have granted can be asked for while later ones are waited for. The
-    /// guard then tells of it when it is there; if the lock is taken away before, acquiring fails
-    /// with [`MultiLockError::Lost`].
+    /// The locks of the first services can be requested back while the request waits for later
+    /// ones. The guard then tells of it when it is there. If a lock is taken away before, acquiring
+    /// fails with [`MultiLockError::Lost`].
     ///
     /// Curator: none; its `InterProcessMultiLock` cannot be revoked.
     ///
@@ -196,7 +195,7 @@ async fn take_all(
 }
 
 /// Each service once, with all the names that are wanted of it, in the order of the services'
-/// names. What cannot be asked of the last one is found here, before the first one is asked.
+/// names. An invalid request to the last one is found here, before the first one is asked.
 fn in_order(parts: Vec<(LockService, Vec<Vec<u8>>)>) -> Result<BTreeMap<String, (LockService, Batch)>, MultiLockError> {
     let mut ordered: BTreeMap<String, (LockService, Vec<Vec<u8>>)> = BTreeMap::new();
     for (service, names) in parts {
@@ -269,8 +268,8 @@ impl BatchPart {
 }
 
 impl MultiGuard {
-    /// Enters those of the locks that the owner has, and leaves the others in `names`, for which it
-    /// returns the claims.
+    /// Enters the locks that the owner has, and leaves the others in `names`, for which it returns
+    /// the claims.
     fn enter(
         &mut self,
         service: &LockService,
@@ -375,9 +374,8 @@ impl MultiGuard {
     }
 
     /// Requests to have any of the locks back; it ends when one of them is lost, or all are
-    /// released. As [`Guard::revocation`](crate::Guard::revocation): it keeps nothing held, and
-    /// nobody is told through it unless they were asked for as
-    /// [revocable](crate::LockBuilder::revocable).
+    /// released. As [`Guard::revocation`](crate::Guard::revocation): it keeps nothing held, and it
+    /// gets no request unless they were asked for as [revocable](crate::LockBuilder::revocable).
     ///
     /// Which of them is wanted is not told.
     pub fn revocation(&self) -> Revocation {
@@ -398,11 +396,11 @@ impl MultiGuard {
         Ok(())
     }
 
-    /// Gives all the locks back and says whether all were held until now. Does not wait for the
+    /// Releases all the locks and says whether all were held until now. Does not wait for the
     /// grantors.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: one of them had been lost before. All are given back all the same.
+    /// [`ReleaseError::Lost`]: one of them had been lost before. All are released all the same.
     ///
     /// # Cancel safety
     /// Dropping the future gives the locks back too.
@@ -419,8 +417,8 @@ impl MultiGuard {
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: one of them had been lost before. [`ReleaseError::Unconfirmed`]: a grantor has not answered.
-    /// All are given back all the same.
+    /// [`ReleaseError::Lost`]: one of them had been lost before. [`ReleaseError::Unconfirmed`]: a
+    /// grantor has not answered. All are released all the same.
     ///
     /// # Cancel safety
     /// Dropping the future gives the locks back too.
@@ -473,8 +471,8 @@ pub enum MultiLockError {
         /// The name.
         service: String,
     },
-    /// The locks of a service were not granted. What the services before it had granted is given
-    /// back; names that cannot be are found before anything is asked.
+    /// The locks of a service were not granted. The earlier services' locks are released; invalid
+    /// names are found before anything is asked.
     #[error("service {service:?}: {error}")]
     Lock {
         /// The service.
@@ -483,7 +481,7 @@ pub enum MultiLockError {
         #[source]
         error: LockError,
     },
-    /// What a service had granted was lost while the locks of a later one were waited for: try
+    /// An earlier service's locks were lost while the request waited for those of a later one: try
     /// again. Or the owner has guards of a hold that was lost before: drop them first.
     #[error("service {service:?}: {lost}")]
     Lost {
@@ -501,7 +499,7 @@ impl MultiLockError {
         matches!(self, MultiLockError::Lock { error, .. } if error.is_timeout())
     }
 
-    /// Whether what was held, or the member, was lost meanwhile.
+    /// Whether a hold, or the member, was lost meanwhile.
     pub fn is_lost(&self) -> bool {
         match self {
             MultiLockError::Lock { error, .. } => error.is_lost(),

@@ -1,4 +1,4 @@
-//! `Mutex`: a lock that nobody enters again.
+//! `Mutex`: a lock that its holder cannot enter again.
 
 use super::acquire::{Acquire, AcquireOptions};
 use super::owner::Owner;
@@ -36,8 +36,8 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Asks nobody;
-    /// a name out of range is an error of [`acquire`](Mutex::acquire).
+    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Sends no
+    /// message; a name out of range is an error of [`acquire`](Mutex::acquire).
     pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> Self {
         Mutex { service: service.clone(), name: LockName::new(name.as_ref()), last: Arc::default() }
     }
@@ -64,7 +64,8 @@ impl Mutex {
         })
     }
 
-    /// Whether a guard that this value or a clone of it gave is held at this instant. Asks nobody.
+    /// Whether a guard that this value or a clone of it gave is held at this instant. Sends no
+    /// message.
     ///
     /// Curator: `isAcquiredInThisProcess`, which says yes until it is told to release, also after
     /// the session.
@@ -104,7 +105,8 @@ impl Acquire<MutexGuard, LockError> {
     }
 }
 
-/// A [`Mutex`] that is held: the only guard of it. It is given back when it is released or dropped.
+/// A [`Mutex`] that is held: the only guard of it. The lock ends when the guard is released or
+/// dropped.
 ///
 /// It cannot be entered again, nor made a share, as a [`Guard`] can: its holder is alone until it
 /// is released or lost.

@@ -1,4 +1,4 @@
-//! `Owner`: the owner of what a recipe asks for.
+//! `Owner`: the owner of a recipe's requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,9 +17,9 @@ impl Owner {
         Owner(draw_owner())
     }
 
-    /// Its number, for [`LockBuilder::owner`](crate::LockBuilder::owner): what is held by the
-    /// number counts as held by the owner when the service is
-    /// [suspended](crate::LockService::suspend). Numbers of owners have the highest bit set.
+    /// Its number, for [`LockBuilder::owner`](crate::LockBuilder::owner): holds of the number count
+    /// as the owner's holds when the service is [suspended](crate::LockService::suspend). Numbers
+    /// of owners have the highest bit set.
     pub fn number(self) -> u64 {
         self.0
     }

@@ -10,13 +10,12 @@ use crate::service::{
 /// Readers have [shares](LockService::share) of the lock, a writer has the
 /// [lock](LockService::lock) itself. Served in the order of asking: a reader that asks after a
 /// writer waits behind it, so neither readers nor writers starve. Each guard, also a reader's, has
-/// a fencing token of its own, higher than those of all guards before it that shut it out.
+/// a fencing token of its own, higher than those of all earlier guards that shut it out.
 ///
-/// Not reentrant by task or thread: a writer that asks to read waits for himself, and so does a
-/// reader that asks to read again behind a writer that waits. Each hold has one guard, so that no
-/// other one is wrong about it when [`downgrade`](WriteGuard::downgrade) and
-/// [`upgrade`](ReadGuard::upgrade) change one into the other; tasks may share it by an
-/// [`Arc`](std::sync::Arc).
+/// Not reentrant by task or thread: a writer that asks to read waits for itself. So does a reader
+/// that asks to read again behind a waiting writer. Each hold has one guard, so that no other one
+/// is wrong about it when [`downgrade`](WriteGuard::downgrade) and [`upgrade`](ReadGuard::upgrade)
+/// change one into the other. Tasks may share it by an [`Arc`](std::sync::Arc).
 ///
 /// It is the lock of that name: any other holder of that lock, or of a share of it, is a writer or
 /// a reader beside these.
@@ -45,7 +44,7 @@ pub struct ReadWriteLock {
 }
 
 impl ReadWriteLock {
-    /// The lock `name` of the service, 1 to 4096 bytes; asks nobody. A name out of range is an
+    /// The lock `name` of the service, 1 to 4096 bytes; sends no message. A name out of range is an
     /// error of each request.
     pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> ReadWriteLock {
         ReadWriteLock { service: service.clone(), name: name.as_ref().to_vec() }
@@ -75,7 +74,7 @@ impl ReadWriteLock {
         self.service.try_share(&self.name).granting()
     }
 
-    /// Asks to write, and waits until nobody has the lock or asked before.
+    /// Asks to write, and waits until the lock has no holder and no earlier waiter.
     ///
     /// # Errors
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
@@ -174,7 +173,7 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Makes a reader of this writer. It keeps its token, and nobody writes in between; readers
+    /// Makes a reader of this writer. It keeps its token, and no other writes in between; readers
     /// that wait first in line read beside it.
     ///
     /// # Errors

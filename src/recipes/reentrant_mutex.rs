@@ -21,8 +21,8 @@ use std::future::IntoFuture;
 /// that is lost.
 ///
 /// A [`MultiLock`](crate::MultiLock) that was acquired for the owner and has the lock is entered
-/// likewise, and enters it. What was granted to that together is given back together, with the last
-/// guard of any of its locks of that service.
+/// likewise, and enters it. Locks that were granted to that together are given back together, with
+/// the last guard of any of its locks of that service.
 ///
 /// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude
 /// it, wait in the same line, and [`inspect`](LockService::inspect) names its holder and its
@@ -56,8 +56,8 @@ pub struct ReentrantMutex {
 }
 
 impl ReentrantMutex {
-    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Asks nobody;
-    /// a name out of range is an error of [`acquire`](ReentrantMutex::acquire).
+    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Sends no
+    /// message; a name out of range is an error of [`acquire`](ReentrantMutex::acquire).
     pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> Self {
         ReentrantMutex { service: service.clone(), name: LockName::new(name.as_ref()) }
     }
@@ -78,8 +78,8 @@ impl ReentrantMutex {
     /// [`EnterError`]; in every case nothing more is held than before, and nothing is queued.
     ///
     /// # Cancel safety
-    /// The future may be dropped at any time: nothing stays held or queued, and what the owner had
-    /// it has.
+    /// The future may be dropped at any time: nothing stays held or queued, and the owner keeps its
+    /// earlier holds.
     ///
     /// Curator: `InterProcessMutex.acquire`, with and without a limit.
     pub fn acquire(&self, owner: Owner) -> Acquire<ReentrantGuard, EnterError> {
@@ -89,8 +89,8 @@ impl ReentrantMutex {
     }
 
     /// Whether the lock is held at this instant by any owner of this member, by way of any value of
-    /// this type. Asks nobody. What other members hold, or plain locks, it does not know: see
-    /// [`inspect`](LockService::inspect).
+    /// this type. Sends no message. It does not know the holds of other members, or plain locks:
+    /// see [`inspect`](LockService::inspect).
     ///
     /// Curator: `isAcquiredInThisProcess`.
     pub fn is_held(&self) -> bool {

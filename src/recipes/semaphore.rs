@@ -25,8 +25,8 @@ use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGu
 /// [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. And one
 /// queue: locks and shares of that name wait for its permits.
 ///
-/// **The limit is shrunk**: nothing is taken away. Nothing is granted until enough was given back.
-/// A limit below zero is zero.
+/// **The limit is shrunk**: nothing is taken away. Nothing is granted until enough permits are
+/// returned. A limit below zero is zero.
 ///
 /// Curator: `InterProcessSemaphoreV2`, with a `SharedCountReader`.
 ///
@@ -51,7 +51,7 @@ pub struct Semaphore {
 
 impl Semaphore {
     /// Opens the semaphore `name`, 1 to 4096 bytes. If no member has it open its limit is `limit`,
-    /// else what it is. Above two billion: two billion.
+    /// otherwise the present one. Above two billion: two billion.
     ///
     /// # Errors
     /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that
@@ -73,8 +73,8 @@ impl Semaphore {
         Semaphore { limit: limit.clone() }
     }
 
-    /// Asks for `permits` at once, 1 to 65,536, all or none, and waits in line for them. What is
-    /// granted is given back one by one or together, or taken [apart](PermitGuard::into_leases).
+    /// Asks for `permits` at once, 1 to 65,536, all or none, and waits in line for them. The
+    /// permits are returned one by one or together, or taken [apart](PermitGuard::into_leases).
     ///
     /// # Errors
     /// [`LockError`]; in every case nothing is held and nothing is queued. [`LockError::NotOpen`]:
@@ -89,7 +89,7 @@ impl Semaphore {
         self.limit.service().permits(self.limit.name(), permits)
     }
 
-    /// Takes permits if so many are left and nobody waits for some. As
+    /// Takes permits if so many are left and no request waits for some. As
     /// [`LockService::try_permits`].
     ///
     /// # Errors
@@ -110,10 +110,10 @@ impl Semaphore {
         &self.limit
     }
 
-    /// Closes it, and waits until the grantor has heard of that: a semaphore that is opened by that
-    /// name from then on, at any member, does not find this opening any more. If there is no other,
-    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
-    /// One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
+    /// any member, does not find this opening any more. If there is no other, it begins anew. With
+    /// other clones of this one around only this one ends, and the grantor is not told. One round
+    /// trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a semaphore that is opened before the grantor has heard of the
     /// drop has the old limit.
@@ -208,13 +208,13 @@ fn is_permits(mode: Mode) -> bool {
 
 /// The leases of a [`Semaphore`] that are in use at an instant, from [`leases`](Semaphore::leases).
 ///
-/// What is granted at once has one entry, for as long as one of its leases is in use: its mode says
-/// how many are. The grantor knows their number only, not which were given back, so the token there
-/// is that of the first one, in use or not; the others' follow it.
+/// Permits that are granted at once have one entry, for as long as one of their leases is in use:
+/// its mode says how many are. The grantor knows their number only, not which were returned. So the
+/// token there is that of the first one, in use or not; the others' follow it.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Leases {
-    /// Up to 256 of those that hold some.
+    /// Up to 256 of the holders.
     pub grants: Vec<HolderInfo>,
     /// How many more hold some.
     pub more: u64,
@@ -236,20 +236,20 @@ impl Leases {
 pub struct Usage {
     /// How many there are.
     pub limit: u32,
-    /// Whether the grantor has died since the limit was set: a later one may be lost, if nobody
-    /// alive was told of it.
+    /// Whether the grantor has died since the limit was set: a later one may be lost, if no living
+    /// member was told of it.
     pub maybe_stale: bool,
     /// How many are held: more than there are, if the limit was shrunk.
     pub used: u64,
     /// Grants that hold them.
     pub holders: u64,
-    /// Requests that wait for permits. Of more than 256 in line each later one counts, whatever it
-    /// waits for.
+    /// Requests that wait for permits. Of more than 256 in line each later one counts, even one
+    /// that waits for something else.
     pub waiting: u64,
 }
 
 impl Usage {
-    /// How many are left. Nobody is granted them while somebody waits for more.
+    /// How many are left. They are not granted while another request waits for more.
     pub fn available(&self) -> u64 {
         u64::from(self.limit).saturating_sub(self.used)
     }

@@ -12,12 +12,12 @@ use crate::service::{LockError, LockService, Lost, ReleaseError, SetError, Share
 /// the number with it. A later opening, once the grantor has heard of that, begins anew. It stays
 /// open while the member is suspended.
 ///
-/// Each change has a higher version, dealt by the grantor as fencing tokens are, so of two counts
+/// Each change has a higher version, dealt by the grantor as fencing tokens are. So of two counts
 /// seen anywhere, at any time, the one with the higher version is the later one. A
 /// [transfer](crate::LockService::become_grantor) of the grantor role loses nothing. When the
-/// grantor dies, the highest version that anybody alive was told of is the count, marked
-/// [`maybe_stale`](VersionedCount::maybe_stale) until it is written again: a later one may have been known
-/// to the dead alone.
+/// grantor dies, the count is the highest version that any living member was told of. It is marked
+/// [`maybe_stale`](VersionedCount::maybe_stale) until it is written again: a later one may have
+/// been known to the dead alone.
 ///
 /// The [limit](crate::Semaphore::limit) of a [`Semaphore`](crate::Semaphore) is the count of its
 /// name.
@@ -34,7 +34,7 @@ pub struct SharedCount {
 /// The bytes of the number of a latch's round.
 const ROUND: usize = 4;
 
-/// What an object of four bytes and a tag is, so that none is taken for another of its name.
+/// The kind of an object of four bytes and a tag, so that none is taken for another of its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ObjectKind {
     /// Without a tag: the grantor reads it as the limit of permits.
@@ -56,14 +56,14 @@ pub struct VersionedCount {
     pub count: i32,
     /// Rises with every change, also with one to the same number.
     pub version: Token,
-    /// Whether its grantor has died since it was written: a later write may be lost, if nobody
-    /// alive was told of it.
+    /// Whether its grantor has died since it was written: a later write may be lost, if no living
+    /// member was told of it.
     pub maybe_stale: bool,
 }
 
 impl SharedCount {
     /// Opens the count `name`, 1 to 4096 bytes. If no member has it open it begins with `initial`,
-    /// else it is what it is. Waits for a grantor, but for no lock.
+    /// otherwise it is the present count. Waits for a grantor, but for no lock.
     ///
     /// # Errors
     /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that
@@ -95,15 +95,15 @@ impl SharedCount {
         initial: i32,
     ) -> Result<SharedCount, LockError> {
         let value = service.open(name, kind.write(initial)).await?;
-        // Lost already; the guard's own calls say so.
+        // Lost already; the guard's own calls report it.
         if let Ok(seen) = value.get() {
             kind.check(&seen)?;
         }
         Ok(SharedCount { service: service.clone(), name: name.to_vec(), kind, value })
     }
 
-    /// The count as this member knows it: every change is told to it, so it is late by what the
-    /// network takes. Asks nobody.
+    /// The count as this member knows it. Every change is told to it, so it is late by the
+    /// network's delay. Sends no message.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it is open no more. [`CountError::NotACount`].
@@ -124,7 +124,7 @@ impl SharedCount {
         self.opened_anew().await?.get()
     }
 
-    /// Sets it, whatever it was. The version of what was written.
+    /// Sets it unconditionally. Returns the version of the write.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be written or not. Others: nothing is changed.
@@ -149,10 +149,10 @@ impl SharedCount {
         self.value.set(self.kind.write(count)).await.map_err(|error| self.error(error))
     }
 
-    /// Sets it if it is still at `version`. The version of what was written.
+    /// Sets it if it is still at `version`. Returns the version of the write.
     ///
     /// # Errors
-    /// [`CountError::Changed`] with what it is; nothing is changed. Others as of
+    /// [`CountError::Changed`] with the present count; nothing is changed. Others as of
     /// [`set`](SharedCount::set).
     ///
     /// # Cancel safety
@@ -181,7 +181,7 @@ impl SharedCount {
         self.value.compare_and_set(version, self.kind.write(count)).await.map_err(|error| self.error(error))
     }
 
-    /// Adds to it: what it is with that. The grantor adds, in the order of asking, so it takes one
+    /// Adds to it, and returns the sum. The grantor adds, in the order of asking, so it takes one
     /// round trip however many others add. It is added once, also if the grantor changes meanwhile.
     ///
     /// # Errors
@@ -206,8 +206,8 @@ impl SharedCount {
         }
     }
 
-    /// Lets the grantor take a step from the number that it is, in the order of asking.
-    /// [`CountError::Changed`] with what it is: there is no such step from there.
+    /// Lets the grantor take a step from the present number, in the order of asking.
+    /// [`CountError::Changed`] with the present count: there is no such step from there.
     pub(super) async fn step(&self, step: NumberEdit) -> Result<VersionedCount, CountError> {
         match self.value.step(step, &self.kind.tag()).await {
             Ok((version, count)) => Ok(VersionedCount { count, version, maybe_stale: false }),
@@ -246,10 +246,10 @@ impl SharedCount {
         self.value.lost().await
     }
 
-    /// Closes it, and waits until the grantor has heard of that: a count that is opened by that
-    /// name from then on, at any member, does not find this opening any more. If there is no other,
-    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
-    /// One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
+    /// any member, does not find this opening any more. If there is no other, it begins anew. With
+    /// other clones of this one around only this one ends, and the grantor is not told. One round
+    /// trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a count that is opened before the grantor has heard of the drop
     /// has the old number.
@@ -282,8 +282,8 @@ impl SharedCount {
         Ok(SharedCount { service: self.service.clone(), name: self.name.clone(), kind: self.kind, value })
     }
 
-    /// Waits until it is as wanted, or is not what it is now, but for the number itself: as this
-    /// one knows it.
+    /// Waits until it is as wanted, or until anything but the number itself changes: as this one
+    /// knows it.
     pub(super) async fn until_or_over(&self, wanted: impl Fn(i32) -> bool) -> Result<VersionedCount, CountError> {
         let round = |seen: &Versioned| seen.value.get(size_of::<i32>()..).map(<[u8]>::to_vec);
         let mut seen = self.value.get()?;
@@ -342,13 +342,13 @@ impl ObjectKind {
         }
     }
 
-    /// Whether what stands behind the number says so.
+    /// Whether the bytes behind the number say so.
     fn is_of(self, rest: &[u8]) -> bool {
         let round = if self == ObjectKind::Latch { ROUND } else { 0 };
         rest.strip_prefix(&self.tag()[..]).is_some_and(|more| more.len() == round)
     }
 
-    /// Whether what is open is of this kind.
+    /// Whether the open object is of this kind.
     fn check(self, seen: &Versioned) -> Result<(), LockError> {
         match (self, &seen.value[..]) {
             _ if self.read(seen).is_ok() => Ok(()),
@@ -368,7 +368,7 @@ pub struct CountChanges {
 }
 
 impl CountChanges {
-    /// The next change: another version, or the same one that [may be stale](Count::maybe_stale)
+    /// The next change: another version, or the same one that [may be stale](VersionedCount::maybe_stale)
     /// from now on. Versions rise; a listener that is slower than the changes gets the latest one
     /// only.
     ///
@@ -388,7 +388,7 @@ impl CountChanges {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CountError {
-    /// Somebody has changed it since the version that was given: here is what it is. Nothing was
+    /// Another write has changed it since the given version: here is the present count. Nothing was
     /// changed.
     #[error("it was changed meanwhile, to {}", .0.count)]
     Changed(VersionedCount),
@@ -415,7 +415,7 @@ impl CountError {
     }
 }
 
-/// Of opening once more what is open.
+/// Of an additional opening of an open count.
 impl From<LockError> for CountError {
     fn from(error: LockError) -> Self {
         error.when_opened_again().map_or(CountError::Busy, CountError::Lost)

@@ -1,4 +1,4 @@
-//! What only the inside shows of recipes: who is woken, and what is said.
+//! Parts of recipes that only the inside shows: the woken tasks, and the messages.
 
 use super::*;
 use crate::protocol::{Message, Slot};
@@ -44,7 +44,7 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     let seen = here.inspect("a").await.unwrap();
     assert_eq!(seen.waiters.len() as u64 + seen.more, WAITERS as u64);
 
-    // Two that give up in the middle: a word of each, and nobody is woken.
+    // Two that give up in the middle: a message of each, and no task is woken.
     let polled = polls.load(Ordering::SeqCst);
     lan.said();
     for number in [500, 701] {
@@ -86,8 +86,9 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     }
 }
 
-/// Curator `LockInternals`, `CreateBuilder.withProtection`: a node whose making was not confirmed is found again by a number of its own, and
-/// not made twice. Here what is lost on its way is said again, and done once: the asking, the grant, and the giving back.
+/// Curator `LockInternals`, `CreateBuilder.withProtection`: a node whose making was not confirmed
+/// is found again by a number of its own, and not made twice. Here a lost message is sent again,
+/// and carried out once: the request, the grant, and the release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_once() {
     let lan = Arc::new(Lan::default());
@@ -96,7 +97,7 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
     let here = grantor.lock_service("inventory").await.unwrap();
     let there = other.lock_service("inventory").await.unwrap();
     let held = ReentrantMutex::new(&here, "a").acquire(Owner::new()).await.unwrap();
-    // A word of this kind is lost, once at the least.
+    // A message of this kind is lost, once at the least.
     let lose = async |what: fn(&Message) -> bool, says: &mut dyn FnMut()| {
         lan.lose(what);
         says();
@@ -133,7 +134,7 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
     here.lock("a").await.unwrap().release().await.unwrap();
 }
 
-/// "10 million distinct idle names": what nobody holds or asks for is not remembered.
+/// "10 million distinct idle names": a name without holder or waiter is not remembered.
 #[tokio::test]
 async fn a_name_that_nobody_holds_or_asks_for_is_forgotten() {
     let member = crate::Member::local().await.unwrap();
@@ -155,8 +156,9 @@ async fn a_name_that_nobody_holds_or_asks_for_is_forgotten() {
     assert_eq!((stock.claims_kept(), left_over(&member)), (0, (0, 0, 0)));
 }
 
-/// OpenVMS, Linux DLM: the value block of a lock. Whatever its clock says, and so whatever `fence` says: a holder is refused as soon as a
-/// later one has read or written, and one whose write was under way then, too.
+/// OpenVMS, Linux DLM: the value block of a lock. A holder is refused as soon as a later one has
+/// read or written, even while its clock and so `fence` allow the write. A holder whose write was
+/// under way then is refused, too.
 #[tokio::test]
 async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
     let member = crate::Member::local().await.unwrap();
@@ -199,7 +201,8 @@ async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
     assert_eq!(*value.get().unwrap().value, b"latest"[..]);
 }
 
-/// Whoever made a share of the hold by another guard writes no more, even if the write was under way: others may have shares now.
+/// A holder that made a share of the hold by another guard writes no more, even if the write was
+/// under way: others may have shares now.
 #[tokio::test]
 async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
     let member = crate::Member::local().await.unwrap();
@@ -214,7 +217,7 @@ async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
         if *tries > 1 {
             return Err(LockValueError::Shared);
         }
-        // Somebody else's write comes first, so that this one is tried again.
+        // Another write comes first, so that this one is tried again.
         let mut write = Box::pin(value.write(&guard, "second"));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(write.as_mut().poll(&mut context).is_ready(), "the grantor's own member writes at once");
@@ -243,7 +246,7 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
         assert_eq!(gate.admit(stale, lineage), Err(error));
         assert_eq!(gate.highest(), Some((token(2, 1), one)), "nothing is changed");
     }
-    // Stored with what it guards, and begun again.
+    // Stored with the guarded data, and begun again.
     let mut again = TokenGate::with_highest(token(2, 1), one);
     assert_eq!(again, gate);
     assert!(again.admit(token(1, 9), one).is_err() && again.admit(token(2, 1), other).is_err());
@@ -271,7 +274,8 @@ async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_los
     mutex.acquire(owner).await.unwrap().release().await.unwrap();
 }
 
-/// `ConnectionState`: "whoever waits at them waits on". Shares end with a suspension, so whoever gathers takes another one.
+/// `ConnectionState`: "a task that waits at them waits on". Shares end with a suspension, so a
+/// gathering task takes another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
     let lan = Arc::new(Lan::default());
@@ -314,7 +318,7 @@ async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
     all_are(ConnectionState::Connected).await;
     let processes = members.each_ref().map(Member::process);
 
-    // Once with the third one coming afterwards, and once with somebody who gives up meanwhile.
+    // Once with the third one coming afterwards, and once with a task that gives up meanwhile.
     for gives_up in [false, true] {
         let waiting = [entering(1), entering(2)];
         let before = gathered(2, 0).await;
@@ -336,7 +340,7 @@ async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
         while waiting.len() < 3 {
             waiting.push(entering(0));
         }
-        // Who comes when somebody has begun to leave waits for the next round.
+        // A task that comes after another has begun to leave waits for the next round.
         let mut inside = Vec::new();
         for task in waiting {
             inside.push(task.await.unwrap().expect("all three are there"));
@@ -438,8 +442,8 @@ async fn is_pending(mut wait: Pin<&mut impl Future>) -> bool {
     poll_fn(|context| Poll::Ready(wait.as_mut().poll(context).is_pending())).await
 }
 
-/// Whoever waits for a zero goes on, though it hears of it only when the latch has begun anew; whoever knows a zero that is
-/// gone waits for the next one.
+/// A task that waits for a zero goes on, though it hears of it only when the latch has begun anew.
+/// A task that knows a zero that is gone waits for the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_begins_anew_for_those_who_wait_after_it() {
     let lan = Arc::new(Lan::default());
@@ -476,7 +480,8 @@ async fn a_latch_begins_anew_for_those_who_wait_after_it() {
     waiting.await.unwrap();
 }
 
-/// Whoever opens an object before the grantor has heard of the end of all others finds what was; after a close it is anew.
+/// An opening before the grantor has heard of the end of all others finds the old object; after a
+/// close the object is new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_all_have_closed_begins_anew() {
     let lan = Arc::new(Lan::default());

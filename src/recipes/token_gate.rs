@@ -3,18 +3,18 @@
 use crate::protocol::{LineageId, Token};
 use serde::{Deserialize, Serialize};
 
-/// The highest fencing token that a resource has seen: it refuses every lower one. A holder that
-/// slept through the end of its lease, and does not know that another one has the lock by now,
-/// changes nothing any more, whatever the clocks do.
+/// The highest fencing token that a resource has seen: it refuses every lower one. A holder may
+/// sleep through the end of its lease and not know that another one has the lock by now. Such a
+/// holder changes nothing any more, even if the clocks are wrong.
 ///
 /// It compares the token and its [lineage](crate::Guard::lineage). Tokens order the writes. Tokens
 /// of one lineage never repeat, but two lineages that live at the same time may deal equal tokens:
 /// an equal token of another lineage is refused.
 ///
 /// It belongs to the resource, not to the holder of the lock: there is one, where the writes are
-/// done, and each write shows its token to it. It is a plain value, to be kept **under the same
-/// lock, or in the same transaction, as what it guards**, or a stale write could come between the
-/// check and the write of another holder. (A gate that could be shared without one would let that
+/// done, and each write shows its token to it. It is a plain value. Keep it **under the same lock,
+/// or in the same transaction, as the guarded data**, or a stale write could come between the check
+/// and the write of another holder. (A gate that could be shared without one would let that
 /// happen.) In a SQL table it is two columns; the first statement of each transaction, before it
 /// reads anything, is
 ///
@@ -25,12 +25,12 @@ use serde::{Deserialize, Serialize};
 ///
 /// with [`Token::as_i64`] and [`LineageId::as_i64`]. If it changes no row, the holder is stale.
 ///
-/// What it does not do:
+/// Its limits:
 /// - *It knows one name.* Tokens of different locks cannot be compared, so each thing that has a
 ///   lock of its own has a gate of its own, beside it: it takes 24 bytes and goes when the thing
 ///   goes. There is no list of names that grows for ever.
 /// - *It forgets when it is dropped.* A resource that outlives its process stores the
-///   [highest](TokenGate::highest) with what it guards and begins [with it](TokenGate::with_highest)
+///   [highest](TokenGate::highest) with its data and begins [with it](TokenGate::with_highest)
 ///   again; the gate can be (de)serialized, too. A gate that begins anew lets the first token
 ///   through, also a stale one.
 /// - *It refuses no holder before the next one has come.* A holder that lost its lock writes until
@@ -118,7 +118,7 @@ impl TokenGate {
         }
     }
 
-    /// The highest token that came through and its lineage, to be stored with what the gate guards.
+    /// The highest token that came through and its lineage, to be stored with the guarded data.
     pub const fn highest(&self) -> Option<(Token, LineageId)> {
         self.highest
     }

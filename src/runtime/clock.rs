@@ -85,7 +85,7 @@ pub(crate) mod simulated {
         Time::from_nanos(NANOS.load(Ordering::SeqCst))
     }
 
-    /// Moves the clock on and wakes who sleeps, to look at it.
+    /// Moves the clock on and wakes the sleepers, to look at it.
     #[cfg(test)]
     pub(crate) fn advance(span: Duration) {
         NANOS.fetch_add(span.as_nanos() as u64, Ordering::SeqCst);

@@ -1,8 +1,9 @@
 //! `ClockWatch`: whether the clock that leases go by runs at the rate that is assumed of it.
 //!
-//! Leases go by `CLOCK_BOOTTIME`, which a time daemon may slew: chrony does by up to 8 %. `CLOCK_MONOTONIC_RAW` is the same
-//! oscillator without that. So over a window in which the machine did not sleep, the two must agree within the cluster's
-//! `clock_error_ppm`. Sleep is what BOOTTIME counts and MONOTONIC does not. The wall clock is looked at, too, and only told of.
+//! Leases go by `CLOCK_BOOTTIME`, which a time daemon may slew: chrony does by up to 8 %.
+//! `CLOCK_MONOTONIC_RAW` is the same oscillator without that. So over a window in which the machine
+//! did not sleep, the two must agree within the cluster's `clock_error_ppm`. BOOTTIME counts sleep,
+//! and MONOTONIC does not. The wall clock is looked at, too, and only reported.
 
 use crate::protocol::Time;
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ pub(crate) const EVERY: Duration = Duration::from_millis(500);
 const LEAST: Duration = Duration::from_secs(1);
 /// Readings that are kept: each is compared with the newest.
 const KEPT: usize = 9;
-/// What MONOTONIC and BOOTTIME may differ in without sleep.
+/// The most that MONOTONIC and BOOTTIME may differ by without sleep.
 const AWAKE: Duration = Duration::from_millis(1);
 /// Less is no jump of the wall clock.
 const JUMP: Duration = Duration::from_secs(1);
@@ -38,7 +39,7 @@ pub(crate) struct Rates {
     pub(crate) raw: Duration,
 }
 
-/// What a reading shows.
+/// The result of a reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Finding {
     /// The clock is not to be trusted from now on.
@@ -56,7 +57,7 @@ pub(crate) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Looks at one more reading. `error_ppm`: what the rates may differ by.
+    /// Looks at one more reading. `error_ppm`: the most that the rates may differ by.
     pub(crate) fn look(&mut self, now: Reading, error_ppm: u32) -> Finding {
         let mut finding = Finding::default();
         if let Some(last) = self.readings.back() {
@@ -66,11 +67,11 @@ impl ClockWatch {
                 self.readings.clear();
             }
         }
-        // From the nearest on, so that what is told is the newest.
+        // From the nearest on, so that the newest is told.
         let mut windows = self.readings.iter().rev().map(|then| (rates(then, &now), then.took + now.took));
         finding.distrust = windows.find(|(rates, noise)| rates.differ_by(error_ppm, *noise)).map(|(rates, _)| rates);
         if finding.distrust.is_some() {
-            // What comes is judged by itself.
+            // Later readings are judged by themselves.
             self.readings.clear();
         }
         self.readings.push_back(now);
@@ -85,7 +86,7 @@ impl ClockWatch {
 }
 
 impl Rates {
-    /// Whether they differ by more than that, whatever was lost while they were read.
+    /// Whether they differ by more than that, apart from the time lost while they were read.
     fn differ_by(&self, error_ppm: u32, noise: Duration) -> bool {
         let allowed = Duration::from_nanos((self.raw.as_nanos() * u128::from(error_ppm) / 1_000_000) as u64);
         self.raw >= LEAST && self.boottime.abs_diff(self.raw) > allowed + noise

@@ -1,13 +1,14 @@
 //! `ConnectionReader`: the reading half of a connection.
 //!
-//! Its task reads what comes. For short whiles somebody else does, who **attends**: it looks at the socket again and again and
-//! does not let its thread sleep. To sleep and to be woken takes longer than most answers take on a fast network, so
-//! whoever has asked waits for the answer like that, and the task for the next question when it has answered one. That
-//! costs a processor that may have other work, so there is a limit, which is about what sleeping and waking costs, and [`SpinBackoff`]:
-//! where it was in vain it is tried more and more seldom.
+//! Its task reads the packets. For short times another thread reads and **attends**: it looks at
+//! the socket again and again and does not let its thread sleep. Sleeping and waking takes longer
+//! than most answers on a fast network. So a caller attends to the answer, and the task attends to
+//! the next question when it has answered one. That costs a processor that may have other work. So
+//! there is a limit, about the cost of sleeping and waking, and [`SpinBackoff`]: where attending
+//! was in vain, it is tried more and more seldom.
 //!
-//! There is one [`ReadHalf`], and whoever reads has it: so frames are heard in the order in which they came. Nobody waits
-//! for it but the task, which is woken when it is put back.
+//! There is one [`ReadHalf`], and the reading thread has it. So frames are heard in the order in
+//! which they came. Only the task waits for it, and is woken when it is put back.
 //!
 //! Spinning for as long as a block would cost: Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning
 //! for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL` does it below the socket.
@@ -31,27 +32,27 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::{Instant, timeout_at};
 
-/// Read at once; what an idle connection costs.
+/// Bytes read at once; this is the cost of an idle connection.
 const READ: usize = 8 * 1024;
-/// Read at once by whoever attends: many times an answer.
+/// Bytes that an attending thread reads at once: many times an answer.
 const SHORT_READ: usize = 1024;
 /// Packets handed to the engine in one go. It keeps its lock for so long.
 const MAX_HEARD: usize = 64;
-/// What one task asks in one go is no more than this. Where more comes there are others, and it is read in larger pieces by
-/// whoever is woken for it.
+/// One task asks no more than this in one go. Where more frames come, there are other askers, and
+/// the woken task reads in larger pieces.
 const FEW: usize = 4;
-/// So many questions in a row are answered before other tasks have a turn of the thread.
+/// So many questions in a row are answered before other tasks run on the thread.
 const STRETCH: usize = 16;
-/// One in two to the power of this is tried at least.
+/// At least one chance in two to the power of this is tried.
 const LEAST: u32 = 8;
 
 /// How a connection ended.
 pub(super) enum ConnectionEnd {
     /// The other side closed it.
     Closed,
-    /// It broke, timed out, or carried what it must not.
+    /// It broke, timed out, or carried invalid data.
     Broken,
-    /// This side wanted it.
+    /// This side closed it.
     Ours,
 }
 
@@ -59,18 +60,18 @@ pub(super) enum ConnectionEnd {
 pub(crate) struct ConnectionReader {
     shared: Arc<TransportState>,
     life: Arc<Incarnation>,
-    /// The address that the other side is known by here.
+    /// The other side's address, as this member knows it.
     addr: SocketAddr,
-    /// The other side, as it said.
+    /// The other side, from the handshake.
     info: MemberInfo,
     place: Mutex<ReadHalfSlot>,
-    /// Of those who have asked.
+    /// Of the asking callers.
     asking: SpinBackoff,
     /// Of the task when it has answered.
     answering: SpinBackoff,
 }
 
-/// Where the hearing lies while nobody reads.
+/// The place of the hearing while no thread reads.
 struct ReadHalfSlot {
     hearing: Option<ReadHalf>,
     /// The task, as it was polled last.
@@ -81,7 +82,7 @@ struct ReadHalfSlot {
     is_over: bool,
 }
 
-/// The right to read, and what it takes.
+/// The right to read, and its buffers.
 struct ReadHalf {
     half: OwnedReadHalf,
     decoder: Decoder,
@@ -93,11 +94,11 @@ struct ReadHalf {
     ending: Option<ConnectionEnd>,
 }
 
-/// What came of one read.
+/// The result of one read.
 #[derive(Clone, Copy, Default)]
 struct ReadSummary {
     packets: usize,
-    /// It was answered, and nobody of this member waited for it.
+    /// It was answered, and no caller of this member waited for it.
     is_answered: bool,
 }
 
@@ -128,11 +129,12 @@ impl ConnectionReader {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The task's part: takes what comes, to the end of the connection.
+    /// The task's part: reads the packets, to the end of the connection.
     ///
-    /// A frame that has begun has to end in time, or the connection is broken: if its length was damaged, it swallows all
-    /// that follows, up to the longest frame, and neither side would notice. What has come already is read before the time is
-    /// looked at, so that a process that was stopped does not blame the other side.
+    /// A frame that has begun has to end in time, or the connection is broken. With a damaged
+    /// length it would swallow all later bytes, up to the longest frame, and neither side would
+    /// notice. Bytes that are already there are read before the time is checked, so that a stopped
+    /// process does not blame the other side.
     pub(super) async fn listen(&self) -> ConnectionEnd {
         let (mut due, mut answered) = (None, 0);
         loop {
@@ -162,7 +164,7 @@ impl ConnectionReader {
         }
     }
 
-    /// Attends to what comes next as long as questions come one by one; says how many did.
+    /// Attends to the next question as long as questions come one by one; returns how many did.
     fn go_on(&self, mut heard: ReadSummary) -> usize {
         for answered in 0..STRETCH {
             if !heard.is_answered || heard.packets > FEW {
@@ -176,12 +178,12 @@ impl ConnectionReader {
         STRETCH
     }
 
-    /// Attends to the answer to what was just written; whether something came.
+    /// Attends to the answer to the message just written; returns whether a packet came.
     pub(crate) fn busy_poll(&self) -> bool {
         self.attend_to(&self.asking).is_some()
     }
 
-    /// Nobody reads any more.
+    /// No thread reads any more.
     pub(super) fn close(&self) {
         let mut place = self.place();
         place.is_over = true;
@@ -211,7 +213,7 @@ impl ConnectionReader {
         if let Some(ending) = hearing.ending.take() {
             return Poll::Ready(Err(ending));
         }
-        // What came with the handshake.
+        // The bytes that came with the handshake.
         if hearing.due.is_none() && !hearing.decoder.is_empty() {
             return Poll::Ready(self.deliver(hearing));
         }
@@ -224,7 +226,7 @@ impl ConnectionReader {
         Poll::Ready(self.take_in(hearing, read))
     }
 
-    /// Looks for what comes as long as the limit and patience allow. `None`: nothing was heard.
+    /// Looks for packets as long as the limit and patience allow. `None`: nothing was heard.
     fn attend_to(&self, patience: &SpinBackoff) -> Option<ReadSummary> {
         let limit = self.shared.busy_poll;
         if limit.is_zero() || !patience.may_try() {
@@ -240,7 +242,8 @@ impl ConnectionReader {
         heard.map_err(|ending| hearing.ending = Some(ending)).ok()
     }
 
-    /// The hearing, for who attends. `None`: somebody reads, or has left something to the task.
+    /// The hearing, for an attending thread. `None`: another thread reads, or has left packets to
+    /// the task.
     fn take(&self) -> Option<BorrowedReadHalf<'_>> {
         let mut place = self.place();
         let is_empty = |hearing: &ReadHalf| hearing.ending.is_none() && hearing.decoder.is_empty();
@@ -334,12 +337,13 @@ impl ConnectionReader {
             // The decoder lets no handshake through, and packets are the engine's.
             _ => return,
         };
-        // Gossip says everything again: what finds the queue full is dropped.
+        // Gossip repeats everything: news is dropped while the queue is full.
         let _ = self.shared.news.try_send(news);
     }
 }
 
-/// The hearing, until it is put back. Who hears runs others' code: if that panics, the connection ends, and is not deaf.
+/// The hearing, until it is put back. The reader runs others' code. If that panics, the connection
+/// ends, so that no deaf connection remains.
 struct BorrowedReadHalf<'a> {
     ear: &'a ConnectionReader,
     hearing: Option<ReadHalf>,
@@ -373,9 +377,9 @@ impl Drop for BorrowedReadHalf<'_> {
 }
 
 impl ReadHalf {
-    /// Reads what comes within `limit`, and does not sleep. `None`: nothing did.
+    /// Reads bytes that come within `limit`, and does not sleep. `None`: none came.
     fn look(&mut self, limit: Duration) -> Option<io::Result<usize>> {
-        // Past the runtime, which knows only what it has asked the system for.
+        // Past the runtime, which knows only its own requests to the system.
         let socket = SockRef::from(self.half.as_ref());
         let back = self.decoder.back();
         let before = back.len();
@@ -398,7 +402,7 @@ impl ReadHalf {
     }
 }
 
-/// How often to try what is sometimes in vain: the more seldom, the more often it was.
+/// How often to try a read that is sometimes in vain: the more often it was, the more seldom.
 #[derive(Default)]
 struct SpinBackoff {
     /// How much more often it was in vain of late than not, up to [`LEAST`].

@@ -1,10 +1,10 @@
-//! What the network counts.
+//! The network's counters.
 
 use crate::wire::{DatagramError, FrameError};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What the network has counted since it was bound. Totals only rise.
+/// The network's counts since it was bound. Totals only rise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Counters {
@@ -38,9 +38,10 @@ pub struct Counters {
     pub silent: u64,
     /// Not sent: the queue of the peer was full, or there are too many peers.
     pub overflowed: u64,
-    /// Not sent: the peer could not be reached, or somebody else answered there.
+    /// Not sent: the peer could not be reached, or another process answered there.
     pub undelivered: u64,
-    /// Read by whoever waited for it with its thread awake, see [`busy_poll`](crate::MemberBuilder::busy_poll).
+    /// Read by a thread that waited for it awake, see
+    /// [`busy_poll`](crate::MemberBuilder::busy_poll).
     pub attended: u64,
     /// Waited for with a thread awake, to the limit, and in vain.
     pub attended_in_vain: u64,

@@ -1,10 +1,11 @@
 //! Vouched death: a member that shares the kernel of another sees for certain that it has ended.
 //!
-//! A process number alone proves nothing: it may have been given to somebody else. So the process is first held by a
-//! descriptor, which stays with that one process whatever becomes of the number, and *then* the start time under the
-//! number is compared with the one from the handshake. If they are equal, the descriptor is of the very process that
-//! shook hands (if the number had been given away before it was opened, the start time would differ), and when the
-//! descriptor says "ended", it has ended. If anything of this cannot be had, nothing is said.
+//! A process number alone proves nothing: the system may have reused it. So the process is first
+//! held by a descriptor, which stays with that one process even if the number is reused. *Then* the
+//! start time under the number is compared with the one from the handshake. If they are equal, the
+//! descriptor is of the very process that shook hands: had the number been reused before it was
+//! opened, the start time would differ. When the descriptor says "ended", that process has ended.
+//! If any of these steps fails, nothing is said.
 
 use crate::protocol::{Host, MemberInfo};
 
@@ -67,8 +68,8 @@ mod linux {
 
     /// Returns when the held process has ended; an error tells nothing.
     pub(super) async fn ended(held: OwnedFd) -> std::io::Result<()> {
-        // Deprecated for descriptors that may change under its feet, in favour of an unsafe function. This one is owned
-        // and stays what it is.
+        // Deprecated for descriptors that may change under its feet, in favour of an unsafe
+        // function. This one is owned and does not change.
         #[allow(deprecated)]
         let held = AsyncFd::with_interest(held, Interest::READABLE)?;
         held.readable().await?.retain_ready();
@@ -86,7 +87,8 @@ mod linux {
             DeathWatch { mine, watched: Mutex::default() }
         }
 
-        /// A process has said who it is: watches it if it lives under this kernel. Its end is told exactly once.
+        /// A process has identified itself: watches it if it lives under this kernel. Its end is
+        /// told exactly once.
         pub(in super::super) fn see(&self, shared: &TransportState, life: &Arc<Incarnation>, info: &MemberInfo) {
             let Some(host) = neighbour(self.mine, info) else { return };
             let process = info.process;
@@ -100,12 +102,13 @@ mod linux {
             let this = life.clone();
             let closing = shared.closing.clone();
             shared.spawn(life, async move {
-                // Whoever closes waits for tasks that still deliver something, and this one does not.
+                // The closing task waits for tasks that still deliver something, and this one does
+                // not.
                 let told = tokio::select! {
                     told = ended(held) => told,
                     () = closing.cancelled() => return,
                 };
-                // It cannot come back: nobody can show its start time again.
+                // It cannot come back: no process can show its start time again.
                 this.watch.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&process);
                 match told {
                     Ok(()) => this.inbox.input(Input::Hint(Hint::Dead(process))),
@@ -127,7 +130,7 @@ mod nowhere {
         None
     }
 
-    /// Watches nobody.
+    /// Watches no process.
     pub(crate) struct NoDeathWatch;
 
     impl NoDeathWatch {

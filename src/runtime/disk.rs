@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The file with the vote.
 const VOTE: &str = "vote";
-/// What is written before it takes the place of the file.
+/// The new file, which is written before it takes the place of the old one.
 const NEXT: &str = "vote.next";
 /// Written at the start, where the next vote goes: as long as one of a few members.
 const PROBE: [u8; 4096] = [0; 4096];
@@ -61,7 +61,7 @@ impl Disk {
         };
         let directory = File::open(path)?;
         let home = ForkGuard::here();
-        // A disk that is full says so here, and not by a member that never gets its vote.
+        // A full disk shows itself here, and not later by a member that never gets its vote.
         let next = path.join(NEXT);
         let probed = File::create(&next).and_then(|mut probe| probe.write_all(&PROBE).and_then(|()| probe.sync_all()));
         std::fs::remove_file(&next)?;

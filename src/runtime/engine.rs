@@ -1,14 +1,15 @@
-//! `Engine`: the core behind a lock. Everything that happens to a member is one turn of it, but for free locks of its own,
-//! which are taken beside it and told to it later (`local_grants.rs`).
+//! `Engine`: the core behind a lock. Every event of a member is one turn of it, except free locks
+//! of its own: those are taken beside it and told to it later (`local_grants.rs`).
 //!
-//! A turn locks, steps the core, carries out what the core says in order, unlocks, and only then wakes whoever waits
-//! for an answer. No user code runs under the lock. A call that the core can answer at once is answered in the turn of
-//! the caller: no message, no task switch.
+//! A turn locks, steps the core, carries out the core's instructions in order and unlocks. Only
+//! then does it wake the waiting callers. No user code runs under the lock. A call that the core
+//! can answer at once is answered in the turn of the caller: no message, no task switch.
 //!
-//! Two queues are emptied by whoever is there (the side queue of commands from `Drop`, the events to announce). Both
-//! follow one rule: put in first, then *try* to take the right to empty it; whoever has that right looks again after
-//! giving it up. So nothing stays behind, and nobody blocks. Those who only look at the core do not: who finds nobody but
-//! them in his way, and for long, tells the timer task.
+//! Any thread may empty the two queues: the side queue of commands from `Drop`, and the queue of
+//! events to announce. Both follow one rule: a thread puts its entry in first, then *tries* to take
+//! the right to empty the queue. The thread with that right looks again after it has given the
+//! right up. So no entry stays behind, and no thread blocks. Readers of the core do not empty the
+//! queues. A thread that has found only readers in its way for long tells the timer task.
 
 mod alarms;
 mod deferred;
@@ -50,8 +51,8 @@ pub(crate) use event_readers::Announcement;
 pub use event_readers::ConnectionStatus;
 pub(crate) use state::{Answer, draw_process};
 
-/// How often whoever must not wait tries to get past those who look at the core, which takes each of them some hundred
-/// nanoseconds.
+/// How often a thread that must not wait tries to get past the readers of the core. A try takes
+/// some hundred nanoseconds.
 const TRIES: usize = if cfg!(elderlock_shuttle) { 1 } else { 100 };
 
 /// How long the end of a member waits for a write that is under way.
@@ -64,25 +65,26 @@ const PAGE: usize = 256;
 /// the machine sleeps, the core's goes on.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
-/// What an engine is started with.
+/// The parts with which an engine is started.
 pub(crate) struct EngineOptions {
     pub(crate) config: Config,
     pub(crate) network: Arc<dyn Network>,
-    /// Where votes are kept. The configuration says that they are to be.
+    /// Where votes are kept, if the configuration says so.
     pub(crate) disk: Option<Box<dyn VoteStorage>>,
 }
 
 /// The core behind a lock. See the head of the module.
 pub(crate) struct Engine {
-    /// Whoever wants the shell to change it has this first, so that such meet here, and not at each part of the
-    /// reader-writer lock.
+    /// A thread takes this before it takes the write lock on the engine state. So writers meet
+    /// here, and not at each part of the reader-writer lock.
     gate: Mutex<()>,
     shell: RwLock<EngineState>,
-    /// The shell's, to be flushed without its lock.
+    /// The engine state's, to be flushed without its lock.
     network: Arc<dyn Network>,
-    /// Commands from `Drop`, which must not wait for the shell. Holds no more than there are guards and futures.
+    /// Commands from `Drop`, which must not wait for the engine state. Holds no more than there are
+    /// guards and futures.
     side: DeferredQueue,
-    /// Events on their way to the readers, in order; put in under the shell's lock.
+    /// Events on their way to the readers, in order; put in under the engine state's lock.
     announcements: Mutex<VecDeque<ReaderUpdate>>,
     /// The readers; `None` when no event will follow.
     readers: Mutex<Option<EventReaders>>,
@@ -98,17 +100,17 @@ pub(crate) struct Engine {
     written: OnceLock<watch::Receiver<()>>,
     /// In a copy of it no call waits for a lock that a thread of the parent may have had.
     home: ForkGuard,
-    /// A test says what the clocks show.
+    /// A test sets the clocks' readings.
     #[cfg(test)]
     pub(crate) clocks_are_tests: AtomicBool,
 }
 
-/// How far the engine is, as those see it who wait for it to join or to leave.
+/// How far the engine is, for callers that wait until it has joined or left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EnginePhase {
     /// In a view, with a running lease, at least once in this incarnation.
     pub(crate) ready: bool,
-    /// Set when it has left, by whatever way.
+    /// Set when the engine has left, for any reason.
     pub(crate) closed: Option<EngineClosed>,
     /// The network is shut down, too: the port is free.
     pub(crate) stopped: bool,
@@ -121,7 +123,7 @@ pub(crate) struct EnginePhase {
 pub(crate) enum EngineClosed {
     /// The others know, or there are none.
     Heard,
-    /// Nobody confirmed it; the others wait for the member's lease to end.
+    /// No member confirmed it; the others wait for the member's lease to end.
     Unheard,
     /// The runtime under it ended, or the core broke.
     Broken,
@@ -132,16 +134,16 @@ pub(crate) enum EngineClosed {
     },
 }
 
-/// What came of a turn.
+/// The result of a turn.
 struct TurnResult<R> {
     result: R,
-    /// What was sent was written here and now, and this is where the answer comes.
+    /// The turn wrote the messages itself, and the answer arrives here.
     ear: Option<Arc<ConnectionReader>>,
-    /// Somebody who has waited goes on.
+    /// A waiting caller goes on.
     has_woken: bool,
 }
 
-/// The right to change the shell.
+/// The right to change the engine state.
 type EngineAccess<'a> = (RwLockWriteGuard<'a, EngineState>, MutexGuard<'a, ()>);
 
 impl Engine {
@@ -169,7 +171,8 @@ impl Engine {
         })
     }
 
-    /// Sets the core going and spawns the timer task on `runtime`. `shutdown` is run when the member has left.
+    /// Starts the core and spawns the timer task on `runtime`. `shutdown` is run when the member
+    /// has left.
     pub(crate) fn start<F>(self: &Arc<Self>, runtime: &tokio::runtime::Handle, shutdown: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -177,7 +180,7 @@ impl Engine {
         runtime.spawn(self.run(shutdown));
     }
 
-    /// Sets the core going. Whoever has the timer task that this returns polls it until it ends.
+    /// Starts the core. The owner of the returned timer task polls it until it ends.
     pub(crate) fn run<F>(self: &Arc<Self>, shutdown: F) -> impl Future<Output = ()> + Send + use<F>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -191,7 +194,8 @@ impl Engine {
             guard.0.keep_time().await;
             shutdown.await;
             if let Some(mut written) = guard.0.written.get().cloned() {
-                // The directory is free when nobody writes there any more, unless the disk takes for ever.
+                // The directory is free when the last write there has ended, unless the disk takes
+                // for ever.
                 let now = clock::now();
                 tokio::select! {
                     biased;
@@ -252,7 +256,8 @@ impl Engine {
         self.turn(|shell, _| shell.disk_trouble.clone())
     }
 
-    /// Completes in a copy of this process, if the runtime goes on there and polls this: nobody waits there for ever.
+    /// Completes in a copy of this process, if the runtime goes on there and polls this: no task
+    /// waits there for ever.
     async fn until_copied(&self) {
         std::future::poll_fn(|_| if self.home.is_left() { Poll::Ready(()) } else { Poll::Pending }).await;
         if let Some(shell) = self.try_enter() {
@@ -265,7 +270,7 @@ impl Engine {
         self.home.is_left()
     }
 
-    /// Who this process is, in its present incarnation.
+    /// The identity of this process, in its present incarnation.
     pub(crate) fn process(&self) -> ProcessId {
         lock(&self.me).process
     }
@@ -275,8 +280,8 @@ impl Engine {
         lock(&self.me).addr
     }
 
-    /// What the core sees. A table that is large takes several turns, and may change from one to the next: a turn is short,
-    /// since a member that has none for a lease has lost all it holds.
+    /// The core's status. A large table takes several turns, and may change from one to the next. A
+    /// turn must be short, since a member that has none for a lease has lost all its holds.
     pub(crate) fn status(&self) -> Status {
         let page =
             |shell: &mut EngineState, after: Option<&StatusMark>| shell.node.status_page(clock::now(), after, PAGE);
@@ -304,12 +309,12 @@ impl Engine {
         })
     }
 
-    /// While joining: each seed address, with what answered there.
+    /// While joining: each seed address, with the answer from there.
     pub(crate) fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
         self.turn(|shell, _| shell.node.seeking())
     }
 
-    /// How far it is, to be waited for.
+    /// The engine's phase, to be awaited.
     pub(crate) fn phase(&self) -> watch::Receiver<EnginePhase> {
         self.phase.subscribe()
     }
@@ -318,29 +323,29 @@ impl Engine {
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Announcement> {
         let receiver = match &*lock(&self.readers) {
             Some(readers) => readers.events.subscribe(),
-            // A channel without a sender: its end is what comes next.
+            // A channel without a sender ends at once.
             None => broadcast::channel(1).1,
         };
         self.announce();
         receiver
     }
 
-    /// How it stands, as those know who were told all changes, and the changes from then on.
+    /// The status that readers of all changes know, and the changes from then on.
     pub(crate) fn subscribe_standing(&self) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
         let mut readers = lock(&self.readers);
-        // First, so that nobody begins with what is known to be old.
+        // First, so that no reader begins with a status that is known to be old.
         self.hand_out(&mut readers);
         let start = match &*readers {
             Some(readers) => (readers.told, readers.standings.subscribe()),
             None => (ConnectionStatus::Lost, broadcast::channel(1).1),
         };
         drop(readers);
-        // Whoever put something in meanwhile found the right to hand it out taken.
+        // A thread that put an event in meanwhile found the right to announce it taken.
         self.announce();
         start
     }
 
-    /// How it stands at this instant.
+    /// The status at this instant.
     pub(crate) fn connection_status(&self) -> ConnectionStatus {
         self.turn(|shell, _| shell.stands())
     }
@@ -361,8 +366,9 @@ impl Engine {
         })
     }
 
-    /// Takes a free lock of a service that this member grants itself, beside others who do the same, and without a turn.
-    /// Whatever becomes of it, [`end`](Self::end) ends it. `None`: that wants a turn. `destroyed`: as of [`ask`](Self::ask).
+    /// Takes a free lock of a service that this member grants itself. It needs no turn, and other
+    /// threads may do the same at once. [`release`](Self::release) ends the hold in every case. `None`:
+    /// this needs a turn. `destroyed`: as of [`request`](Self::request).
     pub(crate) fn take(
         &self,
         lane: &Arc<LocalGrants>,
@@ -373,7 +379,8 @@ impl Engine {
         if self.home.is_left() {
             return None;
         }
-        // Waits for who has a turn, and has none of its own for that: the others would meet it there, and each of them have one.
+        // Waits for the thread in a turn, but takes no turn for that. Otherwise other threads would
+        // meet that turn, and each would take one, too.
         let shell = self.shell.read().ok()?;
         if shell.is_over() || shell.is_mute || destroyed.load(Ordering::Acquire) {
             return None;
@@ -389,8 +396,9 @@ impl Engine {
         Some(cell)
     }
 
-    /// A hold is over, wherever it is kept. Never blocks but for the short lock of a name's shard, whoever calls it and
-    /// wherever. `now`: as of [`release_request`](Self::release_request).
+    /// Releases a hold, in the local grants or in the core. Takes at most the short lock of a
+    /// name's shard; callable from any context. `now`: as of
+    /// [`release_request`](Self::release_request).
     pub(crate) fn release(&self, lane: &LocalGrants, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
         if self.home.is_left() {
             return;
@@ -426,10 +434,11 @@ impl Engine {
         RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Asks for what `command` says, in the name of a service handle. It gets its number here, in the turn: a member's requests
-    /// are numbered in the order in which the core hears of them. `None`: wait, by way of [`poll`](Self::poll). Whatever is
-    /// answered, [`release_request`](Self::release_request) ends it. `waker`: as of `poll`, if somebody polls already. Returned with it: where
-    /// the answer comes, if the question has left.
+    /// Asks with `command`, for a service handle. The request gets its number here, in the turn: a
+    /// member's requests are numbered in the order in which the core receives them. `None`: wait,
+    /// by way of [`poll`](Self::poll). In every case [`release_request`](Self::release_request)
+    /// ends it. `waker`: as of `poll`, if a task polls already. Also returns where the answer
+    /// comes, if the question has left.
     ///
     /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys its service: so
     /// nothing that is asked by way of the handle outlives it.
@@ -474,7 +483,8 @@ impl Engine {
                 Some(PendingRequest::Answered(answer)) => Some(answer),
                 _ => None,
             },
-            // Asked for and not given back, so there is a slot; were there none, nobody would ever answer.
+            // Asked for and not released, so there is a slot. Without one, no answer would ever
+            // come.
             None => Some(closed(LostReason::Left)),
         };
         self.turn(|shell, after| {
@@ -483,7 +493,7 @@ impl Engine {
         })
     }
 
-    /// Lets a hold end no earlier than `lease` from now; says whether it is still held.
+    /// Lets a hold end no earlier than `lease` from now; returns whether it is still held.
     pub(crate) fn extend(&self, request: RequestId, lease: Duration) -> bool {
         !self.home.is_left()
             && self.turn(|shell, after| {
@@ -495,7 +505,7 @@ impl Engine {
             })
     }
 
-    /// Lets a hold go on with less; says whether it is still held.
+    /// Reduces a hold; returns whether it is still held.
     pub(crate) fn narrow(&self, request: RequestId, want: Want) -> bool {
         !self.home.is_left()
             && self.turn(|shell, after| {
@@ -512,7 +522,8 @@ impl Engine {
             })
     }
 
-    /// As [`narrow`](Self::narrow), for those who do not want to know. Never blocks, whoever calls it and wherever.
+    /// As [`narrow`](Self::narrow), for callers that need no answer. Never blocks; callable from
+    /// any context.
     pub(crate) fn narrow_unheard(&self, request: RequestId, want: Want) {
         if self.home.is_left() {
             return;
@@ -521,8 +532,8 @@ impl Engine {
         self.empty_side();
     }
 
-    /// The request is over, whether it waits or holds. Never blocks, whoever calls it and wherever.
-    /// `now`: a time of the clock that is not yet gone by long.
+    /// Ends the request, whether it waits or holds. Never blocks; callable from any context. `now`:
+    /// a recent time of the clock.
     pub(crate) fn release_request(&self, request: RequestId, now: Time) {
         if self.home.is_left() {
             return;
@@ -547,7 +558,7 @@ impl Engine {
         self.empty_side();
     }
 
-    /// Goes on without a quorum, if this member has none. False: its lease runs, or it is going.
+    /// Goes on without a quorum, if this member has none. False: its lease runs, or it is leaving.
     pub(crate) fn force(&self) -> bool {
         !self.home.is_left()
             && self.turn(|shell, after| {
@@ -557,7 +568,7 @@ impl Engine {
             })
     }
 
-    /// Ends it here and now, without a word to the others.
+    /// Ends the engine here and now, without a message to the others.
     pub(crate) fn close(&self, closed: EngineClosed) {
         if self.home.is_left() {
             return;
@@ -575,7 +586,7 @@ impl Engine {
         if self.clocks_are_tests.load(Ordering::Relaxed) { None } else { clock::all() }
     }
 
-    /// Looks whether the clock may be trusted still, or again.
+    /// Checks whether the clock may still be trusted, or again.
     pub(crate) fn look_at_clocks(&self, reading: Reading) {
         self.turn(|shell, after| shell.look_at_clocks(reading, after));
     }
@@ -585,7 +596,7 @@ impl Engine {
         let mut sampler = Sampler::new();
         let mut clocks_due = Time::ZERO;
         loop {
-            // With whatever else there is to do: that is a beat at the latest.
+            // Together with other work: with a beat at the latest.
             if clock::now() >= clocks_due {
                 clocks_due = clock::now() + EVERY;
                 if let Some(reading) = self.read_clocks() {
@@ -619,7 +630,7 @@ impl Engine {
                 clock::sleep(now, until.min(now + LONGEST_SLEEP)).await;
             };
             tokio::select! {
-                // Which of them it was does not matter, so no dice are needed.
+                // The order of these branches does not matter, so no randomness is needed.
                 biased;
                 () = self.rearm.notified() => {}
                 () = sleep => {}
@@ -627,12 +638,12 @@ impl Engine {
         }
     }
 
-    /// One turn: under the lock `work`, after it whatever has to be told.
+    /// One turn: runs `work` under the lock, and tells its effects after unlocking.
     fn turn<R>(&self, work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R) -> R {
         self.turned(work).result
     }
 
-    /// A turn, and what came of it besides.
+    /// A turn, with all its results.
     fn turned<R>(&self, work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R) -> TurnResult<R> {
         let turned = self.turn_with(self.enter(), work);
         if !is_planted(ThreadMutant::SideQueueStays) {
@@ -647,7 +658,7 @@ impl Engine {
         work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
     ) -> TurnResult<R> {
         let mut after = TurnEffects::default();
-        // First of all: nothing happens to a core that does not know what was taken.
+        // First of all: the core must know the local grants before any step.
         let is_broken = is_poisoned(&self.shell);
         if !is_planted(ThreadMutant::LaneStays) {
             shell.absorb(is_broken, || self.next_request());
@@ -656,7 +667,8 @@ impl Engine {
             // The core panicked in an earlier turn and cannot be believed any more.
             shell.fail("the core panicked", &mut after);
         }
-        // Then: whoever has dropped a guard and asks for its lock again must not meet himself.
+        // Then: a thread that has dropped a guard and asks for its lock again must not meet its own
+        // hold.
         for aside in self.side.take() {
             let command = match aside {
                 DeferredCommand::Command(command) => Some(command),
@@ -722,7 +734,8 @@ impl Engine {
         TurnResult { result, ear, has_woken }
     }
 
-    /// Empties the side queue, unless somebody has the shell: then that one does it after unlocking.
+    /// Empties the side queue, unless another thread has the engine state: then that one does it
+    /// after unlocking.
     fn empty_side(&self) {
         while !self.side.is_empty() {
             let Some(shell) = self.try_enter_past_readers() else { return };
@@ -733,7 +746,7 @@ impl Engine {
         }
     }
 
-    /// Hands events to the readers, unless somebody is at it: then that one looks again.
+    /// Announces events to the readers, unless another thread does: then that one looks again.
     fn announce(&self) {
         while !lock(&self.announcements).is_empty() || self.has_ended_unsaid() {
             let Ok(mut readers) = self.readers.try_lock() else { return };
@@ -759,13 +772,15 @@ impl Engine {
         self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
     }
 
-    /// Whether everybody may know that it has left. Keeps no lock on the phase: others are taken after it.
+    /// Whether every reader may know that it has left. Keeps no lock on the phase: others are taken
+    /// after it.
     fn is_closed(&self) -> bool {
         self.phase.borrow().closed.is_some()
     }
 
-    /// `None`: somebody changes it, or is about to, and will look at the side queue after it. Those who only look will not, and
-    /// are soon done: waiting for them is worth a few tries, and then the timer task is told to have a turn.
+    /// `None`: a thread changes the core, or is about to, and looks at the side queue afterwards. A
+    /// reader does not look, but is soon done. Waiting for readers is worth a few tries. After
+    /// those the timer task is told to have a turn.
     fn try_enter_past_readers(&self) -> Option<EngineAccess<'_>> {
         let mut gate = self.try_gate()?;
         for _ in 0..TRIES {
@@ -788,7 +803,7 @@ impl Engine {
         (self.shell.write().unwrap_or_else(PoisonError::into_inner), gate)
     }
 
-    /// `None`: somebody has it, or looks at it.
+    /// `None`: another thread has the engine state, or looks at it.
     fn try_enter(&self) -> Option<EngineAccess<'_>> {
         self.try_shell(self.try_gate()?).ok()
     }
@@ -830,21 +845,23 @@ impl Inbox for Engine {
         }
         let TurnResult { ear, has_woken, .. } = self.turned(|shell, after| {
             let process = shell.node.process();
-            // Those who are reborn by one of them do not hear the others: these were meant for who was there before.
+            // A packet may give this process a new incarnation. The packets after it were meant for
+            // the old one.
             for packet in packets.drain(..) {
                 if shell.phase.closed.is_some() || shell.node.process() != process {
                     break;
                 }
                 shell.step(packet, None, after);
             }
-            // Nothing else is about to be sent by this thread, and somebody may wait for the answers.
+            // This thread is about to send nothing else, and a caller may wait for the answers.
             after.hurry = true;
         });
         ear.is_some() && !has_woken
     }
 }
 
-/// Closes the engine when its timer task ends, or is dropped with its runtime: nobody would renew anything any more.
+/// Closes the engine when its timer task ends, or is dropped with its runtime: nothing would be
+/// renewed any more.
 struct TimerGuard(Arc<Engine>);
 
 impl Drop for TimerGuard {
@@ -863,14 +880,15 @@ impl Drop for TimerGuard {
     }
 }
 
-/// For mutexes whose holders cannot panic half-way: what they protect is whole even if somebody did.
+/// For mutexes whose holders cannot panic half-way: the protected value is whole even after a
+/// panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 impl Engine {
-    /// Says that it is suspended; at its end the turn says what is so.
+    /// Says that the member is suspended; at its end the turn says the true status.
     pub(crate) fn flicker(&self) {
         self.turn(|shell, after| shell.note_standing(ConnectionStatus::Suspended, after));
     }
@@ -878,13 +896,13 @@ impl Engine {
 
 #[cfg(all(test, elderlock_shuttle))]
 impl Engine {
-    /// Commands that nobody has carried out yet. Not a turn: it mends nothing.
+    /// Commands that no thread has carried out yet. Not a turn: it mends nothing.
     pub(crate) fn undone(&self) -> usize {
         self.side.len()
     }
 
-    /// Slots and holds that are still kept. Not a turn either; to be asked when nothing is undone, for it holds the
-    /// lock and would turn away whoever is about to empty the side queue.
+    /// Slots and holds that are still kept. This is no turn. Call it only when no work is left, for
+    /// it holds the lock and would turn away a thread that is about to empty the side queue.
     pub(crate) fn kept(&self) -> (usize, usize) {
         let shell = self.shell.read().expect("no turn panics");
         assert!(shell.lanes.values().filter_map(Weak::upgrade).all(|lane| lane.is_empty()));

@@ -1,9 +1,10 @@
 //! `ForkGuard`: whether this process is the one that joined, or a copy that `fork()` made of it.
 //!
-//! A copy has all that its parent had: guards, the core, and the very same connections. It must believe in nothing, since
-//! the parent's death is vouched for while the copy lives, and must say nothing, since it would speak in its parent's
-//! name. So guards fail there, calls answer, and tasks stand still, without a system call: libc's `fork` runs a handler in the
-//! child before it returns there, which raises a number in its memory.
+//! A copy has all that its parent had: guards, the core, and the very same connections. It must
+//! believe in nothing, since the parent's death is vouched for while the copy lives. It must send
+//! nothing, since it would speak in its parent's name. So guards fail there, calls answer, and
+//! tasks stand still, without a system call. libc's `fork` runs a handler in the child before it
+//! returns there, which raises a number in its memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,8 +26,8 @@ impl ForkGuard {
         self.0.clone().detected_fork()
     }
 
-    /// `task`, in this process only: in a copy it stands still, and its sockets are neither read, written nor closed there,
-    /// which would be seen by the parent and by those at the other end.
+    /// `task`, in this process only. In a copy it stands still, and its sockets are neither read,
+    /// written nor closed there: the parent and the other ends would see that.
     pub(crate) fn keep<F: Future<Output = ()>>(&self, task: F) -> ForkGuarded<F> {
         ForkGuarded { home: self.clone(), task: Some(Box::pin(task)) }
     }

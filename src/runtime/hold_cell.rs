@@ -1,6 +1,7 @@
-//! `HoldCell`: what a guard can ask without the engine's lock.
+//! `HoldCell`: the part of a hold that a guard can ask without the engine's lock.
 //!
-//! Also of an object that is open, which is no hold: its cell has what it has to tell, and hangs on no lease.
+//! An open object has a cell, too, though it is no hold. That cell has the object's content, and
+//! depends on no lease.
 
 use super::clock;
 use super::fork_guard::ForkGuard;
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
-/// What all holds of one incarnation hang on.
+/// The lease that all holds of one incarnation depend on.
 pub(crate) struct MemberLease {
     /// Its end, in nanoseconds.
     until: AtomicU64,
@@ -37,13 +38,13 @@ impl MemberLease {
         Time::from_nanos(self.until.load(Ordering::Acquire))
     }
 
-    /// It ends then.
+    /// Sets its end.
     pub(crate) fn set_end(&self, until: Time) {
         self.until.store(until.as_nanos(), Ordering::Release);
     }
 }
 
-/// One hold, shared by the engine, which ends it, and the guards, which ask.
+/// One hold, shared by the engine, which ends it, and the guards, which ask it.
 ///
 /// - `told_before_regrant`: it is good only while both leases run by this machine's clock and nobody has ended it;
 ///   no message and no task is needed for it to become an error.
@@ -64,29 +65,29 @@ pub(crate) struct HoldCell {
     lost: AtomicU8,
     /// How many guards there are. Never rises from zero.
     guards: AtomicU32,
-    /// Somebody has waited to be told something. Most holds end without, and cost nothing to tell.
+    /// A task has waited for news. Most holds end without, and cost nothing to tell.
     awaited: AtomicBool,
     meter: HoldMeter,
-    /// What most holds have not.
+    /// The fields that most holds do not need.
     rare: OnceLock<Box<HoldColdFields>>,
 }
 
 #[derive(Default)]
 struct HoldColdFields {
-    /// Wakes those who wait to be told something.
+    /// Wakes tasks that wait for news.
     told: Notify,
     extras: Mutex<HoldDetails>,
 }
 
 #[derive(Default)]
 struct HoldDetails {
-    /// Those who want it back, as they asked.
+    /// The requests to release it, in the order of asking.
     wanted: Vec<RevocationRequest>,
-    /// Of an object: what it has to tell.
+    /// Of an object: its content.
     content: Option<Content>,
-    /// What was said of it when it was asked for.
+    /// The metadata of its request.
     metadata: Metadata,
-    /// What ends with the last guard.
+    /// The values that end with the last guard.
     belongings: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -114,7 +115,7 @@ impl HoldCell {
         until: Time,
         lease: &Arc<MemberLease>,
     ) -> Arc<HoldCell> {
-        // If there is none, or its last guard is just going, or somebody watches it still: a new one.
+        // If there is none, or its last guard is just going, or a task watches it still: a new one.
         let spare = spare.and_then(|mut spare| {
             Arc::get_mut(&mut spare)?.renew(request, token, until, lease);
             Some(spare)
@@ -122,7 +123,7 @@ impl HoldCell {
         spare.unwrap_or_else(|| Arc::new(HoldCell::new(request, token, until, lease.clone())))
     }
 
-    /// The cell of another hold, which nobody has any more, becomes one as if it were new.
+    /// The cell of another hold, which has no owner any more, becomes one as if it were new.
     fn renew(&mut self, request: Option<RequestId>, token: Token, until: Time, lease: &Arc<MemberLease>) {
         self.request = AtomicU64::new(number(request));
         self.token = AtomicU64::new(token.get());
@@ -169,7 +170,7 @@ impl HoldCell {
         self.rare().extras.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As `extras`, where there are any.
+    /// As `extras`, if the cell has any.
     fn some_extras(&self) -> Option<MutexGuard<'_, HoldDetails>> {
         self.rare.get().map(|rare| rare.extras.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -190,7 +191,7 @@ impl HoldCell {
         self.guards.load(Ordering::Acquire) as usize
     }
 
-    /// What its guards say of it.
+    /// Sets the metadata that its guards show.
     pub(crate) fn describe(&self, metadata: Metadata) {
         self.extras().metadata = metadata;
     }
@@ -204,19 +205,20 @@ impl HoldCell {
         self.extras().belongings = Some(belongings);
     }
 
-    /// What the object has to tell, as far as this member has heard; `None`: it is no object's cell.
+    /// The object's content, as far as this member has heard; `None`: the cell belongs to no
+    /// object.
     pub(crate) fn content(&self) -> Option<Content> {
         self.some_extras()?.content.clone()
     }
 
-    /// The object has something new to tell. Wakes nobody: that is [`tell_news`](Self::tell_news).
+    /// The object has new content. Wakes no task: that is [`tell_news`](Self::tell_news).
     pub(crate) fn hear(&self, new: Content) {
         if let Some(content) = self.some_extras().as_mut().and_then(|extras| extras.content.as_mut()) {
             *content = new;
         }
     }
 
-    /// Completes when `is_news` holds of what the object has to tell, or it is lost.
+    /// Completes when `is_news` holds of the object's content, or the object is lost.
     pub(crate) async fn changed(&self, is_news: impl Fn(&Content) -> bool) -> Result<Content, LostReason> {
         let news = self.await_news();
         let mut told = std::pin::pin!(news.notified());
@@ -231,7 +233,7 @@ impl HoldCell {
         }
     }
 
-    /// Wakes those who wait for a change, or for somebody to want it back.
+    /// Wakes tasks that wait for a change or for a revocation.
     pub(crate) fn tell_news(&self) {
         if self.awaited.load(Ordering::SeqCst)
             && let Some(rare) = self.rare.get()
@@ -240,10 +242,11 @@ impl HoldCell {
         }
     }
 
-    /// What is told from now on wakes who waits. First of all, in the one order of all such steps: so either whoever tells
-    /// sees it, or the question that follows sees what was told.
+    /// News wakes the waiting task from now on. This store comes first, in the one order of all
+    /// such steps. So either the thread that tells sees it, or the question that follows sees the
+    /// news.
     fn await_news(&self) -> &Notify {
-        // Before the flag: whoever sees that finds this.
+        // Before the flag: a thread that sees the flag finds this.
         let told = &self.rare().told;
         self.awaited.store(true, Ordering::SeqCst);
         told
@@ -294,7 +297,8 @@ impl HoldCell {
             return Err(reason);
         }
         if self.lease.home.is_left() {
-            // Nobody else is told: a thread that does not exist here may have had the lock that this takes.
+            // No other thread is told: a thread that does not exist here may have had the lock that
+            // this takes.
             self.mark_lost(LostReason::Forked);
             return Err(LostReason::Forked);
         }
@@ -306,18 +310,20 @@ impl HoldCell {
         } else {
             return Ok(self.token());
         };
-        // The core will say the same as soon as its timer runs; whoever was told once must not hear otherwise later.
+        // The core will say the same as soon as its timer runs. A caller that was told once must
+        // not hear otherwise later.
         self.mark_lost(reason);
         self.tell();
         Err(self.lost_reason().unwrap_or(reason))
     }
 
-    /// Why it is lost, as far as somebody has noticed.
+    /// Why it is lost, as far as any thread has noticed.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         reason(self.lost.load(Ordering::SeqCst))
     }
 
-    /// Ends it; the first reason stays. Wakes nobody: that is [`tell`](Self::tell), outside the engine's lock.
+    /// Ends it; the first reason stays. Wakes no task: that is [`tell`](Self::tell), outside the
+    /// engine's lock.
     pub(crate) fn mark_lost(&self, reason: LostReason) {
         let _ = self.lost.compare_exchange(0, code(reason), Ordering::SeqCst, Ordering::SeqCst);
     }
@@ -327,7 +333,7 @@ impl HoldCell {
         self.meter.since()
     }
 
-    /// Whoever asked for it has it now.
+    /// The caller has its hold from now on.
     pub(crate) fn begin(&self, meter: &Meter) {
         self.meter.begin(meter);
         if let Some(reason) = self.lost_reason() {
@@ -335,7 +341,7 @@ impl HoldCell {
         }
     }
 
-    /// The last guard is gone: whoever had it has let it go. `lost`: it had been lost before.
+    /// The last guard is gone. `lost`: the hold was lost before that.
     pub(crate) fn end(&self, lost: Option<LostReason>) {
         self.meter.end(|| lost);
         self.mark_lost(LostReason::Released);
@@ -345,23 +351,24 @@ impl HoldCell {
         drop(belongings);
     }
 
-    /// Somebody wants it back. Wakes nobody: that is [`tell_news`](Self::tell_news).
+    /// A member requests the hold back. Wakes no task: that is [`tell_news`](Self::tell_news).
     pub(crate) fn want(&self, by: RevocationRequest) {
         self.extras().wanted.push(by);
     }
 
-    /// The `index`-th who wants it back.
+    /// The `index`-th request to release it.
     pub(crate) fn wanted(&self, index: usize) -> Option<RevocationRequest> {
         self.some_extras()?.wanted.get(index).cloned()
     }
 
-    /// Completes when `look` finds something, asked again whenever something has happened to the hold; `None`: it is
-    /// given back or lost.
+    /// Completes when `look` finds something; it is asked again after each event of the hold.
+    /// `None`: the hold is released or lost.
     pub(crate) async fn until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> Option<T> {
         let news = self.await_news();
         let mut told = std::pin::pin!(news.notified());
         loop {
-            // Enabled before the question, or what happens between question and wait would be missed.
+            // Enabled before the question; otherwise an event between question and wait would be
+            // missed.
             told.as_mut().enable();
             if self.fence().is_err() {
                 return None;
@@ -374,7 +381,7 @@ impl HoldCell {
         }
     }
 
-    /// Wakes those who wait for its loss.
+    /// Wakes tasks that wait for its loss.
     pub(crate) fn tell(&self) {
         self.tell_news();
         self.meter.end(|| self.lost_reason());
@@ -390,7 +397,8 @@ impl HoldCell {
         let news = self.await_news();
         let mut told = std::pin::pin!(news.notified());
         loop {
-            // Enabled before the question, or a loss between question and wait would be missed.
+            // Enabled before the question; otherwise a loss between question and wait would be
+            // missed.
             told.as_mut().enable();
             if let Err(reason) = self.fence() {
                 return reason;

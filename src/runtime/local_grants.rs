@@ -1,16 +1,19 @@
-//! `LocalGrants`: free locks that a member takes of itself, and gives back, without a turn of the engine.
+//! `LocalGrants`: free locks that a member takes of itself, and releases, without a turn of the
+//! engine.
 //!
-//! Most locks are free, are of a service that the member grants itself, and are given back before anybody else asks. What
-//! the core would do with such a lock is known beforehand: it says by [`Node::offer`] that it would, and with which tokens.
-//! So threads that want different names seldom wait for each other: each looks at the core beside the others, and what
-//! it took stands in the lane, in a shard by its name.
+//! Most locks are free, are of a service that the member grants itself, and are released before any
+//! other request comes. The core's answer for such a lock is known beforehand: [`Node::offer`] says
+//! that it would grant, and with which tokens. So threads that want different names seldom wait for
+//! each other: each looks at the core beside the others. Its local grant stands in the lane, in a
+//! shard by its name.
 //!
-//! **Before anything happens to the core** all lanes are emptied into it (`EngineState::absorb`), under the engine's lock for
-//! writing, which nobody has who looks. So the core never acts without knowing what was taken, and lanes are short: what
-//! is held for long is the core's, like all else.
+//! **Before anything happens to the core** all lanes are emptied into it (`EngineState::absorb`),
+//! under the engine's lock for writing. No reader has that lock. So the core never acts without
+//! knowing the local grants, and lanes are short: a hold that lasts long is the core's, like all
+//! else.
 //!
-//! Whoever takes a lock, and whoever gives it back, has the shard of its name, and takes the token there: so tokens of one
-//! name rise in the order of its holders.
+//! A thread that takes or releases a lock has the shard of its name, and takes the token there. So
+//! tokens of one name rise in the order of its holders.
 
 use super::hold_cell::HoldCell;
 use super::sync::{AtomicU64, Mutex, MutexGuard, SequenceHasher, ThreadMutant, is_planted};
@@ -30,18 +33,18 @@ use std::sync::{Arc, PoisonError};
 #[cfg(doc)]
 use crate::protocol::Node;
 
-/// Threads that want different names seldom meet in one of so many.
+/// Threads that want different names seldom meet in one of so many shards.
 #[cfg(not(elderlock_shuttle))]
 const SHARDS: usize = 64;
-/// Each lock is one more place where shuttle chooses.
+/// Each lock is one more point at which shuttle chooses.
 #[cfg(elderlock_shuttle)]
 const SHARDS: usize = 2;
 
 /// Cells kept in each shard for holds that come next.
 const SPARE: usize = 8;
 
-/// Locks of one shard. Whoever wants one more has a turn, which empties all: so no turn has to take in many thousands, and
-/// a lane counts for little beside the requests that a member may have.
+/// Locks of one shard. A request for one more takes a turn, which empties all. So no turn has to
+/// take in many thousands, and a lane counts for little beside the requests that a member may have.
 const ROOM: usize = 16;
 
 /// Room that an empty shard keeps.
@@ -54,7 +57,7 @@ pub(crate) struct LocalGrants {
     hasher: Seeds,
     /// A bit for each shard that was used since the core has heard of it. Read by all and seldom written.
     used: CachePadded<AtomicU64>,
-    /// Tokens that were used since then.
+    /// Tokens that were used since the core has heard of it.
     spent: CachePadded<AtomicU64>,
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
 }
@@ -84,11 +87,11 @@ struct LocalHold {
     since: Time,
 }
 
-/// What was done in a lane.
+/// The local grants of a lane.
 pub(super) struct Drained {
     /// Tokens that were used.
     pub(super) spent: u64,
-    /// What is held still, in the order of the tokens.
+    /// The present holds, in the order of the tokens.
     pub(super) held: Vec<(LocalGrant, Arc<HoldCell>)>,
 }
 
@@ -103,8 +106,9 @@ impl LocalGrants {
         }
     }
 
-    /// Takes a lock that is free in the lane with a token of those that the core has offered for it. Returns its cell, as `cell`
-    /// makes it of one that was used before, and whether the lane was not in use until now.
+    /// Takes a lock that is free in the lane, with one of the tokens that the core has offered for
+    /// it. Returns its cell, as `cell` makes it of one that was used before, and whether the lane
+    /// was not in use until now.
     pub(super) fn take(
         &self,
         (name, owner, since): (&LockName, OwnerId, Time),
@@ -124,12 +128,13 @@ impl LocalGrants {
         let cell = cell(spare.pop(), token);
         free.insert(LocalHold { cell: cell.clone(), owner, since });
         let bit = 1_u64 << index;
-        // Under the shard's lock, and none of its bits is taken away while anybody looks at the core.
+        // Under the shard's lock, and none of its bits is taken away while any thread looks at the
+        // core.
         let is_first = self.used.load(Ordering::Relaxed) & bit == 0 && self.used.fetch_or(bit, Ordering::Relaxed) == 0;
         Some((cell, is_first))
     }
 
-    /// Gives back what was taken here.
+    /// Releases a lock that was taken here.
     pub(super) fn release(&self, name: &LockName, cell: &Arc<HoldCell>) {
         let (index, spot) = self.spot(name);
         let mut shard = self.shard(index);
@@ -140,7 +145,7 @@ impl LocalGrants {
         }
     }
 
-    /// Empties it. To be called while nobody looks at the core.
+    /// Empties it. To be called while no thread looks at the core.
     pub(super) fn empty(&self) -> Drained {
         let mut used = self.used.swap(0, Ordering::Relaxed);
         let spent = self.spent.swap(0, Ordering::Relaxed);

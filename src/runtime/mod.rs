@@ -1,6 +1,8 @@
-//! The shell around the core: sockets, clock, tasks. It waits, steps the core and carries out what the core says.
+//! The shell around the core: sockets, clock, tasks. It waits, steps the core and carries out the
+//! core's instructions.
 
-/// Whether a deliberate break is planted. In a build for use it never is, and the code is as if this were not there.
+/// Whether a deliberate break is planted. In a build for use none ever is, and the code is as if
+/// this were not there.
 macro_rules! planted {
     ($name:ident) => {{
         #[cfg(all(elderlock_mutants, feature = "simulated"))]
@@ -47,8 +49,8 @@ use connection_reader::ConnectionReader;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where the engine pushes packets. Must not block and must not call back into the engine: it is called under the
-/// engine's lock, so that packets leave in the order in which the core said them.
+/// Where the engine pushes packets. Must not block and must not call back into the engine. It is
+/// called under the engine's lock, so that packets leave in the order in which the core sent them.
 pub(crate) trait Outbox: Send + Sync {
     /// Queues `packet` for `to`, to be dropped if another process than `process` answers there. It leaves at
     /// [`Network::flush`] at the latest.
@@ -58,7 +60,7 @@ pub(crate) trait Outbox: Send + Sync {
 /// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's lock, as
 /// [`Outbox::send`].
 pub(crate) trait Network: Outbox {
-    /// This process is somebody new. Called before the first packet of the new incarnation.
+    /// This process has a new identity. Called before the first packet of the new incarnation.
     fn reborn(&self, me: MemberInfo) {
         let _ = me;
     }
@@ -66,25 +68,26 @@ pub(crate) trait Network: Outbox {
     /// The incarnation is in a view, with a running lease.
     fn joined(&self) {}
 
-    /// What was sent before leaves now, if somebody is in a `hurry`, and else with what else comes soon. Never blocks. Called
-    /// after each turn that sent something, without the engine's lock. Returns where the answer comes, if all of it was
-    /// written to one connection.
+    /// Earlier messages leave now, if a caller is in a `hurry`, and else with later ones. Never
+    /// blocks. Called after each turn that sent a message, without the engine's lock. Returns where
+    /// the answer comes, if all of it was written to one connection.
     fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
         let _ = hurry;
         None
     }
 }
 
-/// Where the network puts what it heard. Implemented by the engine.
+/// The network puts the received packets here. Implemented by the engine.
 pub(crate) trait Inbox: Send + Sync {
     /// From any thread, at any time; never blocks but for a short lock.
     fn input(&self, input: Input);
 
-    /// The same with packets that came together, in their order. Leaves none behind. Whether they were questions: they were
-    /// answered, and nobody of this member has waited for them.
+    /// The same with packets that came together, in their order. Leaves none behind. Returns
+    /// whether they were questions: they were answered, and no caller of this member has waited for
+    /// them.
     fn deliver(&self, packets: &mut Vec<Input>) -> bool;
 
-    /// What the member sees, for somebody who asks from outside: so many services, and so many locks in all, and how many more
-    /// there are. `None` once it is gone.
+    /// The member's status, for a caller that asks from outside: so many services, and so many
+    /// locks in all, and how many more there are. `None` once it is gone.
     fn status(&self, most: usize) -> Option<Status>;
 }

@@ -1,6 +1,7 @@
-//! Deliberate breaks of what is above the core, to prove that the simulation of whole members can fail. Each is a
-//! mistake that somebody could make. They work only with `--cfg elderlock_mutants` and the feature `simulated`; where
-//! one is planted, the code says `planted!`. Those of the core are in `protocol/mutant.rs`.
+//! Deliberate breaks of the layers above the core, to prove that the simulation of whole members
+//! can fail. Each is a mistake that a programmer could make. They work only with `--cfg
+//! elderlock_mutants` and the feature `simulated`; where one is planted, the code says `planted!`.
+//! Those of the core are in `protocol/mutant.rs`.
 
 use std::cell::Cell;
 
@@ -13,21 +14,21 @@ thread_local! {
 pub enum RuntimeMutant {
     /// A guard looks at the lock's lease and not at the member's.
     FenceWithoutMember,
-    /// A request that is dropped while it waits is not given back.
+    /// A request that is dropped while it waits is not released.
     KeepDroppedRequest,
-    /// The last guard of a hold does not give it back.
+    /// The last guard of a hold does not release it.
     KeepDroppedHold,
-    /// A release is said to be confirmed though no grantor has heard of it.
+    /// A release is reported as confirmed though no grantor has heard of it.
     ConfirmUnheard,
     /// A reentrant mutex lets every owner of its member in while one of them has it.
     EnterForOthers,
-    /// A reentrant mutex that its owner has is asked for anew.
+    /// A reentrant mutex that its owner has is requested anew.
     AskAgain,
-    /// Whoever is granted a reentrant mutex does not tell the other tasks of the same owner.
+    /// A grant of a reentrant mutex is not told to the other tasks of the same owner.
     LetNoSiblingIn,
-    /// The first guard of a hold that is dropped gives it back, and the others believe on.
+    /// The first guard of a hold that is dropped releases it, and the others believe on.
     GiveBackWithFirst,
-    /// A multi lock asks anew for what its owner has.
+    /// A multi lock asks anew for its owner's locks.
     MultiAsksAgain,
     /// A multi lock takes its services in the order in which they were named.
     MultiWithoutOrder,
@@ -47,49 +48,51 @@ pub enum RuntimeMutant {
     LoseInSilence,
     /// A share that was refused to become the lock is given out as the lock.
     UpgradeBlindly,
-    /// A read/write lock gives a share to whoever asks to write.
+    /// A read/write lock gives a share to a caller that asks to write.
     ReadForWrite,
-    /// Whoever has permits believes in one more than were granted.
+    /// A holder of permits believes in one more than were granted.
     CountOneMore,
-    /// Permits that were given back early are still there for whoever had them.
+    /// Permits that were returned early are still there for their former holder.
     GivenBackAndKept,
-    /// A lease of one permit that ends gives two back.
+    /// A lease of one permit that ends returns two.
     LeaseGivesTwo,
-    /// A lease of one permit that ends gives nothing back, until the last of its hold ends.
+    /// A lease of one permit that ends returns nothing, until the last of its hold ends.
     KeepDroppedLease,
     /// The leases of permits that were granted together have one token.
     LeasesAlike,
-    /// A conditional change of a count is made whatever the count is.
+    /// A conditional change of a count is made in every case.
     SetWithoutLook,
-    /// Whoever reads the value of its lock says nothing of it to the grantor.
+    /// A holder that reads the value of its lock does not tell the grantor.
     ReadInSilence,
-    /// A write into the value of a lock that met another one is made over that, whoever wrote it.
+    /// A write into the value of a lock that met another write is made over that, even over a later
+    /// holder's.
     WriteOverLater,
-    /// Who waits at a barrier looks at nothing.
+    /// A waiter at a barrier does not look at the barrier.
     GateAlwaysOpen,
-    /// Who waits at a barrier wants to see it without being set, and not only to hear that it was removed.
+    /// A waiter at a barrier must see it without being set, and does not only hear that it was
+    /// removed.
     GateForgets,
     /// A round of a double barrier begins with one less than it takes.
     RoundOfOneLess,
-    /// Whoever leaves a round does not wait for the others.
+    /// A task that leaves a round does not wait for the others.
     LeaveAlone,
     /// A latch opens at one.
     LatchOneEarly,
-    /// A count-down writes what it has seen, less one, whatever the count is.
+    /// A count-down writes the seen count, less one, over any present count.
     CountDownBlindly,
-    /// Nobody is told that a member is suspended.
+    /// No reader is told that a member is suspended.
     SuspendInSilence,
-    /// Whoever is connected again is told as if it had never been otherwise.
+    /// A member that is connected again is told so as if it had never been otherwise.
     ConnectAgain,
     /// The guards of a member stay good though it is suspended, or lost.
     GuardsOutliveMember,
     /// A holder is told twice that its lock is wanted back.
     WantTwice,
-    /// A holder is not told that its lock is wanted back, and is said to have been.
+    /// A holder is not told that its lock is wanted back, and is reported as told.
     WantInSilence,
     /// The guards of a lock that was taken away stay good.
     TakenAndKept,
-    /// A lock whose holder has not been told is said to be taken away.
+    /// A lock whose holder has not been told is reported as taken away.
     CallItTaken,
 }
 

@@ -1,20 +1,23 @@
 //! `Peer`: everything on its way to one address, and the task that brings it there.
 //!
-//! A peer is an address; which process lives there is known only once somebody answered. So what is queued is sorted by
-//! the process it is meant for, and goes out on any live connection with that process, whoever opened it. Without one,
-//! the address is dialled, and the handshake tells the truth:
+//! A peer is an address. Only an answer shows which process lives there. So queued frames are
+//! sorted by the process that they are meant for. They leave on any live connection with that
+//! process, whichever side opened it. Without one, the address is dialled, and the handshake tells
+//! the truth:
 //!
 //! - the wanted process answers: its queue goes out;
 //! - another one answers, or the connection is refused: the queue is dropped and the core gets a hint for each;
-//! - nobody answers in time: likewise, with a weaker hint.
+//! - no process answers in time: likewise, with a weaker hint.
 //!
-//! Dropping is right, since whatever still matters is sent again by the core, and nothing stale floods a peer that comes
-//! back. Two connections that cross are both kept; both sides send on the one that the lesser process has dialled.
+//! Dropping is right: the core sends again all that still matters, and nothing stale floods a peer
+//! that comes back. Two connections that cross are both kept. Both sides send on the one that the
+//! lesser process has dialled.
 //!
-//! Mostly it is not the task that writes. Who has queued what somebody waits for writes it himself, with all that was
-//! queued before, as far as the connection takes it at once: a task that must be woken first is a detour. The **pen**
-//! keeps the frames in order. There is one, whoever writes has it, and when it is put back nothing is left to be written,
-//! or the task is woken.
+//! Mostly it is not the task that writes. A thread that has queued an awaited frame writes it
+//! itself, after all frames that were queued before, as far as the connection takes them at once.
+//! To wake the task first would be a detour. The **pen** keeps the frames in order. There is one,
+//! and the thread that writes has it. When it is put back, nothing is left to be written, or the
+//! task is woken.
 
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};
@@ -36,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Membership: a handful per second and peer. Thousands mean that the peer has not read for long.
 const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
-/// Locks: what a busy member says in about a second; more is late anyway.
+/// Locks: a busy member's messages of about a second; more is late anyway.
 const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
@@ -52,7 +55,7 @@ struct QueueLimit {
 
 /// The sending half of a connection.
 pub(super) struct ConnectionWriter {
-    /// Who the handshake said is at the other end.
+    /// The process at the other end, from the handshake.
     pub(super) process: ProcessId,
     pub(super) writer: OwnedWriteHalf,
     pub(super) ear: Arc<ConnectionReader>,
@@ -62,7 +65,8 @@ pub(super) struct ConnectionWriter {
     pub(super) redundant: CancellationToken,
     /// The handshake's dialler was this member.
     pub(super) dialled: bool,
-    /// Of two that crossed both sides use this one: so whoever has asked knows where the answer comes.
+    /// Of two connections that crossed, both sides use this one. So a caller knows where its answer
+    /// arrives.
     pub(super) is_preferred: bool,
     pub(super) opened: Instant,
 }
@@ -73,7 +77,7 @@ pub(super) struct Peer {
 }
 
 struct PeerQueue {
-    /// By the process they are meant for; `None`: whoever is there.
+    /// By the process that the frames are meant for; `None`: any process at the address.
     wants: BTreeMap<Option<ProcessId>, OutboundQueues>,
     notices: QueueLoad,
     bulk: QueueLoad,
@@ -83,7 +87,7 @@ struct PeerQueue {
     dialled: Option<Result<ProcessId, DialError>>,
     /// Connections have come or gone, or a dial has ended.
     changed: bool,
-    /// `None`: somebody writes.
+    /// `None`: a thread writes.
     pen: Option<WriteHalf>,
     /// The task has found no pen, and waits for it.
     wanted: bool,
@@ -93,13 +97,13 @@ struct PeerQueue {
     task: Option<Waker>,
 }
 
-/// The right to write, and what it takes.
+/// The right to write, and its buffers.
 #[derive(Default)]
 struct WriteHalf {
     links: Vec<ConnectionWriter>,
-    /// What is written, reused from one to the next.
+    /// The bytes to write, reused from one batch to the next.
     batch: Vec<u8>,
-    /// What comes before all else: the batch was not taken whole.
+    /// The rest of a batch that was not taken whole. It goes before all else.
     begun: Option<PartialWrite>,
 }
 
@@ -118,7 +122,7 @@ struct OutboundQueues {
     bulk: ByteQueue,
 }
 
-/// What waits in one kind of lane, over all processes.
+/// The frames that wait in one kind of lane, over all processes.
 #[derive(Default)]
 struct QueueLoad {
     frames: usize,
@@ -147,7 +151,7 @@ impl QueueLoad {
         true
     }
 
-    /// Moves whole frames of about `budget` bytes, at least one, to `batch`; says how many.
+    /// Moves whole frames of about `budget` bytes, at least one, to `batch`; returns how many.
     fn take(&mut self, lane: &mut ByteQueue, budget: usize, batch: &mut Vec<u8>) -> usize {
         let bytes = lane.as_slice();
         let (mut end, mut frames) = (0, 0);
@@ -164,7 +168,7 @@ impl QueueLoad {
         frames
     }
 
-    /// Forgets what is in `lane`; says how many frames that were.
+    /// Forgets all frames in `lane`; returns how many there were.
     fn drop_all(&mut self, lane: &mut ByteQueue) -> usize {
         let mut frames = 0;
         while let Some(length) = wire::frame_length(lane.as_slice()) {
@@ -177,10 +181,10 @@ impl QueueLoad {
     }
 }
 
-/// What the task finds when it looks.
+/// The state that the task finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum QueueState {
-    /// Nothing is queued: mostly somebody else has written it.
+    /// Nothing is queued: mostly another thread has written it.
     Empty,
     /// Something is to be written.
     Queued,
@@ -188,7 +192,7 @@ enum QueueState {
     Changed,
 }
 
-/// What the task is to do next.
+/// The task's next step.
 struct NextWrite {
     /// The batch is for this link.
     write: Option<usize>,
@@ -224,7 +228,7 @@ impl PeerQueue {
         self.pen.take()
     }
 
-    /// What the task finds.
+    /// Returns the state that the task finds.
     fn look(&mut self) -> QueueState {
         self.woken = false;
         if self.changed {
@@ -238,7 +242,7 @@ impl PeerQueue {
 
     fn plan(&mut self, links: &[ConnectionWriter], batch: &mut Vec<u8>) -> NextWrite {
         let mut plan = NextWrite { write: None, frames: 0, dial: false };
-        // What nothing leads to and nothing waits for is not kept.
+        // A queue is dropped if no link leads to its process and no frame waits in it.
         self.wants.retain(|want, lanes| !lanes.is_empty() || route(links, *want).is_some());
         for (want, lanes) in &mut self.wants {
             if lanes.is_empty() {
@@ -258,7 +262,8 @@ impl PeerQueue {
         plan
     }
 
-    /// Drops what waits for processes that no link leads to; says for which, and how many frames.
+    /// Drops the frames for processes that no link leads to. Returns those processes, and how many
+    /// frames.
     fn give_up(&mut self, links: &[ConnectionWriter]) -> (Vec<ProcessId>, usize) {
         let (mut processes, mut frames) = (Vec::new(), 0);
         for (want, lanes) in &mut self.wants {
@@ -300,19 +305,19 @@ impl Peer {
         }
     }
 
-    /// Writes what is queued, as much as a connection takes at once. The rest is left to the task, and so is all but writing.
-    /// Returns where the answer comes, if all of it was written.
+    /// Writes queued frames, as much as a connection takes at once. All other work is left to the
+    /// task, as is the rest. Returns where the answer comes, if all of it was written.
     pub(super) fn write(&self, tally: &AtomicCounters) -> Option<Arc<ConnectionReader>> {
         let mut ear = None;
         let mut queue = self.queue();
-        // Whoever has it looks again before it is back.
+        // The thread with the pen looks again before it puts the pen back.
         let mut pen = queue.pen.take()?;
         if pen.begun.is_none() {
             pen.batch.clear();
             let NextWrite { write, frames, .. } = queue.plan(&pen.links, &mut pen.batch);
             if let Some(link) = write {
                 drop(queue);
-                // What is wrong with the connection the task finds out with the rest.
+                // The task finds a broken connection when it writes the rest.
                 let written = pen.links[link].writer.try_write(&pen.batch).unwrap_or(0);
                 if written == pen.batch.len() {
                     add(&tally.frames_out, frames);
@@ -358,7 +363,7 @@ impl Peer {
         self.wake_from(queue);
     }
 
-    /// Lets the task write what is queued, with what else comes until it has its turn.
+    /// Lets the task write the queued frames, with all that are queued until it runs.
     pub(super) fn wake(&self) {
         self.wake_from(self.queue());
     }
@@ -377,14 +382,14 @@ impl Peer {
         loop {
             match poll_fn(|context| self.poll_look(context)).await {
                 QueueState::Empty => {}
-                // Those who are about to queue more come first, and all of it goes in one write.
+                // Tasks that are about to queue more run first, and all of it goes in one write.
                 QueueState::Queued => return tokio::task::yield_now().await,
                 QueueState::Changed => return,
             }
         }
     }
 
-    /// What the task finds when it is woken.
+    /// Returns the state that the woken task finds.
     fn poll_look(&self, context: &mut Context<'_>) -> Poll<QueueState> {
         let mut queue = self.queue();
         if queue.woken {
@@ -401,7 +406,7 @@ impl Peer {
     }
 }
 
-/// A relayed notice is one too: it is a sign of life for somebody.
+/// A relayed notice is one too: it is a sign of life for another member.
 fn is_notice(frame: &Frame) -> bool {
     match frame {
         Frame::Packet(Packet::Notice(_)) => true,
@@ -416,7 +421,8 @@ struct Dialling {
     known: BTreeSet<ProcessId>,
 }
 
-/// Brings to its address what is queued at `peer`, until the peer has long been unused or all ends.
+/// Sends the frames that are queued at `peer` to its address, until the peer has long been unused
+/// or all ends.
 pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, peer: Arc<Peer>) {
     let mut dialling: Option<Dialling> = None;
     let mut backoff = Duration::ZERO;
@@ -452,7 +458,7 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
                 pen.links.push(link);
             }
         }
-        // Those who were offered, too: a connection may end before anybody has looked at it.
+        // Also the offered connections: one may end before the task has looked at it.
         pen.links.retain(|link| !link.closed.is_cancelled());
         if let Some(result) = dialled {
             dialling = None;
@@ -485,7 +491,8 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
             let pen = if plan.write.is_some() {
                 Some(pen)
             } else {
-                // Under the same lock as the look: whoever queued something and found no pen was seen.
+                // Under the same lock as the look: a thread that queued a frame and found no pen
+                // was seen.
                 queue.pen = Some(pen);
                 None
             };

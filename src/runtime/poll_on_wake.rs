@@ -1,8 +1,9 @@
-//! `PollOnWake`: what is waited for beside something that happens all the time.
+//! `PollOnWake`: a future that is awaited beside something that happens all the time.
 //!
-//! Whoever selects polls all that he waits for each time one of it has woken him. For the task of a busy connection that is
-//! its end, asked for after each packet, and asking a token or a timer takes longer than looking at the packet. So this has a
-//! waker of its own, and is polled when that was woken, and else not.
+//! A selecting task polls all its futures each time that one of them has woken it. For the task of
+//! a busy connection one of them is the connection's end, polled after each packet. Polling a token
+//! or a timer takes longer than looking at the packet. So this has a waker of its own, and is
+//! polled only when that waker was woken.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +17,10 @@ pub(super) struct PollOnWake<F> {
     own: Waker,
 }
 
-/// Wakes whoever polls, and says that it has rung.
+/// Wakes the polling task, and says that it has rung.
 struct WakeFlag {
     has_rung: AtomicBool,
-    /// Whoever polled last.
+    /// The waker of the latest poll.
     wakes: Mutex<Waker>,
 }
 
@@ -29,7 +30,7 @@ impl Wake for WakeFlag {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // First, or whoever is woken could look too early.
+        // First, or the woken task could look too early.
         self.has_rung.store(true, Ordering::Release);
         let waker = self.wakes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         waker.wake();
@@ -50,7 +51,7 @@ impl<F: Future + Unpin> Future for PollOnWake<F> {
             let mut wakes = self.bell.wakes.lock().unwrap_or_else(PoisonError::into_inner);
             wakes.clone_from(context.waker());
         }
-        // After that: who rings from here on wakes this one.
+        // After that: a ring from here on wakes this waker.
         if !self.bell.has_rung.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }
@@ -123,7 +124,7 @@ mod tests {
         assert!(turns >= 1000 && polls.load(Ordering::Relaxed) <= 3, "{turns} turns, {polls:?} polls");
     }
 
-    /// A word between the two looks of a poll is not lost.
+    /// A wake-up between the two looks of a poll is not lost.
     #[test]
     fn who_rings_while_it_is_polled_is_heard() {
         let woken = Arc::new(WakeCount::default());

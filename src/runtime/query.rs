@@ -1,4 +1,4 @@
-//! Asking a running member what it sees, without joining.
+//! Asking a running member for its status, without joining.
 
 use crate::protocol::Status;
 use crate::wire::{self, Decoder, Frame, FrameError, HandshakeRefusal, MAX_CLUSTER, StatusQuery};
@@ -10,8 +10,9 @@ use tokio::net::TcpStream;
 /// How long a query takes at most, resolution of the name included.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Asks the member at `addr` (`host:port`) of cluster `cluster` what it sees. Joins nothing and changes nothing; the
-/// answer lists at most 256 locks and counts the rest. Ends within five seconds.
+/// Asks the member at `addr` (`host:port`) of cluster `cluster` for its status. Joins nothing and
+/// changes nothing; the answer lists at most 256 locks and counts the rest. Ends within five
+/// seconds.
 ///
 /// # Errors
 /// See [`QueryError`]; nothing changes in any case.
@@ -59,7 +60,7 @@ fn refused(addr: &str, refusal: HandshakeRefusal) -> QueryError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
-    /// Nobody could be reached there.
+    /// No process could be reached there.
     #[error("no member answers at {addr}: {source}")]
     Unreachable {
         /// Where.
@@ -67,7 +68,7 @@ pub enum QueryError {
         /// Why.
         source: io::Error,
     },
-    /// Whoever answers there refuses to talk: another cluster, or another protocol version.
+    /// The process at the address refuses to talk: another cluster, or another protocol version.
     #[error("the member at {addr} refused to answer: {reason}")]
     Refused {
         /// Where.
@@ -75,10 +76,10 @@ pub enum QueryError {
         /// Its reason.
         reason: String,
     },
-    /// What came back is no status.
+    /// The answer is no status.
     #[error("the peer at that address does not speak elderlock's protocol: {reason}")]
     Garbled {
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// Called outside of a tokio runtime.

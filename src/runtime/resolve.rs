@@ -1,4 +1,4 @@
-//! Seeds: addresses and host names, and what the names mean at the moment.
+//! Seeds: addresses and host names, and the present addresses of the names.
 
 use super::transport_state::TransportState;
 use crate::protocol::{Command, Input};
@@ -16,7 +16,7 @@ const LATER: Duration = Duration::from_secs(30);
 /// For one name; a name server that does not answer must not hold up the others.
 const LOOKUP: Duration = Duration::from_secs(2);
 
-/// What the seeds mean at the moment.
+/// The present addresses of the seeds.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Resolved {
     /// All addresses of all names, as far as this member can reach their family.
@@ -53,7 +53,7 @@ pub(super) async fn resolve(seeds: &[String], ipv4: bool) -> Resolved {
     resolved
 }
 
-/// Resolves the seeds again and again, and tells engine and gossip what has changed.
+/// Resolves the seeds again and again, and tells engine and gossip the changes.
 pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<String>) {
     // Addresses mean themselves for ever.
     if seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
@@ -64,7 +64,7 @@ pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<Strin
         let pause = if *seeking.borrow_and_update() { WHILE_SEEKING } else { LATER };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            // Whoever loses its cluster looks at once; whoever found one waits anew.
+            // A member that loses its cluster looks at once; a member that found one waits anew.
             changed = seeking.changed() => {
                 if changed.is_err() {
                     return;
@@ -80,7 +80,7 @@ pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<Strin
             () = shared.closing.cancelled() => return,
         };
         *shared.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = found.unresolved;
-        // A name server that is away for a while must not make anybody forget the seeds.
+        // A name server that is away for a while must not make any member forget the seeds.
         if found.addrs.is_empty() || *shared.seeds.borrow() == found.addrs {
             continue;
         }

@@ -1,5 +1,6 @@
-//! What a simulation puts in place of the machine: time, by clocks of different rates, and where process ids come from. Only with the feature
-//! `simulated`, and only on a thread that has begun one; every other thread has the machine's own.
+//! A simulation's replacements for the machine: time, by clocks of different rates, and the source
+//! of process ids. They exist only with the feature `simulated`, and only on a thread that has
+//! begun one; every other thread has the machine's own.
 
 use crate::protocol::{ProcessId, Slot, Time};
 use std::cell::Cell;
@@ -11,12 +12,12 @@ use tokio::time::Instant;
 /// The first instant: any but zero, which the engine takes for "never".
 const FIRST: Time = Time::from_nanos(1_000_000_000);
 
-/// What the wall clock shows when a simulation begins.
+/// The wall clock's reading when a simulation begins.
 const FIRST_SLOT: Slot = Slot(1_000 * Slot::PER_SECOND);
 
 thread_local! {
     static PRESENT: Cell<Option<Present>> = const { Cell::new(None) };
-    /// By so many millionths the clock that is read now is too fast: that of whoever acts.
+    /// By so many millionths the clock that is read now is too fast: that of the acting member.
     static RATE: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn end() {
     PRESENT.set(None);
 }
 
-/// This instant by the clock of whoever acts.
+/// This instant by the clock of the acting member.
 pub(crate) fn now() -> Option<Time> {
     let present = PRESENT.get()?;
     let ran = scale(present.began.elapsed(), rate(), MILLION);
@@ -68,13 +69,13 @@ pub(crate) fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     came
 }
 
-/// The same for a future, whoever polls it.
+/// The same for a future, at each poll.
 pub(crate) async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| by_clock(ppm, || future.as_mut().poll(context))).await
 }
 
-/// A future that keeps the clock of whoever begins it.
+/// A future that keeps the clock of the task that begins it.
 pub(crate) fn kept<F: Future>(future: F) -> impl Future<Output = F::Output> {
     paced(RATE.get(), future)
 }

@@ -1,9 +1,11 @@
-//! What the local path locks, counts and sleeps with: std's, and under `--cfg elderlock_shuttle` shuttle's.
+//! The local path's locks, counters and waits: std's, and under `--cfg elderlock_shuttle`
+//! shuttle's.
 //!
-//! Shuttle runs the threads of a test one at a time and chooses, at every lock and every atomic, who goes on. So the
-//! engine that ships is driven through thousands of orders (`service/tests/threads.rs`); in every other build the names
-//! here are std's own. tokio's `Notify`, `watch` and `broadcast` stay as they are: each call of theirs is one step
-//! there, with a seam before it where it matters, and who waits for them is woken through shuttle.
+//! Shuttle runs the threads of a test one at a time and chooses, at every lock and every atomic,
+//! which thread goes on. So the engine that ships is driven through thousands of orders
+//! (`service/tests/threads.rs`); in every other build the names here are std's own. tokio's
+//! `Notify`, `watch` and `broadcast` stay as they are. Each call of theirs is one step there, with
+//! a seam before it where it matters, and their waiting tasks are woken through shuttle.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,13 +13,14 @@ use std::hash::{BuildHasherDefault, Hasher};
 #[cfg(not(elderlock_shuttle))]
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
-    // Whoever reads takes one of eight locks, by its thread, and who writes all of them: so threads that only look seldom meet.
+    // A reader takes one of eight locks, by its thread; a writer takes all. So threads that only
+    // read seldom meet.
     pub(crate) use crossbeam_utils::sync::{ShardedLock as RwLock, ShardedLockWriteGuard as RwLockWriteGuard};
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::fence;
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
-    /// Whether somebody panicked while writing.
+    /// Whether a thread panicked while writing.
     pub(crate) fn is_poisoned<T>(lock: &RwLock<T>) -> bool {
         lock.is_poisoned()
     }
@@ -72,10 +75,11 @@ mod real {
 
 pub(crate) use real::*;
 
-/// By number of a request. Its order is the same in every run: who is woken first must not hang on the machine's chance.
+/// By number of a request. Its order is the same in every run: the order of wake-ups must not
+/// depend on the machine's chance.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<SequenceHasher>>;
 
-/// Spreads numbers that are counted up. Nobody from outside chooses them.
+/// Spreads numbers that are counted up. No outside party chooses them.
 #[derive(Default)]
 pub(crate) struct SequenceHasher(u64);
 
@@ -99,21 +103,22 @@ impl Hasher for SequenceHasher {
 pub(crate) enum ThreadMutant {
     /// A turn does not look at the side queue after unlocking.
     SideQueueStays,
-    /// Whoever empties the side queue does not look again after unlocking.
+    /// The thread that empties the side queue does not look again after unlocking.
     LooksOnce,
     /// A request keeps the waker of its first poll.
     OldWaker,
-    /// Nobody who waits for the loss of a hold is woken.
+    /// The loss of a hold wakes none of the waiting tasks.
     LossUntold,
     /// The timer task is not told of a nearer deadline.
     TimerSleepsOn,
     /// Of two turns the one that arrives later decides the phase.
     PhaseGoesBack,
-    /// Whoever hands out events does not look again.
+    /// The thread that announces events does not look again.
     EventStays,
-    /// Whoever finds the core looked at, and nobody who changes it, leaves his command to nobody.
+    /// A thread that finds only readers of the core, and no writer, leaves its command without an
+    /// executor.
     ReaderKeepsSide,
-    /// A turn begins without what was taken in the lanes.
+    /// A turn begins without the local grants.
     LaneStays,
     /// A lane's token is taken before the shard of its name.
     TokenFirst,

@@ -22,12 +22,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Connections that have not said who they are. Each costs at most a hello's bytes, and ends at the handshake limit.
+/// Connections that have not identified themselves. Each costs at most a hello's bytes, and ends at
+/// the handshake limit.
 const MAX_STRANGERS: usize = 1024;
 /// Connections accepted at one time: some for each member of the largest cluster.
 const MAX_ACCEPTED: usize = 4096;
-/// Services, and locks in all, told to somebody who asks from outside: with names and metadata of any length they fit one
-/// frame, and to look at them is a short turn.
+/// Services, and locks in all, told to a caller that asks from outside. With names and metadata of
+/// any length they fit one frame, and to collect them is a short turn.
 const MAX_LOCKS_TOLD: usize = 256;
 /// After an error of the listener, which is mostly "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -152,13 +153,13 @@ async fn answer(
             shared.tally.refuse_frame(&error);
             match error {
                 FrameError::Version(_) => HandshakeRefusal::Version(PROTOCOL_VERSION),
-                // Whoever said it did nothing wrong, and dials again.
+                // The speaker did nothing wrong, and dials again.
                 FrameError::Damaged => return None,
                 _ => HandshakeRefusal::Garbage,
             }
         }
         Ok(None) | Err(HelloError::Io(_)) => {
-            // Somebody looked in and left: a port scan, or a member that ended.
+            // A peer connected and left: a port scan, or a member that ended.
             add(&shared.tally.silent, 1);
             return None;
         }
@@ -173,7 +174,7 @@ pub(super) async fn dial(shared: Arc<TransportState>, life: Arc<Incarnation>, pe
     match open(&shared, &life, peer.addr).await {
         Ok(opened) => {
             shared.note_dial(peer.addr, None);
-            // A seed may know things: ask once, when the first connection with it is opened.
+            // A seed may have more gossip: ask once, when the first connection with it is opened.
             let is_seed = shared.seeds.borrow().contains(&peer.addr) && opened.info.process != life.me.process;
             if is_seed {
                 peer.push(Some(opened.info.process), &Frame::GossipWanted);
@@ -227,13 +228,15 @@ async fn open(
 
 async fn connect(bound: SocketAddr, addr: SocketAddr) -> io::Result<TcpStream> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Speak from the address that was bound, as the datagrams do; and never keep a port from one who listens later.
+    // Speak from the bound address, as the datagrams do; and never keep a port from a later
+    // listener.
     socket.set_reuseaddr(true)?;
     if addr.is_ipv4() == bound.is_ipv4() && !bound.ip().is_unspecified() {
         socket.bind(SocketAddr::new(bound.ip(), 0))?;
     }
     let stream = socket.connect(addr).await?;
-    // Two ends of one socket: nobody listens there, and chance picked that very port for this end.
+    // Two ends of one socket: no process listens there, and chance picked that very port for this
+    // end.
     if stream.local_addr()? == stream.peer_addr()? {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
@@ -248,7 +251,8 @@ fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::Result<()> 
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))]
     let keepalive = keepalive.with_interval(second);
     socket.set_tcp_keepalive(&keepalive)?;
-    // What was written and is not acknowledged for so long ends the connection; so does silence after a keepalive.
+    // Bytes that are unacknowledged for so long end the connection; so does silence after a
+    // keepalive.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(limits.user_timeout))?;
     Ok(())
@@ -317,7 +321,7 @@ async fn converse(
     peer.link_closed();
     let silent = match ending {
         ConnectionEnd::Ours => true,
-        // One of two: whoever closed it still speaks on the other.
+        // One of two: the side that closed it still speaks on the other.
         ConnectionEnd::Closed => left > 0,
         ConnectionEnd::Broken => false,
     };

@@ -1,50 +1,53 @@
-//! What a member tells of itself to whoever operates it: spans and log events with `tracing`, always, and measurements
-//! with the `metrics` facade, with the feature `metrics`.
+//! A member's telemetry for its operator: spans and log events with `tracing`, always, and
+//! measurements with the `metrics` facade, with the feature `metrics`.
 //!
 //! # Measurements
-//! With the feature `metrics`, off by default. They go to the recorder of the [`metrics`](https://docs.rs/metrics) crate:
-//! install one, a Prometheus exporter say, **before** the member is built, because what is counted often is registered
-//! once.
+//! With the feature `metrics`, off by default. Measurements go to the recorder of the
+//! [`metrics`](https://docs.rs/metrics) crate. Install one, a Prometheus exporter say, **before**
+//! the member is built: frequent measurements are registered only once.
 //!
-//! **Labels have few values**: fixed words, and the names of services, of which a program has few by design: whatever is
-//! many (users, files, rows) is a lock in one of them. Names of locks, members and owners are never labels. Series of a
-//! service that was destroyed stay for as long as the recorder keeps them.
+//! **Labels have few values**: fixed words, and the names of services, of which a program has few
+//! by design. Numerous things (users, files, rows) are locks in one of them. Names of locks,
+//! members and owners are never labels. Series of a service that was destroyed stay for as long as
+//! the recorder keeps them.
 //!
-//! Of **this member's own requests**, whoever grants them; summed over all members these are the whole service. A batch is
-//! one request, and so is a suspension.
+//! Of **this member's own requests**, whichever member grants them; summed over all members these
+//! are the whole service. A batch is one request, and so is a suspension.
 //!
-//! | name | kind, unit | what it is |
+//! | name | kind, unit | meaning |
 //! |---|---|---|
-//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: somebody has it or goes first, or the limit is too low; nobody can say); `busy`; `deadlock`; `not_open` (permits of an object that the member has not open); `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
+//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: another request holds or goes first, or the limit is too low; no grantor can decide); `busy`; `deadlock`; `not_open` (permits of an object that the member has not open); `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
 //! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked`, `forked` |
 //! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. To have an object open is none of them, and is no hold |
-//! | `elderlock_releases_total{service}` | counter | holds that were given back while they were held; those that were lost first are in `elderlock_hold_seconds` alone |
+//! | `elderlock_releases_total{service}` | counter | holds that were released while they were held; holds that were lost first are in `elderlock_hold_seconds` alone |
 //!
 //! Of the **grantor**, at the member where it acts; elsewhere 0. Gauges are read every quarter of a second, and cost
 //! nothing in between.
 //!
-//! | name | kind, unit | what it is |
+//! | name | kind, unit | meaning |
 //! |---|---|---|
 //! | `elderlock_queue_depth{service}` | gauge | requests of all members that wait in its table |
 //! | `elderlock_held{service}` | gauge | requests of all members that hold in its table |
 //! | `elderlock_grantor_epoch{service}` | gauge | the number of its term, which rises with every grantor; rounded as floats are, but no two terms are so close. A grantor that is cut off keeps it until it hears of a later one: the highest is the present one |
-//! | `elderlock_recoveries_total{service}` | counter | it began to grant after asking every member what it holds, because its predecessor was gone |
-//! | `elderlock_recovery_seconds{service}` | histogram, s | from asking them to beginning to grant. What went before, until the others knew that the predecessor was gone, is the cluster's timing |
+//! | `elderlock_recoveries_total{service}` | counter | it began to grant after asking every member for its holds, because its predecessor was gone |
+//! | `elderlock_recovery_seconds{service}` | histogram, s | from asking them to beginning to grant. The time before, until the others knew that the predecessor was gone, is the cluster's timing |
 //! | `elderlock_transfers_total{service}` | counter | it began to grant with the table of a predecessor: by `become_grantor`, or because that one left or destroyed its service |
 //! | `elderlock_transfer_seconds{service}` | histogram, s | from asking for the table to beginning to grant |
 //!
 //! Of the **member**. Messages are counted every quarter of a second, too.
 //!
-//! | name | kind, unit | what it is |
+//! | name | kind, unit | meaning |
 //! |---|---|---|
-//! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by what they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `RequestLock`, `Grant`, `Release`, `Beat`, `Pulse`, … What a member says to itself is no packet |
-//! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way. What the network refused is in [`Counters`](crate::Counters) |
+//! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by the message that they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `RequestLock`, `Grant`, `Release`, `Beat`, `Pulse`, … A member's message to itself is no packet |
+//! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way. [`Counters`](crate::Counters) has the packets that the network refused |
 //! | `elderlock_view_changes_total` | counter | views that were installed |
 //! | `elderlock_view_members` | gauge | members of the present view, ghosts among them; 0 without one |
 //!
-//! What is of members and views (`Beat`, `Pulse`, `Accept`, `Inventory`, …), or only acknowledges (`Ack`), has no label `service`,
-//! and neither have `QueryReply`, `RevocationReply`, `DestroyConfirmed` and `DestroyUnconfirmed`, which name the request that they answer and nothing else. What a
-//! member passes on between two others counts there, too, as what is in it.
+//! Messages of members and views (`Beat`, `Pulse`, `Accept`, `Inventory`, …), and bare
+//! acknowledgements (`Ack`), have no label `service`. Neither have `QueryReply`, `RevocationReply`,
+//! `DestroyConfirmed` and `DestroyUnconfirmed`, which name only the request that they answer. A
+//! message that a member relays between two others counts there, too, under the kind of the relayed
+//! message.
 //!
 //! Several members in one process add up, in gauges too. A service that was destroyed here, and a member that has left or
 //! was dropped, leave their gauges at 0.
@@ -56,18 +59,20 @@
 //! |---|---|---|
 //! | `acquire` | span, debug | `service`; `lock.name` (of a batch all of them, none of a suspension); and when it ends `lock.outcome` as above, `lock.wait_ms`, and if granted `lock.token` |
 //! | `transfer` | span, info | `service`, `epoch`: this member is named, and asks its predecessor for the table. When it ends `outcome`, `took_ms`, and if it acts `holds` and `waits`, of its table. Outcomes: `acts`; `no_table` (the predecessor has none, or left: a `recovery` follows); `lost` (the term is over before it began: a younger turk got the table, there is another elder, or this member leaves or is expelled) |
-//! | `recovery` | span, info | the same, from asking every member what it holds. Outcomes: `acts`, `lost` |
-//! | `view change` | span, info | `view` (its number): this member proposes that view, or has given its vote to who does. When it ends `outcome`, `took_ms`, and if there is one `members` and `elder`. Outcomes: `installed`; `lost` (this member left or was expelled meanwhile). With a later view than was asked for, `view` is recorded once more. Who had no part in the vote has a span of no length |
+//! | `recovery` | span, info | the same, from asking every member for its holds. Outcomes: `acts`, `lost` |
+//! | `view change` | span, info | `view` (its number): this member proposes that view, or has given its vote to the process that does. When it ends `outcome`, `took_ms`, and if there is one `members` and `elder`. Outcomes: `installed`; `lost` (this member left or was expelled meanwhile). With a later view than was asked for, `view` is recorded once more. A member without a part in the vote has a span of no length |
 //! | `grantor` | event, info | `service`, `epoch`: it grants from now on; in its `transfer` or `recovery`, or in none if it is the first grantor or goes on in a new term |
 //! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
 //! | `view` | event, info | `view`, `members`, `elder`: a view was installed; in its `view change` |
 //!
-//! To acquire a lock is a future of the caller's, so its span is the child of the span in which it is first polled, and
-//! entered only while it is polled: wherever the future is dropped, the span ends. The others begin in one turn of the
-//! member and end in another, and each turn is run by whatever task was there, the caller of some unrelated lock perhaps.
-//! So they have no parent and are never entered. They open when the turn is told in which the member said the first word of
-//! it (of a view: `Prepare`, `Promise`, `Accept` or `Accepted`; what comes before, `PreVote`, binds nobody and may come to
-//! nothing), and all that are open when a member leaves, is expelled or is dropped end as `lost`.
+//! To acquire a lock is a future of the caller's, so its span is the child of the span in which it
+//! is first polled. It is entered only while it is polled; the span ends wherever the future is
+//! dropped. The others begin in one turn of the member and end in another. Any task may run such a
+//! turn, even the caller of some unrelated lock. So they have no parent and are never entered. A
+//! span opens in the turn in which the member sends the first message of its subject. Of a view
+//! that is `Prepare`, `Promise`, `Accept` or `Accepted`; an earlier `PreVote` binds no voter and
+//! may come to nothing. All spans that are open when a member leaves, is expelled or is dropped end
+//! as `lost`.
 //!
 //! Where no subscriber wants the level nothing is kept for a span, and nothing is looked at but the level.
 
@@ -100,13 +105,14 @@ pub(crate) use unmeasured::{
 pub(crate) struct AcquireSpan {
     span: Span,
     meter: Meter,
-    /// When it was asked; `None` if nobody wants to know.
+    /// The time of the request; `None` if neither subscriber nor recorder needs it.
     since: Option<Time>,
     over: bool,
 }
 
 impl AcquireSpan {
-    /// It is asked now. `None`: nobody wants to know, and it costs nothing.
+    /// The request begins now. `None`: neither subscriber nor recorder needs it, and it costs
+    /// nothing.
     pub(crate) fn begin(meter: &Meter, service: &ServiceName, want: &Want) -> Option<AcquireSpan> {
         if !cfg!(feature = "metrics") && !level_enabled!(Level::DEBUG) {
             return None;
@@ -194,8 +200,8 @@ fn millis(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 
-/// Something that happened in a turn, to be told after it: recorders and subscribers are the application's code, and none
-/// of that runs under the engine's lock.
+/// An event of a turn, to be told after it: recorders and subscribers are the application's code,
+/// and none of that runs under the engine's lock.
 pub(crate) enum TelemetryNote {
     Opens { course: Arc<SpanHandle>, what: SpanSubject },
     Closes { course: Option<Arc<SpanHandle>>, ending: SpanEnd },
@@ -224,17 +230,17 @@ impl TelemetryNote {
     }
 }
 
-/// What takes longer than a turn, and is a span.
+/// A subject that takes longer than a turn, and is a span.
 #[derive(Clone)]
 pub(crate) enum SpanSubject {
     /// A view that this member has asked for, or given its vote to.
     View(ViewNumber),
-    /// A term that has not begun to grant, and what it does instead.
+    /// A term that has not begun to grant, and the state of its grantor.
     Term { service: ServiceName, epoch: Epoch, state: GrantorState },
 }
 
 impl SpanSubject {
-    /// A root, and never entered: the turn in which it begins was run by whatever task was there.
+    /// A root, and never entered: any task may have run the turn in which it begins.
     fn span(&self) -> Span {
         match self {
             SpanSubject::View(number) => info_span!(
@@ -273,7 +279,7 @@ impl SpanSubject {
     }
 }
 
-/// That it is over, after how long, and how.
+/// The end of a span: its duration and its result.
 pub(crate) struct SpanEnd {
     what: SpanSubject,
     took: Duration,
@@ -372,8 +378,8 @@ impl SpanHandle {
     }
 }
 
-/// What is under way at a member, seen by what its core says: with which words each thing begins, and with which events it
-/// ends. Empty where nobody listens.
+/// The subjects under way at a member, seen by the core's output: the messages with which each
+/// begins, and the events with which it ends. Empty without a subscriber.
 #[derive(Default)]
 pub(crate) struct SpanTracker {
     view: Option<OpenSpan>,
@@ -406,7 +412,7 @@ impl OpenSpan {
         matches!(self.what, SpanSubject::Term { epoch, state, .. } if epoch == term && state == doing)
     }
 
-    /// Another way, or another term, has followed it.
+    /// Another transfer or recovery, or another term, has followed it.
     fn makes_way(self, term: Epoch, now: Time) -> TelemetryNote {
         let how = if self.is_of(term) { SpanResult::NoTable } else { SpanResult::Lost };
         self.ends(how, now)
@@ -414,14 +420,16 @@ impl OpenSpan {
 }
 
 impl SpanTracker {
-    /// A packet leaves: `node` has just said so.
+    /// A packet leaves: `node` has just sent it.
     pub(crate) fn sent(&mut self, packet: &Packet, node: &Node, now: Time, notes: &mut Vec<TelemetryNote>) {
         if !level_enabled!(Level::INFO) {
             return;
         }
-        // What goes by a detour goes the straight way, too; and what is only passed on is another's.
+        // A message by a detour goes the straight way, too; a relayed message belongs to another
+        // member.
         match packet {
-            // A canvass binds nobody and may come to nothing. After these there is another view, or this member is out.
+            // A pre-vote binds no voter and may come to nothing. After these there is another view,
+            // or this member is out.
             Packet::Notice(notice) => {
                 if let Notice::Prepare { instance, .. }
                 | Notice::Promise { instance, .. }
@@ -441,8 +449,8 @@ impl SpanTracker {
         }
     }
 
-    /// A term may begin. The same is said to many and said again, also when the term is over, and who acts asks those in a
-    /// table that was handed over.
+    /// A term may begin. The same message goes to many members and is repeated, also when the term
+    /// is over. A grantor that acts also sends it to the members in a transferred table.
     fn begin(
         &mut self,
         service: &ServiceName,
@@ -464,7 +472,7 @@ impl SpanTracker {
         }
     }
 
-    /// Something has happened: `node` has just said so.
+    /// An event has happened: `node` has just reported it.
     pub(crate) fn said(&mut self, event: &Event, node: &Node, now: Time, notes: &mut Vec<TelemetryNote>) {
         match event {
             Event::ViewInstalled(view) => {
@@ -513,7 +521,8 @@ impl SpanTracker {
     }
 }
 
-/// What was not seen to begin: it began and ended in one step, or nobody listened then.
+/// A subject whose beginning was not seen: it began and ended in one step, or there was no
+/// subscriber then.
 fn at_once(what: SpanSubject, took: Duration, how: SpanResult) -> TelemetryNote {
     TelemetryNote::Closes { course: None, ending: SpanEnd { what, took, how } }
 }

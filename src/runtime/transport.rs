@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 const BACKLOG: i32 = 1024;
 /// Free ports tried until one is free for both protocols.
 const PORT_TRIES: usize = 64;
-/// How long a closing member tries to deliver what is queued.
+/// How long a closing member tries to deliver queued frames.
 const FLUSH: Duration = Duration::from_millis(500);
 
 /// How a transport is made.
@@ -34,11 +34,11 @@ pub(crate) struct TransportOptions {
     pub(crate) advertise: Option<String>,
     /// `host:port` each.
     pub(crate) seeds: Vec<String>,
-    /// Allow an address outside loopback, where anybody may come in.
+    /// Allow an address outside loopback, where any process may come in.
     pub(crate) insecure: bool,
     /// Times.
     pub(crate) limits: ConnectionTimeouts,
-    /// How long to keep a thread awake for what may come; zero: never.
+    /// How long to keep a thread awake for the next packet; zero: never.
     pub(crate) busy_poll: Duration,
 }
 
@@ -58,7 +58,7 @@ impl TransportOptions {
     }
 }
 
-/// How long connections may take for what they do.
+/// The limits for each activity of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionTimeouts {
     /// Written and not acknowledged for so long: the connection has ended. To be below the member lease.
@@ -106,16 +106,16 @@ pub enum BindError {
         addr: String,
         /// "bind" or "advertise".
         what: &'static str,
-        /// What is wrong.
+        /// The error itself.
         source: io::Error,
     },
-    /// Anybody could come in.
+    /// Any process could come in.
     #[error("{0} is reachable from outside this host and the cluster has no secret: bind loopback, or allow insecure")]
     NotLoopback(SocketAddr),
-    /// Nobody can dial such an address.
+    /// No other process can dial such an address.
     #[error("{0} cannot be dialled by others: give an address to advertise, such as 10.0.0.5:7400")]
     NotDialable(SocketAddr),
-    /// Somebody has the port.
+    /// Another process has the port.
     #[error("{protocol} port {addr} is taken")]
     Taken {
         /// The address.
@@ -135,7 +135,7 @@ pub enum BindError {
     },
 }
 
-/// What waits between binding and starting.
+/// The parts that wait between binding and starting.
 struct BoundTransport {
     listener: TcpListener,
     socket: UdpSocket,
@@ -189,12 +189,12 @@ impl Transport {
         Ok(Transport { shared, unstarted: Mutex::new(Some(BoundTransport { listener, socket, news, seeds })) })
     }
 
-    /// What others dial.
+    /// The address that others dial.
     pub(crate) fn advertised(&self) -> SocketAddr {
         self.shared.advertised
     }
 
-    /// What was bound.
+    /// The bound address.
     #[cfg(test)]
     pub(crate) fn bound(&self) -> SocketAddr {
         self.shared.bound
@@ -210,7 +210,8 @@ impl Transport {
         self.shared.unresolved.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins to accept, to gossip and to send. What was sent before is lost. A second call does nothing.
+    /// Begins to accept, to gossip and to send. Earlier messages are lost. A second call does
+    /// nothing.
     pub(crate) fn start(self: &Arc<Self>, inbox: Arc<dyn Inbox>, me: MemberInfo) {
         let unstarted = self.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(BoundTransport { listener, socket, news, seeds }) = unstarted else { return };
@@ -231,8 +232,8 @@ impl Transport {
         spawn(Box::pin(resolve::keep_resolving(shared.clone(), seeds)));
     }
 
-    /// This process is somebody new: closes all connections, drops what is queued, shakes hands and gossips under the
-    /// new name. May be called under the engine's lock.
+    /// This process has a new identity: closes all connections, drops all queued frames, shakes
+    /// hands and gossips under the new name. May be called under the engine's lock.
     pub(crate) fn reborn(&self, me: MemberInfo) {
         if let Some(life) = self.shared.life() {
             self.shared.begin(life.inbox.clone(), me);
@@ -250,12 +251,13 @@ impl Transport {
         self.shared.last_error(addr)
     }
 
-    /// What has been counted.
+    /// The present counts.
     pub(crate) fn counters(&self) -> Counters {
         self.shared.tally.read()
     }
 
-    /// Stops accepting, delivers what is queued as far as half a second allows, closes and ends every task.
+    /// Stops accepting, delivers queued frames as far as half a second allows, closes and ends
+    /// every task.
     pub(crate) async fn shutdown(&self) {
         let shared = &self.shared;
         if shared.home.is_left() {
@@ -293,7 +295,7 @@ impl Network for Transport {
 impl Drop for Transport {
     fn drop(&mut self) {
         if self.shared.home.is_left() {
-            // What it has is not closed here. See `ForkGuard::keep`.
+            // Its parts are not closed here. See `ForkGuard::keep`.
             std::mem::forget(self.shared.clone());
             return;
         }
@@ -340,8 +342,8 @@ fn failure(addr: SocketAddr, protocol: &'static str, source: io::Error) -> BindE
 
 fn bind_tcp(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-    // A restart in place finds connections of its predecessor still waiting to be forgotten. On Windows the option
-    // would let two processes listen on one port.
+    // After a restart in place, connections of the predecessor may still wait to be forgotten. On
+    // Windows the option would let two processes listen on one port.
     #[cfg(not(windows))]
     socket.set_reuse_address(true)?;
     bind_to(&socket, addr)?;
@@ -357,7 +359,7 @@ fn bind_udp(addr: SocketAddr) -> io::Result<UdpSocket> {
 
 fn bind_to(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
     if addr.is_ipv6() {
-        // One family each: a member of both would be two addresses to everybody else.
+        // One family each: a member of both would have two addresses for all others.
         socket.set_only_v6(true)?;
     }
     socket.set_nonblocking(true)?;

@@ -1,7 +1,8 @@
-//! `TransportState`: what all tasks of one member's network have in common.
+//! `TransportState`: the state that all tasks of one member's network share.
 //!
-//! Two locks, taken in this order: the living (who this process is, and its peers), then the queue of one peer. The
-//! engine may send while it holds its own lock, so no task calls the engine while it holds one of these.
+//! Two locks, taken in this order: the living (this process's identity, and its peers), then the
+//! queue of one peer. The engine may send while it holds its own lock, so no task calls the engine
+//! while it holds one of these.
 
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};
@@ -25,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 /// Addresses that may be sent to at one time: many times the largest cluster.
 const MAX_PEERS: usize = 4096;
-/// Connections that are written to by whoever flushes; what goes to more of them is their tasks' work.
+/// Connections that the flushing thread writes to; writing to more of them is their tasks' work.
 const AT_ONCE: usize = 8;
 /// Addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
@@ -43,7 +44,7 @@ struct IncarnationState {
     peers: BTreeMap<SocketAddr, Arc<Peer>>,
     /// Connections of each process.
     open: BTreeMap<ProcessId, usize>,
-    /// Peers for whom something was queued that has not been flushed: mostly there is one.
+    /// Peers with frames that were queued and not flushed: mostly there is one.
     fresh: (Option<Arc<Peer>>, Vec<Arc<Peer>>),
 }
 
@@ -52,7 +53,7 @@ pub(super) struct TransportState {
     pub(super) bound: SocketAddr,
     pub(super) advertised: SocketAddr,
     pub(super) limits: ConnectionTimeouts,
-    /// How long to attend to what may come, see [`ConnectionReader`]; zero: never.
+    /// How long to attend to the next packet, see [`ConnectionReader`]; zero: never.
     pub(super) busy_poll: Duration,
     pub(super) tally: AtomicCounters,
     /// Flush and end.
@@ -69,7 +70,7 @@ pub(super) struct TransportState {
     pub(super) unresolved: Mutex<Vec<(String, String)>>,
     /// Whether the member has no cluster yet.
     pub(super) seeking: watch::Sender<bool>,
-    /// Who this process is, for tasks that outlive an incarnation.
+    /// The identity of this process, for tasks that outlive an incarnation.
     pub(super) me: watch::Sender<Option<MemberInfo>>,
     living: Mutex<Option<IncarnationState>>,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
@@ -77,7 +78,7 @@ pub(super) struct TransportState {
     pub(super) home: ForkGuard,
 }
 
-/// What a [`TransportState`] is made from.
+/// The parts that make a [`TransportState`].
 pub(super) struct TransportParts {
     pub(super) cluster: String,
     pub(super) bound: SocketAddr,
@@ -181,8 +182,8 @@ impl TransportState {
         }
     }
 
-    /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes. Returns where the
-    /// answer comes, if that is one connection.
+    /// The frames that [`send`](Self::send) queued leave: in a hurry here and now, else with later
+    /// frames. Returns where the answer comes, if that is one connection.
     pub(super) fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
         if self.home.is_left() {
             return None;
@@ -201,7 +202,7 @@ impl TransportState {
         ear.filter(|_| written == 1)
     }
 
-    /// Sends what is no packet.
+    /// Sends a frame other than a packet.
     pub(super) fn send_frame(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, frame: &Frame) {
         let mut living = self.living();
         if let Some(living) = living.as_mut()
@@ -255,7 +256,7 @@ impl TransportState {
         Some(peer)
     }
 
-    /// A connection with `process` has ended; says how many are left.
+    /// A connection with `process` has ended; returns how many are left.
     pub(super) fn closed(&self, life: &Arc<Incarnation>, process: ProcessId) -> usize {
         let mut living = self.living();
         let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else { return 0 };

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 
 /// News that wait for the task. More at one time is a crowd asking for the same.
 pub(super) const NEWS: usize = 64;
-/// From this many members on, what fits in a datagram spreads too slowly, and whole states are exchanged at random.
+/// From this many members on, the contents of a datagram spread too slowly, and whole states are
+/// exchanged at random.
 const CROWD: usize = 100;
 const EXCHANGE_INTERVAL: Duration = Duration::from_secs(10);
 /// The task looks at the clock at least so often: tokio's stands still while the machine sleeps, ours goes on.
@@ -23,7 +24,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The size to expect of a cluster of unknown size.
 const SIZE_HINT: u32 = 10;
 
-/// What connections bring for the gossip machine.
+/// The connections' input for the gossip machine.
 pub(super) enum GossipInput {
     /// All that another member knows.
     State(Vec<u8>),
@@ -31,7 +32,7 @@ pub(super) enum GossipInput {
     Wanted(SocketAddr, ProcessId),
 }
 
-/// The machine of one incarnation, and what lasts longer.
+/// The machine of one incarnation, and the state that lasts longer.
 struct Gossip {
     shared: Arc<TransportState>,
     socket: UdpSocket,
@@ -58,7 +59,7 @@ pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut n
         tokio::select! {
             () = shared.ended.cancelled() => return,
             () = shared.closing.cancelled() => {
-                // One who said goodbye need not be found dead.
+                // A member that said goodbye need not be found dead.
                 gossip.step(SwimInput::Leave).await;
                 return;
             }
@@ -160,7 +161,7 @@ impl Gossip {
         }
     }
 
-    /// In a crowd, asks somebody for all it knows.
+    /// In a crowd, asks some member for all it knows.
     fn exchange(&self) {
         let Some(swim) = &self.swim else { return };
         let contacts = swim.contacts();

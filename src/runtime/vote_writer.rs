@@ -28,7 +28,7 @@ struct WriteJob {
 }
 
 struct WriterQueue {
-    /// The newest that nobody has begun with: a later one takes its place.
+    /// The newest job that has not begun: a later one takes its place.
     next: Option<WriteJob>,
     /// Taken out while something is written there.
     place: Option<Box<dyn VoteStorage>>,
@@ -43,7 +43,8 @@ pub(crate) struct VoteWriter {
 }
 
 impl VoteWriter {
-    /// Starts the thread. `tell` hears what became of each write that was begun: whose it was, its number and the result.
+    /// Starts the thread. `tell` hears the result of each write that was begun, with its process
+    /// and its number.
     pub(crate) fn start(
         place: Box<dyn VoteStorage>,
         tell: impl Fn(ProcessId, u64, io::Result<()>) + Send + 'static,

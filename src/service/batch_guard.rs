@@ -4,10 +4,10 @@ use super::guard::{HoldHandle, Lost, ReleaseError, nth};
 use super::held::held;
 use crate::protocol::Token;
 
-/// Several locks of one service, held together, from [`lock_all`](crate::LockService::lock_all). They are granted, lost
-/// and given back as one, and each has a fencing token of its own.
+/// Several locks of one service, held together, from [`lock_all`](crate::LockService::lock_all).
+/// They are granted, lost and released as one, and each has a fencing token of its own.
 ///
-/// Everything said of a [`Guard`](crate::Guard) holds for this one.
+/// The documentation of a [`Guard`](crate::Guard) holds for this one.
 ///
 /// Geode: the batches of try-locks behind its transactions, which are not public.
 #[must_use = "the locks are given back as soon as the guard is dropped"]
@@ -63,26 +63,27 @@ impl BatchGuard {
         self.hold.depth()
     }
 
-    /// Gives all the locks back and says whether they were held until now. Does not wait for the grantor.
+    /// Releases all the locks and says whether they were held until now. Does not wait for the
+    /// grantor.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the locks had been lost before. They are given back all the same.
+    /// [`ReleaseError::Lost`]: the locks had been lost before. They are released all the same.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the locks back too.
+    /// Dropping the future releases the locks too.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.hold.release()
     }
 
-    /// Gives all the locks back, and waits until the grantor has heard of it. See
+    /// Releases all the locks, and waits until the grantor has heard of it. See
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the locks had been lost before. [`ReleaseError::Unconfirmed`]: no grantor has answered. They
-    /// are given back all the same.
+    /// [`ReleaseError::Lost`]: the locks had been lost before. [`ReleaseError::Unconfirmed`]: no
+    /// grantor has answered. They are released all the same.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the locks back too.
+    /// Dropping the future releases the locks too.
     pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {
         self.hold.release_confirmed().await
     }

@@ -1,4 +1,4 @@
-//! `Claims`: whom the locks of a service belong to here, so that an owner who has one enters it again.
+//! `Claims`: the local owners of a service's locks, so that an owner with a lock enters it again.
 
 use super::guard::{HoldHandle, Lost, nth};
 use super::lock_service::ServiceHandle;
@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The claims of one service at this member, by lock and owner. What nobody has or asks for takes no room.
+/// The claims of one service at this member, by lock and owner. A lock without owner or asker takes
+/// no room.
 #[derive(Default)]
 pub(super) struct Claims(Mutex<BTreeMap<(LockName, u64), ClaimEntry>>);
 
 struct ClaimEntry {
     slot: Arc<ClaimSlot>,
-    /// Those who ask, and the hold.
+    /// The number of claims: those of askers, and that of the hold.
     claims: usize,
 }
 
@@ -26,12 +27,12 @@ struct ClaimSlot {
     granted: Notify,
 }
 
-/// What a slot knows of the hold. It does not keep it.
+/// A slot's knowledge of the hold. It does not keep it.
 #[derive(Clone)]
 struct ClaimedHold {
     want: Want,
     cell: Arc<HoldCell>,
-    /// Which of its names it is.
+    /// The index of the lock's name in the hold.
     index: u32,
 }
 
@@ -71,13 +72,14 @@ impl ClaimSlot {
     }
 
     fn depth(&self) -> usize {
-        // Asked with no lock taken: whoever finds a lease ended wakes those who wait for that.
+        // Asked with no lock taken: a thread that finds a lease ended wakes the tasks that wait for
+        // that.
         let held = self.held().clone();
         held.filter(|held| held.cell.fence().is_ok()).map_or(0, |held| held.cell.guards())
     }
 }
 
-/// An owner's claim to a lock: that of somebody who asks, or of the hold, with which it goes.
+/// An owner's claim to a lock: that of an asker, or of the hold, with which it goes.
 pub(crate) struct Claim {
     service: Arc<ServiceHandle>,
     key: (LockName, u64),
@@ -95,20 +97,22 @@ impl Claim {
         Claim { service, key, slot }
     }
 
-    /// One more part in the hold that the owner has; none if it has none.
+    /// One more part in the owner's hold; `None` if it has none.
     pub(crate) fn enter(&self) -> Result<Option<HoldHandle>, Lost> {
         let held = self.slot.held().clone();
         let hold = held.and_then(|held| HoldHandle::enter(&self.service, &held.want, &held.cell, held.index));
         hold.map(|hold| hold.fence().map(|_| hold)).transpose()
     }
 
-    /// The locks were granted to the owner, in the order of the claims: requests in its name enter from now on.
+    /// The locks were granted to the owner, in the order of the claims: requests in its name enter
+    /// from now on.
     pub(crate) fn give(claims: Vec<Claim>, hold: &HoldHandle) {
         let slots: Vec<_> = claims.iter().map(|claim| claim.slot.clone()).collect();
         for (index, slot) in slots.iter().enumerate() {
             let held = ClaimedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: index as u32 };
             let mut last = slot.held();
-            // A later hold of the owner's may have been granted and given since: then this one is over.
+            // A later hold of the owner may have been granted and noted since: then this one is
+            // over.
             let is_later = |last: &ClaimedHold| last.cell.guards() > 0 && last.token() > held.token();
             if !last.as_ref().is_some_and(is_later) {
                 *last = Some(held);
@@ -124,7 +128,8 @@ impl Claim {
     pub(crate) async fn entered(&self) -> HoldHandle {
         let mut granted = std::pin::pin!(self.slot.granted.notified());
         loop {
-            // Enabled before the question, or a grant between question and wait would be missed.
+            // Enabled before the question; otherwise a grant between question and wait would be
+            // missed.
             granted.as_mut().enable();
             if let Ok(Some(hold)) = self.enter() {
                 return hold;

@@ -8,26 +8,28 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 /// How a member stands with its cluster, as [`Connection::next`] tells it.
 ///
-/// What it means for guards, and for whatever is built on them:
+/// The meaning for guards, and for all that is built on them:
 ///
-/// | state | guards | requests that wait | new requests | what is open |
+/// | state | guards | requests that wait | new requests | open objects |
 /// |---|---|---|---|---|
 /// | `Connected` | good | wait in line | answered | heard of; written |
 /// | `Suspended` | all lost, for good | wait, and keep their places | wait; a try is `Undecided` | as heard last; writes wait |
 /// | `Reconnected` | the old ones stay lost, new ones are good | go on; they kept their places if the process did not change | answered | goes on if the process did not change |
 /// | `Lost` | all lost, for good | end with `Expelled`, or `Left` | while it joins again they wait; `Left` if it has left | lost, for good: open it again |
 ///
-/// What is open are [`SharedValue`](crate::SharedValue)s and the recipes made of them, from [`SharedCount`](crate::SharedCount) to
-/// [`CountDownLatch`](crate::CountDownLatch). They hang on no lease, and whoever waits at them waits on. A place inside a
+/// Open objects are [`SharedValue`](crate::SharedValue)s and the recipes made of them, from
+/// [`SharedCount`](crate::SharedCount) to [`CountDownLatch`](crate::CountDownLatch). They depend on
+/// no lease, and a task that waits at them waits on. A place inside a
 /// [`DoubleBarrier`](crate::DoubleBarrier) is a share, and goes as guards do.
 ///
 /// Each guard is lost before the state is told, never after it: [`fence`](crate::Guard::fence) asks the clock.
 ///
-/// Curator: `ConnectionState`. There `SUSPENDED` leaves locks undecided: a holder is to stop on its own, or goes on and
-/// hopes that its session is back in time, and the same lock is still its own after `RECONNECTED`. Here `Suspended`
-/// means that the time is over in which nobody else could have been given the lock, so its guards fail for good, also
-/// those whose lock nobody else was given: a holder that reads too late does no harm. Curator's time between the broken
-/// connection and the end of the session is `Connected` here: no member lease has ended, nothing is in doubt.
+/// Curator: `ConnectionState`. There `SUSPENDED` leaves locks undecided: a holder is to stop on its
+/// own, or goes on and hopes that its session is back in time, and the same lock is still its own
+/// after `RECONNECTED`. Here `Suspended` means that others may have been given the lock from now
+/// on. So its guards fail for good, also if no other member was given the lock: a holder that reads
+/// too late does no harm. Curator's time between the broken connection and the end of the session
+/// is `Connected` here: no member lease has ended, nothing is in doubt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub enum ConnectionState {
@@ -39,11 +41,11 @@ pub enum ConnectionState {
     Reconnected,
     /// The others went on without this member, which joins again by itself; or it has left, and no state follows.
     Lost,
-    /// The reader was too slow: so many changes are gone, and here is what they led to.
+    /// The reader was too slow: so many changes are gone, and their result is here.
     Missed {
         /// How many, the last one among them.
         count: u64,
-        /// How the member stands after them.
+        /// The member's status after them.
         standing: ConnectionStatus,
     },
 }
@@ -69,8 +71,8 @@ impl From<ConnectionStatus> for ConnectionState {
 /// The states of a member, in order and each once, from [`Member::connection`](crate::Member::connection): first the
 /// present one, then every change.
 ///
-/// Keeps the latest 64 for a slow reader; whoever falls further behind gets [`ConnectionState::Missed`]. Holding this
-/// does not keep the member from leaving.
+/// Keeps the latest 64 for a slow reader; a reader that falls further behind gets
+/// [`ConnectionState::Missed`]. Holding this does not keep the member from leaving.
 ///
 /// Curator: `ConnectionStateListener`.
 pub struct Connection {
@@ -112,7 +114,8 @@ impl Connection {
         }
     }
 
-    /// The reader fell `count` changes behind what is kept. What is kept is old, too, but for the last of it.
+    /// The reader fell `count` changes behind the kept ones. The kept ones are old, too, except the
+    /// last.
     fn skip(&mut self, mut count: u64) -> ConnectionState {
         let mut standing = ConnectionStatus::Lost;
         loop {

@@ -1,4 +1,4 @@
-//! The stream of what a member goes through.
+//! The stream of a member's events.
 
 use crate::protocol::{Epoch, Event, ProcessId, ServiceName, Slot, Status, View};
 use crate::runtime::clock_watch::Rates;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-/// Something that happened to a member.
+/// An event of a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub enum MemberEvent {
@@ -36,8 +36,9 @@ pub enum MemberEvent {
     Suspended,
     /// The member's lease runs again.
     Resumed,
-    /// Suspended for three member leases: no quorum may ever come back. It goes on waiting for one; if the others are
-    /// dead for ever, an operator may say so with [`Member::force`](crate::Member::force).
+    /// Suspended for three member leases: no quorum may ever come back. It goes on waiting for one.
+    /// If the others are dead for ever, an operator may order it to go on with
+    /// [`Member::force`](crate::Member::force).
     Orphaned,
     /// Another process has this member's process id: a copy of a virtual machine that was cloned or restored
     /// while the member ran. Every guard is lost; [`Lost`](MemberEvent::Lost) follows, and it joins again
@@ -47,16 +48,16 @@ pub enum MemberEvent {
     Lost,
     /// It has joined again.
     Rejoined {
-        /// Who it is now.
+        /// The new process.
         process: ProcessId,
     },
-    /// The clock that leases go by runs at another rate than the cluster's `clock_error_ppm` allows, mostly because a time
-    /// daemon slews it: every guard is lost, and this member is as one that is cut off until the clock is steady and its lease
-    /// is over.
+    /// The clock of the leases runs at another rate than the cluster's `clock_error_ppm` allows,
+    /// mostly because a time daemon slews it. Every guard is lost, and this member acts as if it
+    /// were cut off until the clock is steady and its lease is over.
     ClockDistrusted {
-        /// So long by the clock that leases go by (`CLOCK_BOOTTIME`),
+        /// The span by the clock of the leases (`CLOCK_BOOTTIME`),
         boottime: Duration,
-        /// while the hardware's clock ran so long (`CLOCK_MONOTONIC_RAW`).
+        /// and by the hardware's clock (`CLOCK_MONOTONIC_RAW`).
         raw: Duration,
     },
     /// The clock is steady again. [`Resumed`](MemberEvent::Resumed) or [`Lost`](MemberEvent::Lost) follows.
@@ -66,43 +67,44 @@ pub enum MemberEvent {
         /// By so many milliseconds, forward if more than zero.
         millis: i64,
     },
-    /// The cluster's tokens are more than an hour above this machine's clock: one of the two clocks is wrong, and this member
-    /// takes no part. [`Left`](MemberEvent::Left) follows.
+    /// The cluster's tokens are more than an hour above this machine's clock. One of the two clocks
+    /// is wrong, and this member takes no part. [`Left`](MemberEvent::Left) follows.
     WrongClock {
         /// How far above.
         ahead: Duration,
     },
-    /// The data directory does not take this member's vote: the disk is full, say. The member holds and grants as before, and its
-    /// vote counts for nobody until [`VoteStored`](MemberEvent::VoteStored). If too many votes are missing, nobody joins and
-    /// nobody is removed.
+    /// The data directory does not take this member's vote: the disk is full, say. The member holds
+    /// and grants as before, and its vote does not count until
+    /// [`VoteStored`](MemberEvent::VoteStored). If too many votes are missing, no member joins and
+    /// none is removed.
     VoteNotStored {
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
     /// The vote is in the data directory again.
     VoteStored,
     /// It has left, for good. No event follows.
     Left,
-    /// A fault ended it, for good, and the others were told nothing: they wait for its lease to end, unless somebody sees that
-    /// its process is gone. No event follows.
+    /// A fault ended it, for good, and the others were told nothing: they wait for its lease to
+    /// end, unless a member sees that its process is gone. No event follows.
     Failed {
-        /// What went wrong.
+        /// The failure.
         reason: String,
     },
-    /// The reader was too slow: so many events are gone, and here is what they led to. Events that happen from now on
-    /// follow.
+    /// The reader was too slow: so many events are gone, and their result is here. Events that
+    /// happen from now on follow.
     Missed {
         /// How many.
         count: u64,
-        /// What the member sees now.
+        /// The member's present status.
         status: Box<Status>,
     },
 }
 
 /// The events of a member, in order, from [`Member::events`](crate::Member::events).
 ///
-/// Keeps the latest 1024 for a slow reader; whoever falls further behind gets [`MemberEvent::Missed`]. Holding this
-/// does not keep the member from leaving.
+/// Keeps the latest 1024 for a slow reader; a reader that falls further behind gets
+/// [`MemberEvent::Missed`]. Holding this does not keep the member from leaving.
 pub struct Events {
     engine: Arc<Engine>,
     receiver: Receiver<Announcement>,
@@ -135,8 +137,9 @@ impl Events {
             Ok(announcement) => Some(announcement.into()),
             Err(RecvError::Closed) => None,
             Err(RecvError::Lagged(count)) => {
-                // What is still in the ring is older than the status, so it is skipped too; the status is taken after
-                // subscribing again, so nothing falls between the two.
+                // Events that are still in the ring are older than the status, so they are skipped
+                // too. The status is taken after subscribing again, so nothing falls between the
+                // two.
                 let count = count + self.receiver.len() as u64;
                 self.receiver = self.engine.subscribe();
                 Some(MemberEvent::Missed { count, status: Box::new(self.engine.status()) })
@@ -168,7 +171,7 @@ impl From<Announcement> for MemberEvent {
             Event::ViewInstalled(view) => MemberEvent::ViewInstalled(view),
             Event::BecameElder(_) => MemberEvent::BecameElder,
             Event::BecameGrantor { service, epoch } => MemberEvent::BecameGrantor { service, epoch },
-            // The engine keeps it to itself that a term has ended which never began, and of tokens.
+            // The engine does not report tokens, nor the end of a term that never began.
             Event::LostGrantor { service, epoch }
             | Event::GrantorAborted { service, epoch }
             | Event::Supplied { service, epoch, .. } => MemberEvent::LostGrantor { service, epoch },

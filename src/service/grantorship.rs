@@ -1,4 +1,4 @@
-//! To be the grantor of a service.
+//! Becoming the grantor of a service.
 
 use super::lock_error::LONGEST;
 use super::lock_service::ServiceHandle;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// A wish to grant the locks of a service, from [`become_grantor`](crate::LockService::become_grantor). Await it.
+/// A bid to grant the locks of a service, from
+/// [`become_grantor`](crate::LockService::become_grantor). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct BecomeBuilder {
     service: Arc<ServiceHandle>,
@@ -42,8 +43,8 @@ impl IntoFuture for BecomeBuilder {
 /// A [`become_grantor`](crate::LockService::become_grantor) on its way.
 ///
 /// # Cancel safety
-/// Dropped before the first poll nothing was asked. Dropped later, the wish is not repeated, but this member may still
-/// become the grantor.
+/// Dropped before the first poll it has asked nothing. Dropped later, the bid is not repeated, but
+/// this member may still become the grantor.
 #[must_use = "futures do nothing unless polled"]
 pub struct BecomeFuture(CommandFuture);
 
@@ -82,7 +83,7 @@ pub enum BecomeError {
     /// Another member asked later, and is the grantor or about to be.
     #[error("process {by} asked later and is the grantor instead")]
     Superseded {
-        /// Who.
+        /// The later bidder.
         by: ProcessId,
     },
     /// The wait limit was reached. This member may still become the grantor.
@@ -103,7 +104,7 @@ pub enum BecomeError {
 }
 
 impl BecomeError {
-    /// Who is the grantor instead, if that is why.
+    /// The present grantor, if that is why.
     pub fn superseded_by(&self) -> Option<ProcessId> {
         match self {
             BecomeError::Superseded { by } => Some(*by),

@@ -1,4 +1,4 @@
-//! `Guard`: a held lock, and what it shares with a held batch and a held suspension.
+//! `Guard`: a held lock, and the part that it shares with a held batch and a held suspension.
 
 use super::claims::Claim;
 use super::lock_error::InvalidLease;
@@ -13,14 +13,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A guard's part in a hold; the last one gives it back.
+/// A guard's part in a hold; the last one releases it.
 pub struct HoldHandle {
     pub(super) service: Arc<ServiceHandle>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
-    /// Of which of the names the guard is: the first, but for an owner that enters one of several that it has.
+    /// The index of the guard's name: the first, except for an owner that enters one of several
+    /// that it has.
     index: u32,
-    /// It was let go before it is dropped.
+    /// It was released before it is dropped.
     released: bool,
 }
 
@@ -47,7 +48,7 @@ impl Drop for HoldHandle {
 }
 
 impl HoldHandle {
-    /// The first one.
+    /// The first guard of a hold.
     pub(super) fn new(service: Arc<ServiceHandle>, want: Want, cell: Arc<HoldCell>) -> HoldHandle {
         if let Want::Share(_) = want {
             cell.share();
@@ -71,7 +72,8 @@ impl HoldHandle {
     fn end(&self) -> Result<Token, LostReason> {
         // Only the clock can tell whether that was in time.
         let (held, now) = self.cell.fence_now();
-        // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
+        // Also if it is lost: the core may not have noticed a loss that the clock has shown to a
+        // guard.
         if !planted!(KeepDroppedHold) {
             self.give_back(now);
         }
@@ -151,7 +153,7 @@ impl HoldHandle {
 
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
         let lease = InvalidLease::check(lease)?;
-        // First by the clock: what a guard was told to be over stays so.
+        // First by the clock: a hold that a guard was told to be over stays over.
         self.fence()?;
         let held = self.service.engine.extend(self.request(), lease);
         self.fence()?;
@@ -164,7 +166,7 @@ impl HoldHandle {
         Ok(())
     }
 
-    /// Ends one of its guards, and says whether it was the last one.
+    /// Ends one of its guards, and returns whether it was the last one.
     fn let_go(&mut self) -> Result<bool, ReleaseError> {
         self.released = true;
         let is_last = self.cell.leave();
@@ -172,9 +174,10 @@ impl HoldHandle {
         held.map(|_| is_last).map_err(ReleaseError::Lost)
     }
 
-    /// Ends one of its guards. What this returns waits, if it was the last one, until the grantor has heard of that.
+    /// Ends one of its guards. If it was the last one, the returned future waits until the grantor
+    /// has heard of that.
     pub(crate) fn release_confirmed(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + use<> {
-        // Asked while it is held: afterwards its number is nobody's.
+        // Asked while it is held: afterwards its number has no owner.
         let (over, service) = (self.request(), self.service.clone());
         let is_last = self.let_go();
         drop(self);
@@ -202,15 +205,15 @@ impl HoldHandle {
     }
 }
 
-/// A held lock, or a [share](crate::LockService::share) of it. Whoever has the value has the lock: any task or thread may
-/// carry it, and no other can free it.
+/// A held lock, or a [share](crate::LockService::share) of it. The owner of the value has the lock:
+/// any task or thread may carry it, and no other can free it.
 ///
 /// Call [`fence`](Guard::fence) before each side effect and hand its token to the resource, which refuses tokens lower
 /// than the highest it has seen.
 ///
-/// [`release().await`](Guard::release) is the documented way to give it back. Dropping it does the same without telling
-/// whether the lock had been lost before; `Drop` never blocks, spawns or panics, and works outside any runtime and
-/// after the member has left.
+/// [`release().await`](Guard::release) is the documented way to release it. Dropping it does the
+/// same without telling whether the lock had been lost before. `Drop` never blocks, spawns or
+/// panics, and works outside any runtime and after the member has left.
 ///
 /// Geode: none; there a lock belongs to a thread. Curator: `InterProcessMutex` between `acquire` and `release`.
 #[must_use = "the lock is given back as soon as the guard is dropped"]
@@ -268,7 +271,8 @@ impl Guard {
         self.hold.lost().await
     }
 
-    /// A look at the hold for those who do not have it: a cheap handle that does not keep the lock held.
+    /// A watch on the hold for tasks without a guard: a cheap handle that does not keep the lock
+    /// held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -371,13 +375,15 @@ impl Guard {
         self.hold.is_shared()
     }
 
-    /// Makes a share of the lock, with the same token and lease: nobody gets the lock in between, and shares that wait
-    /// first in line are granted. Counts for all guards of the hold. A share stays what it is.
+    /// Turns the lock into a share, with the same token and lease. No other request gets the lock
+    /// in between, and shares that wait first in line are granted. Counts for all guards of the
+    /// hold. A share stays a share.
     ///
     /// # Errors
-    /// [`Lost`]: the lock was lost before. It is given back all the same.
+    /// [`Lost`]: the lock was lost before. It is released all the same.
     ///
-    /// Curator: `InterProcessReadWriteLock`, where the writer takes the read lock and gives the write lock back.
+    /// Curator: `InterProcessReadWriteLock`, where the writer takes the read lock and releases the
+    /// write lock.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -405,16 +411,17 @@ impl Guard {
         Ok(self)
     }
 
-    /// Makes the lock of a share, if nobody else has one, with a new, higher token. Never waits for others: if somebody
-    /// has a share it fails at once, whoever waits in line. So two that want it cannot wait for each other. It waits for
-    /// one answer of the grantor, at most [`Timing::answer`](crate::Timing::answer). Counts for all guards of the hold. A
-    /// lock stays what it is.
+    /// Turns a share into the lock, if there is no other share, with a new, higher token. Never
+    /// waits for others: if there is another share it fails at once, even while others wait in
+    /// line. So two callers that upgrade cannot wait for each other. It waits for one answer of the
+    /// grantor, at most [`Timing::answer`](crate::Timing::answer). Counts for all guards of the
+    /// hold. A lock stays a lock.
     ///
     /// # Errors
     /// [`UpgradeError`], with the guard, which is a share as before, unless it was lost.
     ///
     /// # Cancel safety
-    /// The future has the guard: dropping it gives the share back, or the lock if it had become it.
+    /// The future has the guard: dropping it releases the share, or the lock if it had become it.
     ///
     /// Curator: none; a reader of `InterProcessReadWriteLock` that asks for the write lock waits for ever.
     ///
@@ -438,14 +445,15 @@ impl Guard {
         UpgradeFuture { asking, guard: Some(self) }
     }
 
-    /// Gives the lock back and says whether it was held until now. Does not wait for the grantor: the release is
-    /// repeated until it is known there. With other guards of the same hold around, only this one ends.
+    /// Releases the lock and says whether it was held until now. Does not wait for the grantor: the
+    /// release is repeated until it is known there. With other guards of the same hold around, only
+    /// this one ends.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the lock had been lost before. It is given back all the same.
+    /// [`ReleaseError::Lost`]: the lock had been lost before. It is released all the same.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the lock back too.
+    /// Dropping the future releases the lock too.
     ///
     /// Geode: `DistributedLockService.unlock`.
     ///
@@ -460,18 +468,20 @@ impl Guard {
         self.hold.release()
     }
 
-    /// Gives the lock back, as [`release`](Guard::release), and waits until the grantor has heard of it: from then on no
-    /// [`try_lock`](crate::LockService::try_lock) of any member is refused because of this hold. It takes one round trip
-    /// to the grantor, none at the grantor's own member, and at most one [member lease](crate::Timing::member_lease). If
-    /// the grantor changes meanwhile, the next one is asked. With other guards of the same hold around, only this one
+    /// Releases the lock, as [`release`](Guard::release), and waits until the grantor has heard of
+    /// it. From then on no [`try_lock`](crate::LockService::try_lock) of any member is refused
+    /// because of this hold. It takes one round trip to the grantor, none at the grantor's own
+    /// member, and at most one [member lease](crate::Timing::member_lease). If the grantor changes
+    /// meanwhile, the next one is asked. With other guards of the same hold around, only this one
     /// ends, and it does not wait.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the lock had been lost before. [`ReleaseError::Unconfirmed`]: no grantor has answered. It is
-    /// given back all the same.
+    /// [`ReleaseError::Lost`]: the lock had been lost before. [`ReleaseError::Unconfirmed`]: no
+    /// grantor has answered. It is released all the same.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the lock back too, and then nothing says when the grantor has heard of it.
+    /// Dropping the future releases the lock too, but then nothing says when the grantor has heard
+    /// of it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -485,8 +495,8 @@ impl Guard {
         self.hold.release_confirmed().await
     }
 
-    /// Who wants the lock back. Nobody is told through it unless the lock was asked for as
-    /// [`revocable`](crate::LockBuilder::revocable); it keeps nothing held.
+    /// The requests to release the lock. There are none unless the lock was asked for as
+    /// [`revocable`](crate::LockBuilder::revocable). It keeps nothing held.
     ///
     /// Curator: `Revocable.makeRevocable`, which is given a listener.
     ///
@@ -532,8 +542,8 @@ impl std::fmt::Debug for Guard {
 
 /// Tells whether a hold is over, without keeping it, from [`Guard::watch`].
 ///
-/// It outlives the guard. It is no permit for anything: whoever acts on the lock has the guard and asks it for
-/// [`fence`](Guard::fence).
+/// It outlives the guard. It permits nothing: a task that acts on the lock has the guard and asks
+/// it for [`fence`](Guard::fence).
 #[derive(Clone)]
 pub struct LossWatch {
     cell: Arc<HoldCell>,
@@ -541,8 +551,8 @@ pub struct LossWatch {
 }
 
 impl LossWatch {
-    /// Why the hold is over; `None` while it is held at this instant. Once over it stays so, for the first reason.
-    /// [`LostReason::Released`] says that all its guards were given back in time.
+    /// Why the hold is over; `None` while it is held at this instant. Once over it stays so, for
+    /// the first reason. [`LostReason::Released`]: all its guards were released in time.
     pub fn reason(&self) -> Option<LostReason> {
         self.cell.fence().err()
     }
@@ -566,7 +576,7 @@ impl LossWatch {
     }
 }
 
-/// The grantor takes the tokens of what is granted together from one range, in the order of the names.
+/// The grantor takes the tokens of one grant from one range, in the order of the names.
 pub(super) fn nth(first: Token, index: u32) -> Token {
     first.plus(u64::from(index))
 }
@@ -580,7 +590,7 @@ impl std::fmt::Debug for LossWatch {
 /// An [`upgrade`](Guard::upgrade) on its way.
 ///
 /// # Cancel safety
-/// It has the guard: dropping it gives the share back, or the lock if it had become it.
+/// It has the guard: dropping it releases the share, or the lock if it had become it.
 #[must_use = "dropping it gives the share back"]
 pub struct UpgradeFuture {
     asking: CommandFuture,
@@ -593,7 +603,7 @@ impl Future for UpgradeFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = std::task::ready!(Pin::new(&mut self.asking).poll(context));
         let guard = self.guard.take().expect("polled after it was ready");
-        // First by the clock: what a guard was told to be over stays so.
+        // First by the clock: a hold that a guard was told to be over stays over.
         if let Err(lost) = guard.fence() {
             return Poll::Ready(Err((lost.into(), None)));
         }
@@ -616,14 +626,15 @@ impl std::fmt::Debug for UpgradeFuture {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpgradeError {
-    /// Others have a share, too. Try again when they have not, or give the share back and ask for the lock.
+    /// Others have a share, too. Try again when they have not, or release the share and ask for the
+    /// lock.
     #[error("{others} other holders have shares of the lock")]
     Shared {
         /// How many.
         others: u64,
     },
-    /// The grantor did not answer in time, or cannot say at the moment; or another guard of the hold was downgraded meanwhile. Try
-    /// again.
+    /// The grantor did not answer in time, or cannot decide at the moment; or another guard of the
+    /// hold was downgraded meanwhile. Try again.
     #[error("no grantor answers at the moment, so the lock may be shared; try again")]
     Undecided,
     /// The share is held no more.
@@ -653,16 +664,18 @@ impl Lost {
     }
 }
 
-/// Why giving back failed.
+/// Why releasing failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before it was given back: what was done last may have met another holder.
+    /// The lock had been lost before it was released: the last actions under it may have met
+    /// another holder.
     #[error("the lock was lost before it was released: {}", says(.0))]
     Lost(LostReason),
-    /// Of [`release_and_confirm`](Guard::release_and_confirm): the lock is given back, and was held until then, but no
-    /// grantor has confirmed that within a member lease, or the member left, was expelled or destroyed the service
-    /// meanwhile. Others get the lock when a grantor hears of it, at the latest when this member is out of the view.
+    /// Of [`release_and_confirm`](Guard::release_and_confirm): the lock is released, and was held
+    /// until then, but no grantor has confirmed that within a member lease, or the member left, was
+    /// expelled or destroyed the service meanwhile. Others get the lock when a grantor hears of it,
+    /// at the latest when this member is out of the view.
     #[error("the lock is released here, but no grantor confirmed it; it is free when a grantor hears of it")]
     Unconfirmed,
 }

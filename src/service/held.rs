@@ -1,7 +1,8 @@
-//! What the guards have of their holds, written once. [`Guard`](crate::Guard) alone says the same in words and examples of its own.
+//! The methods that guards have of their holds, written once. [`Guard`](crate::Guard) alone
+//! documents the same in words and examples of its own.
 //!
-//! The guards of recipes do not lend the `Guard` that they are made of: whoever had it could enter the hold by it and make a share of
-//! what the others take for the lock.
+//! The guards of recipes do not lend the `Guard` that they are made of. Its borrower could enter
+//! the hold by it and make a share of a hold that the others take for the lock.
 
 /// For types with a `fn hold(&self) -> &HoldHandle`.
 macro_rules! held {
@@ -15,7 +16,8 @@ macro_rules! held {
                 self.hold().lost().await
             }
 
-            /// A look at the hold that does not keep it. See [`Guard::watch`](crate::Guard::watch).
+            /// A watch on the hold that does not keep it. See
+            /// [`Guard::watch`](crate::Guard::watch).
             pub fn watch(&self) -> $crate::LossWatch {
                 self.hold().watch()
             }
@@ -41,8 +43,8 @@ macro_rules! held {
                 self.hold().extend(lease)
             }
 
-            /// Who wants it back. See [`Guard::revocation`](crate::Guard::revocation). What was granted together is
-            /// revoked together.
+            /// The requests to release it. See [`Guard::revocation`](crate::Guard::revocation).
+            /// Locks that were granted together are revoked together.
             pub fn revocation(&self) -> $crate::Revocation {
                 self.hold().revocation()
             }
@@ -60,7 +62,8 @@ macro_rules! held {
     )+};
 }
 
-/// Beside that, for those with a `fn into_hold(self) -> HoldHandle` that have one token, of one name.
+/// Beside that, for types with a `fn into_hold(self) -> HoldHandle` that have one token, of one
+/// name.
 macro_rules! held_by_token {
     ($($guard:ident),+) => {$(
         impl $guard {
@@ -73,27 +76,28 @@ macro_rules! held_by_token {
                 self.hold().fence()
             }
 
-            /// Gives it back and says whether it was held until now. Does not wait for the grantor.
+            /// Releases it and says whether it was held until now. Does not wait for the grantor.
             ///
             /// # Errors
-            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): it had been lost before. It is given back all the same.
+            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): it had been lost before. It is
+            /// released all the same.
             ///
             /// # Cancel safety
-            /// Dropping the future gives it back too.
+            /// Dropping the future releases it too.
             pub async fn release(self) -> Result<(), $crate::ReleaseError> {
                 self.into_hold().release()
             }
 
-            /// Gives it back, and waits until the grantor has heard of it. See
+            /// Releases it, and waits until the grantor has heard of it. See
             /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
             ///
             /// # Errors
             /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): it had been lost before.
-            /// [`ReleaseError::Unconfirmed`](crate::ReleaseError::Unconfirmed): no grantor has answered. It is given back
-            /// all the same.
+            /// [`ReleaseError::Unconfirmed`](crate::ReleaseError::Unconfirmed): no grantor has
+            /// answered. It is released all the same.
             ///
             /// # Cancel safety
-            /// Dropping the future gives it back too.
+            /// Dropping the future releases it too.
             pub async fn release_and_confirm(self) -> Result<(), $crate::ReleaseError> {
                 self.into_hold().release_confirmed().await
             }
@@ -103,7 +107,7 @@ macro_rules! held_by_token {
                 self.hold().token()
             }
 
-            /// The name of what is held.
+            /// The name of the held lock or object.
             pub fn name(&self) -> &[u8] {
                 self.hold().name()
             }

@@ -1,4 +1,4 @@
-//! What a service's grantor sees, asked from any member.
+//! A service's state as its grantor sees it, asked from any member.
 
 use super::lock_service::ServiceHandle;
 use super::shared_value::Versioned;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Who has it, since when, with which token and metadata; of many shares or permits one of them.
+    /// A holder, with its time, token and metadata; of many shares or permits one of them.
     pub holder: Option<HolderInfo>,
-    /// All who have it, or the first of them.
+    /// All holders, or the first of them.
     pub holders: Vec<HolderInfo>,
-    /// How many more have it.
+    /// How many more holders there are.
     pub more_holders: u64,
     /// How many [permits](crate::LockService::permits) they have together; 0 of a lock.
     pub permits: u64,
@@ -24,28 +24,31 @@ pub struct Inspection {
     pub value: Option<Versioned>,
     /// How many members have it open.
     pub openers: u64,
-    /// The first who wait, in the order in which they will be served; all are told by
-    /// [`waiters`](crate::LockService::waiters).
+    /// The first waiters, in the order in which they will be served;
+    /// [`waiters`](crate::LockService::waiters) lists all.
     pub waiters: Vec<WaiterInfo>,
     /// How many more wait.
     pub more: u64,
 }
 
-/// The place of a request in line, from [`LockFuture::position`](crate::LockFuture::position).
+/// The position of a request in its queue, from
+/// [`LockFuture::position`](crate::LockFuture::position).
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Position {
-    /// Requests that go first, of which 16,384 are counted at most. Of a batch: those in the longest of its queues; of a suspension: all that waited before.
+    /// Requests that go first, of which 16,384 are counted at most. Of a batch: the requests in the
+    /// longest of its queues; of a suspension: all requests that waited before.
     pub before: u64,
-    /// Holds that have to end first. Of a suspension: those that still have to drain.
+    /// Holds that have to end first. Of a suspension: the holds that still have to drain.
     pub holds: u64,
-    /// Whoever has suspended the service, or waits to before this request, with the
+    /// The member that has suspended the service, or waits to before this request, with the
     /// [reason](crate::LockBuilder::reason) as metadata.
     pub suspension: Option<WaiterInfo>,
 }
 
-/// Who holds what of a service, in the order of the names, from [`held`](crate::LockService::held): each lock with its holder,
-/// and each share and each hold of permits with its own, of one name 256 at most.
+/// The holds of a service, in the order of the names, from [`held`](crate::LockService::held): each
+/// lock with its holder, and each share and each hold of permits with its own, of one name 256 at
+/// most.
 ///
 /// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant: a lock that was held all
 /// the time is listed once, one that came or went meanwhile may be.
@@ -88,11 +91,13 @@ impl HeldLocks {
     }
 }
 
-/// Who waits for a lock, in the order in which they will be served, from [`waiters`](crate::LockService::waiters):
-/// those who wait to suspend the service too, for they are in the way.
+/// The waiters for a lock, in the order in which they will be served, from
+/// [`waiters`](crate::LockService::waiters). Requests to suspend the service are listed too, for
+/// they are in the way.
 ///
-/// They are fetched as they are read, 256 at a time, so this is no picture of one instant: who waited all the time is
-/// listed once, unless the grantor was replaced meanwhile after a crash; who came or went may be.
+/// They are fetched as they are read, 256 at a time, so this is no picture of one instant. A
+/// request that waited all the time is listed once, unless the grantor was replaced meanwhile after
+/// a crash. A request that came or went meanwhile may be listed.
 #[derive(Debug)]
 pub struct Waiters(PagedQuery<WaiterInfo>);
 
@@ -132,7 +137,7 @@ impl<T> PagedQuery<T> {
         PagedQuery { service, fetched: VecDeque::new(), next: Some(first) }
     }
 
-    /// `read` takes a question and what was seen: what is in it, and the next question.
+    /// `read` takes a question and its answer: the entries in it, and the next question.
     async fn next(
         &mut self,
         read: impl Fn(Query, QueryReply) -> Option<(Vec<T>, Option<Query>)>,
@@ -162,7 +167,8 @@ pub enum InspectError {
     /// The lock's name is empty or too long. Nothing was asked.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
+    /// The answer is unknown at the moment: the grantor does not answer, is being replaced, or this
+    /// member is cut off.
     #[error("no grantor answers at the moment; try again")]
     Undecided,
     /// Too many requests of this member wait already. Nothing was asked; try again later.

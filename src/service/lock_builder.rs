@@ -1,4 +1,4 @@
-//! What is to be said of a request before it is asked.
+//! Builders for lock requests.
 
 use super::guard::Guard;
 use super::lock_error::{InvalidLease, LONGEST, LockError, TryLockError};
@@ -22,7 +22,7 @@ pub(super) enum InvalidWant {
     Value(InvalidValue),
 }
 
-/// What both kinds of wishes say.
+/// The options that all kinds of requests have.
 struct BuilderParts {
     service: Arc<ServiceHandle>,
     want: Result<Want, InvalidWant>,
@@ -49,9 +49,9 @@ impl BuilderParts {
     }
 }
 
-/// A wish for a lock, for several, or for a suspension, from [`lock`](crate::LockService::lock),
-/// [`lock_all`](crate::LockService::lock_all) and [`suspend`](crate::LockService::suspend). Await it, or
-/// [`start`](LockBuilder::start) it and await it later.
+/// A request for a lock, for several, or for a suspension, from [`lock`](crate::LockService::lock),
+/// [`lock_all`](crate::LockService::lock_all) and [`suspend`](crate::LockService::suspend). Await
+/// it, or [`start`](LockBuilder::start) it and await it later.
 #[must_use = "nothing is asked until this is awaited or started"]
 pub struct LockBuilder<G = Guard> {
     parts: BuilderParts,
@@ -64,9 +64,10 @@ impl<G: Grant> LockBuilder<G> {
         LockBuilder { parts: BuilderParts::new(service, want), wait: Wait::Forever, granted: PhantomData }
     }
 
-    /// Waits at most so long, then [`LockError::TimedOut`]. Zero: takes it only if it is free; asking a
-    /// grantor elsewhere takes its time, at most [`Timing::answer`](crate::Timing::answer), and an answer that does not
-    /// come counts as timed out. Above ten years: for ever. Kept during recoveries, transfers and cuts too.
+    /// The longest wait, then [`LockError::TimedOut`]. Zero makes the request non-blocking. Asking
+    /// a grantor at another member takes its time, at most
+    /// [`Timing::answer`](crate::Timing::answer), and an answer that does not come counts as timed
+    /// out. Above ten years: for ever. The limit also holds during recoveries, transfers and cuts.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = wait(limit);
         self
@@ -78,9 +79,9 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// Lets others [ask for it back](crate::LockService::revoke), and
-    /// [take it away](crate::LockService::force_revoke) once this holder has been told. Listen to the guard's
-    /// [`revocation`](Guard::revocation), and give the lock back as soon as that is safe.
+    /// Lets others [ask for it back](crate::LockService::revoke), and [take it
+    /// away](crate::LockService::force_revoke) once this holder has been told. Listen to the
+    /// guard's [`revocation`](Guard::revocation), and release the lock as soon as that is safe.
     ///
     /// Curator: `Revocable.makeRevocable`.
     pub fn revocable(mut self) -> Self {
@@ -88,16 +89,17 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// What others may read about the holder: up to 4096 bytes.
+    /// The holder's data for others to read: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.parts.metadata = Metadata::new(metadata.as_ref());
         self
     }
 
-    /// On whose behalf it is asked, within this member: any number of the application's, say of a thread, a task or a
-    /// session. It counts for [suspensions](crate::LockService::suspend) only: whoever holds something passes one that
-    /// waits. 0, unless set, is the member as a whole: if its tasks always hold something between them, it never waits
-    /// for a suspension, but for one that another owner of the member has. Give an owner wherever services are suspended.
+    /// The owner of the request, within this member: any number of the application's, say of a
+    /// thread, a task or a session. It counts for [suspensions](crate::LockService::suspend) only:
+    /// an owner with a hold passes a waiting one. 0, unless set, is the member as a whole. If its
+    /// tasks always have some hold between them, it never waits for a suspension, except one that
+    /// another owner of the member has. Give an owner wherever services are suspended.
     ///
     /// Geode: the thread.
     pub fn owner(mut self, owner: u64) -> Self {
@@ -105,12 +107,13 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// The same wish, for a guard of another type.
+    /// The same request, for a guard of another type.
     pub(crate) fn granting<H: Grant>(self) -> LockBuilder<H> {
         LockBuilder { parts: self.parts, wait: self.wait, granted: PhantomData }
     }
 
-    /// Asks now. What this returns can be asked for its [`position`](LockFuture::position), and awaited for the guard.
+    /// Asks now. The returned future can be asked for its [`position`](LockFuture::position), and
+    /// awaited for the guard.
     pub fn start(self) -> LockFuture<G> {
         self.into_future().start()
     }
@@ -125,9 +128,10 @@ fn wait(limit: Duration) -> Wait {
 }
 
 impl LockBuilder<SuspendGuard> {
-    /// Why: up to 4096 bytes of text, read by whoever [inspects](crate::LockService::inspect_suspension) the service, is
-    /// refused a lock while it is suspended, asks for its [`position`](LockFuture::position) while it waits, or looks at the status of the
-    /// grantor.
+    /// The reason: up to 4096 bytes of text. A caller reads it when it
+    /// [inspects](crate::LockService::inspect_suspension) the service or is refused a lock while
+    /// the service is suspended. A waiter reads it with its [`position`](LockFuture::position), and
+    /// the grantor's status shows it.
     pub fn reason(self, reason: impl AsRef<str>) -> Self {
         self.metadata(reason.as_ref())
     }
@@ -142,8 +146,9 @@ impl<G: Grant> IntoFuture for LockBuilder<G> {
     }
 }
 
-/// A wish for a lock if it is free, or for several if all of them are, from [`try_lock`](crate::LockService::try_lock)
-/// and [`try_lock_all`](crate::LockService::try_lock_all). Await it.
+/// A request for a lock if it is free, or for several if all of them are, from
+/// [`try_lock`](crate::LockService::try_lock) and
+/// [`try_lock_all`](crate::LockService::try_lock_all). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct TryLockBuilder<G = Guard> {
     parts: BuilderParts,
@@ -155,7 +160,7 @@ impl<G: Grant> TryLockBuilder<G> {
         TryLockBuilder { parts: BuilderParts::new(service, want), granted: PhantomData }
     }
 
-    /// The same wish, for a guard of another type.
+    /// The same request, for a guard of another type.
     pub(crate) fn granting<H: Grant>(self) -> TryLockBuilder<H> {
         TryLockBuilder { parts: self.parts, granted: PhantomData }
     }
@@ -172,13 +177,13 @@ impl<G: Grant> TryLockBuilder<G> {
         self
     }
 
-    /// What others may read about the holder: up to 4096 bytes.
+    /// The holder's data for others to read: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.parts.metadata = Metadata::new(metadata.as_ref());
         self
     }
 
-    /// On whose behalf it is asked: see [`LockBuilder::owner`].
+    /// The owner of the request: see [`LockBuilder::owner`].
     pub fn owner(mut self, owner: u64) -> Self {
         self.parts.owner = OwnerId(owner);
         self
@@ -194,7 +199,7 @@ impl<G: Grant> IntoFuture for TryLockBuilder<G> {
     }
 }
 
-/// A wish to have an object open, from [`open`](crate::LockService::open). Await it.
+/// A request to open an object, from [`open`](crate::LockService::open). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct OpenBuilder {
     parts: BuilderParts,

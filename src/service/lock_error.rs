@@ -1,4 +1,4 @@
-//! Why a lock was not given.
+//! Why a lock was not granted.
 
 use super::guard::Lost;
 use super::lock_builder::InvalidWant;
@@ -13,7 +13,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a lease is more than zero and at most ten years, this one is {given:?}; leave it out to hold until released")]
 pub struct InvalidLease {
-    /// What was asked for.
+    /// The given duration.
     pub given: Duration,
 }
 
@@ -47,16 +47,17 @@ pub enum LockError {
     /// name.
     #[error("another kind of object is open by that name")]
     OtherRecipe,
-    /// A [`DoubleBarrier`](crate::DoubleBarrier) is open by that name, for rounds of another number: those who give one would wait
-    /// for those who give the other. Give the same number everywhere; nobody's is changed while it is open.
+    /// A [`DoubleBarrier`](crate::DoubleBarrier) is open by that name, for rounds of another
+    /// number. Callers with different numbers would wait for each other. Give the same number
+    /// everywhere; no open barrier's number is changed.
     #[error(
         "the double barrier of that name is open for rounds of {open}, not of {asked}: give the same number everywhere, \
          or open it when nobody has it open"
     )]
     OtherNumber {
-        /// What it is open with.
+        /// The number that it is open with.
         open: u32,
-        /// What this call gave.
+        /// The number that this call gave.
         asked: u32,
     },
     /// The lease is out of range. Nothing was asked.
@@ -68,9 +69,10 @@ pub enum LockError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
-    /// The suspension that was asked for would wait for itself. Either its owner waits for a suspension of the service, or
-    /// has it: use that one, or give each task its own [owner](crate::LockBuilder::owner). Or another owner that holds
-    /// something waits to suspend the service, and waits for what this owner holds: release that, or do without.
+    /// The requested suspension would wait for itself. Either its owner waits for a suspension of
+    /// the service, or has it: use that one, or give each task its own
+    /// [owner](crate::LockBuilder::owner). Or another owner with a hold waits to suspend the
+    /// service, and waits for this owner's hold: release that, or do without.
     #[error(
         "the suspension would wait for itself: its owner suspends the service already, or another owner waits to suspend \
          it and for what this owner holds"
@@ -88,8 +90,8 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// What it means of an object that is open and was opened once more, so its name is good and nobody set a limit: it is lost, or
-    /// `None`, and it may be tried again.
+    /// Its meaning for an open object that was opened once more. The name is then good and no limit
+    /// was set: the object is lost, or `None`, and it may be tried again.
     pub(crate) fn when_opened_again(&self) -> Option<Lost> {
         Some(Lost::new(match self {
             LockError::Busy | LockError::TimedOut => return None,
@@ -104,7 +106,7 @@ impl LockError {
         matches!(self, LockError::TimedOut)
     }
 
-    /// Whether the member was lost to the cluster, by its own will or not.
+    /// Whether the member was lost to the cluster or has left.
     pub fn is_lost(&self) -> bool {
         matches!(self, LockError::Expelled | LockError::Left)
     }
@@ -129,17 +131,18 @@ impl From<Outcome> for LockError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryLockError {
-    /// Somebody has the lock, or the named one of those that were asked for, or has suspended the service.
+    /// Another request holds the lock, or the named one of several, or has suspended the service.
     #[error("{} process {} with token {}", held(.0), .0.process, .0.token)]
     Held(HolderInfo),
-    /// Nobody has what was asked for, but others wait, and go first: for this lock, or, if none is named, for the suspension of
-    /// the service.
+    /// The requested thing is free, but other requests wait and go first: for this lock, or, if
+    /// none is named, for the suspension of the service.
     #[error("other requests wait for {}", waited(.0.as_ref()))]
     Waited(Option<LockName>),
-    /// Nobody has a permit, and more were asked for than there are.
+    /// No permit is held, and the request is for more than there are.
     #[error("requested more permits than the limit of {0}")]
     Limit(u32),
-    /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
+    /// The answer is unknown at the moment: the grantor does not answer, is being replaced, or this
+    /// member is cut off.
     #[error("no grantor answers at the moment, so the lock may be free or held; try again")]
     Undecided,
     /// The lock's name or the metadata is empty or too long. Nothing was asked.
@@ -176,7 +179,7 @@ pub enum TryLockError {
 }
 
 impl TryLockError {
-    /// Who has the lock, if that is why.
+    /// The holder of the lock, if that is why.
     pub fn holder(&self) -> Option<&HolderInfo> {
         match self {
             TryLockError::Held(holder) => Some(holder),
@@ -184,7 +187,7 @@ impl TryLockError {
         }
     }
 
-    /// Whether the member was lost to the cluster, by its own will or not.
+    /// Whether the member was lost to the cluster or has left.
     pub fn is_lost(&self) -> bool {
         matches!(self, TryLockError::Expelled | TryLockError::Left)
     }

@@ -42,8 +42,8 @@ impl Clone for LockService {
     }
 }
 
-/// What requests and guards of one handle share. Aligned, so that the counts of two handles, which each turn writes to, are
-/// never in one line of a processor's cache.
+/// The parts that requests and guards of one handle share. Aligned, so that the counts of two
+/// handles, which each turn writes to, are never in one line of a processor's cache.
 #[derive(Clone)]
 #[repr(align(128))]
 pub(super) struct ServiceHandle {
@@ -53,7 +53,7 @@ pub(super) struct ServiceHandle {
     /// Changed by the engine only, in a turn.
     pub(super) destroyed: Arc<AtomicBool>,
     pub(super) meter: Meter,
-    /// Who of this member has or wants what by a name of his own.
+    /// The claims of this member's owners to locks.
     pub(super) claims: Arc<Claims>,
 }
 
@@ -98,7 +98,7 @@ impl LockService {
         Arc::ptr_eq(&self.inner.engine, engine)
     }
 
-    /// The claim of somebody who asks for the lock in the owner's name.
+    /// The claim of a request for the lock in the owner's name.
     pub(crate) fn claim(&self, name: &LockName, owner: u64) -> Claim {
         Claim::new(self.inner.clone(), name.clone(), owner)
     }
@@ -145,14 +145,16 @@ impl LockService {
         self.inner.name.as_str()
     }
 
-    /// Asks for a lock, and waits in line for it: first come, first served. Set what you need, then await it.
+    /// Asks for a lock, and waits in line for it: first come, first served. Set the options, then
+    /// await it.
     ///
     /// `name` is 1 to 4096 bytes of any value; a name out of range is an error of the await. Without
     /// [`wait`](LockBuilder::wait) it waits for ever, without [`lease`](LockBuilder::lease) it holds until the guard is
     /// released, dropped or lost.
     ///
-    /// The locks are not reentrant by task or thread: whoever holds a lock and asks for it again waits for himself.
-    /// See [`Guard::reenter`](crate::Guard::reenter) and [`ReentrantMutex`](crate::ReentrantMutex).
+    /// The locks are not reentrant by task or thread: a caller that holds a lock and asks for it
+    /// again waits for itself. See [`Guard::reenter`](crate::Guard::reenter) and
+    /// [`ReentrantMutex`](crate::ReentrantMutex).
     ///
     /// # Errors
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
@@ -183,8 +185,8 @@ impl LockService {
     ///
     /// # Errors
     /// [`TryLockError::Held`](crate::TryLockError::Held) with the holder;
-    /// [`TryLockError::Undecided`](crate::TryLockError::Undecided) if nobody can say; others as of `lock`. In every case
-    /// nothing is held and nothing is queued.
+    /// [`TryLockError::Undecided`](crate::TryLockError::Undecided) if no grantor answers; others as
+    /// of `lock`. In every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays held or queued.
@@ -207,13 +209,14 @@ impl LockService {
         TryLockBuilder::new(self.inner.clone(), named(name, Want::Lock))
     }
 
-    /// Asks for several locks, all or nothing, in one round trip: 1 to 1024 different names of at most 1 MiB together; one that is given twice
-    /// counts once. It has one place in line, in the queue of each of the names, and is granted when it could be granted
-    /// each of them. Nobody who asked later gets one of them before it, and it takes none before it gets all: so batches
+    /// Asks for several locks, all or nothing, in one round trip. It takes 1 to 1024 different
+    /// names of at most 1 MiB together; a repeated name counts once. The batch has one place in
+    /// line, in the queue of each name, and is granted when each of them could be granted. No later
+    /// request gets one of the locks before it, and it takes none before it gets all. So batches
     /// cannot wait for each other in a circle, and neither batches nor single locks starve.
     ///
-    /// That holds for what one batch asks for. Whoever holds a lock, waits for another, and meets somebody who does the
-    /// same the other way round, waits for ever.
+    /// That holds for the names of one batch. Two callers deadlock if each holds one lock and waits
+    /// for the other's.
     ///
     /// # Errors
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
@@ -240,8 +243,8 @@ impl LockService {
     /// Takes several locks if all of them are free; as [`try_lock`](LockService::try_lock) for one.
     ///
     /// # Errors
-    /// [`TryLockError::Held`](crate::TryLockError::Held) with the first name that somebody has, and with who has it;
-    /// others as of `try_lock`. In every case nothing is held and nothing is queued.
+    /// [`TryLockError::Held`](crate::TryLockError::Held) with the first name that is held, and with
+    /// its holder; others as of `try_lock`. In every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays held or queued.
@@ -262,11 +265,13 @@ impl LockService {
         TryLockBuilder::new(self.inner.clone(), all(names))
     }
 
-    /// Asks for a share of a lock, and waits in line for it: any number of shares are held beside each other, and none beside
-    /// the [lock](LockService::lock). First come, first served, whatever they ask for: a share that comes after somebody
-    /// who waits for the lock waits behind him, so neither readers nor writers starve.
+    /// Asks for a share of a lock, and waits in line for it. Any number of shares are held beside
+    /// each other, and none beside the [lock](LockService::lock). Shares and locks are served in
+    /// the order of asking. A share that comes after a waiter for the lock waits behind it, so
+    /// neither readers nor writers starve.
     ///
-    /// Each share has its own token. Whoever has the lock later has a higher one than all shares before it.
+    /// Each share has its own token. A later holder of the lock has a higher one than all shares
+    /// before it.
     ///
     /// # Errors
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
@@ -291,7 +296,8 @@ impl LockService {
         LockBuilder::new(self.inner.clone(), named(name, Want::Share))
     }
 
-    /// Takes a share of a lock if nobody has the lock and nobody waits for it; as [`try_lock`](LockService::try_lock).
+    /// Takes a share of a lock if the lock has neither holder nor waiter; as
+    /// [`try_lock`](LockService::try_lock).
     ///
     /// # Errors
     /// As of [`try_lock`](LockService::try_lock).
@@ -302,9 +308,9 @@ impl LockService {
         TryLockBuilder::new(self.inner.clone(), named(name, Want::Share))
     }
 
-    /// Opens an object: a value of up to 1024 bytes, which lives as long as a member has it open. Whoever opens it first
-    /// gives it its value, `initial`; others get what is there. It does not wait for locks and is not stopped by a
-    /// suspension, only for a grantor that answers.
+    /// Opens an object: a value of up to 1024 bytes, which lives as long as a member has it open.
+    /// The first opening sets the value to `initial`; later ones get the present value. Opening
+    /// waits neither for locks nor for a suspension, only for a grantor that answers.
     ///
     /// # Errors
     /// [`LockError`](crate::LockError); in every case nothing is open.
@@ -329,13 +335,15 @@ impl LockService {
         OpenBuilder::new(self.inner.clone(), want)
     }
 
-    /// Asks for `count` permits of an object at once, all or nothing: 1 to 65,536. How many there are says its value, a
-    /// number of 32 bits in little-endian order: none if it is below zero as an `i32`, or has not four bytes. This member must have it
-    /// [open](LockService::open) while it waits.
+    /// Asks for `count` permits of an object at once, all or nothing: 1 to 65,536. The object's
+    /// value is the number of permits, with 32 bits in little-endian order: none if it is below
+    /// zero as an `i32`, or has not four bytes. This member must have it [open](LockService::open)
+    /// while it waits.
     ///
-    /// Strictly first come, first served: the first in line waits until as many are left as it asks for, and nobody who
-    /// asks for fewer overtakes it. A limit that is lowered takes nothing away; nothing is granted until enough is given
-    /// back. Each permit has a token, and those of one grant follow each other.
+    /// Strictly first come, first served: the first in line waits until as many are left as it asks
+    /// for, and no request for fewer overtakes it. A lowered limit takes nothing away; nothing is
+    /// granted until enough permits are returned. Each permit has a token, and those of one grant
+    /// follow each other.
     ///
     /// # Errors
     /// [`LockError`](crate::LockError), [`LockError::NotOpen`](crate::LockError::NotOpen) among them; in every case
@@ -361,11 +369,13 @@ impl LockService {
         LockBuilder::new(self.inner.clone(), permits(name, count))
     }
 
-    /// Takes permits if so many are left and nobody waits for some; as [`try_lock`](LockService::try_lock).
+    /// Takes permits if so many are left and no request waits for some; as
+    /// [`try_lock`](LockService::try_lock).
     ///
     /// # Errors
-    /// [`TryLockError::Held`](crate::TryLockError::Held) with one of those who have permits,
-    /// [`TryLockError::Limit`](crate::TryLockError::Limit) if nobody has; others as of `try_lock`.
+    /// [`TryLockError::Held`](crate::TryLockError::Held) with one holder of permits,
+    /// [`TryLockError::Limit`](crate::TryLockError::Limit) if there is none; others as of
+    /// `try_lock`.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays held or queued.
@@ -373,14 +383,16 @@ impl LockService {
         TryLockBuilder::new(self.inner.clone(), permits(name, count))
     }
 
-    /// Suspends the service: waits until nobody else holds anything of it, and keeps it so until the guard is resumed,
-    /// dropped or lost. Who asked before is served before; whoever asks later waits until the service is resumed. Ask the
-    /// pending one for its [`position`](crate::LockFuture::position) to see how many holds still have to drain.
+    /// Suspends the service: waits until there is no other hold of it, and keeps it so until the
+    /// guard is resumed, dropped or lost. Earlier requests are served before it; later ones wait
+    /// until the service is resumed. The pending one's [`position`](crate::LockFuture::position)
+    /// shows how many holds still have to drain.
     ///
-    /// Whoever holds something of the service passes a suspension that waits, or he would wait for himself; so does the
-    /// suspender while he has the suspension, and a holder who suspends (his own holds stay). Who *whoever* is says the
-    /// [owner](LockBuilder::owner), a number within the member; without one it is the member as a whole, whose other
-    /// tasks then neither drain nor wait. An owner whose holds overlap without end never waits for the suspension.
+    /// An owner that already holds something of the service passes a waiting suspension; otherwise
+    /// it would deadlock. The suspender passes its own suspension, too. A holder may suspend and
+    /// keeps its own holds. The [owner](LockBuilder::owner) is a number within the member. Without
+    /// one it is the member as a whole, whose other tasks then neither drain nor wait. An owner
+    /// whose holds overlap without end never waits for the suspension.
     ///
     /// # Errors
     /// [`LockError::Deadlock`](crate::LockError::Deadlock) at once if the suspension would wait for itself: its owner waits
@@ -417,13 +429,16 @@ impl LockService {
         LockBuilder::new(self.inner.clone(), Ok(Want::Suspension))
     }
 
-    /// Makes this member the grantor of the service, so that its own locks cost no message. Nobody who holds or waits
-    /// notices: the old grantor hands its table over, with the order of those who wait.
+    /// Makes this member the grantor of the service, so that its own locks cost no message. Holders
+    /// and waiters notice nothing: the old grantor hands its table over, with the order of the
+    /// waiters.
     ///
-    /// Of several members that ask at the same time the last one becomes the grantor, and the others hear of it. A grantor
-    /// serves for twice [`Timing::retry`](crate::Timing) before the next takes over, so members that insist take turns; those
-    /// who ask before the elder has heard that the one before them grants follow at once, each member once. Won is what this member knows: one that grants already is told so at once, also while it is cut off and
-    /// the others may go on without it.
+    /// Of several members that ask at the same time the last one becomes the grantor, and the
+    /// others hear of it. A grantor serves for twice [`Timing::retry`](crate::Timing) before the
+    /// next takes over, so members that insist take turns. Members that ask before the elder has
+    /// heard that the previous grantor grants follow at once, each member once. The answer is this
+    /// member's own knowledge: a member that grants already is told so at once. That holds also
+    /// while it is cut off and the others may go on without it.
     ///
     /// # Errors
     /// [`BecomeError`](crate::BecomeError). Locks and waits are not touched by a failure.
@@ -455,8 +470,8 @@ impl LockService {
         !self.is_destroyed() && self.inner.engine.is_grantor(&self.inner.name)
     }
 
-    /// Asks the grantor who holds a lock and who waits for it. Costs one round trip; if the service has no grantor, this
-    /// member becomes it.
+    /// Asks the grantor for the holders of a lock and its waiters. Costs one round trip; if the
+    /// service has no grantor, this member becomes it.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -485,7 +500,8 @@ impl LockService {
         self.inspect_at(at).await
     }
 
-    /// Asks the grantor who has suspended the service, with the reason as metadata, and who waits to.
+    /// Asks the grantor which member has suspended the service, with the reason as metadata, and
+    /// which wait to.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -522,14 +538,14 @@ impl LockService {
         }
     }
 
-    /// The locks of the service that anybody holds, in the order of their names, as the grantor lists them.
+    /// The held locks of the service, in the order of their names, as the grantor lists them.
     ///
-    /// Geode: none; its management beans list those of one member.
+    /// Geode: none; its management beans list the locks of one member.
     pub fn held(&self) -> HeldLocks {
         HeldLocks::new(self.inner.clone())
     }
 
-    /// All who wait for a lock, in their order, however many they are.
+    /// All requests that wait for a lock, in their order, however many there are.
     ///
     /// # Errors
     /// [`InvalidName`].
@@ -550,16 +566,16 @@ impl LockService {
         Ok(Waiters::new(self.inner.clone(), LockName::new(name.as_ref())?))
     }
 
-    /// Asks for a lock back: has everybody told who holds it, and completes when their members have said so. They
-    /// decide: a holder that is told may give the lock back at once, after a while or never. Any member may ask, whether
-    /// it waits for the lock or not.
+    /// Asks for a lock back: tells every holder, and completes when the holders' members have
+    /// confirmed it. The holders decide: each may give the lock back at once, after a while or
+    /// never. Any member may ask, whether it waits for the lock or not.
     ///
-    /// Who is told is whoever holds the lock when its grantor is asked: not who waits, and not who gets it later. All who
-    /// share it are told, and all who have permits of an object of that name; a batch that it is part of is wanted back as
-    /// a whole. Each call is told of once.
+    /// The holders at the moment of the grantor's answer are told; waiters and later holders are
+    /// not. All holders of shares are told, and all holders of permits of an object of that name. A
+    /// batch with the lock is wanted back as a whole. Each call is told once.
     ///
     /// # Errors
-    /// [`RevokeError`]; but for [`Undecided`](RevokeError::Undecided) nobody was told.
+    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
     ///
     /// # Cancel safety
     /// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the same. Nothing else stays.
@@ -588,7 +604,7 @@ impl LockService {
     /// Asks for the suspension of the service back; as [`revoke`](LockService::revoke) for a lock.
     ///
     /// # Errors
-    /// [`RevokeError`]; but for [`Undecided`](RevokeError::Undecided) nobody was told.
+    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
     ///
     /// # Cancel safety
     /// As of `revoke`.
@@ -596,23 +612,24 @@ impl LockService {
         RevokeBuilder::new(self.inner.clone(), Ok(None))
     }
 
-    /// Takes a hold away from a holder that has been told that it is wanted back, and does not give it back: for
-    /// operators. Take the holder from what [`revoke`](LockService::revoke) says.
+    /// Takes a hold away from a holder that was told to give it back and does not: for operators.
+    /// Take the holder from the result of [`revoke`](LockService::revoke).
     ///
-    /// It is the holder's own member that ends it: all guards of the hold fail with
-    /// [`LostReason::Revoked`](crate::LostReason::Revoked), and only then does the next in line get the lock. So nobody
-    /// ever holds it beside the former holder, and a resource that checks tokens refuses what that one does later. If that
-    /// member does not answer for one [member lease](crate::Timing::member_lease), this is
-    /// [`Undecided`](RevokeError::Undecided): it is stopped or cut off, its lease ends the hold, and nothing can do so
-    /// earlier.
+    /// The holder's own member ends the hold: all guards of the hold fail with
+    /// [`LostReason::Revoked`](crate::LostReason::Revoked), and only then does the next in line get
+    /// the lock. So the lock never has two holders at once, and a resource that checks tokens
+    /// refuses later writes of the former holder. If that member does not answer for one [member
+    /// lease](crate::Timing::member_lease), this is [`Undecided`](RevokeError::Undecided). The
+    /// member is then stopped or cut off, its lease ends the hold, and nothing can do so earlier.
     ///
     /// # Errors
-    /// [`RevokeError`]; but for [`Undecided`](RevokeError::Undecided) nothing was taken away.
+    /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), nothing was taken away.
     ///
     /// # Cancel safety
     /// Dropped before the first poll nothing was asked. Dropped later, the hold may end all the same. Nothing else stays.
     ///
-    /// Curator: none; deleting the holder's node, by hand, takes the lock from somebody who goes on.
+    /// Curator: none; deleting the holder's node, by hand, takes the lock from a holder that goes
+    /// on.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -632,10 +649,11 @@ impl LockService {
         revocation::take(self.inner.clone(), holder.clone()).await
     }
 
-    /// Destroys the service at this member: its requests that wait are answered
-    /// [`LockError::Destroyed`](crate::LockError::Destroyed), its guards are lost, and if it is the grantor another member
-    /// takes over. Completes when the grantor says that nothing is left of this member, so that what was held here is free for
-    /// others. Other members go on using the service; other services do not notice.
+    /// Destroys the service at this member: its waiting requests are answered
+    /// [`LockError::Destroyed`](crate::LockError::Destroyed), its guards are lost, and if it is the
+    /// grantor another member takes over. Completes when the grantor confirms that nothing is left
+    /// of this member, so that its former holds are free for others. Other members go on using the
+    /// service; other services do not notice.
     ///
     /// This handle and its clones answer "destroyed" from then on. [`Member::lock_service`](crate::Member::lock_service)
     /// gives a new one at once, which has nothing to do with the old one.
@@ -668,7 +686,7 @@ impl LockService {
             Err(Outcome::Closed(LostReason::Left)) => Err(DestroyError::Left),
             Err(Outcome::Closed(LostReason::Destroyed)) => Err(DestroyError::Destroyed),
             Err(Outcome::Unconfirmed) => Err(DestroyError::Unconfirmed),
-            // Expelled meanwhile: everybody knows that nothing is left of this member.
+            // Expelled meanwhile: all members know that nothing is left of this member.
             _ => Ok(()),
         }
     }
@@ -694,7 +712,7 @@ impl std::fmt::Debug for LockService {
     }
 }
 
-/// Why [`LockService::destroy`] did nothing, or cannot say that all is done.
+/// Why [`LockService::destroy`] did nothing, or cannot confirm that all is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyError {
@@ -704,8 +722,9 @@ pub enum DestroyError {
     /// The member has left or is leaving: nothing of it is left.
     #[error("the member has left")]
     Left,
-    /// It is destroyed here, but no grantor has confirmed within a member lease that nothing of this member is left there.
-    /// Others get what was held here when a grantor hears of it, at the latest when this member is out of the view.
+    /// The service is destroyed here, but no grantor has confirmed within a member lease that
+    /// nothing of this member is left. Its former holds are free for others when a grantor hears of
+    /// it, at the latest when this member is out of the view.
     #[error(
         "destroyed here, but no grantor confirmed it; the locks of this member are free when a grantor hears of it"
     )]

@@ -23,9 +23,10 @@ use std::sync::Arc;
 /// be awaited anywhere, on another executor too.
 ///
 /// **Fork first, then join.** In a process that was forked off this one every guard is lost
-/// ([`LostReason::Forked`](crate::LostReason::Forked)), every request is answered as if the member had left, and nothing is
-/// said to others; the member here is not disturbed. Such a process may join as a member of its own. It keeps the port and the
-/// data directory of this one busy for as long as it lives.
+/// ([`LostReason::Forked`](crate::LostReason::Forked)) and every request is answered as if the
+/// member had left. Nothing is sent to others; the member here is not disturbed. Such a process may
+/// join as a member of its own. It keeps the port and the data directory of this one busy for as
+/// long as it lives.
 #[derive(Clone)]
 pub struct Member {
     handle: Arc<MemberHandle>,
@@ -85,15 +86,15 @@ impl Member {
         super::member_builder::local().await
     }
 
-    /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It needs not be created;
-    /// the member that first asks for a lock of it becomes its grantor. Asked again it gives the same handle, until that is
-    /// [destroyed](LockService::destroy).
+    /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It
+    /// needs no creation: the member that first asks for a lock of it becomes its grantor. A
+    /// repeated call gives the same handle, until that is [destroyed](LockService::destroy).
     ///
     /// # Errors
     /// [`ServiceError::InvalidName`], [`ServiceError::Left`]; nothing is changed.
     ///
     /// # Cancel safety
-    /// Nothing is asked of anybody: dropping the future changes nothing.
+    /// No message is sent: dropping the future changes nothing.
     ///
     /// Geode: `DistributedLockService.create` and `getServiceNamed`.
     ///
@@ -115,7 +116,8 @@ impl Member {
         {
             return Ok(service.clone());
         }
-        // Before the entry: it is a turn, and nobody is to wait for one who looks for another service.
+        // Before the entry: it is a turn, and a caller that looks for another service must not wait
+        // for it.
         let new = LockService::new(engine.clone(), name.clone());
         let mut service = self.handle.services.entry(name).or_insert_with(|| new.clone());
         if service.is_destroyed() {
@@ -124,14 +126,14 @@ impl Member {
         Ok(service.clone())
     }
 
-    /// What happens to this member from now on. Subscribe first and take [`status`](Member::status) then, to know where
-    /// the events start from.
+    /// The member's events from now on. Subscribe first and take [`status`](Member::status) then,
+    /// to know where the events start from.
     pub fn events(&self) -> Events {
         Events::new(self.handle.engine.clone())
     }
 
-    /// How this member stands with its cluster, at this instant: whether its guards can be good and whether it can be
-    /// granted anything. Costs a short lock, no message.
+    /// How this member stands with its cluster, at this instant: whether its guards can be good and
+    /// whether it can be granted locks. Costs a short lock, no message.
     ///
     /// Curator: `ZookeeperClient.isConnected`, and the last `ConnectionState`.
     ///
@@ -148,21 +150,21 @@ impl Member {
         self.handle.engine.connection_status()
     }
 
-    /// How it stands now, and every change of that from now on.
+    /// The present status, and every change of it from now on.
     ///
     /// Curator: `getConnectionStateListenable`.
     pub fn connection(&self) -> Connection {
         Connection::new(&self.handle.engine)
     }
 
-    /// What this member sees now: view, elder, grantors, and the locks granted here. Takes longer the more locks it
-    /// grants, and is then no picture of one instant: a lock that is held all the while is listed once, one that comes or goes
-    /// meanwhile may be.
+    /// This member's present status: view, elder, grantors, and the locks granted here. It takes
+    /// longer the more locks the member grants, and is then no picture of one instant. A lock that
+    /// is held all the while is listed once; one that comes or goes meanwhile may be listed.
     pub fn status(&self) -> Status {
         self.handle.engine.status()
     }
 
-    /// Who this member is. Changes when it is expelled and joins again as a new process.
+    /// The identity of this member. Changes when it is expelled and joins again as a new process.
     pub fn process(&self) -> ProcessId {
         self.handle.engine.process()
     }
@@ -172,7 +174,8 @@ impl Member {
         self.handle.engine.addr()
     }
 
-    /// What its network has counted, refused input among it. All zero for a [local](Member::local) member.
+    /// The counters of its network, refused input among them. All zero for a [local](Member::local)
+    /// member.
     pub fn counters(&self) -> Counters {
         self.handle.transport.as_ref().map(|transport| transport.counters()).unwrap_or_default()
     }
@@ -187,10 +190,12 @@ impl Member {
         self.handle.engine.is_elder()
     }
 
-    /// Declares, as the operator, that whoever of the others does not answer is dead for ever: this member, which has no
-    /// elder with a quorum, goes on without one as a new lineage above the last view that it knows, and others may join
-    /// it. Its waits end with [`LockError::Expelled`](crate::LockError::Expelled); [`MemberEvent::Rejoined`](crate::MemberEvent::Rejoined)
-    /// tells when it is a member again. If the others live after all, see [`MemberBuilder::force`](crate::MemberBuilder::force).
+    /// Declares, as the operator, that every other member that does not answer is dead for ever.
+    /// This member has no elder with a quorum. It goes on without one as a new lineage above the
+    /// last view that it knows, and others may join it. Its waits end with
+    /// [`LockError::Expelled`](crate::LockError::Expelled);
+    /// [`MemberEvent::Rejoined`](crate::MemberEvent::Rejoined) tells when it is a member again. If
+    /// the others live after all, see [`MemberBuilder::force`](crate::MemberBuilder::force).
     ///
     /// # Errors
     /// [`ForceError::NotOrphaned`]: there is nothing to force. Nothing is changed.
@@ -207,9 +212,10 @@ impl Member {
         if self.handle.engine.force() { Ok(()) } else { Err(ForceError::NotOrphaned) }
     }
 
-    /// Says goodbye and waits until it is heard: every hold and every wait of this member ends at once, other members take
-    /// over what it granted, and its port is free. While there is an elder with a quorum this takes as long as the handing over
-    /// does; without one, a member lease, or two more if just then a view was decided without this member; and a second to
+    /// Says goodbye and waits until it is heard. Every hold and every wait of this member ends at
+    /// once, other members take over its services, and its port is free. While there is an elder
+    /// with a quorum this takes as long as the handing over does. Without one, it takes a member
+    /// lease, or two more if just then a view was decided without this member. A second more is to
     /// close the connections. Leaving twice is no error.
     ///
     /// # Errors
@@ -252,13 +258,13 @@ impl Member {
 
 #[cfg(test)]
 impl Member {
-    /// Its clocks show what the test says, from the first time on.
+    /// The test sets its clocks' readings, from the first time on.
     pub(super) fn look_at_clocks(&self, reading: crate::runtime::clock_watch::Reading) {
         self.handle.engine.clocks_are_tests.store(true, std::sync::atomic::Ordering::Relaxed);
         self.handle.engine.look_at_clocks(reading);
     }
 
-    /// Says that it is suspended, and that it is not.
+    /// Reports that it is suspended, and then that it is not.
     pub(super) fn flicker(&self) {
         self.handle.engine.flicker();
     }
@@ -287,9 +293,10 @@ pub enum ForceError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaveError {
-    /// Nobody confirmed the goodbye: there was no quorum for a member lease, or everybody else refused connections. What this
-    /// member granted is not in other hands yet. The others, if there are any, remove it when its lease has surely run out, and
-    /// recover that.
+    /// No member confirmed the goodbye: there was no quorum for a member lease, or all others
+    /// refused connections. The services that this member granted are not in other hands yet. The
+    /// others, if there are any, remove it when its lease has surely run out, and recover those
+    /// services.
     #[error("left, but no member confirmed it; the others go on when this member's lease has ended")]
     Unheard,
     /// The runtime under the member had ended, or the member broke. Others remove it when its lease has surely run out.

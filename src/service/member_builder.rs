@@ -22,17 +22,17 @@ const MAX_CLUSTER_NAME: usize = 64;
 /// The largest council: each of its members takes part in each decision about views.
 const MAX_COUNCIL: u8 = 31;
 
-/// The council that is large enough for three losses and small enough to ask.
+/// A council that is large enough for three losses and small enough to ask.
 const COUNCIL: u8 = 7;
 
-/// About what it costs to let a thread sleep, and to wake it.
+/// About the cost of letting a thread sleep, and of waking it.
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// The longest that a thread may be kept from its other tasks.
 const LONGEST_BUSY_POLL: Duration = Duration::from_millis(1);
 
-/// Sets up a member, from [`Member::builder`]. Wants an address to [bind](MemberBuilder::bind) and
-/// [seeds](MemberBuilder::seeds), or the word to [found](MemberBuilder::found).
+/// Sets up a member, from [`Member::builder`]. Needs an address to [bind](MemberBuilder::bind), and
+/// [seeds](MemberBuilder::seeds) or the order to [found](MemberBuilder::found).
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `join` is awaited"]
 pub struct MemberBuilder {
@@ -97,26 +97,29 @@ impl MemberBuilder {
         self
     }
 
-    /// The times to found with: [`Timing::lan`] unless set. Whoever joins adopts the cluster's.
+    /// The times to found with: [`Timing::lan`] unless set. A joining member adopts the cluster's.
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
         self
     }
 
-    /// How many of the oldest members decide about views, 1 to 31; 7 unless set. Whoever joins adopts the cluster's.
+    /// How many of the oldest members decide about views, 1 to 31; 7 unless set. A joining member
+    /// adopts the cluster's.
     pub fn council(mut self, size: u8) -> Self {
         self.council = size;
         self
     }
 
-    /// Founds the cluster alone, now, whatever the seeds. Say it once in a cluster's life: said twice, it makes two
-    /// clusters, unless a [data directory](MemberBuilder::data_dir) remembers the first.
+    /// Founds the cluster alone, now, with any seeds. Use it once in a cluster's life: used twice,
+    /// it makes two clusters, unless a [data directory](MemberBuilder::data_dir) remembers the
+    /// first.
     pub fn found(mut self) -> Self {
         self.found = true;
         self
     }
 
-    /// Allows addresses outside loopback although no secret protects the cluster: whoever reaches the port is a member.
+    /// Allows addresses outside loopback although no secret protects the cluster: any process that
+    /// reaches the port can be a member.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self
@@ -126,9 +129,10 @@ impl MemberBuilder {
     /// locks are then given away at once instead of after its lease. Wrong where a firewall may answer for a living
     /// process.
     ///
-    /// One member that is refused is not enough: a second one has to be refused as well, or not to reach it, and nobody
-    /// may hear it meanwhile. So a view of two members gains nothing. An address at which somebody else answers, as
-    /// after a restart, is no refusal: the former member's lease is waited for, unless its death is vouched for.
+    /// One member that is refused is not enough: a second one has to be refused as well, or not to
+    /// reach it, and no member may hear it meanwhile. So a view of two members gains nothing. If
+    /// another process answers at the address, as after a restart, that is no refusal: the former
+    /// member's lease is waited for, unless its death is vouched for.
     pub fn trust_refused(mut self, trust: bool) -> Self {
         self.trust_refused = trust;
         self
@@ -137,11 +141,13 @@ impl MemberBuilder {
     /// Where this member keeps its vote on the next view, so that it outlives the process. A directory of its own for
     /// each member, on a file system with working locks; it is made if it is not there.
     ///
-    /// With directories a restart of everybody goes on where the cluster ended: the members find together again, tokens
-    /// rise, and no lock is granted before the leases of the former processes are surely over. Without them a restart
-    /// of everybody founds anew. The directory is written, and awaited, when views change, and never for a lock.
+    /// With directories a restart of all members goes on where the cluster ended: the members find
+    /// together again, tokens rise, and no lock is granted before the leases of the former
+    /// processes are surely over. Without them a restart of all members founds anew. The directory
+    /// is written, and awaited, when views change, and never for a lock.
     ///
-    /// Never put back an older copy of it, and never give a copy to a second member: a vote would be given twice.
+    /// Never put back an older copy of it, and never give a copy to a second member: it would vote
+    /// twice.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
@@ -162,9 +168,9 @@ impl MemberBuilder {
         self
     }
 
-    /// How long a thread stays awake for what other members are about to say, from zero, which is never, to 1 ms. Unless set
-    /// it is 50 µs, which is about what it costs to let a thread sleep and to wake it; zero where the process has one
-    /// processor only.
+    /// How long a thread stays awake for the next messages of other members, from zero, which is
+    /// never, to 1 ms. Unless set it is 50 µs, about the cost of letting a thread sleep and of
+    /// waking it. It is zero where the process has one processor only.
     ///
     /// The poll that asks another member for a lock looks for the answer for so long before it is pending, and so does
     /// the grantor's reading task for the next question when it has answered one. On a fast network most answers come
@@ -181,8 +187,8 @@ impl MemberBuilder {
     /// Joins the cluster, or founds it with the other seeds, and completes when this member may hold locks.
     ///
     /// # Errors
-    /// [`JoinError`]. Nothing is left behind: the port is free again, and nobody counts this process as a member for
-    /// longer than its lease.
+    /// [`JoinError`]. Nothing is left behind: the port is free again, and no other member counts
+    /// this process as a member for longer than its lease.
     ///
     /// # Cancel safety
     /// Dropping the future leaves again, in the background.
@@ -245,7 +251,7 @@ impl MemberBuilder {
         Err(error)
     }
 
-    /// Everything that can be told to be wrong before anything is done.
+    /// All errors that can be found before anything is done.
     fn check(&self) -> Result<(), JoinError> {
         let length = self.cluster.len();
         if length == 0 || length > MAX_CLUSTER_NAME {
@@ -320,7 +326,7 @@ impl MemberBuilder {
 
 impl Network for NullNetwork {}
 
-/// What the network hears, on its way to the engine. Keeps neither of them alive.
+/// The packets that the network receives, on their way to the engine. Keeps neither of them alive.
 struct NetworkInbox {
     engine: Weak<Engine>,
     transport: Weak<Transport>,
@@ -364,7 +370,7 @@ pub(super) async fn local() -> Result<Member, JoinError> {
     let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
     let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
     let builder = Member::builder("local").found();
-    // Nobody dials it: nothing listens on port 0.
+    // No process dials it: nothing listens on port 0.
     let me = MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
     let engine = Engine::new(EngineOptions {
         config: builder.config(me, BTreeSet::new()),
@@ -455,10 +461,10 @@ pub enum JoinError {
         what: &'static str,
         /// As given.
         given: String,
-        /// What is wrong with it.
+        /// The defect.
         why: &'static str,
     },
-    /// Neither seeds nor the word to found. Nothing was done.
+    /// Neither seeds nor the order to found. Nothing was done.
     #[error(
         "no seeds: name at least one member with seeds([\"host:port\"]), or start a new cluster with found() or with a \
          seed list that names only this member"
@@ -496,11 +502,12 @@ pub enum JoinError {
     DataDir {
         /// As given.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         #[source]
         why: DataDirError,
     },
-    /// The cluster's tokens are more than an hour above what this machine's clock allows, so one of the two clocks is wrong.
+    /// The cluster's tokens are more than an hour above the limit that this machine's clock allows,
+    /// so one of the two clocks is wrong.
     #[error(
         "the tokens of cluster '{cluster}' are {ahead:?} ahead of this machine's clock, and at most an hour is allowed: \
          set the clock of this machine, or of the one that founded the cluster"
@@ -521,7 +528,7 @@ pub enum JoinError {
         /// How many seeds must be there to found: all of them if this member is a seed. Otherwise 1: any member of a
         /// running cluster.
         needed: usize,
-        /// Seeds that answered, and what they said.
+        /// Seeds that answered, and their answers.
         answered: Vec<(SocketAddr, String)>,
         /// Seeds that did not, and why as far as it is known.
         missing: Vec<(SocketAddr, String)>,

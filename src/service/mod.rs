@@ -1,4 +1,4 @@
-//! What users touch: members, lock services, guards, events.
+//! The public API for users: members, lock services, guards, events.
 
 mod batch_guard;
 mod claims;

@@ -7,10 +7,11 @@ use crate::runtime::planted;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Permits of an object, held together, from [`permits`](crate::LockService::permits). They are granted and lost as one,
-/// and each has a fencing token of its own, in a row from that of the first; they may be given back one by one.
+/// Permits of an object, held together, from [`permits`](crate::LockService::permits). They are
+/// granted and lost as one, and each has a fencing token of its own, in a row from that of the
+/// first. They may be returned one by one.
 ///
-/// Everything said of a [`Guard`](crate::Guard) holds for this one.
+/// The documentation of a [`Guard`](crate::Guard) holds for this one.
 ///
 /// Curator: the `Lease`s of `InterProcessSemaphoreV2`.
 #[must_use = "the permits are given back as soon as the guard is dropped"]
@@ -34,8 +35,8 @@ impl PermitGuard {
         self.hold
     }
 
-    /// How many permits are left: as many as were granted, but for those that were
-    /// [given back](PermitGuard::return_permits). 1 to 65,536.
+    /// How many permits are left: the granted ones without the
+    /// [returned](PermitGuard::return_permits) ones. 1 to 65,536.
     pub fn permits(&self) -> u32 {
         self.left
     }
@@ -46,11 +47,12 @@ impl PermitGuard {
         (0..left).map(move |index| first.plus(u64::from(index)))
     }
 
-    /// Gives back `count` of the permits, those with the highest tokens; the others stay held. Does not wait for the
-    /// grantor, which is told once and learns it from this member if the word is lost with it.
+    /// Returns `count` of the permits, with the highest tokens; the others stay held. Does not wait
+    /// for the grantor, which is told once and learns it from this member if the message is lost
+    /// with it.
     ///
     /// # Errors
-    /// [`ReturnPermitsError`]; nothing is given back then.
+    /// [`ReturnPermitsError`]; nothing is returned then.
     ///
     /// Curator: `InterProcessSemaphoreV2.returnLease`.
     ///
@@ -85,13 +87,14 @@ impl PermitGuard {
         Ok(())
     }
 
-    /// What was [said](crate::LockBuilder::metadata) of the grant: it counts for each of its permits.
+    /// The [metadata](crate::LockBuilder::metadata) of the grant: it counts for each of its
+    /// permits.
     pub fn metadata(&self) -> Metadata {
         self.hold.cell.metadata()
     }
 
-    /// Takes them apart, one [`Lease`] for each permit that is left, in the order of their tokens: to hand to tasks, say, each of
-    /// which gives its own back.
+    /// Takes them apart, one [`Lease`] for each permit that is left, in the order of their tokens:
+    /// to hand to tasks, say, each of which releases its own.
     ///
     /// Curator: the collection that `InterProcessSemaphoreV2.acquire(qty)` returns.
     ///
@@ -122,8 +125,9 @@ impl std::fmt::Debug for PermitGuard {
     }
 }
 
-/// One permit of several that were granted together, from [`into_leases`](PermitGuard::into_leases). All of a grant are lost
-/// together, and each is given back by itself, in any order: released or dropped.
+/// One permit of several that were granted together, from
+/// [`into_leases`](PermitGuard::into_leases). All of a grant are lost together, and each ends by
+/// itself, in any order: released or dropped.
 ///
 /// Curator: `Lease`.
 #[must_use = "the permit is given back as soon as the lease is dropped"]
@@ -148,13 +152,13 @@ impl Lease {
         self.hold.fence().map(|_| self.token)
     }
 
-    /// Gives it back and says whether it was held until now. Does not wait for the grantor.
+    /// Releases it and says whether it was held until now. Does not wait for the grantor.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: it had been lost before. It is given back all the same.
+    /// [`ReleaseError::Lost`]: it had been lost before. It is released all the same.
     ///
     /// # Cancel safety
-    /// Dropping the future gives it back too.
+    /// Dropping the future releases it too.
     ///
     /// Curator: `Lease.close`.
     pub async fn release(self) -> Result<(), ReleaseError> {
@@ -166,8 +170,9 @@ impl Lease {
         self.token
     }
 
-    /// What was [said](crate::LockBuilder::metadata) when it was asked for, of it and of those that were granted with it: what others
-    /// read in [`Semaphore::leases`](crate::Semaphore::leases) for as long as it is in use. Asks nobody.
+    /// The [metadata](crate::LockBuilder::metadata) of its request, which counts for all permits
+    /// that were granted with it. Others read it in [`Semaphore::leases`](crate::Semaphore::leases)
+    /// for as long as the permit is in use. Sends no message.
     ///
     /// Curator: `Lease.getData`, which asks the server.
     ///
@@ -193,8 +198,8 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let left = self.left.fetch_sub(1, Ordering::AcqRel) - 1;
-        // The last one gives back what is left by ending the hold. Of two that come the wrong way round the core takes the one that
-        // leaves less.
+        // The last one returns the remaining permits by ending the hold. Of two that come the wrong
+        // way round the core takes the one that leaves less.
         let left = if planted!(LeaseGivesTwo) { left.saturating_sub(1) } else { left };
         if let ([name], Ok(left)) = (self.hold.want.names(), Permits::new(left))
             && !planted!(KeepDroppedLease)
@@ -211,11 +216,11 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// Why [`PermitGuard::return_permits`] gave nothing back.
+/// Why [`PermitGuard::return_permits`] returned nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReturnPermitsError {
-    /// All permits or more were to be given back: release or drop the guard for that.
+    /// All permits or more were to be returned: release or drop the guard for that.
     #[error("cannot return all of {held} permits this way; release the guard instead")]
     TooMany {
         /// How many are held.

@@ -23,10 +23,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::task::coop::poll_proceed;
 
-/// How many free locks of one's own count as much as one that was attended to: tokio lets a task have 128 such in a row.
+/// How many free local locks count as much as one that was attended to: tokio lets a task have 128
+/// such in a row.
 const ATTENTION: usize = 8;
 
-/// What a request is granted: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a [`PermitGuard`] or a [`SharedValue`].
+/// The result of a granted request: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a
+/// [`PermitGuard`] or a [`SharedValue`].
 pub trait Grant: sealed::FromHold {}
 
 pub(crate) mod sealed {
@@ -73,7 +75,7 @@ impl sealed::FromHold for SharedValue {
     }
 }
 
-/// What to ask for.
+/// The parameters of a request.
 pub(super) struct Wish {
     pub(super) want: Want,
     pub(super) owner: OwnerId,
@@ -84,13 +86,13 @@ pub(super) struct Wish {
 }
 
 impl Wish {
-    /// Whether there is nothing to be said of it but whose it is.
+    /// Whether the request has no option except its owner.
     fn is_plain(&self) -> bool {
         self.lease.is_none() && !self.revocable && self.metadata == Metadata::default()
     }
 }
 
-/// A command that was asked, and has not been answered yet or not been looked at.
+/// A command that was asked, and whose answer is outstanding or not yet taken.
 struct PendingAnswer {
     /// Until it is answered.
     service: Option<Arc<ServiceHandle>>,
@@ -102,10 +104,10 @@ struct PendingAnswer {
 }
 
 impl PendingAnswer {
-    /// Asks. `waker`: of whoever polls already.
+    /// Asks. `waker`: of the task that polls already.
     fn new(service: Arc<ServiceHandle>, command: &mut Command, waker: Option<&Waker>) -> PendingAnswer {
         let (request, answer, ear) = service.engine.request(command, &service.destroyed, waker);
-        // First: what is heard meanwhile may wake others, whose code may panic.
+        // First: a packet heard meanwhile may wake others, whose code may panic.
         let mut asked = PendingAnswer { service: Some(service), request, answer, attended: false };
         // The answer may be here before this thread could sleep.
         if let (None, Some(waker), Some(ear), Some(service)) = (&asked.answer, waker, ear, &asked.service)
@@ -204,7 +206,7 @@ pub(super) struct RequestFuture {
 enum RequestPhase {
     /// It was not asked.
     Unasked,
-    /// Started before anybody awaited it, and taken then.
+    /// Started before any task awaited it, and taken then.
     Taken(HoldHandle),
     /// The engine was asked.
     Asked(PendingAnswer),
@@ -217,8 +219,8 @@ impl RequestFuture {
         RequestFuture { service: Some(service), wish, way: RequestPhase::Unasked, acquire: None }
     }
 
-    /// Asks, if that has not been done. A lock that is free here is taken without a turn.
-    /// `waker`: of whoever polls already.
+    /// Asks, if that has not been done. A lock that is free here is taken without a turn. `waker`:
+    /// of the task that polls already.
     fn start(&mut self, waker: Option<&Waker>) -> Option<HoldHandle> {
         let service = self.service.take()?;
         let Wish { want, owner, wait, lease, revocable, metadata } = &self.wish;
@@ -247,7 +249,8 @@ impl RequestFuture {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<HoldHandle, Box<Outcome>>> {
-        // As tokio's own: a task that takes free locks without end lets others have the thread now and then.
+        // As tokio's own: a task that takes free locks without end now and then lets others have
+        // the thread.
         let turn = std::task::ready!(poll_proceed(context));
         let is_first = self.service.is_some();
         let mut attended = false;
@@ -261,7 +264,8 @@ impl RequestFuture {
             (None, RequestPhase::Asked(asked)) => {
                 attended = asked.attended;
                 let (service, answer) = std::task::ready!(asked.poll(context));
-                // A hold first: from here on it is given back, whatever the application's subscriber and recorder do.
+                // A hold first: from here on it is released, even if the application's subscriber
+                // or recorder panics.
                 answer.map(|cell| HoldHandle::new(service, self.wish.want.clone(), cell))
             }
             (None, way) => match std::mem::replace(way, RequestPhase::Over) {
@@ -288,7 +292,7 @@ impl RequestFuture {
             if let Want::Permits(..) = self.wish.want
                 && self.wish.metadata != Metadata::default()
             {
-                // What their guards say of themselves.
+                // The metadata that their guards show.
                 hold.cell.describe(self.wish.metadata.clone());
             }
         }
@@ -320,9 +324,9 @@ fn spend(context: &mut Context<'_>) {
 /// A [`lock`](super::LockService::lock), [`lock_all`](super::LockService::lock_all) or
 /// [`suspend`](super::LockService::suspend) on its way. Await it.
 ///
-/// It takes part in tokio's cooperative scheduling, as tokio's own mutex does: a task that takes free locks one after the
-/// other lets other tasks have the thread now and then. So a poll may ask nothing, and come again at once;
-/// [`start`](super::LockBuilder::start) asks in any case.
+/// It takes part in tokio's cooperative scheduling, as tokio's own mutex does: a task that takes
+/// free locks one after the other now and then lets other tasks have the thread. So a poll may ask
+/// nothing, and come again at once; [`start`](super::LockBuilder::start) asks in any case.
 ///
 /// # Cancel safety
 /// Nothing is asked before it is first polled or [started](super::LockBuilder::start). Dropping it at any later time
@@ -345,10 +349,11 @@ impl<G: Grant> LockFuture<G> {
         self
     }
 
-    /// Asks the grantor for the place in line. `None`: it does not wait, because it was not
-    /// [started](super::LockBuilder::start), or because its answer is there and this is to be awaited.
+    /// Asks the grantor for the position in the queue. `None`: the request does not wait, because
+    /// it was not [started](super::LockBuilder::start), or because its answer is there and this is
+    /// to be awaited.
     ///
-    /// Old news by the time it is read: whoever is before may give up, and whoever holds something
+    /// Old news by the time it is read: an earlier request may give up, and an owner with a hold
     /// [passes](super::LockService::suspend) a suspension.
     ///
     /// # Errors

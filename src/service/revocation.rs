@@ -14,13 +14,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// Who wants a held lock back, one after the other, from [`Guard::revocation`](crate::Guard::revocation) and its like.
+/// The requests to release a held lock, one after the other, from
+/// [`Guard::revocation`](crate::Guard::revocation) and its like.
 ///
-/// A request that came before this was made, or while nobody waited, is not lost. Each clone reads on its own from where
-/// it stands; each new one, of whichever guard of the hold, from the first request on. None of them keeps the lock held.
+/// A request that came before this was made, or while no task waited, is not lost. Each clone reads
+/// on its own from its present place; each new one, of any guard of the hold, from the first
+/// request on. None of them keeps the lock held.
 ///
-/// Told is the member, and by it all guards of the hold, whether or not anybody reads this: who is told and does not give
-/// the lock back may lose it by [`force_revoke`](crate::LockService::force_revoke).
+/// The member is told, and with it all guards of the hold, even if no task reads this. A holder
+/// that is told and keeps the lock may lose it by
+/// [`force_revoke`](crate::LockService::force_revoke).
 ///
 /// Curator: `RevocationListener`.
 #[derive(Clone)]
@@ -39,11 +42,11 @@ impl Revocation {
         Revocation { holds: all.into_iter().flat_map(|one| one.holds).collect() }
     }
 
-    /// Completes with the next who wants the lock back; `None` when there is nothing to give back any more, because the
-    /// lock was lost or all its guards are gone.
+    /// Completes with the next request to release the lock. `None` when there is nothing to release
+    /// any more, because the lock was lost or all its guards are gone.
     ///
-    /// Of one hold 64 requests are told at most. Nobody is told of a hold that is not
-    /// [`revocable`](crate::LockBuilder::revocable).
+    /// Of one hold 64 requests are told at most. A hold that is not
+    /// [`revocable`](crate::LockBuilder::revocable) is told of none.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the next call completes with the same request.
@@ -83,13 +86,13 @@ impl Revocation {
         Some(request)
     }
 
-    /// Whether anybody has asked for the lock back since it was granted.
+    /// Whether any member has asked for the lock back since it was granted.
     pub fn is_requested(&self) -> bool {
         self.holds.iter().any(|(cell, _)| cell.wanted(0).is_some())
     }
 }
 
-/// A wish to have a lock back, from [`revoke`](crate::LockService::revoke) and
+/// A request to have a lock back, from [`revoke`](crate::LockService::revoke) and
 /// [`revoke_suspension`](crate::LockService::revoke_suspension). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct RevokeBuilder {
@@ -104,14 +107,15 @@ impl RevokeBuilder {
         RevokeBuilder { service, name, metadata: Ok(Metadata::default()), wait: Wait::Try }
     }
 
-    /// What the holder is told of the asker: up to 4096 bytes.
+    /// The asker's metadata for the holder: up to 4096 bytes.
     pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
         self.metadata = Metadata::new(metadata.as_ref());
         self
     }
 
-    /// Waits at most so long for everybody to be told, then [`RevokeError::Undecided`]. Above ten years: for ever. Unless
-    /// set, one [member lease](crate::Timing::member_lease): who is cut off for so long holds nothing any more.
+    /// Waits at most so long for all holders to be told, then [`RevokeError::Undecided`]. Above ten
+    /// years: for ever. Unless set, one [member lease](crate::Timing::member_lease): a member that
+    /// is cut off for so long holds nothing any more.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
         self
@@ -129,7 +133,7 @@ impl IntoFuture for RevokeBuilder {
     }
 }
 
-/// Asks what a hold's member is asked.
+/// Asks the member of a hold.
 fn asking(service: Arc<ServiceHandle>, what: RevokeCommand, wait: Wait) -> CommandFuture {
     let name = service.name.clone();
     CommandFuture::new(service, move |request| Command::Revoke { request, service: name, what, wait })
@@ -160,7 +164,7 @@ impl Future for RevokeFuture {
     }
 }
 
-/// Takes a hold away.
+/// Forces the release of a hold.
 pub(super) async fn take(service: Arc<ServiceHandle>, holder: HolderInfo) -> Result<(), RevokeError> {
     match asking(service, RevokeCommand::Take(holder), Wait::Try).await {
         Err(Outcome::Revoked) => Ok(()),
@@ -170,40 +174,42 @@ pub(super) async fn take(service: Arc<ServiceHandle>, holder: HolderInfo) -> Res
     }
 }
 
-/// Who was told that a lock is wanted back. Those who gave it back meanwhile are left out.
+/// The holders that were told that a lock is wanted back. Holders that released it meanwhile are
+/// left out.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct RevokeOutcome {
-    /// Those whose member says that they have been told, at least one. Each of them can be handed to
-    /// [`force_revoke`](crate::LockService::force_revoke).
+    /// The holders whose members confirm that they have been told, at least one. Each of them can
+    /// be handed to [`force_revoke`](crate::LockService::force_revoke).
     pub told: Vec<HolderInfo>,
-    /// Those who hold it beside them, and not [revocably](crate::LockBuilder::revocable).
+    /// The holders beside them that are not [revocable](crate::LockBuilder::revocable).
     pub firm: Vec<HolderInfo>,
     /// How many more have a share or permits of it, and were not asked: a few hundred are at a time.
     pub more: u64,
 }
 
-/// Why [`revoke`](crate::LockService::revoke) told nobody, or [`force_revoke`](crate::LockService::force_revoke) took
-/// nothing away.
+/// Why [`revoke`](crate::LockService::revoke) told no holder, or
+/// [`force_revoke`](crate::LockService::force_revoke) took nothing away.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RevokeError {
     /// The lock's name or the metadata is empty or too long. Nothing was asked.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
-    /// Nobody held it, or whoever did has given it back or lost it meanwhile. Nothing is left to be revoked.
+    /// The lock had no holder, or its holder has released or lost it meanwhile. Nothing is left to
+    /// be revoked.
     #[error("the lock has no holder")]
     NotHeld,
-    /// This one holds it, and did not ask for it as [`revocable`](crate::LockBuilder::revocable). Nobody was told, and
-    /// nothing is taken away: wait, or ask for it later.
+    /// This holder did not ask for the lock as [`revocable`](crate::LockBuilder::revocable). No
+    /// holder was told, and nothing is taken away: wait, or ask for it later.
     #[error("process {} holds it with token {} and has not made it revocable", .0.process, .0.token)]
     NotRevocable(HolderInfo),
     /// Nothing was taken away: the holder has not been told that the lock is wanted back. [`revoke`](crate::LockService::revoke)
     /// it first.
     #[error("the holder has not been told of a revocation; revoke first")]
     Untold,
-    /// Not everybody has answered in time: there is no grantor that can say who holds it, or a holder is cut off. Some may
-    /// have been told, and a lock may have been taken away; asking again is safe.
+    /// Not every member has answered in time: no grantor can name the holders, or a holder is cut
+    /// off. Some may have been told, and a lock may have been taken away; asking again is safe.
     #[error("some holders have not answered in time")]
     Undecided,
     /// Too many requests of this member wait already. Nothing was asked; try again later.

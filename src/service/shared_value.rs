@@ -5,17 +5,19 @@ use super::request::CommandFuture;
 use crate::protocol::{Command, Content, Edit, InvalidValue, LostReason, NumberEdit, Outcome, Token, Value};
 use std::sync::Arc;
 
-/// A small value that all members of a service see who have it open, from [`open`](crate::LockService::open). It lives
-/// as long as one of them has.
+/// A small value that all members of a service with an opening of it see, from
+/// [`open`](crate::LockService::open). It lives as long as one member has it open.
 ///
-/// Each write has a version, a fencing token: versions rise, whoever grants. All who have it open are told of each change,
-/// so reading asks nobody: [`get`](SharedValue::get) is what this member has heard last. A write that was answered has
-/// been heard here, and is not undone while anybody lives who has heard of it. If that is the grantor's own member alone, its
-/// death undoes it: then the value is the one before, [marked](Versioned::maybe_stale).
+/// Each write has a version, a fencing token: versions rise, also across grantors. All members that
+/// have it open are told of each change, so reading sends no message: [`get`](SharedValue::get)
+/// returns the latest version that this member has heard. An answered write has been heard here,
+/// and is not undone while any member that has heard of it lives. If that is the grantor's own
+/// member alone, its death undoes the write: then the value is the one before,
+/// [marked](Versioned::maybe_stale).
 ///
-/// It is no lock, and hangs on no lease: it stays open, with what was heard last, while the member is cut off or
-/// suspended. It is lost when the cluster goes on without the member, when the member leaves, or when the service is
-/// destroyed here.
+/// It is no lock, and depends on no lease. It stays open, with the latest version heard, while the
+/// member is cut off or suspended. It is lost when the cluster goes on without the member, when the
+/// member leaves, or when the service is destroyed here.
 ///
 /// Clones share one opening, which ends with the last of them.
 ///
@@ -35,8 +37,9 @@ pub struct Versioned {
     pub value: Arc<[u8]>,
     /// The token with which it was written. A resource that has seen it refuses older ones.
     pub version: Token,
-    /// The grantor died since it was written, and was recovered from those who live: this is the highest version that one
-    /// of them had heard, and a later one may be lost. Writing it again ends that.
+    /// The grantor died after this was written, and the object was recovered from the living
+    /// members. This is the highest version that one of them had heard, and a later one may be
+    /// lost. Writing it again ends that.
     pub maybe_stale: bool,
 }
 
@@ -52,7 +55,7 @@ impl SharedValue {
         SharedValue { hold }
     }
 
-    /// What this member has heard last. No message; old news when others write.
+    /// The latest value that this member has heard. No message; old news when others write.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good.
@@ -71,7 +74,7 @@ impl SharedValue {
         self.hold.cell.content().map(Versioned::from).ok_or(Lost { reason })
     }
 
-    /// Writes, whatever was there. Returns the new version.
+    /// Writes unconditionally. Returns the new version.
     ///
     /// When the grantor changes meanwhile the next one is asked, and the value is written once.
     ///
@@ -100,11 +103,12 @@ impl SharedValue {
 
     /// Writes if the version is `version`. Returns the new one.
     ///
-    /// When the grantor dies meanwhile the next one is asked. If one of those who live has heard of this write, it was
-    /// made; if none has, it is made now, or refused if somebody else was first. It is never made twice.
+    /// When the grantor dies meanwhile the next one is asked. If a living member has heard of this
+    /// write, it was made. Otherwise it is made now, or refused if another write was first. It is
+    /// never made twice.
     ///
     /// # Errors
-    /// [`SetError::Changed`] with what is there instead; others as of [`set`](SharedValue::set).
+    /// [`SetError::Changed`] with the present value; others as of [`set`](SharedValue::set).
     ///
     /// # Cancel safety
     /// As of [`set`](SharedValue::set).
@@ -134,8 +138,9 @@ impl SharedValue {
         self.edit(Edit::Set { value, expect }).await.map(|(version, _)| version)
     }
 
-    /// Lets the grantor take a step from the number that the value begins with, if `tail` stands behind it. The version that it
-    /// made, and the number. [`SetError::Changed`]: there is no such step.
+    /// Lets the grantor take a step from the number that the value begins with, if `tail` stands
+    /// behind it. Returns the version that it made, and the number. [`SetError::Changed`]: there is
+    /// no such step.
     pub(crate) async fn step(&self, step: NumberEdit, tail: &[u8]) -> Result<(Token, i32), SetError> {
         let (version, number) = self.edit(Edit::Step { step, tail: Value::new(tail)? }).await?;
         Ok((version, number.unwrap_or_default()))
@@ -155,14 +160,14 @@ impl SharedValue {
         }
     }
 
-    /// Completes when the version that was heard here is another than `since`, with what was heard last: versions in
-    /// between may be missed.
+    /// Completes when the version heard here is another than `since`, with the latest one: versions
+    /// in between may be missed.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing; the next call sees what has changed since.
+    /// Dropping the future changes nothing; the next call sees all changes since.
     ///
     /// Curator: `SharedValueListener`.
     ///
@@ -184,8 +189,9 @@ impl SharedValue {
         self.hold.cell.changed(is_news).await.map(Versioned::from).map_err(|reason| Lost { reason })
     }
 
-    /// What is heard from now on: each new version, and also when the same version becomes
-    /// [`maybe_stale`](Versioned::maybe_stale), which [`changed`](SharedValue::changed) does not tell.
+    /// The versions that are heard from now on. It also tells when the same version becomes
+    /// [`maybe_stale`](Versioned::maybe_stale), which [`changed`](SharedValue::changed) does not
+    /// tell.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good.
@@ -216,11 +222,13 @@ impl SharedValue {
         self.hold.cell.lost().await
     }
 
-    /// Closes it, and waits until the grantor has heard of that: whoever opens one by that name from then on, at whatever member,
-    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
-    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
+    /// any member, does not find this opening any more. If there is no other, the object begins
+    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: whoever opens one before the grantor has heard of the drop finds what was.
+    /// A drop is not waited for: an opening before the grantor has heard of the drop finds the old
+    /// value.
     ///
     /// # Errors
     /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
@@ -283,14 +291,14 @@ impl ValueChanges {
     }
 }
 
-/// Why nothing was written, or nobody can say.
+/// Why nothing was written, or the result is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
     /// The value is too long. Nothing was asked.
     #[error(transparent)]
     InvalidValue(#[from] InvalidValue),
-    /// Somebody else has written: this is there now. Nothing was written.
+    /// Another write came first: this is the present value. Nothing was written.
     #[error("the value has changed: its version is {}", .0.version)]
     Changed(Versioned),
     /// Too many requests of this member wait already. Nothing was asked; try again later.

@@ -19,7 +19,7 @@ pub fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     simulated::by_clock(ppm, act)
 }
 
-/// The same for a future, whoever polls it.
+/// The same for a future, at each poll.
 pub async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
     simulated::paced(ppm, future).await
 }
@@ -51,26 +51,27 @@ impl Drop for Simulation {
 /// A packet that a member wants sent.
 #[derive(Debug)]
 pub struct SimulatedPacket {
-    /// Who sends it, in its present incarnation.
+    /// The sender, in its present incarnation.
     pub from: MemberInfo,
     /// Where to.
     pub to: SocketAddr,
-    /// For this process only, if it says so.
+    /// For this process only, if it is given.
     pub process: Option<ProcessId>,
-    /// What.
+    /// The packet itself.
     pub packet: Packet,
 }
 
-/// Takes what a member wants sent. Called under the engine's lock: it keeps the parcel and calls no member.
+/// Takes the packets that a member sends. Called under the engine's lock: it keeps the parcel and
+/// calls no member.
 pub type PacketSender = Arc<dyn Fn(SimulatedPacket) + Send + Sync>;
 
-/// A member of a simulation, that nothing moves but who polls it.
+/// A member of a simulation. It makes progress only when it is polled.
 pub struct Simulated {
     /// The member, as every program has it. It has not joined yet.
     pub member: Member,
     /// Its timer task: to be polled, and to be dropped when the process ends.
     pub timer: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Where what arrives is put in.
+    /// The inbox for arriving packets.
     pub ears: SimulatedInbox,
 }
 
@@ -83,7 +84,7 @@ pub struct SimulatedInbox {
 }
 
 impl SimulatedInbox {
-    /// Who lives there now; `None`: nobody.
+    /// The process that lives there now; `None`: there is none.
     pub fn process(&self) -> Option<ProcessId> {
         let engine = self.engine.upgrade()?;
         engine.phase().borrow().closed.is_none().then(|| engine.process())
@@ -104,7 +105,7 @@ impl SimulatedInbox {
         }
     }
 
-    /// The process ends, without a word to anybody.
+    /// The process ends, without a message to any other.
     pub fn kill(&self) {
         if let Some(engine) = self.engine.upgrade() {
             simulated::by_clock(self.ppm, || engine.close(EngineClosed::Broken));
@@ -113,8 +114,9 @@ impl SimulatedInbox {
 }
 
 impl MemberBuilder {
-    /// Sets the member up at `addr`, in a [`Simulation`], with a clock that is too fast by so many millionths: who asks the
-    /// member or polls its timer does so [by that clock](by_clock). Its seeds are addresses.
+    /// Sets the member up at `addr`, in a [`Simulation`], with a clock that is too fast by so many
+    /// millionths. Calls to the member and polls of its timer must go [by that clock](by_clock).
+    /// Its seeds are addresses.
     pub fn simulate(&self, addr: SocketAddr, ppm: i32, post: PacketSender) -> Simulated {
         // On a thread without a simulation the system draws it; it has always given bytes so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));

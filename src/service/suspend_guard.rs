@@ -4,10 +4,10 @@ use super::guard::{HoldHandle, Lost, ReleaseError};
 use super::held::held;
 use crate::protocol::Token;
 
-/// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, no other
-/// [owner](crate::LockBuilder::owner) holds anything of the service. Who suspends as an owner has to give it with every lock
-/// that it asks for meanwhile; a suspension without an owner is the whole member's, and whichever of its owners holds
-/// something passes it.
+/// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, no
+/// other [owner](crate::LockBuilder::owner) holds anything of the service. A suspender with an
+/// owner has to give it with every lock that it asks for meanwhile. A suspension without an owner
+/// is the whole member's, and each of its owners with a hold passes it.
 ///
 /// [`resume().await`](SuspendGuard::resume) is the documented way to end it. Dropping it does the same without telling
 /// whether the suspension had been lost before; `Drop` never blocks, spawns or panics.
@@ -22,7 +22,7 @@ use crate::protocol::Token;
 /// # }
 /// ```
 ///
-/// Geode: what lies between `suspendLocking` and `resumeLocking`.
+/// Geode: the code between `suspendLocking` and `resumeLocking`.
 #[must_use = "the service is resumed as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct SuspendGuard {
@@ -47,8 +47,8 @@ impl SuspendGuard {
         self.hold.fence()
     }
 
-    /// Ends the suspension and says whether it lasted until now. Does not wait for the grantor: those who waited go on
-    /// as soon as it hears of it.
+    /// Ends the suspension and says whether it lasted until now. Does not wait for the grantor: the
+    /// waiters go on as soon as it hears of it.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: the suspension had been lost before. It is over all the same.

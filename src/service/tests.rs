@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A guard against hanging, far above what anything takes here.
+/// A guard against hanging, far above the duration of anything here.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -388,7 +388,8 @@ async fn a_grant_that_ended_before_it_was_polled_is_answered_by_its_end() {
     assert!(poll_once(batch.as_mut()).is_pending());
     let started = stock.lock("c").start();
     drop(holds);
-    // The first three wait for nobody any more: the lock and the permit are granted, and so is what was started.
+    // The first three wait no more: the lock and the permit are granted, and so is the started
+    // request.
     assert_eq!(left_over(&member), (4, 4, 1));
     stock.destroy().await.unwrap();
     assert_eq!(lock.await.unwrap_err(), LockError::Destroyed);
@@ -429,7 +430,7 @@ fn a_fence_fails_at_the_end_of_its_lease_without_any_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_member, stock) = runtime.block_on(service());
     let guard = runtime.block_on(stock.lock("a").lease(5 * MS).into_future()).unwrap();
-    // Nobody runs the runtime from here on: the clock alone must do it.
+    // No thread runs the runtime from here on: the clock alone must do it.
     while guard.fence().is_ok() {
         std::hint::spin_loop();
     }

@@ -1,13 +1,15 @@
 //! `ByteQueue`: bytes in at the back, out at the front, without moving them each time.
 
-/// A buffer that keeps its allocation while it is used, and gives a large one back when it has run empty.
+/// A buffer that keeps its allocation while it is used, and frees a large one when it has run
+/// empty.
 #[derive(Clone, Debug, Default)]
 pub struct ByteQueue {
     bytes: Vec<u8>,
     start: usize,
 }
 
-/// What an empty queue may keep: room for a busy second of a usual peer, little enough for a thousand peers.
+/// The room that an empty queue may keep: enough for a busy second of a usual peer, little enough
+/// for a thousand peers.
 const KEEP: usize = 64 * 1024;
 
 impl ByteQueue {
@@ -16,17 +18,17 @@ impl ByteQueue {
         &self.bytes[self.start..]
     }
 
-    /// How many bytes wait.
+    /// The number of waiting bytes.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Whether nothing waits.
+    /// Whether no bytes wait.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where to append. Only append: what is in it already is partly consumed.
+    /// Where to append. Only append: the present bytes are partly consumed.
     pub fn back(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }

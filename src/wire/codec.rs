@@ -6,7 +6,7 @@ use foca::{Codec, Header, Identity, Member};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bytes that are not what they should be, or a value that cannot be written.
+/// Malformed bytes, or a value that cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
     /// The value cannot be written.
@@ -35,8 +35,8 @@ pub(super) fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), Co
     }
 }
 
-/// Reads one value from the front of `bytes`, and says how many bytes it took. `LIMIT` bounds what the decoder may
-/// allocate for lengths that the bytes claim.
+/// Reads one value from the front of `bytes`, and says how many bytes it took. `LIMIT` bounds the
+/// decoder's allocations for lengths that the bytes claim.
 fn read_front<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
     Ok(bincode::serde::decode_from_slice(bytes, config::standard().with_limit::<LIMIT>())?)
 }
@@ -47,7 +47,7 @@ pub(super) fn read<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Res
     if length == bytes.len() { Ok(value) } else { Err(CodecError::Trailing(bytes.len() - length)) }
 }
 
-/// The longest header or member of gossip: far above what an identity takes.
+/// The longest header or member of gossip: far above the size of an identity.
 const MAX_GOSSIP_ITEM: usize = 1024;
 
 /// How gossip is written, for foca.

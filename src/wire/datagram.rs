@@ -1,4 +1,4 @@
-//! What is put around each datagram of gossip, since gossip itself knows no cluster.
+//! The envelope of each datagram of gossip, since gossip itself knows no cluster.
 //!
 //! ```text
 //! magic 4 | version 2 | length of cluster name 1 | cluster name | payload
@@ -18,10 +18,10 @@ const HEAD: usize = MAGIC.len() + 2 + 1;
 /// A datagram that is not for this member.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DatagramError {
-    /// Not one of ours.
+    /// No datagram of elderlock.
     #[error("not a datagram of elderlock")]
     Garbage,
-    /// Longer than any of ours.
+    /// Longer than any of elderlock's.
     #[error("too long")]
     Oversized,
     /// Of another protocol version.
@@ -32,7 +32,8 @@ pub enum DatagramError {
     ForeignCluster,
 }
 
-/// Writes a datagram into `out`, replacing what is there. `false` if the payload is too long: nothing is written.
+/// Writes a datagram into `out`, replacing its content. `false` if the payload is too long: nothing
+/// is written.
 pub fn seal(cluster: &str, payload: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     let Ok(length) = u8::try_from(cluster.len()) else { return false };

@@ -1,12 +1,13 @@
-//! Frames: what a connection carries, and how they are cut out of a stream of bytes.
+//! Frames: the units of a connection, and how they are cut out of a stream of bytes.
 //!
 //! ```text
 //! length 4 (of what follows) | kind 1 | body | crc32 4 (of all before it)
 //! ```
 //!
-//! TCP's own checksum lets one damaged segment in 65,536 through, and four in ten damaged packets would say something
-//! else: believed, that forges a token. So nothing of a frame is decoded before its checksum is right. One thing only
-//! is looked at before: the magic and version of a handshake, for another version may have another checksum, or none.
+//! TCP's own checksum lets one damaged segment in 65,536 through, and four in ten damaged packets
+//! would have another meaning: believed, that forges a token. So nothing of a frame is decoded
+//! before its checksum is right. Only the magic and version of a handshake are looked at before,
+//! for another version may have another checksum, or none.
 
 use super::buffer::ByteQueue;
 use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, StatusQuery};
@@ -23,22 +24,22 @@ const LENGTH: usize = 4;
 /// Bytes of the checksum behind.
 const CHECKSUM: usize = 4;
 
-/// What a connection carries.
+/// A unit of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Frame {
-    /// The dialler says who it is.
+    /// The dialler identifies itself.
     Hello(Box<Handshake>),
-    /// The listener accepts, and says who it is.
+    /// The listener accepts, and identifies itself.
     Welcome(Box<Handshake>),
     /// The listener does not accept.
     Refused(HandshakeRefusal),
-    /// Instead of a hello: somebody who does not join asks what the listener sees.
+    /// Instead of a hello: a caller that does not join asks for the listener's status.
     Question(StatusQuery),
     /// The answer to a question; the connection ends with it.
     StatusIs(Box<Status>),
-    /// The protocol's.
+    /// A packet of the protocol.
     Packet(Packet),
-    /// Send me all that gossip knows.
+    /// A request for all that gossip knows.
     GossipWanted,
     /// All that gossip knows.
     Gossip(Vec<u8>),
@@ -139,15 +140,16 @@ pub fn frame_length(bytes: &[u8]) -> Option<usize> {
 
 /// Cuts frames out of a stream.
 ///
-/// Never holds more than one frame of the allowed length and what was read with it: the length is judged as soon as
-/// its four bytes are there. After an error the stream is out of step and nothing more can be read from it.
+/// Never holds more than one frame of the allowed length and the bytes that were read with it: the
+/// length is judged as soon as its four bytes are there. After an error the stream is out of step
+/// and nothing more can be read from it.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: ByteQueue,
     stage: ConnectionStage,
 }
 
-/// What a connection may carry next.
+/// The frames that a connection may carry next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ConnectionStage {
     /// A short frame of a handshake, or a question.
@@ -169,7 +171,8 @@ impl ConnectionStage {
         }
     }
 
-    /// A handshake of another version is named as such, whatever follows, and who begins otherwise is no member.
+    /// A handshake of another version is named as such, with any other bytes behind it. A
+    /// connection that begins otherwise is no member's.
     fn check_version(self, body: &[u8]) -> Result<(), FrameError> {
         match (self, body.split_first()) {
             (ConnectionStage::Open, _) => Ok(()),
@@ -196,12 +199,12 @@ impl Decoder {
         self.stage = ConnectionStage::Open;
     }
 
-    /// Where to append what was read.
+    /// The buffer's end, where read bytes are appended.
     pub fn back(&mut self) -> &mut Vec<u8> {
         self.buffer.back()
     }
 
-    /// How many bytes wait.
+    /// The number of waiting bytes.
     pub fn len(&self) -> usize {
         self.buffer.len()
     }

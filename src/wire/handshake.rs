@@ -1,12 +1,12 @@
-//! How a connection begins: each side says who it is, before anything else is accepted.
+//! The beginning of a connection: each side identifies itself before anything else is accepted.
 //!
 //! ```text
 //! dialler ->[Hello] listener        listener ->[Welcome] dialler       or        listener ->[Refused] dialler
 //! ```
 //!
-//! Length, kind, magic and version stand in front in a form that no later version may change, so that members of
-//! different versions can tell each other why they do not speak. They are read before the frame's checksum is looked at,
-//! which the first version did not have.
+//! Length, kind, magic and version stand in front in a form that no later version may change. So
+//! members of different versions can tell each other why they do not speak. They are read before
+//! the frame's checksum is looked at, which the first version did not have.
 
 use super::codec;
 use super::{MAX_HELLO, PROTOCOL_VERSION};
@@ -21,18 +21,18 @@ pub const MAX_RESERVED: usize = 1024;
 /// First bytes of every handshake.
 const MAGIC: [u8; 4] = *b"EldT";
 
-/// What each side says of itself.
+/// Each side's statement of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Handshake {
     /// The name of its cluster.
     pub cluster: String,
-    /// Who it is.
+    /// The process itself.
     pub me: MemberInfo,
     /// Room for authentication. Empty in this version, and ignored.
     pub reserved: Vec<u8>,
 }
 
-/// What somebody says who does not join, but asks what a member sees.
+/// The statement of a caller that does not join, but asks for a member's status.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StatusQuery {
     /// The cluster that is meant.
@@ -50,7 +50,7 @@ pub enum HandshakeRefusal {
     /// The listener belongs to another cluster.
     #[error("it belongs to cluster '{0}'")]
     ForeignCluster(String),
-    /// What was said is no handshake.
+    /// The bytes are no handshake.
     #[error("it did not understand the handshake")]
     Garbage,
     /// The listener has as many connections as it takes.
@@ -58,7 +58,7 @@ pub enum HandshakeRefusal {
     Busy,
 }
 
-/// What a handshake is not.
+/// The reasons why bytes are no handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HandshakeError {
     Garbage,
@@ -71,7 +71,7 @@ fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), codec::CodecE
     codec::write(value, out)
 }
 
-/// What follows magic and version, if they are those of this version.
+/// The bytes after magic and version, if those are of this version.
 fn after_version(bytes: &[u8]) -> Result<&[u8], HandshakeError> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(HandshakeError::Garbage)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(HandshakeError::Garbage)?;

@@ -1,12 +1,14 @@
-//! Bytes to values and back: the only room that knows how elderlock looks on a network.
+//! Bytes to values and back: the only module that knows the format of elderlock on a network.
 //!
-//! - A **frame** is what travels over a connection: its length, its kind, its body, a checksum. A connection begins with a
-//!   handshake, in which each side says who it is and nothing is accepted but a small hello.
-//! - A **datagram** is what travels over UDP: gossip with magic, version and cluster name in front.
-//! - A **stored vote** is what lies in a data directory, with a checksum.
+//! - A **frame** is the unit of a connection: its length, its kind, its body, a checksum. A
+//!   connection begins with a handshake, in which each side identifies itself and nothing is
+//!   accepted but a small hello.
+//! - A **datagram** is the unit of UDP: gossip with magic, version and cluster name in front.
+//! - A **stored vote** is the content of a data directory, with a checksum.
 //!
-//! Whatever arrives is checked here, once: behind this room values cannot be wrong in form. What is wrong is an
-//! ordinary error that the runtime counts; nothing here panics on input, or allocates more than a frame may be long.
+//! All input is checked here, once: behind this module values cannot be wrong in form. Wrong input
+//! is an ordinary error that the runtime counts; nothing here panics on input, or allocates more
+//! than a frame may be long.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod buffer;
@@ -24,11 +26,13 @@ pub use frame::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_
 pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, StatusQuery};
 pub use vote::{VoteError, read_vote, write_vote};
 
-/// The version of everything in this room. Members of different versions do not speak to each other.
+/// The version of everything in this module. Members of different versions do not speak to each
+/// other.
 ///
 /// - 1: frames without a checksum.
 /// - 2: a checksum behind each frame.
 /// - 3: transfers, suspensions, batches and questions.
 /// - 4: shares, permits and objects.
-/// - 5: a relayed packet tells through whom its speaker heard the other; doubts beside a refused connection.
+/// - 5: a relayed packet names the member through which its sender heard the other; doubts beside a
+///   refused connection.
 pub const PROTOCOL_VERSION: u16 = 5;

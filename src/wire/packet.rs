@@ -1,5 +1,6 @@
-//! Packets as bytes. [`Packet`] may contain itself (a relay), and a decoder that follows such nesting can be sent
-//! into the ground by a few kilobytes. So on the wire there is a flat packet, and a relay of one flat packet.
+//! Packets as bytes. [`Packet`] may contain itself (a relay), and a few kilobytes of such nesting
+//! could overflow the stack of a decoder that follows it. So on the wire there is a flat packet,
+//! and a relay of one flat packet.
 
 use super::MAX_FRAME;
 use super::codec::{self, CodecError};
@@ -14,7 +15,7 @@ enum FlatRef<'a> {
     Heir { voter: ProcessId, me: &'a MemberInfo, lineage: Lineage, notice: &'a Notice },
 }
 
-/// Reads what [`FlatRef`] writes: same order, same fields.
+/// Reads the output of [`FlatRef`]: same order, same fields.
 #[derive(Deserialize)]
 enum Flat {
     Notice(Box<Notice>),
@@ -24,7 +25,7 @@ enum Flat {
 }
 
 impl Flat {
-    /// The packet, if what is in it is sound by itself.
+    /// The packet, if its content is sound by itself.
     fn into_packet(self) -> Option<Packet> {
         match self {
             Flat::Notice(notice) => {

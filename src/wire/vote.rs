@@ -1,4 +1,4 @@
-//! Stored votes as bytes: what a data directory's one file contains.
+//! Stored votes as bytes: the content of a data directory's one file.
 //!
 //! ```text
 //! magic "elderlock vote\n"   format u8   crc32 u32 (little endian, of the rest)   cluster, vote
@@ -105,7 +105,8 @@ mod tests {
         assert_eq!(read_vote("bank", &bytes), Err(VoteError::Cluster("shop".into())));
     }
 
-    /// Found by fuzzing: an heir with a quorum of its own finished what was accepted, and had a view of nobody.
+    /// A vote successor with a quorum of its own would finish the accepted view, and have a view
+    /// without members.
     #[test]
     fn a_vote_for_a_view_of_nobody_is_damaged() {
         let mut vote = vote();

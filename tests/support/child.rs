@@ -1,4 +1,4 @@
-//! The inside of a child process: members that do what lines on standard input say.
+//! The inside of a child process: members that follow the lines on standard input.
 //!
 //! In comes `SEQ MEMBER VERB ARGUMENTS`, out goes `@ SEQ ok TEXT` or `@ SEQ err TEXT`, and in between, unasked,
 //! `@ ! MEMBER EVENT`. Each command runs in a task of its own, so a lock that waits does not hold up the others. The
@@ -25,7 +25,7 @@ pub(crate) fn serve() {
         _ => tokio::runtime::Builder::new_multi_thread(),
     };
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
-    // Bounded by what a test asks at once.
+    // Bounded by the number of commands that a test sends at once.
     let (lines, mut commands) = tokio::sync::mpsc::channel::<String>(4096);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
@@ -56,7 +56,8 @@ struct State {
 /// `None` once it was released.
 type Kept = Mutex<Option<Guard>>;
 
-/// Set in a process that was forked off a child. It answers nothing, and says that its events are a copy's.
+/// Set in a process that was forked off a child. It answers nothing, and marks its events as a
+/// copy's.
 static IS_COPY: AtomicBool = AtomicBool::new(false);
 
 fn say(mut line: String) {
@@ -164,7 +165,8 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
 #[cfg(target_os = "linux")]
 const COPY: Duration = Duration::from_secs(15);
 
-/// What a forked process does with a guard: `believe`s in it, `drop`s it, `try`s a lock, or `go`es on with its runtime.
+/// The command of a forked process for a guard: `believe`s in it, `drop`s it, `try`s a lock, or
+/// `go`es on with its runtime.
 #[cfg(target_os = "linux")]
 async fn be_copy(state: &State, member: &Member, index: u64, words: &[&str]) -> Result<String, String> {
     IS_COPY.store(true, Ordering::Relaxed);
@@ -219,7 +221,7 @@ async fn be_copy(state: &State, member: &Member, index: u64, words: &[&str]) -> 
             std::future::pending::<()>().await;
         }
     }
-    // As a daemon that has done its work would; nothing of what it has is dropped.
+    // As a daemon that has done its work would; nothing that it has is dropped.
     std::thread::sleep(COPY);
     std::process::exit(0);
 }

@@ -17,7 +17,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Processes on free ports of the loopback interface, of which the first three are seeds.
+    /// Processes on free ports of the loopback interface. The first three are seeds.
     pub(crate) fn start(size: usize, rng: &mut Rng) -> Cluster {
         // Ports that were free a moment ago may be taken by others: once more with others then.
         for _ in 0..5 {
@@ -31,8 +31,8 @@ impl Cluster {
         panic!("no free ports");
     }
 
-    /// Processes at these addresses, the first `seeds` of which are seeds, all started at once in random order, each
-    /// with the seeds in an order of its own; back when all are in one view.
+    /// Processes at these addresses. The first `seeds` are seeds. All start at once in random
+    /// order, each with the seeds in an order of its own. Returns when all are in one view.
     pub(crate) fn start_at(
         addrs: &[String],
         seeds: usize,
@@ -72,7 +72,8 @@ impl Cluster {
         self.begin_join(number, rng)
     }
 
-    /// Waits until all living peers are in one view with nobody else, each with a running lease; that view's elder.
+    /// Waits until all living peers alone are in one view, each with a running lease. Returns that
+    /// view's elder.
     pub(crate) fn agree(&self) -> usize {
         let alive: Vec<&Peer> = self.peers.iter().filter(|peer| peer.process.is_alive()).collect();
         let elder = agree(&alive);
@@ -80,7 +81,8 @@ impl Cluster {
     }
 }
 
-/// Waits until these are in one view with nobody else, each with a running lease; the address of that view's elder.
+/// Waits until these alone are in one view, each with a running lease. Returns the address of that
+/// view's elder.
 pub(crate) fn agree(peers: &[&Peer]) -> String {
     let what = format!("{} members in one view", peers.len());
     wait::until_at_most(std::time::Duration::from_secs(120), &what, || {

@@ -1,4 +1,5 @@
-//! What tests of latches and of selectors share: all stand for the lead of "leader" in the service "latches".
+//! The common parts of the tests of latches and of selectors: all stand for the lead of "leader" in
+//! the service "latches".
 
 use super::local::{MS, left_over, soon, until};
 use elderlock::{LeaderLatch, Member, Term};

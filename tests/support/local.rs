@@ -14,7 +14,7 @@ pub(crate) mod ports;
 #[allow(unused_imports, reason = "each test file uses a part of it")]
 pub(crate) use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
 
-/// A guard against hanging, far above what anything takes here.
+/// A guard against hanging, far above the time of any step here.
 pub(crate) const HANG: Duration = Duration::from_secs(120);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -56,7 +56,8 @@ impl Local {
         services
     }
 
-    /// Ends a member in the middle of whatever it does, without a goodbye. The others find out when its lease has run out.
+    /// Ends a member in the middle of any work, without a goodbye. The others find out when its
+    /// lease has run out.
     pub(crate) fn kill(&mut self, index: usize) {
         self.runtimes[index].take().expect("it was not killed before").shutdown_background();
     }

@@ -30,7 +30,7 @@ impl Network {
         }
         sweep();
         let prefix = format!("{PREFIX}{}-{}-", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        // Made before its parts, so that what is made is removed also if the rest fails.
+        // Made before its parts, so that these are removed also if the rest fails.
         let mut network = Network { prefix, namespaces: Vec::new(), addrs: Vec::new() };
         network.build(size)?;
         Ok(network)
@@ -39,7 +39,8 @@ impl Network {
     fn build(&mut self, size: usize) -> Result<(), String> {
         let hub = self.hub();
         if let Err(error) = ip(&format!("netns add {hub}")) {
-            // Root in a container may still not be allowed to. Whatever else is wrong is no reason to skip.
+            // Root in a container may still not be allowed to. Any other failure is no reason to
+            // skip.
             assert!(error.contains("not permitted") || error.contains("denied"), "{error}");
             return Err(error);
         }
@@ -65,20 +66,22 @@ impl Network {
         format!("{}hub", self.prefix)
     }
 
-    /// From now on these reach each other and nobody else, and the others neither them. Packets vanish without a word.
+    /// From now on these reach each other and nobody else, and the others neither them. Packets
+    /// vanish silently.
     pub(crate) fn split(&self, apart: &[usize]) {
         for number in apart {
             must(&format!("-n {} link set port{number} master apart", self.hub()));
         }
     }
 
-    /// From now on what `from` sends to `to` vanishes without a word: it goes to a station that nobody is.
+    /// From now on all packets from `from` to `to` vanish silently: they go to a station that does
+    /// not exist.
     pub(crate) fn silence(&self, from: usize, to: usize) {
         let namespace = &self.namespaces[from];
         must(&format!("-n {namespace} neigh replace {} lladdr 02:de:ad:00:00:01 dev eth0 nud permanent", host(to)));
     }
 
-    /// Everybody reaches everybody again.
+    /// All reach each other again.
     pub(crate) fn heal(&self) {
         for (number, namespace) in self.namespaces.iter().enumerate() {
             must(&format!("-n {} link set port{number} master together", self.hub()));
@@ -90,7 +93,8 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         for namespace in self.namespaces.iter().chain([&self.hub()]) {
-            // With the namespace go its interfaces. Each is tried, whatever became of the others.
+            // The interfaces of a namespace go with it. Each removal is tried, even if another
+            // failed.
             let _ = ip(&format!("netns del {namespace}"));
         }
     }
@@ -100,7 +104,7 @@ fn host(number: usize) -> String {
     format!("10.77.0.{}", number + 1)
 }
 
-/// Removes what tests left behind that were killed themselves.
+/// Removes the remains of tests that were killed themselves.
 fn sweep() {
     let Ok(list) = ip("netns list") else { return };
     for name in list.lines().filter_map(|line| line.split(' ').next()) {

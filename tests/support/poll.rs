@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Polls once, without anybody to be woken.
+/// Polls once, with nothing to wake.
 pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -36,7 +36,8 @@ pub(crate) async fn poll_k_then_drop<F: Future>(
     unreachable!()
 }
 
-/// The same of what has to wait: again and again, until it was not there at the first poll. On a busy machine it may be.
+/// The same for a future that has to wait: again and again, until it was not ready at the first
+/// poll. On a busy machine it may be.
 pub(crate) async fn poll_a_wait_then_drop<F: Future>(
     mut make: impl AsyncFnMut() -> F,
     mut after: impl AsyncFnMut(usize),

@@ -26,7 +26,7 @@ struct Input {
     next: u64,
 }
 
-/// Where the thread that reads a child's output puts what it reads.
+/// The output of a child, filled by the thread that reads it.
 #[derive(Default)]
 struct ProcessBoard {
     state: Mutex<Heard>,
@@ -40,7 +40,7 @@ struct Heard {
     ended: bool,
 }
 
-/// What a member answered: text of a success or of an error.
+/// A member's answer: text of a success or of an error.
 pub(crate) type Answer = Result<String, String>;
 
 impl Process {
@@ -206,7 +206,7 @@ impl Pending {
     }
 }
 
-/// A granted lock, as a member told of it.
+/// A granted lock, as a member reported it.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) guard: u64,
@@ -280,17 +280,18 @@ impl Peer {
         });
     }
 
-    /// What happened to it so far.
+    /// Its events so far.
     pub(crate) fn events(&self) -> Vec<String> {
         self.process.events(self.index)
     }
 
-    /// What the copies of its process that were forked said.
+    /// The output of the forked copies of its process.
     pub(crate) fn copies(&self) -> Vec<String> {
         self.process.said(&format!("copy {} ", self.index))
     }
 
-    /// Waits until it has told of the loss of a guard; when the guard was last believed to hold.
+    /// Waits until it has reported the loss of a guard. Returns when the guard was last believed to
+    /// hold.
     pub(crate) fn last_belief(&self, grant: &Grant) -> u64 {
         let head = format!("guard-lost {} ", grant.guard);
         wait::until(&format!("{} loses its guard", self.addr), || {

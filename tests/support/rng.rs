@@ -31,8 +31,8 @@ impl Rng {
         }
     }
 
-    /// How long to wait before a fault: nothing, some microseconds, some milliseconds, or long enough that whatever was
-    /// under way is over.
+    /// The delay before a fault: none, some microseconds, some milliseconds, or long enough that
+    /// every exchange under way is over.
     pub(crate) fn moment(&mut self) -> std::time::Duration {
         let micros = match self.below(4) {
             0 => 0,

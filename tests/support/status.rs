@@ -1,9 +1,9 @@
-//! What a member sees, as one line of text: written by the child, read by the test.
+//! A member's status, as one line of text: written by the child, read by the test.
 
 use elderlock::{GrantorState, Status};
 use std::fmt::Write;
 
-/// What the tests want to know of a [`Status`].
+/// The parts of a [`Status`] that the tests need.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) process: String,
@@ -51,7 +51,8 @@ impl Service {
     }
 }
 
-/// Words separated by spaces, each `key=value`; services and locks are words of their own after what they belong to.
+/// Words separated by spaces, each `key=value`; services and locks are words of their own after the
+/// words of their owners.
 pub(crate) fn write(status: &Status) -> String {
     let mut line = format!("me={:032x} leased={}", status.me.process.0, u8::from(status.leased));
     if let Some(view) = &status.view {

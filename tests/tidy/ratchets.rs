@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 /// Clauses with `who`, `whom` or `whoever`, or that begin with `what`, in 1,000 words of prose. The
 /// aim is 0.5 everywhere.
 const CLAUSES: [(&str, f64); 8] = [
-    ("src/protocol", 99.0),
-    ("src/runtime", 99.0),
-    ("src/service", 99.0),
-    ("src/recipes", 99.0),
-    ("sim", 99.0),
-    ("cli", 99.0),
-    ("tests", 99.0),
-    ("docs", 99.0),
+    ("src/protocol", 0.5),
+    ("src/runtime", 0.5),
+    ("src/service", 0.56),
+    ("src/recipes", 0.1),
+    ("sim", 2.95),
+    ("cli", 1.4),
+    ("tests", 1.8),
+    ("docs", 0.3),
 ];
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
-const LONG_LINES: [(&str, usize); 5] = [("src", 9999), ("sim", 9999), ("cli", 9999), ("tests", 9999), ("docs", 9999)];
+const LONG_LINES: [(&str, usize); 5] = [("src", 1696), ("sim", 1724), ("cli", 345), ("tests", 521), ("docs", 50)];
 
 /// Types that share their name with another type of the crate. The aim is none.
-const SHARED_NAMES: [(&str, usize); 3] = [("src", 999), ("sim/src", 999), ("cli/src", 999)];
+const SHARED_NAMES: [(&str, usize); 3] = [("src", 0), ("sim/src", 0), ("cli/src", 0)];
 
 /// Files of `src` in circles of imports, without the imports between a module and its own parts. The
 /// aim is none.
-const FILES_IN_CIRCLES: usize = 999;
+const FILES_IN_CIRCLES: usize = 24;
 
 /// The most fields that a struct of the protocol has. The aim is 20.
-const MOST_FIELDS: usize = 99;
+const MOST_FIELDS: usize = 41;
 
 /// The most lines of the two documents that are read first.
 const MOST_LINES: [(&str, usize); 2] = [("README.md", 150), ("DESIGN.md", 400)];

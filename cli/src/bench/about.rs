@@ -1,4 +1,4 @@
-//! What a run was: by which command, on which machine.
+//! The circumstances of a run: its command and its machine.
 
 use super::BenchArgs;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ pub(crate) struct About {
     processors: usize,
     model: String,
     kernel: String,
-    /// What was going on before it began, as Linux counts it.
+    /// The load of the machine before it began, as Linux counts it.
     load: String,
     has_equal_addresses: bool,
 }
@@ -71,7 +71,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
 }
 
-/// What the first processor is called.
+/// The name of the first processor.
 fn model(cpus: &str) -> Option<&str> {
     let line = cpus.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim())

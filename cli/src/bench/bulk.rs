@@ -14,8 +14,8 @@ const FEW_HELD: u32 = 1000;
 const FEW_WAITING: u32 = 100;
 /// Of a held lock, grantor and holder's member together.
 const BYTES: f64 = 320.0;
-/// What all the names that were locked once may leave behind, at both members: a tenth of a byte
-/// each, and for what members say to each other at the moment.
+/// The memory that all the names that were locked once may leave behind, at both members: a tenth
+/// of a byte each, and the present messages between members.
 const LEFT_BEHIND: f64 = 1024.0 * 1024.0;
 /// Names before memory is looked at.
 const WARM_UP: u32 = 100_000;
@@ -129,7 +129,7 @@ pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
         first += count;
         Ok(f64::from(count) / between(from, to).as_secs_f64())
     };
-    // What is made with the first of them and kept.
+    // State that is made with the first names and kept.
     for place in [GRANTOR, HOLDER] {
         pass(&mut stage, place, WARM_UP)?;
     }
@@ -156,7 +156,7 @@ pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
     Ok(())
 }
 
-/// What both take of the machine's memory.
+/// The memory of the machine that both use.
 fn resident(stage: &mut BenchCluster) -> BenchResult<f64> {
     Ok((stage.usage(GRANTOR)?.resident + stage.usage(HOLDER)?.resident) as f64)
 }

@@ -1,4 +1,4 @@
-//! The stage: the bench's members as their parent has them.
+//! The bench's members as their parent has them.
 
 use super::clock;
 use super::interrupt;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 /// No answer takes longer; a million locks are taken in less.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How often it is looked whether all stand in line.
+/// The number of checks whether all waiters stand in line.
 const LOOKS: usize = 10_000;
-/// Until all have heard what they are to begin together.
+/// The time that an order to begin together takes at most to reach all.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// What did not go as it must: something of the cluster, or of the bench.
+/// A failure of the cluster, or of the bench.
 pub(crate) type BenchResult<T> = Result<T, String>;
 
 /// From now on each process that this one starts has its code and its memory at the same addresses
-/// as the others. False: the system does not allow it.
+/// as the others. Returns false if the system does not allow it.
 pub(crate) fn choose_equal_addresses() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -35,16 +35,16 @@ pub(crate) struct BenchCluster {
     processes: Processes<BenchReport>,
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
-    /// Clients of that instead of members.
+    /// The rival whose clients run here instead of members.
     #[cfg(feature = "peers")]
     rival: Option<(super::peers::Rival, SocketAddr)>,
-    /// The process id of each.
+    /// The process id of each member.
     members: Vec<String>,
-    /// What happened: where, when, what.
+    /// The events: place, time, event.
     events: Vec<(usize, u64, Event)>,
-    /// What was said and nobody has waited for yet.
+    /// Reports that no call has waited for yet.
     said: Vec<(usize, BenchReport)>,
-    /// The one that is told to leave.
+    /// The member that is told to leave.
     leaving: Option<usize>,
 }
 
@@ -54,7 +54,7 @@ impl BenchCluster {
         BenchCluster::with_room(members, members, directory)
     }
 
-    /// The same, and in the places up to `room` others may enter, one after the other.
+    /// The same. In the places up to `room` others may enter, one after the other.
     pub(crate) fn with_room(members: usize, room: usize, directory: PathBuf) -> BenchResult<BenchCluster> {
         let addresses = free_addresses(room).map_err(|error| error.to_string())?;
         let mut stage = BenchCluster {
@@ -74,7 +74,7 @@ impl BenchCluster {
         Ok(stage)
     }
 
-    /// So many clients of somebody else's server.
+    /// So many clients of another lock server.
     #[cfg(feature = "peers")]
     pub(crate) fn clients(
         count: usize,
@@ -115,7 +115,7 @@ impl BenchCluster {
         &self.members[place]
     }
 
-    /// Orders something that is answered later, or not at all.
+    /// Sends an order that is answered later, or not at all.
     pub(crate) fn order(&mut self, place: usize, order: &BenchOrder) {
         if *order == BenchOrder::Leave {
             self.leaving = Some(place);
@@ -123,7 +123,7 @@ impl BenchCluster {
         self.processes.order(place, order);
     }
 
-    /// Orders something and waits for the answer that `pick` knows.
+    /// Sends an order and waits for the answer that `pick` accepts.
     pub(crate) fn ask<T>(
         &mut self,
         place: usize,
@@ -134,7 +134,7 @@ impl BenchCluster {
         self.report(place, &format!("to obey {order:.40?}"), pick)
     }
 
-    /// Has these do something for so long, all at the same time; what each came to, in that order.
+    /// Has these run for so long, all at the same time; returns the result of each, in that order.
     pub(crate) fn run(&mut self, loads: &[(usize, Load)], span: Duration) -> BenchResult<Vec<Ran>> {
         let from = clock::now() + LEAD.as_nanos() as u64;
         let window = Window { from, to: from + span.as_nanos() as u64 };
@@ -148,7 +148,7 @@ impl BenchCluster {
         loads.iter().map(|(place, load)| self.report(*place, &format!("to do {load:?}"), ran)).collect()
     }
 
-    /// Waits until so many stand in so many queues, as the grantor tells `place`.
+    /// Waits until so many requests wait in so many queues, as the grantor reports to `place`.
     pub(crate) fn stand_in_line(&mut self, place: usize, queues: u32, waiters: u32) -> BenchResult<()> {
         for _ in 0..LOOKS {
             let standing = self.ask(place, &BenchOrder::Look(queues), |report| match report {
@@ -162,7 +162,7 @@ impl BenchCluster {
         Err(format!("not all {waiters} stand in line, however often one looks"))
     }
 
-    /// What one uses.
+    /// The usage of one member.
     pub(crate) fn usage(&mut self, place: usize) -> BenchResult<Usage> {
         self.ask(place, &BenchOrder::Usage, |report| match report {
             BenchReport::Using(usage) => Some(*usage),
@@ -170,7 +170,7 @@ impl BenchCluster {
         })
     }
 
-    /// Where one sends back, or passes on.
+    /// The address at which one process sends back, or passes on.
     pub(crate) fn listener(&mut self, place: usize, order: &BenchOrder) -> BenchResult<SocketAddr> {
         self.ask(place, order, |report| match report {
             BenchReport::Listens(addr) => Some(*addr),
@@ -184,7 +184,7 @@ impl BenchCluster {
         self.any_report(&what, |from, report| if from == place { pick(report) } else { None })
     }
 
-    /// Waits for a report that `pick` knows, of whatever place. Others are kept for later waits.
+    /// Waits for a report that `pick` accepts, from any place. Others are kept for later waits.
     pub(crate) fn any_report<T>(
         &mut self,
         what: &str,
@@ -205,8 +205,8 @@ impl BenchCluster {
         }
     }
 
-    /// Waits for something to happen at `from` or later; at what time and place, and what `pick`
-    /// made of it.
+    /// Waits for an event at `from` or later; returns its time, its place, and the result of
+    /// `pick`.
     pub(crate) fn event<T>(
         &mut self,
         from: u64,
@@ -227,7 +227,7 @@ impl BenchCluster {
         }
     }
 
-    /// Lets time go by.
+    /// Lets time pass.
     pub(crate) fn pause(&mut self, span: Duration) -> BenchResult<()> {
         let until = Instant::now() + span;
         while Instant::now() < until {
@@ -236,7 +236,7 @@ impl BenchCluster {
         Ok(())
     }
 
-    /// SIGKILL; says when it was sent.
+    /// SIGKILL; returns the time at which it was sent.
     pub(crate) fn kill(&mut self, place: usize) -> u64 {
         let at = clock::now();
         self.processes.kill(place);
@@ -259,7 +259,7 @@ impl BenchCluster {
         }
     }
 
-    /// Hears what is said next, if anything is soon.
+    /// Handles the next report, if one comes soon.
     fn next(&mut self, until: Instant) -> BenchResult<()> {
         interrupt::check()?;
         // A short while at most, so that the waiting caller looks at the time.

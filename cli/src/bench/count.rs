@@ -1,7 +1,6 @@
-//! Counts what is allocated, once it is told to: bytes that are in use, and how often somebody
-//! asked for some.
+//! Counts allocations, once it is told to: the bytes in use, and the number of allocations.
 //!
-//! Until then it costs one load of a flag that nobody writes, so that what is measured beside it is
+//! Until then it costs one load of a flag that nobody writes, so that a measurement beside it is
 //! not slowed.
 
 // The one place of the command that cannot do without: the trait is unsafe to implement.

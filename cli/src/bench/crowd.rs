@@ -1,5 +1,5 @@
-//! What members cost that do nothing: a few of them, and more and more. And how soon all know that
-//! one is gone.
+//! The cost of idle members: a few of them, and more and more. And how soon all know that one is
+//! gone.
 
 use super::clock::between;
 use super::cluster::{BenchCluster, BenchResult};
@@ -26,7 +26,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Beats, gossip and renewals all come several times in it.
 const LOOK: Duration = Duration::from_secs(4);
 
-/// What one member used in a while.
+/// The resources that one member used in a while.
 struct Used {
     /// Share of a core.
     busy: f64,
@@ -35,7 +35,7 @@ struct Used {
     resident: f64,
 }
 
-/// What each used while nobody did anything.
+/// The resources that each used while all were idle.
 fn watch(stage: &mut BenchCluster, members: usize) -> BenchResult<Vec<Used>> {
     let usages = |stage: &mut BenchCluster| -> BenchResult<Vec<Usage>> {
         (0..members).map(|place| stage.usage(place)).collect()

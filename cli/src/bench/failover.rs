@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The process that is killed.
 pub(crate) struct Victim {
-    /// It holds what the other waits for.
+    /// It holds the lock that the other waits for.
     place: usize,
     grantor: usize,
     figure: &'static str,
@@ -33,7 +33,7 @@ const WAITER: usize = 2;
 const BYSTANDER: usize = 3;
 /// Locks that are held beside.
 const HOLDS: u32 = 10_000;
-/// Until what was said is acknowledged, and nobody is about to move the table.
+/// Until all messages are acknowledged, and nobody is about to move the table.
 const SETTLE: Duration = Duration::from_millis(600);
 
 /// A new cluster for each kill, for none is as it was after it.

@@ -1,5 +1,5 @@
-//! Ctrl-C: it ends what is measured, but not before what was started has been stopped and taken
-//! away.
+//! Ctrl-C: it ends the measurement, but only after all started processes have been stopped and
+//! taken away.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,5 +1,5 @@
-//! What the bench's processes do again and again, and the floors beside it: the least that anything
-//! of its kind can cost on this machine, in the same processes and on the same kind of runtime.
+//! The repeated work of the bench's processes, and the floors beside it: the least that anything of
+//! its kind can cost on this machine, in the same processes and on the same kind of runtime.
 //!
 //! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken
 //!   out;
@@ -25,7 +25,7 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>
 
 /// Length of a frame of the floors.
 const FRAME: usize = 64;
-/// What is read in one go.
+/// The most that is read in one go.
 const BUFFER: usize = 64 * 1024;
 /// Names that a task goes through where they lie scattered among those that are held.
 const SCATTERED: u32 = 4096;
@@ -165,8 +165,8 @@ async fn until(from: u64) {
     tokio::time::sleep(clock::between(clock::now(), from)).await;
 }
 
-/// Sends back whatever comes, on each connection to the address that it returns: each frame by
-/// itself, or together what one read has brought.
+/// Sends back all data, on each connection to the address that it returns: each frame by itself, or
+/// all frames of one read together.
 pub(crate) async fn echo(together: bool) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
@@ -224,8 +224,8 @@ pub(crate) async fn ping_pong(at: SocketAddr, in_flight: u32, together: bool, wi
     tokio::spawn(work).await?
 }
 
-/// The middle of floor H: what comes from one goes to the next. Takes so many connections at the
-/// address that it returns.
+/// The middle of floor H: the data of one connection goes to the next. Takes so many connections at
+/// the address that it returns.
 pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
@@ -235,7 +235,7 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let (reader, writer) = stream.into_split();
-            // As at R: what fills the room that it is read into is looked for once more.
+            // As at R: a read that fills its buffer is followed by one more.
             readers.push(BufReader::with_capacity(BUFFER, reader));
             writers.push(Arc::new(Mutex::new(writer)));
         }

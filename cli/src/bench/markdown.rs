@@ -1,19 +1,19 @@
-//! Tables of a page in Markdown, as docs/benchmarks.md is, filled with what was measured.
+//! Tables of a page in Markdown, as docs/benchmarks.md is, filled with measured figures.
 //!
-//! A table stands between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. What is between
-//! them is replaced and nothing else, and it begins with what made it. All cases of a table are
+//! A table stands between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. Only the text
+//! between them is replaced, and it begins with the command that made it. All cases of a table are
 //! measured in one run, or it is left as it is: no row of it is older than another, and none is
 //! missing.
 //!
-//! What a table is to say stands in a file (`how-fast.md`, `grantor.md`), with places for figures,
-//! of which each names a case and what the case calls the figure:
+//! The template of a table stands in a file (`how-fast.md`, `grantor.md`), with places for figures.
+//! Each place names a case and the name of the figure in that case:
 //!
 //! ```text
 //! {local: floor L}             its median, at the largest of its sizes
 //! {first local: floor L}       at the least of them
 //! {range local: floor L}       its median with the least and the most of the rounds, at the largest
 //! {size local: floor L}        the largest, {first-size ...} the least
-//! {met local: floor L}         what it is to be, and whether it is at all sizes for which that is said
+//! {met local: floor L}         its target, and whether it is met at all sizes that have it
 //! {each local: floor L}        its medians at all sizes, a cell for each; {sizes ...} the sizes, {rules ...} the lines below them
 //! ```
 
@@ -63,7 +63,7 @@ impl Markdown {
         std::fs::write(&self.file, text).map_err(|error| self.complain(&error.to_string()))
     }
 
-    /// The text with what goes between its marks.
+    /// The text, with new content between its marks.
     fn fill(&self, inside: impl Fn(&MarkdownTable) -> Result<String, String>) -> Result<String, String> {
         let text = std::fs::read_to_string(&self.file).map_err(|error| self.complain(&error.to_string()))?;
         let filled = self.tables.iter().try_fold(text, |text, table| replace(&text, table.mark, &inside(table)?));
@@ -102,7 +102,7 @@ fn cases(table: &MarkdownTable) -> Vec<&'static str> {
     cases
 }
 
-/// What is wanted, of which case, and of which of its figures.
+/// The wanted value, its case, and its figure.
 fn parse(place: &str) -> Option<(&str, &str, &str)> {
     let (head, figure) = place.split_once(": ")?;
     let (verb, case) = head.rsplit_once(' ').unwrap_or(("", head));

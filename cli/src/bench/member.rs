@@ -1,4 +1,4 @@
-//! A member of the bench: one real process, that does what the parent orders and says when.
+//! A member of the bench: one real process, that follows the parent's orders and says when.
 
 use super::load::{
     HELD, LocalTable, Outcome, STRETCH, echo, held_name, hub, on_threads, passing_name, ping_pong, run, spoke,
@@ -39,9 +39,9 @@ const AT_ONCE: u32 = 64;
 const PROBE: &str = "probe";
 /// Turns before something is counted.
 const WARM_UP: u32 = 1000;
-/// Waiters that are enough to measure what each costs.
+/// Waiters that are enough to measure the cost of each.
 const ENOUGH: u32 = 20_000;
-/// About how long a datagram of the gossip is, with what IP and UDP add.
+/// About how long a datagram of the gossip is, with the headers of IP and UDP.
 const DATAGRAM: u64 = 100;
 /// From one probe to the next: enough to see a gap of a few milliseconds, and little enough not to
 /// be one more load that is measured.
@@ -49,7 +49,7 @@ const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 
 type Probes = JoinHandle<Outcome<Vec<(u64, u64)>>>;
 
-/// A member with what it holds.
+/// A member with its holds.
 struct BenchMember {
     member: Member,
     service: LockService,
@@ -92,7 +92,7 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells the parent what happens to the member.
+/// Tells the parent the member's events.
 async fn tell(mut events: Events) {
     while let Some(event) = events.next().await {
         let at = clock::now();
@@ -208,7 +208,8 @@ impl BenchMember {
         }
     }
 
-    /// Once before it counts, so that what is made for the first lock and kept is not counted.
+    /// Once before it counts, so that memory that the first lock allocates and keeps is not
+    /// counted.
     async fn turn(&mut self, turns: u64) -> Outcome<BenchReport> {
         for _ in 0..WARM_UP {
             self.service.lock(PROBE).await?.release().await?;
@@ -282,7 +283,7 @@ impl BenchMember {
         Ok(())
     }
 
-    /// What is held, if all of it is.
+    /// All holds, if each is still held.
     fn check(&self) -> Outcome<Holdings> {
         let mut holdings = Holdings::default();
         for guard in &self.guards {

@@ -1,5 +1,5 @@
-//! What the bench's processes say to each other. Times are nanoseconds of the machine's monotonic
-//! clock, which all processes share.
+//! The messages of the bench's processes. Times are nanoseconds of the machine's monotonic clock,
+//! which all processes share.
 
 use super::spans::Spans;
 use serde::{Deserialize, Serialize};
@@ -23,18 +23,18 @@ pub(crate) enum BenchOrder {
         /// How many.
         count: u32,
     },
-    /// Say what is held by that. Answered `Holding`.
+    /// Report the locks that are held by that. Answered `Holding`.
     Check,
-    /// Take the locks that others are to queue for. Answered `Release`.
+    /// Take the locks that others are to queue for. Answered `Done`.
     HoldQueues(u32),
-    /// Give them back. Answered `Release`.
+    /// Give them back. Answered `Done`.
     FreeQueues,
-    /// Wait for locks that somebody holds, and give each back as soon as it is granted. Answered
-    /// `Served` when all have been granted.
+    /// Wait for locks that are held, and release each as soon as it is granted. Answered `Served`
+    /// when all have been granted.
     Wait(Vec<Place>),
-    /// Ask the grantor for the holds, and for the waiters of so many queues. Answered `QueryReply`.
+    /// Ask the grantor for the holds, and for the waiters of so many queues. Answered `Seen`.
     Look(u32),
-    /// From now on take and give back a free lock, again and again. Answered `Release`.
+    /// From now on take and give back a free lock, again and again. Answered `Done`.
     Probe,
     /// No more of that. Answered `Probed`.
     Rest,
@@ -42,67 +42,67 @@ pub(crate) enum BenchOrder {
     Become,
     /// Do something again and again. Answered `Ran`.
     Run {
-        /// What.
+        /// The load.
         load: Load,
-        /// When.
+        /// The time.
         window: Window,
     },
-    /// Send back what is sent to an address. Answered `Listens`.
+    /// Send back all data sent to an address. Answered `Listens`.
     Echo(bool),
-    /// Pass on what each of so many sends to the next of them. Answered `Listens`.
+    /// Pass on the data of each of so many to the next of them. Answered `Listens`.
     Hub(u32),
-    /// Count what is allocated, or no more. Answered `Release`.
+    /// Count the allocations, or no more. Answered `Done`.
     Count(bool),
-    /// Take and give back a free lock so often, and count what is allocated and sent meanwhile.
+    /// Take and release a free lock so often, and count the allocations and messages meanwhile.
     /// Answered `Turned`.
     Turn(u64),
     /// Have so many wait for one lock, give up from the middle, and be granted it. Answered
     /// `Queued`.
     Queue(u32),
-    /// Say what the process uses. Answered `Using`.
+    /// Report the resources that the process uses. Answered `Using`.
     Usage,
     /// Leave the cluster and end. Answered `Did`.
     Leave,
 }
 
-/// A place that somebody is to have in a queue.
+/// A place in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
-    /// Which queue.
+    /// The number of the queue.
     pub(crate) queue: u32,
     /// The waiter's number.
     pub(crate) waiter: u32,
 }
 
-/// What is done again and again.
+/// A repeated operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
     /// Take a lock and give it back.
     Locks {
-        /// At the same time.
+        /// The number of tasks at the same time.
         tasks: u32,
-        /// Which.
+        /// The names that they take.
         names: Names,
-        /// Count how long each took.
+        /// Whether the time of each is measured.
         timed: bool,
     },
     /// Floor L.
     Table {
-        /// At the same time.
+        /// The number of tasks at the same time.
         tasks: u32,
-        /// Which.
+        /// The names that they take.
         names: Names,
     },
     /// Either of them on threads of their own, each with a runtime of its own and names of its own.
     Threads {
-        /// At the same time.
+        /// The number of threads at the same time.
         threads: u32,
-        /// Of each.
+        /// The number of names of each.
         names: u32,
-        /// Other names each time: which of them lie in one shard is chance.
+        /// The round. Each takes other names: which of them lie in one shard is chance.
         round: u32,
-        /// Floor L, or our locks.
+        /// Whether it is floor L, not our locks.
         floor: bool,
     },
     /// Floor R.
@@ -111,7 +111,7 @@ pub(crate) enum Load {
         at: SocketAddr,
         /// Frames in flight.
         in_flight: u32,
-        /// What one read brings is written in one go.
+        /// All frames of one read are written in one go.
         together: bool,
     },
     /// Floor H.
@@ -127,59 +127,59 @@ pub(crate) enum Load {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Names {
-    /// All the same.
+    /// All take the same.
     One,
-    /// Each its own.
+    /// Each takes its own.
     Own,
     /// One after the other, among so many that are held.
     Scattered {
-        /// How many.
+        /// The number of held locks.
         held: u32,
     },
 }
 
-/// From when to when, so that several begin and end together.
+/// The begin and the end, so that several begin and end together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Window {
     pub(crate) from: u64,
     pub(crate) to: u64,
 }
 
-/// What a load came to.
+/// The result of a load.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Ran {
-    /// How often it was done.
+    /// The number of turns.
     pub(crate) turns: u64,
-    /// In how long; of the task that took the longest.
+    /// The time that they took, for the task that took the longest.
     pub(crate) nanos: u64,
-    /// How long each took, if that was wanted.
+    /// The time of each turn, if that was wanted.
     pub(crate) spans: Spans,
 }
 
 impl Ran {
-    /// What was done beside it, too.
+    /// Adds a load that ran beside it.
     pub(crate) fn join(&mut self, other: Ran) {
         self.turns += other.turns;
         self.nanos = self.nanos.max(other.nanos);
         self.spans.join(&other.spans);
     }
 
-    /// In a second.
+    /// Turns in a second.
     pub(crate) fn rate(&self) -> f64 {
         self.turns as f64 * 1e9 / self.nanos.max(1) as f64
     }
 }
 
-/// What a process uses, from its beginning on.
+/// The resources that a process has used since its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Usage {
-    /// When it was asked.
+    /// The time of this measurement.
     pub(crate) at: u64,
     /// Nanoseconds on a processor, of all threads.
     pub(crate) busy: u64,
     /// Bytes in memory.
     pub(crate) resident: u64,
-    /// Bytes allocated since they are counted, what the list of guards takes apart.
+    /// Bytes allocated since they are counted, without the memory of the list of guards.
     pub(crate) allocated: i64,
     /// Messages to other members.
     pub(crate) frames_out: u64,
@@ -189,14 +189,14 @@ pub(crate) struct Usage {
     pub(crate) traffic: u64,
 }
 
-/// A waiter was granted it.
+/// A waiter was granted its lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Served {
-    /// Where it waited.
+    /// The place at which it waited.
     pub(crate) place: Place,
-    /// With which token.
+    /// The token of the grant.
     pub(crate) token: i64,
-    /// When.
+    /// The time of the grant.
     pub(crate) at: u64,
 }
 
@@ -206,37 +206,37 @@ pub(crate) struct Served {
 pub(crate) enum BenchReport {
     /// It is a member, and this is its process.
     Joined(String),
-    /// That is done.
+    /// The order is carried out.
     Done,
     /// It holds so many locks, and believes in all of them.
     Holding(Holdings),
     /// Its waits are over.
     Served(Vec<Served>),
-    /// What the grantor sees.
+    /// The grantor's answer to a query.
     Seen {
-        /// Of the locks that are no queue's and no probe's.
+        /// The locks that belong to no queue and no probe.
         holdings: Holdings,
         /// The waiters of each queue, in order.
         queues: Vec<Vec<u32>>,
     },
-    /// When each probe asked, and when it was granted.
+    /// The times at which each probe asked and was granted.
     Probed(Vec<(u64, u64)>),
-    /// What took a while is done.
+    /// A longer operation is done.
     Did {
-        /// When it began.
+        /// The time at which it began.
         from: u64,
-        /// When it was done.
+        /// The time at which it was done.
         to: u64,
     },
-    /// It has done it so often.
+    /// It has run the load, with this result.
     Ran(Ran),
-    /// There.
+    /// It listens at this address.
     Listens(SocketAddr),
-    /// That was allocated, and sent, while locks were taken.
+    /// The allocations and messages while locks were taken.
     Turned {
-        /// So often memory was asked for.
+        /// The number of allocations.
         allocations: u64,
-        /// So many messages were sent.
+        /// The number of messages sent.
         frames: u64,
     },
     /// Nanoseconds for each waiter.
@@ -248,21 +248,21 @@ pub(crate) enum BenchReport {
         /// Until it had the lock, from the release before it on.
         grant: u64,
     },
-    /// It uses that.
+    /// The resources that it uses.
     Using(Usage),
-    /// Something happened to the member.
+    /// An event at the member.
     Event {
-        /// When it was told.
+        /// The time at which it was reported.
         at: u64,
-        /// What.
+        /// The event.
         event: Event,
     },
-    /// What was ordered cannot be done, or something went wrong that must not.
+    /// The order cannot be carried out, or something went wrong that must not.
     Failed(String),
 }
 
 impl BenchReport {
-    /// From when to when it did what was ordered.
+    /// The begin and the end of a longer operation.
     pub(crate) fn did(&self) -> Option<(u64, u64)> {
         match self {
             BenchReport::Did { from, to } => Some((*from, *to)),
@@ -270,12 +270,12 @@ impl BenchReport {
         }
     }
 
-    /// Whether it is done.
+    /// Whether the order is carried out.
     pub(crate) fn done(&self) -> Option<()> {
         (*self == BenchReport::Done).then_some(())
     }
 
-    /// What it holds.
+    /// Its holds.
     pub(crate) fn holding(&self) -> Option<Holdings> {
         match self {
             BenchReport::Holding(holdings) => Some(*holdings),
@@ -287,27 +287,27 @@ impl BenchReport {
 /// Locks, and a sum over their tokens, so that none can be taken for another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Holdings {
-    /// How many.
+    /// The number of locks.
     pub(crate) count: u32,
     /// The sum of their tokens, over and over.
     pub(crate) tokens: u64,
 }
 
 impl Holdings {
-    /// One more.
+    /// Adds one more.
     pub(crate) fn add(&mut self, token: i64) {
         self.count += 1;
         self.tokens = self.tokens.wrapping_add(token.cast_unsigned());
     }
 
-    /// Those of another, too.
+    /// Adds those of another.
     pub(crate) fn join(&mut self, other: Holdings) {
         self.count += other.count;
         self.tokens = self.tokens.wrapping_add(other.tokens);
     }
 }
 
-/// What happens to a member.
+/// An event at a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {

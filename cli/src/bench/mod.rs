@@ -2,7 +2,7 @@
 //!
 //! A case is measured some times over, at several sizes, and comes to a [`Sheet`]: medians,
 //! targets, and whether the cost grows in step with the work. A target that is missed is said in
-//! words; only what must not be at all, as a lock that was lost, makes the bench fail.
+//! words; only a result that must not be at all, as a lock that was lost, makes the bench fail.
 
 mod about;
 mod bulk;
@@ -43,7 +43,7 @@ use std::time::Duration;
 /// Something to measure.
 struct Case {
     name: &'static str,
-    /// What its sizes are numbers of.
+    /// The unit of its sizes.
     sizes: &'static str,
     /// Steps of each round.
     steps: fn(&BenchArgs) -> usize,
@@ -76,7 +76,7 @@ const CASES: [Case; 14] = [
     case("idle", "members", |_| 1, crowd::idle),
 ];
 
-/// What to measure.
+/// The cases to measure, and their sizes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchArgs {
     /// Only these cases.
@@ -113,8 +113,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with = "only")]
     peers: bool,
     /// Leave each member's code at addresses that the system chooses by chance. Otherwise all have
-    /// it at the same: what a processor learned of the jumps of one counts for the next, as it does
-    /// where each member has a machine of its own.
+    /// it at the same: the jumps of one member that a processor has learned count for the next, as
+    /// they do where each member has a machine of its own.
     #[arg(long)]
     random_addresses: bool,
     /// Print one JSON object on standard output; progress goes to standard error.
@@ -229,7 +229,7 @@ impl Progress {
         self.bar.set_prefix(case);
     }
 
-    /// What goes on.
+    /// Shows the present activity.
     fn say(&self, text: &str) {
         self.bar.set_message(text.to_owned());
     }

@@ -1,4 +1,4 @@
-//! The page of plots: what `--json` says, drawn. One file of HTML, with nothing that is not in it.
+//! The page of plots: the result of `--json`, drawn. One file of HTML that loads nothing.
 //!
 //! Of each case the figures of one unit share a drawing. Those that were measured at several sizes
 //! are lines over the sizes; the others stand side by side, and one that stands alone is in the
@@ -32,7 +32,7 @@ table { border-collapse: collapse; font-size: 13px; margin-top: 1rem; } td, th {
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 260.0;
-/// Room for what is written beside the scales.
+/// Room for the labels beside the scales.
 const LEFT: f64 = 84.0;
 /// Half of the widest size.
 const RIGHT: f64 = 30.0;
@@ -42,7 +42,7 @@ const COLOURS: usize = 6;
 /// From one round's dot to that of the next.
 const APART: f64 = 10.0;
 
-/// The page of one run, and what that was.
+/// The page of one run, with the circumstances of that run.
 pub(crate) fn page(about: &str, record: &Value) -> String {
     let mut body = String::new();
     for case in list(&record["cases"]) {
@@ -136,7 +136,7 @@ fn lines(case: &Value, unit: &str) -> Vec<PlotLine> {
     lines
 }
 
-/// Medians of what each round's curve has at each share.
+/// Medians of the values that each round's curve has at each share.
 fn curve(curve: &Value) -> PlotLine {
     let rounds: Vec<&[Value]> = list(&curve["rounds"]).iter().map(list).filter(|round| !round.is_empty()).collect();
     let points = (0..rounds.first().map_or(0, |round| round.len())).map(|index| {
@@ -155,7 +155,7 @@ fn curve(curve: &Value) -> PlotLine {
     PlotLine { name: text(&curve["what"]), points: points.collect() }
 }
 
-/// What lies below on the drawing.
+/// The quantity on the horizontal axis.
 enum XAxis {
     Sizes(String),
     Names,
@@ -291,8 +291,8 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
                 y.at(point.most),
                 line.name
             );
-            // Side by side there is room: the rounds from left to right, and in figures what they
-            // come to.
+            // Side by side there is room: the rounds from left to right, and their result in
+            // figures.
             let apart = if matches!(x, XAxis::Names) { APART } else { 0.0 };
             let middle = (point.rounds.len() as f64 - 1.0) / 2.0;
             for (number, round) in (0..).zip(&point.rounds) {
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What is wrong with the tags: each that begins has to end, in order.
+    /// The error in the tags, if any: each that begins has to end, in order.
     fn unbalanced(page: &str) -> Option<String> {
         let mut open: Vec<&str> = Vec::new();
         for part in page.split('<').skip(1) {

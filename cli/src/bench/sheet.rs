@@ -1,9 +1,9 @@
-//! The sheet: what one case has measured, what came of it, and how it is told.
+//! The sheet: the figures that one case has measured, the problems it met, and their text.
 
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     /// A time, in seconds.
@@ -22,7 +22,7 @@ pub(crate) enum Unit {
     Count,
 }
 
-/// What a figure is to be.
+/// The target of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Target {
     /// No more than that.
@@ -34,11 +34,11 @@ pub(crate) enum Target {
 /// Something that is measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Figure {
-    /// What it is.
+    /// Its name.
     pub(crate) name: &'static str,
-    /// What it counts.
+    /// Its unit.
     pub(crate) unit: Unit,
-    /// What its median is to be.
+    /// The target of its median.
     pub(crate) target: Option<Target>,
 }
 
@@ -59,18 +59,18 @@ struct Curve {
 /// All figures of one case.
 pub(crate) struct Sheet {
     pub(crate) case: &'static str,
-    /// What sizes are numbers of.
+    /// The unit of the sizes.
     pub(crate) sizes: &'static str,
     rows: Vec<Row>,
     curves: Vec<Curve>,
     /// Worth saying, and no problem.
     pub(crate) notes: Vec<String>,
-    /// What was not as it must be.
+    /// Requirements that were not met.
     pub(crate) problems: Vec<String>,
 }
 
-/// A time that more than doubles what each further lock costs, from one size to ten times that, is
-/// not linear. What noise and the logarithm of a tree add is less.
+/// A time is not linear if it more than doubles the cost of each further lock, from one size to ten
+/// times that. Noise and the logarithm of a tree add less.
 const LINEAR: f64 = 2.0;
 
 impl Figure {
@@ -124,8 +124,7 @@ impl Unit {
         }
     }
 
-    /// A value, and from where to where it went: what it counts is said once, where it is the same
-    /// of all three.
+    /// A value and its range. The unit is given once, where it is the same for all three.
     fn show_range(self, value: f64, least: f64, most: f64) -> String {
         let [value, mut least, mut most] = [value, least, most].map(|value| self.show(value));
         let counted = value.trim_start_matches(|c: char| c.is_ascii_digit() || "-,.".contains(c));
@@ -220,12 +219,12 @@ impl Row {
         self.figure.unit.show_range(self.median(), self.least(), self.most())
     }
 
-    /// What it is to be.
+    /// Its target.
     pub(crate) fn show_target(&self) -> Option<String> {
         self.figure.target.map(|target| target.show(self.figure.unit))
     }
 
-    /// What it is.
+    /// Its name.
     pub(crate) fn name(&self) -> &'static str {
         self.figure.name
     }

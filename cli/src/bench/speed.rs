@@ -23,11 +23,11 @@ const CONTENDED: f64 = 0.6;
 const EVEN: f64 = 0.95;
 /// How many fight for one name.
 const CROWD: usize = 8;
-/// Of each number of tasks is measured what they do together.
+/// The numbers of tasks; the rate of all tasks together is measured for each.
 const TASKS: [u32; 4] = [1, 4, 16, 64];
-/// Turns over which is counted what each costs.
+/// Turns over which the cost of each is counted.
 const TURNS: u64 = 10_000;
-/// What the member does beside may add so much to what is counted of each turn.
+/// The share that the member's other work may add to the count of each turn.
 const BESIDE: f64 = 0.01;
 /// With so many allocations of each it is no longer the member beside, however slow the machine is.
 const LEAKY: f64 = 0.5;
@@ -127,7 +127,7 @@ pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sh
 struct Pair {
     stage: BenchCluster,
     echo: std::net::SocketAddr,
-    /// Answers together what one read has brought.
+    /// The process that answers all frames of one read together.
     echo_together: std::net::SocketAddr,
 }
 

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! 0  elder, a third of the holds and of the waits
-//! 1  grantor, with nothing of its own: what is measured is done to it, and then it comes back and grants again
+//! 1  grantor, with nothing of its own: each case is done to it, and then it comes back
+//!    and grants again
 //! 2  a third of the holds and of the waits; the young turk
 //! 3  a third of the holds and of the waits
 //! 4  client: takes and gives back free locks all the time, and holds those that others wait for
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// What is done to the grantor.
+/// The operation that the grantor undergoes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TakeoverKind {
     Transfer,
@@ -219,12 +220,12 @@ impl TakeoverRun {
     }
 }
 
-/// What one round has shown, before the client was asked.
+/// The measurements of one round, before the client was asked.
 struct Measured {
     /// While this went on.
     from: u64,
     to: u64,
-    /// What was measured, from when to when, and what it is to be.
+    /// Each figure: its name, its begin, its end, and its target.
     what: Vec<(&'static str, u64, u64, Option<Duration>)>,
     /// When the new grantor saw the old one gone.
     seen: Option<u64>,

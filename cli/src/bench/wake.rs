@@ -1,4 +1,4 @@
-//! What a release costs in messages when somebody waits.
+//! The cost of a release in messages while a request waits.
 
 use super::cluster::{BenchCluster, BenchResult};
 use super::message::{BenchOrder, BenchReport, Place, Usage};
@@ -23,7 +23,7 @@ const ROUNDS: u32 = 5;
 /// Until all waiters have heard that they stand in line: the grantor tells them when it has nothing
 /// else to tell.
 const SETTLE: Duration = Duration::from_millis(100);
-/// What members say to each other all the time may add so much, and what acknowledges.
+/// The share that the members' constant traffic and acknowledgements may add.
 const BESIDE: f64 = 0.1;
 
 pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
@@ -53,7 +53,7 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
         let heard = each(after[WAITER].frames_in - before[WAITER].frames_in);
         sheet.note(WAITERS, Figure::new("messages of a release", Unit::Count).at_most(MESSAGES + BESIDE), messages);
         sheet.note(WAITERS, Figure::new("messages to waiters", Unit::Count).at_most(1.0 + BESIDE), heard);
-        // Rounds beyond those that were ordered are not in what the bar counts.
+        // Rounds beyond those that were ordered are not counted by the bar.
         if round <= args.rounds {
             progress.step();
         }

@@ -1,12 +1,12 @@
-//! The audience: what the demo shows while it goes on, on standard error.
+//! The audience: the display of the demo while it goes on, on standard error.
 
 use super::crew::Crew;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A bar with the state of the shop, and above it what happened. Without a terminal, the happenings
-/// only.
+/// A bar with the state of the shop, and above it the happenings. Without a terminal, the
+/// happenings only.
 pub(crate) struct Audience {
     bar: ProgressBar,
     begun: Instant,

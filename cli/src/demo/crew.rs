@@ -1,4 +1,4 @@
-//! The crew: the demo's worker processes as their parent has them, what they said last, and how to
+//! The crew: the demo's worker processes as their parent has them, their last reports, and how to
 //! end them.
 
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
@@ -27,20 +27,20 @@ pub(crate) struct Worker {
     run: u32,
     /// Its end was ordered.
     leaves: bool,
-    /// What it saw last; nothing once it has ended.
+    /// The last snapshot that it reported; nothing once it has ended.
     pub(crate) sight: Option<ClusterSnapshot>,
 }
 
-/// Something a worker said, or its silence.
+/// A worker's report, or its unexpected end.
 #[derive(Clone, Debug)]
 pub(crate) enum WorkerUpdate {
-    /// It said so.
+    /// A report.
     Said(WorkerReport),
-    /// It ended, and nobody here had killed it or told it to.
+    /// It ended, though nobody here had killed it or told it to.
     Ended,
 }
 
-/// How often it is looked whether the last one has ended.
+/// The interval at which the end of the last one is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// All workers.
@@ -49,15 +49,15 @@ pub(crate) struct Crew {
     processes: Processes<WorkerReport>,
     pub(crate) workers: Vec<Worker>,
     seeds: Vec<SocketAddr>,
-    /// Sales that were reported.
+    /// The number of reported sales.
     pub(crate) sales: u64,
-    /// When the last of them was.
+    /// The time of the last of them.
     sold_at: Instant,
     /// The longest time without one since [`watch`](Crew::watch).
     pub(crate) silence: Duration,
     /// Clerks that did not get or did not keep their lock since then, and why.
     pub(crate) unserved: Vec<String>,
-    /// Troubles that were reported, and how often each.
+    /// The reported troubles, and the number of each.
     pub(crate) troubles: BTreeMap<String, u64>,
 }
 
@@ -120,7 +120,7 @@ impl Crew {
         self.recipe.directory.join(format!("worker-{place}.log"))
     }
 
-    /// Orders something.
+    /// Sends an order.
     pub(crate) fn order(&mut self, place: usize, order: WorkerOrder) {
         self.workers[place].leaves |= order == WorkerOrder::Finish;
         self.processes.order(place, &order);
@@ -144,8 +144,7 @@ impl Crew {
         self.unserved.clear();
     }
 
-    /// The next thing that a living worker says; `None` when it is `until` and nobody said
-    /// anything.
+    /// The next report of a living worker; `None` when it is `until` and no report came.
     pub(crate) fn next(&mut self, until: Instant) -> Option<(usize, Instant, WorkerUpdate)> {
         loop {
             let Heard { place, at, is_late, what } = self.processes.next(until)?;
@@ -183,12 +182,12 @@ impl Crew {
         }
     }
 
-    /// How the worker of this place ended, if it has.
+    /// The end of the worker of this place, if it has ended.
     pub(crate) fn ended(&self, place: usize) -> Option<ExitStatus> {
         self.processes.ended(place)
     }
 
-    /// The newest sight of the cluster among the living.
+    /// The newest snapshot of the cluster among the living.
     pub(crate) fn sight(&self) -> Option<&ClusterSnapshot> {
         self.workers
             .iter()

@@ -1,5 +1,5 @@
-//! What the demo's processes say to each other: one JSON object per line, on stdin and stdout of
-//! the worker.
+//! The messages of the demo's processes: one JSON object per line, on stdin and stdout of the
+//! worker.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerReport {
-    /// What it sees of the cluster; said when it changes.
+    /// Its view of the cluster; sent when it changes.
     Sees(ClusterSnapshot),
     /// Sold one piece, and the sale is in the file.
     Sale {
-        /// Of which article.
+        /// The article.
         article: u32,
-        /// With which token; 0 without locks.
+        /// The token; 0 without locks.
         token: i64,
     },
     /// Stands between `fence()` and the write, and does nothing before `WorkerOrder::Go`.
     Standing {
-        /// Holding the lock of this article.
+        /// The article whose lock it holds.
         article: u32,
-        /// With this token.
+        /// The token of the lock.
         token: i64,
-        /// What it sees of the cluster right then.
+        /// Its view of the cluster right then.
         sight: ClusterSnapshot,
     },
-    /// The table refused its write: somebody with a higher token wrote before.
+    /// The table refused its write: a worker with a higher token wrote before.
     Refused {
-        /// Of which article.
+        /// The article.
         article: u32,
-        /// With which token.
+        /// The token.
         token: i64,
     },
     /// A clerk did not get its lock, or lost it before the sale.
@@ -44,10 +44,10 @@ pub(crate) enum WorkerReport {
         after: i64,
         /// Pieces by which stock and sales differed then.
         missing: i64,
-        /// How long it waited until nobody held anything.
+        /// The time that it waited until nobody held anything.
         waited_milliseconds: f64,
     },
-    /// What it was ordered to do cannot be done.
+    /// It cannot carry out its order.
     Failed(String),
     /// Something went wrong that should not.
     Trouble(String),
@@ -86,10 +86,10 @@ pub(crate) enum WorkerOrder {
     Go,
     /// Become the grantor.
     Become,
-    /// Suspend the service and count what is in the books.
+    /// Suspend the service and count the stock and the sales in the books.
     Count,
     /// Ask for no locks until `Open`.
     Rest,
-    /// End what was begun, leave the cluster, exit.
+    /// Finish the present work, leave the cluster, exit.
     Finish,
 }

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use verdict::Verdict;
 
-/// What to show.
+/// The settings of the demo.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DemoArgs {
     /// Processes. At least 5, so that elder and grantor can die together and a quorum is left.

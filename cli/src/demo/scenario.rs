@@ -26,7 +26,7 @@ pub(crate) struct Scenario<'a> {
     played: ScenarioOutcome,
 }
 
-/// What came of it.
+/// The result of the scenario.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScenarioOutcome {
     /// One per kill.
@@ -38,11 +38,11 @@ pub(crate) struct ScenarioOutcome {
     pub(crate) late_write: Option<LateWrite>,
     /// One per change of grantor without a death.
     pub(crate) handovers: Vec<Handover>,
-    /// What was counted while the service was suspended.
+    /// The count while the service was suspended.
     pub(crate) count: Option<Count>,
     /// Workers started again that are in the view with all others.
     pub(crate) restarted: usize,
-    /// What did not go as it must.
+    /// Requirements that were not met.
     pub(crate) problems: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) enum KilledRole {
     ElderAndGrantor,
 }
 
-/// What became of the write of a worker that slept too long.
+/// The result of the write of a worker that slept too long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LateWrite {
     Refused,
@@ -147,7 +147,7 @@ impl<'a> Scenario<'a> {
         self.wait("all members to be in one view", Crew::is_whole)?;
         self.audience.tell(&format!("all in one view after {:.2} s", begun.elapsed().as_secs_f64()));
         self.open()?;
-        // What is left of the time is shared out evenly.
+        // The rest of the time is shared out evenly.
         let begun = Instant::now();
         const CURTAINS: u32 = 10;
         let act = |number: u32| begun + Duration::from_secs(self.args.seconds.into()) * number / CURTAINS;
@@ -307,7 +307,7 @@ impl<'a> Scenario<'a> {
         });
     }
 
-    /// Has a member suspend the service and count twice what is in the books.
+    /// Has a member suspend the service and count the books twice.
     fn count(&mut self) -> ScenarioResult<()> {
         self.wait("an elder to be known", |crew| crew.elder().is_some())?;
         let place = *self.bearers(KilledRole::Holder).first().ok_or("nobody is there to count")?;
@@ -331,7 +331,7 @@ impl<'a> Scenario<'a> {
         self.follow("a sale after the stock-taking", |_, report| matches!(report, WorkerReport::Sale { .. }))
     }
 
-    /// Waits until a worker has done what it was ordered to do, or says that it cannot.
+    /// Waits until a worker has carried out its order, or says that it cannot.
     fn errand(
         &mut self,
         place: usize,
@@ -470,8 +470,8 @@ impl<'a> Scenario<'a> {
         found.ok_or_else(|| format!("worker {place} did not stand"))
     }
 
-    /// Waits until every article that one of `standers` held has been sold by somebody else, with a
-    /// later token. Returns the time of the last of these sales.
+    /// Waits until every article that one of `standers` held has been sold by another worker, with
+    /// a later token. Returns the time of the last of these sales.
     fn sales(&mut self, standers: &[PausedWriter], what: &str) -> ScenarioResult<Instant> {
         let mut open: Vec<&PausedWriter> = standers.iter().collect();
         let mut last = Instant::now();

@@ -1,9 +1,9 @@
 //! The shop's books: one SQLite file that all workers write.
 //!
 //! A sale takes two transactions, as in many a shop: one reads the stock, and after some thought
-//! another writes back what was read, less one. So two sellers of one article at a time sell the
-//! same piece twice, unless a lock keeps them apart; and a seller that wakes up too late overwrites
-//! the sales of others, unless the table looks at the fencing token.
+//! another writes that stock back, less one. So two sellers of one article at a time sell the same
+//! piece twice, unless a lock keeps them apart. A seller that wakes up too late overwrites the
+//! sales of others, unless the table looks at the fencing token.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::path::Path;
@@ -20,15 +20,15 @@ pub(crate) struct Shop {
     fenced: bool,
 }
 
-/// What a holder writes with: the token as SQL keeps it, and the lineage that dealt it. Zeros
-/// without a lock.
+/// The fence that a holder writes with: the token as SQL keeps it, and the lineage that dealt it.
+/// Zeros without a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fence {
     pub(crate) token: i64,
     pub(crate) lineage: i64,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WriteResult {
     /// The sale is in the file.
@@ -37,7 +37,7 @@ pub(crate) enum WriteResult {
     Refused,
 }
 
-/// What the books say when all is over.
+/// The state of the books at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Audit {
     /// Sales in the file.
@@ -76,8 +76,7 @@ impl Shop {
         let file = Connection::open(path)?;
         file.busy_timeout(Duration::from_secs(10))?;
         file.pragma_update(None, "journal_mode", "wal")?;
-        // Survives the death of processes, which is what happens here; a power cut is not on the
-        // programme.
+        // Survives the death of processes, as the demo needs; a power cut is not on the programme.
         file.pragma_update(None, "synchronous", "normal")?;
         Ok(Shop { file, fenced })
     }
@@ -122,7 +121,7 @@ impl Shop {
         Ok(written)
     }
 
-    /// Counts what the file holds; trusts no worker's word.
+    /// Counts the content of the file; trusts no worker's word.
     pub(crate) fn audit(&self) -> rusqlite::Result<Audit> {
         let number = |query: &str| -> rusqlite::Result<i64> {
             Ok(self.file.query_row(query, [], |row| row.get::<_, Option<i64>>(0)).optional()?.flatten().unwrap_or(0))

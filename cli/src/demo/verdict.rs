@@ -6,7 +6,7 @@ use super::scenario::{KilledRole, LateWrite, Occasion, ScenarioOutcome, millisec
 use super::shop::Audit;
 use serde_json::json;
 
-/// What the demo has shown.
+/// The result of the demo.
 pub(crate) struct Verdict {
     args: DemoArgs,
     played: ScenarioOutcome,
@@ -41,7 +41,7 @@ impl Verdict {
         (self.args.no_lock && self.audit.oversold > 0) || (self.args.no_fence && self.audit.stale_written > 0)
     }
 
-    /// What a run without its safety proves, or that it proves nothing.
+    /// The proof that a run without its safety gives, or that it proves nothing.
     fn proof(&self) -> Option<String> {
         let (flag, wanted, missing) = match (self.args.no_lock, self.args.no_fence) {
             (true, _) => (
@@ -140,7 +140,7 @@ impl Verdict {
     }
 }
 
-/// What the audit and the scenario hold against the run.
+/// The objections of the audit and the scenario against the run.
 fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String> {
     let mut faults = Vec::new();
     let mut fault = |is_wrong: bool, text: &str| {

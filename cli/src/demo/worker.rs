@@ -1,8 +1,8 @@
 //! A worker: one real process that embeds the library and sells.
 //!
 //! It has one clerk per article, so every article's queue has a waiter from each worker, and each
-//! death leaves waiters behind. Workers know nothing of the demo's plan: they sell, and do what the
-//! parent orders.
+//! death leaves waiters behind. Workers know nothing of the demo's plan: they sell, and follow the
+//! parent's orders.
 
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
 use super::shop::{Audit, Fence, Shop, WriteResult};
@@ -59,7 +59,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The thought between the two transactions of a sale, in microseconds.
 const THINK: std::ops::Range<u64> = 2_000..6_000;
 
-/// What the clerks are to do.
+/// The task of the clerks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
     Resting,
@@ -67,7 +67,7 @@ enum Mode {
     Finishing,
 }
 
-/// What the parent ordered.
+/// The parent's orders.
 struct Orders {
     mode: watch::Sender<Mode>,
     stand: AtomicBool,
@@ -90,7 +90,7 @@ impl Orders {
     }
 }
 
-/// What all clerks of a worker share.
+/// The state that all clerks of a worker share.
 struct Store {
     index: u32,
     member: Member,
@@ -181,7 +181,7 @@ async fn ended(mode: &mut watch::Receiver<Mode>) {
     let _ = mode.wait_for(|mode| *mode != Mode::Selling).await;
 }
 
-/// Does what concerns the service as a whole.
+/// Does the work that concerns the service as a whole.
 async fn office(store: Arc<Store>, service: LockService) {
     loop {
         let done = tokio::select! {
@@ -203,7 +203,7 @@ enum Hold {
 }
 
 impl Hold {
-    /// What to write with, if the hold is not lost.
+    /// The fence to write with, if the hold is not lost.
     fn fence(&self) -> Option<Fence> {
         match self {
             Hold::Lock(guard) => {
@@ -331,7 +331,7 @@ impl Store {
     }
 }
 
-/// Tells the parent what this worker sees, when it changes.
+/// Tells the parent this worker's snapshot of the cluster, when it changes.
 async fn look_around(store: Arc<Store>) {
     let mut last = None;
     loop {

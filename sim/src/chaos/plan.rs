@@ -1,4 +1,5 @@
-//! What is drawn before a run: who is there, what clients want, and what goes wrong when.
+//! The plan that is drawn before a run: the members, the clients' requests, and the faults with
+//! their times.
 
 use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Rng;
@@ -13,12 +14,13 @@ use crate::step::ClientWant;
 use crate::world::World;
 use elderlock::protocol::{Limits, Timing};
 
-/// Kinds of faults in each plan at least: one more than a run that counts has to show.
+/// Kinds of faults in each plan at least: one more than a run must show to count.
 const MIN_KINDS: usize = 4;
-/// Seeds below this one have neither small bounds nor duels: tests name some of them, and know what comes of them.
+/// Seeds below this one have neither small bounds nor duels: tests name some of them, and depend on
+/// their outcome.
 const PLAIN: u64 = 1_000;
 
-/// How often clients want something else than a lock, in parts per million of what they ask for.
+/// How often clients want something else than a lock, in parts per million of their requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientMix {
     /// Several locks at once.
@@ -35,7 +37,7 @@ pub struct ClientMix {
     looks: u32,
     /// To have a hold back.
     revocations: u32,
-    /// A lock beside others who want it so.
+    /// A share of a lock.
     shares: u32,
     /// Permits.
     permits: u32,
@@ -43,7 +45,7 @@ pub struct ClientMix {
     opens: u32,
     /// To change the value of one that is open.
     puts: u32,
-    /// On behalf of how many owners at each member; zero: always the whole member.
+    /// The number of owners at each member; zero: always the whole member.
     owners: u64,
 }
 
@@ -69,7 +71,7 @@ impl ClientMix {
         }
     }
 
-    /// The same with what is wanted of shares and objects, by dice of their own.
+    /// The same with requests for shares and objects, from a random stream of their own.
     fn and_shares(self, dice: &mut Rng) -> ClientMix {
         let mut rate = |chance, low, high| {
             let rate = dice.between(low, high) as u32;
@@ -83,15 +85,16 @@ impl ClientMix {
         ClientMix { shares, permits, opens, puts, ..self }
     }
 
-    /// Whether anybody shares anything.
+    /// Whether any client uses shares or objects.
     pub(super) fn shares(&self) -> bool {
         self.shares > 0 || self.opens > 0
     }
 
-    /// What a client wants of shares and objects instead of one lock, if it does. Of an object it may have it `opened`.
+    /// A client's request for a share or an object instead of one lock, if it makes one. `opened`
+    /// lists the objects that it has open.
     pub(super) fn pick_shared(&self, dice: &mut Rng, name: &str, opened: &[(usize, String)]) -> Option<ClientWant> {
         let pool = opened.iter().find(|(_, name)| name == OBJECTS[0]);
-        // How many there may be: now and then none, for a while.
+        // The limit: now and then zero, for a while.
         let value = |dice: &mut Rng, name: &str| match name == OBJECTS[0] {
             true if dice.chance(100_000) => "0".to_string(),
             true => dice.between(1, 5).to_string(),
@@ -115,7 +118,7 @@ impl ClientMix {
         dice.chance(self.shares).then(|| ClientWant::Share(name.to_string()))
     }
 
-    /// What a client wants of a service instead of one lock, on whose behalf, and for how long it may hold.
+    /// A client's request to a service instead of one lock, with its owner.
     pub(super) fn pick(&self, dice: &mut Rng, service: &str, name: String, calls: usize) -> (ClientWant, u64) {
         let owner = dice.below(self.owners + 1);
         let wanted = if dice.chance(self.turks) {
@@ -173,13 +176,13 @@ pub struct ChaosPlan {
     pub hosts: Vec<u32>,
     /// Processes are killed without regard to the quorum.
     pub reckless: bool,
-    /// Nobody notices broken connections.
+    /// No member notices broken connections.
     pub without_hints: bool,
     /// Every member keeps its vote in a data directory.
     pub durable: bool,
     /// Each member runs real gossip.
     pub gossip: bool,
-    /// The operator trusts refused connections. There are no false ones then.
+    /// The operator trusts refused connections. Then there are no false refusals.
     pub trust_refused: bool,
     /// At the end only a part is healed that can go on by itself; the rest stays broken for good.
     pub partial: bool,
@@ -187,19 +190,20 @@ pub struct ChaosPlan {
     pub limits: Limits,
     /// How often a client drops its future or its guard at some moment, in parts per million of its calls.
     pub drops: u32,
-    /// The weather when nothing is wrong.
+    /// The weather without faults.
     pub weather: LinkConditions,
-    /// Clients give back seldom: most holds outlive the fault that they met.
+    /// Clients release seldom: most holds outlive the fault that they met.
     pub tenacious: bool,
-    /// What clients want besides single locks.
+    /// The clients' requests besides single locks.
     pub wishes: ClientMix,
     /// How long there are faults.
     pub span: u64,
-    /// When clients fall silent. What was forgotten is often mended by what is asked next: here nothing is.
+    /// When clients fall silent. A next request often repairs a lost state: after this time there
+    /// is none.
     pub hush: u64,
-    /// Mean time between two deeds of clients.
+    /// Mean time between two acts of clients.
     pub pace: u64,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
     /// The numbers of the faults in the full plan, for replay after shrinking.
     pub kept: Vec<usize>,
@@ -218,7 +222,8 @@ impl ChaosPlan {
         let mut clocks: Vec<i32> =
             (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
         if !bounded {
-            // Two believe in one lock only if the clock of one is far behind the other's.
+            // Two holders can believe in one lock only if the clock of one is far behind the
+            // other's.
             let mut dice = Rng::new(seed, 5);
             let far = |dice: &mut Rng| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
             clocks = clocks.into_iter().map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm }).collect();
@@ -250,7 +255,7 @@ impl ChaosPlan {
             member_lease: timing.member_lease.as_nanos() as u64,
             clock_error: error,
         };
-        // Each of the first few once, so that there are as many kinds; the rest as it comes.
+        // Each of the first few kinds once, so that the plan has enough kinds; the rest at random.
         let many = dice.between(MIN_KINDS as u64, 40) as usize;
         let mut faults: Vec<Fault> = (0..many)
             .map(|number| {
@@ -261,7 +266,7 @@ impl ChaosPlan {
         let (mut late, mut hush) = (Rng::new(seed, 7), span);
         if late.chance(150_000) {
             hush -= late.between(2 * SECOND, 4 * SECOND);
-            // Nobody asks where to go but those whom this one makes ask.
+            // No client makes a request except those of this fault.
             let at = hush + late.between(SECOND / 2, SECOND);
             faults.push(Fault { at, ..Fault::draw(&mut late, RUSH, &stage) });
         }
@@ -287,7 +292,7 @@ impl ChaosPlan {
         if !is_plain && rings.chance(200_000) {
             let kind = if rings.chance(500_000) { RING } else { ONE_NEIGHBOUR };
             let ring = Fault::draw(&mut rings, kind, &stage);
-            // Nothing else goes wrong meanwhile, or it would be no wonder that leases run out.
+            // No other fault occurs meanwhile, since it could make leases run out.
             let ends = ring.at + ring.lasts;
             faults.retain(|fault| fault.at + fault.lasts + SECOND < ring.at || ends < fault.at);
             faults.push(ring);
@@ -327,7 +332,7 @@ impl ChaosPlan {
         ChaosPlan { faults: kept.iter().filter_map(of).collect(), kept: kept.to_vec(), ..self.clone() }
     }
 
-    /// What the World of this plan is like before anything happens.
+    /// The World of this plan, before anything happens, as a scene.
     pub fn scene(&self) -> Scene {
         Scene {
             founders: self.founders,

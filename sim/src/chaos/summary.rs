@@ -1,4 +1,4 @@
-//! What came of many runs, counted.
+//! The results of many runs, counted.
 
 use super::ChaosRun;
 use crate::chance::mix;
@@ -8,7 +8,7 @@ use crate::times::Timed;
 use elderlock::protocol::Outcome;
 use std::collections::BTreeMap;
 
-/// What came of many runs.
+/// The results of many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Runs.
@@ -29,21 +29,23 @@ pub struct Summary {
     pub faults: BTreeMap<&'static str, u64>,
     /// How often the premise of each invariant held.
     pub premises: BTreeMap<&'static str, u64>,
-    /// The same of those that are checked once more offline.
+    /// The same for the history checker's invariants.
     pub offline: BTreeMap<&'static str, u64>,
     /// In how many runs each rare state was reached.
     pub rare: BTreeMap<&'static str, u64>,
     /// How long things took.
     pub timed: Timed,
-    /// Runs that lost a quorum for good and went on by the word of an operator, by how they lost it.
+    /// Runs that lost a quorum for good and that an operator forced to go on, by the cause of the
+    /// loss.
     pub forced: BTreeMap<&'static str, u64>,
-    /// Runs that say enough to count.
+    /// Runs that show enough to count.
     pub counting: u64,
     /// Runs of which only a part was healed.
     pub parts: u64,
     /// Runs with real gossip.
     pub gossiping: u64,
-    /// What came of damaged frames: damaged, connections that broke, those of them with a frame that did not end.
+    /// Damaged frames, connections that broke because of them, and those of the connections with a
+    /// frame that did not end.
     pub damages: [u64; 3],
     /// The digests of all runs, put together so that their order does not matter.
     pub digest: u64,

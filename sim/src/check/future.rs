@@ -1,4 +1,5 @@
-//! What a model checker needs of a World: which steps it can take by itself, and what tells its future.
+//! A World for the model checker: the steps that it can take by itself, and the fingerprint of its
+//! future.
 
 use crate::chance::{PortableHasher, WordSink, mix};
 use crate::step::Step;
@@ -7,12 +8,12 @@ use elderlock::protocol::Input;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The number of a packet under way, as steps name it, and what it is.
+/// A packet under way, with the number by which steps name it.
 type Numbered<'a> = (usize, &'a Arc<PacketInTransit>);
 
 impl World {
-    /// Everything that can happen by itself at this instant: any packet under way arrives, or a timer that is due goes
-    /// off. Faults and clients are the driver's.
+    /// Everything that can happen by itself at this instant: any packet under way arrives, or a
+    /// timer that is due goes off. The driver makes the faults and the clients' steps.
     pub fn enabled(&self) -> Vec<Step> {
         let packets = self.under_way().map(|(number, _)| Step::Deliver(number));
         let is_due = |place: &usize| self.is_up(*place) && self.peers[*place].due.is_some_and(|due| due <= self.now);
@@ -28,8 +29,8 @@ impl World {
         packets.enumerate()
     }
 
-    /// What was noticed is noticed now; who was expelled stays away; packets to nobody are gone, for nobody starts again
-    /// there under the old name.
+    /// Delivers pending hints now, drops the restarts of expelled processes, and drops packets to
+    /// ended processes. No process starts again under the old id.
     pub(crate) fn tidy(&mut self) {
         while let Some(key) = self.queue.iter().find_map(|(key, due)| self.is_idle(due).then_some(*key)) {
             if let Some(ScheduledEvent::Hint { to, process, hint }) = self.queue.remove(&key)
@@ -50,7 +51,7 @@ impl World {
                 }
             }
             ScheduledEvent::Hint { .. } | ScheduledEvent::Rebirth { .. } => true,
-            // No scope has gossip machines, fickle clients, damaged connections or slow disks.
+            // No scope has gossip, fickle clients, damaged connections or slow disks.
             ScheduledEvent::Gossip { .. }
             | ScheduledEvent::GiveUp { .. }
             | ScheduledEvent::FrameEnds { .. }
@@ -58,7 +59,8 @@ impl World {
         }
     }
 
-    /// The next timer that is due until then goes off. False, and it is then, if there is none.
+    /// Fires the next timer that is due up to `until`. If there is none, advances to `until` and
+    /// returns false.
     pub(crate) fn ring_next(&mut self, until: u64) -> bool {
         let due =
             self.places().filter(|place| self.is_up(*place)).filter_map(|place| Some((self.peers[place].due?, place)));
@@ -71,28 +73,29 @@ impl World {
         }
     }
 
-    /// Time passes, and nobody does anything meanwhile.
+    /// Time passes without any step.
     pub(crate) fn pass(&mut self, nanos: u64) {
         self.now += nanos;
     }
 }
 
-/// What tells the future of a World: all that decides what can happen from here on. That is the time, the cores, what is
-/// under way, what clients asked and were told, and what the invariants remember. Not the trace, the record and how often
-/// premises held, which decide nothing; nor cuts, rules and weather, which a scope
-/// does not change. What is kept on disk counts if it is kept at all.
+/// Hashes all parts of a World that decide its future: the time, the cores, the packets under way,
+/// the clients' requests and answers, and the memory of the invariants. The trace, the record and
+/// the premise counts decide nothing and are left out. So are cuts, rules and weather, which a
+/// scope does not change. Stored votes count in durable Worlds.
 ///
-/// Most of a World is as it was one move before, so its parts are kept.
+/// A move changes little of a World, so the hashes of its parts are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct StateFingerprint {
     peers: Vec<u64>,
     history: u64,
-    /// Of all.
+    /// The hash of all parts.
     pub(crate) whole: u64,
 }
 
 impl StateFingerprint {
-    /// Of `world`, which came of one with this print, if of any. `in_order`: packets of one pair stay in their order.
+    /// The fingerprint of `world`. `before` is the World one move earlier with its fingerprint, if
+    /// any. `in_order`: packets of one pair stay in their order.
     pub(crate) fn of(
         world: &World,
         before: Option<(&World, &StateFingerprint)>,
@@ -138,8 +141,9 @@ impl StateFingerprint {
     }
 }
 
-/// Tells states apart, whose hashing is much of the work of a search. Each word goes in by a step that loses nothing:
-/// what differs in one word only differs in the end. (`WordMixer` is slower, and what it makes of a run must stay as it is.)
+/// Hashes states, which is much of the work of a search. Each word goes in by a reversible step, so
+/// inputs that differ in one word only have different hashes. (`WordMixer` is slower, and its
+/// digest of a run must stay as it is.)
 struct FingerprintHasher;
 
 impl WordSink for FingerprintHasher {
@@ -153,7 +157,7 @@ impl WordSink for FingerprintHasher {
     }
 }
 
-/// Not from zero: zeros at the beginning count, too.
+/// The start value is not zero, so that leading zeros count, too.
 fn mill() -> PortableHasher<FingerprintHasher> {
     PortableHasher::new(0x243f_6a88_85a3_08d3)
 }

@@ -1,4 +1,4 @@
-//! Searching a scope with stateright, and telling what was found.
+//! Searches a scope with stateright, and describes the result.
 
 use crate::check::scope::{Move, Scope, ScopeState};
 use crate::invariants::Violation;
@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 /// When a search is given up.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits {
-    /// After so long.
+    /// The highest time.
     pub time: Duration,
-    /// After so many different states.
+    /// The highest number of different states.
     pub states: u64,
     /// How many threads search. With one, the way to a break is a shortest one; with more, nearly.
     pub threads: usize,
-    /// Breadth first: the way to a break is a shortest one (with several threads: nearly). Otherwise depth first, which
-    /// needs hardly any memory but for what tells states apart.
+    /// Breadth first: the way to a break is a shortest one (with several threads: nearly).
+    /// Otherwise depth first, which needs hardly any memory except for the fingerprints of states.
     pub shortest: bool,
 }
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Debug)]
 pub struct SearchResult {
     /// Moves made.
@@ -37,7 +37,7 @@ pub struct SearchResult {
     pub depth: usize,
     /// How long it took.
     pub took: Duration,
-    /// Whether everything within the bounds of the scope was looked at.
+    /// Whether everything within the bounds of the scope was searched.
     pub complete: bool,
     /// States that were reached and, since a limit cut the search, not gone on from.
     pub unexplored: u64,
@@ -52,13 +52,13 @@ pub struct SearchResult {
 /// A way to a broken invariant.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// What breaks.
+    /// The violation.
     pub broken: Violation,
     /// The moves, in order.
     pub moves: Vec<Move>,
 }
 
-/// A search: a scope, and what its Worlds are made with.
+/// A search: a scope, and the function that prepares its Worlds.
 #[derive(Clone)]
 pub struct ScopeModel {
     scope: Scope,
@@ -82,8 +82,8 @@ impl ScopeModel {
         ScopeModel { scope, prepare: Arc::new(prepare) }
     }
 
-    /// Looks at everything within the bounds of the scope, and stops at the first break. `look` is told of the progress
-    /// now and then: moves and states so far.
+    /// Searches everything within the bounds of the scope, and stops at the first break. `look`
+    /// gets the progress now and then: moves and states so far.
     pub fn run(&self, limits: SearchLimits, look: impl FnMut(usize, usize)) -> SearchResult {
         let started = Instant::now();
         let first = match catch_unwind(AssertUnwindSafe(|| self.scope.first(|world| (self.prepare)(world)))) {
@@ -140,7 +140,7 @@ impl ScopeModel {
         }
     }
 
-    /// The way in words, with what happens at each move.
+    /// The way in words, with the events of each move.
     pub fn tell(&self, trail: &Counterexample) -> String {
         let mut state = self.scope.first(|world| (self.prepare)(world));
         state.world.trace_from_here();
@@ -236,7 +236,7 @@ impl Model for Search {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        // The checker would let later breaks take the place of the first: only the first is one.
+        // The checker would replace the first break by later ones, so only the first one counts.
         vec![Property::always("every invariant holds", |search: &Search, state: &ScopeState| {
             let Some(broken) = state.world.broken() else { return true };
             let (first, _) = search.found.get_or_init(|| (state.clone(), broken.clone()));

@@ -2,8 +2,9 @@
 //! everywhere else, and instead of chance every order of packets, timers, clients and faults within the bounds of a
 //! [`Scope`].
 //!
-//! A scope begins at rest, and time stands still but for a few leaps, each of which may come at any moment (or only at
-//! rest, if the scope says so). What that leaves out is written down in `sim/README.md`.
+//! A scope begins at rest, and time stands still but for a few leaps, each of which may come at any
+//! moment (or only at rest, if the scope says so). `sim/README.md` lists the cases that this leaves
+//! out.
 
 mod future;
 mod hunt;

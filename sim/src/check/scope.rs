@@ -1,4 +1,4 @@
-//! A scope: where a search begins, and the bounds within which it looks at everything.
+//! A scope: the start of a search, and the bounds within which it is exhaustive.
 
 use crate::check::future::StateFingerprint;
 use crate::kind::kind;
@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// The lock that all clients of a scope want.
+/// The service of the lock that all clients of a scope want.
 pub(super) const SERVICE: &str = "s";
 /// See [`SERVICE`].
 pub(super) const LOCK: &str = "x";
@@ -31,58 +31,60 @@ pub enum DeliveryOrder {
 pub enum TimeLeaps {
     /// At any moment, with packets under way and timers due.
     Anytime,
-    /// When nothing is under way and no timer is due. Timers go off meanwhile when they are due, until one of them sends
-    /// something other than what arrives at once: then the leap ends.
+    /// When nothing is under way and no timer is due. Timers go off meanwhile when they are due.
+    /// The leap ends when one of them sends a packet that does not arrive at once.
     AtRest,
 }
 
 /// Some packets: by the places from and to which they go, and their name.
 pub type Which = fn(from: usize, to: usize, kind: &str) -> bool;
 
-/// Where a search begins, and its bounds.
+/// The start of a search, and its bounds.
 #[derive(Clone)]
 pub struct Scope {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it looks at, for people.
+    /// A description for people.
     pub about: &'static str,
     /// Whether its quick form takes seconds.
     pub small: bool,
-    /// The World at rest, from which all ways go.
+    /// The World at rest, in which all ways begin.
     pub start: fn(World) -> World,
-    /// What the network does.
+    /// The order of delivery.
     pub network: DeliveryOrder,
-    /// At most so many processes are killed.
+    /// The highest number of killed processes.
     pub crashes: u8,
     /// Places where processes may be killed.
     pub mortal: &'static [usize],
-    /// Whether a member that shares a host with the killed sees its end: any one of them, at any moment later. The others
-    /// hear of it from that one.
+    /// Whether a member on the same host sees the end of a killed one: any one of them, at any
+    /// later moment. The others hear of it from that one.
     pub vouched: bool,
-    /// At most so many packets are lost or doubled.
+    /// The highest number of lost or doubled packets.
     pub faults: u8,
     /// Places at which a process starts at any moment.
     pub joiners: &'static [usize],
-    /// Places at which a process starts again, at any moment after the one before has ended, once for each time that they
-    /// are named.
+    /// Places at which a process starts again at any moment after the former one has ended, once
+    /// for each time that they are named.
     pub restarts: &'static [usize],
-    /// Places whose data directory may be lost while nobody runs there, once for each time that they are named.
+    /// Places whose data directory may be lost while no process runs there, once for each time that
+    /// they are named.
     pub forgetful: &'static [usize],
     /// Members that say goodbye at any moment.
     pub leavers: &'static [usize],
     /// Members that are stopped at any moment, and wake at any moment later.
     pub sleepers: &'static [usize],
-    /// Members at which a client asks for the lock, or what `wants` says, at any moment, once for each time that they are named.
+    /// Members at which a client makes the request of `wants` at any moment, once for each time
+    /// that they are named.
     pub asks: &'static [usize],
-    /// What they ask for, in the order in which they are named.
+    /// The requests of those clients, in the order in which their members are named.
     pub wants: fn(usize) -> ClientWant,
     /// Members that ask to become grantor at any moment, once for each time that they are named.
     pub turks: &'static [usize],
-    /// Whether clients give back what they got.
+    /// Whether clients release their holds.
     pub releases: bool,
-    /// Whether clients no longer want what they wait for. Wants `releases`, too.
+    /// Whether clients give up waiting. Needs `releases`, too.
     pub cancels: bool,
-    /// At whom gossip calls whom unreachable, at any moment.
+    /// Pairs: gossip may tell the first member at any moment that the second is unreachable.
     pub rumours: &'static [(usize, usize)],
     /// Leaps of time, in milliseconds; each once, in this order.
     pub leaps: &'static [u64],
@@ -92,7 +94,7 @@ pub struct Scope {
     pub at_once: Which,
     /// These packets may be under way while everything else is at rest.
     pub late: Which,
-    /// What the large form has more, but for what all have.
+    /// The additions of the large form, beyond those that all large forms have.
     pub larger: fn(Scope) -> Scope,
 }
 
@@ -136,7 +138,8 @@ impl Scope {
         Scope { faults: self.faults.min(1), ..self.clone() }
     }
 
-    /// The same with packets that overtake each other in any way, clients that give up waiting, and what else it names.
+    /// The same with packets that overtake each other in any way, clients that give up waiting, and
+    /// the additions of `larger`.
     pub fn large(&self) -> Scope {
         (self.larger)(Scope { network: DeliveryOrder::AnyOrder, cancels: self.releases, ..self.clone() })
     }
@@ -168,7 +171,7 @@ impl Scope {
         bounds.join(", ")
     }
 
-    /// Where all ways begin; `prepare` makes the Worlds.
+    /// The first state of all ways; `prepare` makes the Worlds.
     pub fn first(&self, prepare: impl FnOnce(World) -> World) -> ScopeState {
         let mut world = (self.start)(prepare(World::new(1).untraced().without_hints()));
         world.lenient_from_here();
@@ -192,8 +195,9 @@ impl Scope {
         for step in &enabled {
             if let Step::Deliver(number) = *step {
                 let parcel = under_way[number];
-                // In order, the first of each pair; otherwise one of those that are equal. What is lost or doubled is so
-                // when it might have arrived: before, it makes no difference.
+                // In order, only the first packet of each pair; otherwise one of equal packets. A
+                // packet is lost or doubled when it might have arrived: before, it makes no
+                // difference.
                 let what = if self.in_order() { (parcel.from as u64, parcel.to as u64) } else { (parcel.print(), 0) };
                 if !seen.insert(what) {
                     continue;
@@ -218,7 +222,7 @@ impl Scope {
         let wanted = |index| if index < self.asks.len() { (self.wants)(index) } else { ClientWant::Become };
         let clients: Vec<usize> = self.asks.iter().chain(self.turks).copied().collect();
         for (index, place) in clients.iter().enumerate() {
-            // Those of one member come in the order in which they are named.
+            // The requests of one member come in the order in which they are named.
             let earlier = (0..index).all(|other| clients[other] != *place || left.asked & 1 << other != 0);
             if left.asked & 1 << index == 0 && earlier && up(place) {
                 moves.push(Move::Step(Step::Ask {
@@ -266,11 +270,11 @@ impl Scope {
         moves
     }
 
-    /// Where a move leads.
+    /// The state after a move.
     pub fn go(&self, state: &ScopeState, what: &Move) -> ScopeState {
         let mut left = state.left.clone();
         left.spend(self, what);
-        // A core that panics has broken something, too.
+        // A panic of a core is a break, too.
         let went = catch_unwind(AssertUnwindSafe(|| {
             let mut world = state.world.clone();
             match what {
@@ -291,7 +295,7 @@ impl Scope {
         ScopeState { world, left, print }
     }
 
-    /// Lets timers go off in their order for a while, or until something is under way.
+    /// Lets timers go off in their order for a while, or until a packet is under way.
     fn wait(&self, world: &mut World, span: Duration) {
         let until = world.now + span.as_nanos() as u64;
         while world.under_way().all(|(_, parcel)| self.is_late(parcel))
@@ -302,7 +306,7 @@ impl Scope {
         }
     }
 
-    /// Brings about what happens at once.
+    /// Lets everything happen that happens at once.
     fn settle(&self, world: &mut World) {
         loop {
             world.tidy();
@@ -326,7 +330,7 @@ impl Scope {
         (self.at_once)(parcel.from, parcel.to, kind(&parcel.packet))
     }
 
-    /// Who sees the end of which killed process.
+    /// The witnesses of killed processes: pairs of a member and a killed process.
     fn witnesses(&self, world: &World) -> impl Iterator<Item = (usize, usize)> {
         let dead = world.places().filter(|place| {
             let peer = &world.peers[*place];
@@ -344,13 +348,13 @@ fn is_timer(step: &Step) -> bool {
 /// One thing that happens.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Move {
-    /// Somebody does something.
+    /// A process, a client or the network does a step.
     Step(Step),
-    /// Time passes, and nobody does anything meanwhile.
+    /// Time passes without any step.
     Leap(Duration),
 }
 
-/// What is left of the bounds.
+/// The remaining budget within the bounds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct RemainingBudget {
     crashes: u8,
@@ -395,7 +399,7 @@ impl RemainingBudget {
     }
 }
 
-/// A World with what is left of the bounds. Two are equal if the same can come of them.
+/// A World with its remaining budget. Two states are equal if they have the same future.
 #[derive(Clone)]
 pub struct ScopeState {
     /// The World.

@@ -9,8 +9,8 @@ use elderlock::protocol::Wait;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Three members in one view, on one host, and nothing under way. Place 3 is free for one who joins: it knows one seed,
-/// and not the elder, so that there is less talk, and its request is passed on.
+/// Three members in one view, on one host, and nothing under way. Place 3 is free for a joiner. It
+/// knows one seed, and not the elder, so that it sends fewer packets and its request is passed on.
 fn three(world: World) -> World {
     three_with_clocks(world, [0; 3])
 }
@@ -33,7 +33,8 @@ fn rest(world: &mut World) {
     assert!(world.run_until(is_quiet, Duration::from_secs(1)), "it does not come to rest");
 }
 
-/// [`three`], and the member at `grantor` is the grantor of the lock's service, and holds the lock if it is to.
+/// [`three`], and the member at `grantor` is the grantor of the lock's service, and holds the lock
+/// if `holds` is set.
 fn granted_by(world: World, ppm: [i32; 3], grantor: usize, holds: bool) -> (World, Ask) {
     let mut world = three_with_clocks(world, ppm);
     let ask = world.hold_lock(grantor, SERVICE, LOCK);
@@ -46,8 +47,8 @@ fn granted_by(world: World, ppm: [i32; 3], grantor: usize, holds: bool) -> (Worl
     (world, ask)
 }
 
-/// [`three`] with data directories, and the elder has just asked the others to accept a view with m3. That one is no more:
-/// it is in the view if there is to be one, and says nothing.
+/// [`three`] with data directories, and the elder has just asked the others to accept a view with
+/// m3. The process of m3 has ended. It is in the next view if that is decided, and sends nothing.
 fn vote_on_joiner(world: World) -> World {
     let mut world = three(world.durable());
     world.peers[3].host = 3;
@@ -74,8 +75,8 @@ fn another_grants_and_holds(world: World) -> World {
     granted_by(world, [0; 3], 1, true).0
 }
 
-/// m0 is elder, grants and holds, and is cut off from the others. The clocks are as far apart as they may be: what the
-/// others count out is over early, what m0 counts on lasts long.
+/// m0 is elder, grants and holds, and is cut off from the others. The clocks are as far apart as
+/// they may be: the others' timers end early, and m0's lease lasts long.
 fn elder_is_cut_off(world: World) -> World {
     let error = 20_000;
     let (mut world, _) = granted_by(world, [-error, error, error], 0, true);
@@ -103,12 +104,12 @@ fn holder_is_cut_off(world: World) -> World {
     world
 }
 
-/// What keeps leases and links alive, and changes nothing else: not so much depends on its order.
+/// Packets that only keep leases and links alive: little depends on their order.
 fn upkeep(_: usize, _: usize, kind: &str) -> bool {
     ["Beat", "Pulse", "Ack"].contains(&kind)
 }
 
-/// The same, and greetings: a member without a lease says hello all the time.
+/// The same, and greetings: a member without a lease sends hellos all the time.
 fn upkeep_and_greetings(from: usize, to: usize, kind: &str) -> bool {
     upkeep(from, to, kind) || ["Hello", "HelloReply"].contains(&kind)
 }
@@ -121,7 +122,7 @@ fn from_m0(from: usize, _: usize, _: &str) -> bool {
     from == 0
 }
 
-/// The same, and what is asked again and again until there is a view: who would vote, and to be taken in.
+/// The same, and the questions that are repeated until there is a view: pre-votes and joins.
 fn upkeep_and_canvassing(from: usize, to: usize, kind: &str) -> bool {
     upkeep_and_greetings(from, to, kind) || ["PreVote", "PreVoteReply", "Join"].contains(&kind)
 }
@@ -134,7 +135,7 @@ fn all_but_to_m2(from: usize, to: usize, kind: &str) -> bool {
     upkeep_and_greetings(from, to, kind) && !to_m2(from, to, kind)
 }
 
-/// A joiner, and a crash of anybody.
+/// A joiner, and a crash of any member.
 pub const VIEWS: Scope = Scope {
     name: "views",
     about: "one joins and one is killed, whoever it is",
@@ -170,7 +171,7 @@ pub const RECOVERY: Scope = Scope {
     ..TAKEOVER
 };
 
-/// Two wait for what the grantor holds, and it dies.
+/// Two wait for the lock that the grantor holds, and it dies.
 pub const QUEUE: Scope = Scope {
     name: "queue",
     about: "two wait for what the elder, who grants, holds until it is killed; they give up, or give back",
@@ -182,7 +183,7 @@ pub const QUEUE: Scope = Scope {
     ..TAKEOVER
 };
 
-/// Nobody sees the end: leases run out.
+/// No member sees the end: leases run out.
 pub const SILENCE: Scope = Scope {
     name: "silence",
     about: "two want a lock; the elder, who grants, or another is killed, and nobody sees it: leases run out",
@@ -267,7 +268,7 @@ pub const UPGRADE: Scope = Scope {
     ..Scope::STILL
 };
 
-/// The elder, who grants and holds, is cut off.
+/// The elder, which grants and holds, is cut off.
 pub const GHOST: Scope = Scope {
     name: "ghost",
     about: "the elder, who grants and holds, is cut off; another wants the lock; leases run out, clocks as unlike as may be",
@@ -323,7 +324,8 @@ pub const VOTES: Scope = Scope {
     restarts: &[1],
     forgetful: &[1],
     at_once: upkeep_and_greetings,
-    // Time for an heir's vote to get free, which `ForgetOnDisk` and `HeirVotesAtOnce` would want.
+    // Time for a vote successor's vote to become free, which `ForgetOnDisk` and `HeirVotesAtOnce`
+    // would need.
     larger: |scope| Scope {
         mortal: &[0, 1, 2],
         restarts: &[0, 1, 2],

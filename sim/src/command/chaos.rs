@@ -15,20 +15,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// One seed in so many is run twice, and must go the same way.
+/// One seed in this many is run twice, and must go the same way.
 const TWICE_EVERY: u64 = 16;
 
-/// More runs in a thousand than this that lost a quorum although nobody was reckless mean that something loses quorums
-/// that it should not.
+/// The highest share, in a thousand runs, that may lose a quorum without reckless faults. A higher
+/// share shows a defect that loses quorums.
 const FORCED_PER_MILLE: u64 = 10;
-/// From so many seeds on a batch has to reach every rare state.
+/// From this number of seeds on, a batch must reach every rare state.
 const RARE_SEEDS: u64 = 5_000;
-/// From so many seeds on a batch has to show every premise.
+/// From this number of seeds on, a batch must show every premise.
 const TELLING_SEEDS: u64 = 1_000;
-/// Of such a batch so many of a hundred runs have to say enough to count.
+/// In such a batch, at least this percentage of the runs must count.
 const COUNTING_PERCENT: u64 = 95;
 
-/// What to run.
+/// The options of `chaos`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChaosOptions {
     /// How many seeds.
@@ -63,7 +63,7 @@ pub(crate) struct ChaosOptions {
     json: bool,
 }
 
-/// How many members at least and at most.
+/// The lowest and the highest number of members.
 pub(crate) fn members(text: &str) -> Result<(usize, usize), String> {
     let (low, high) = text.split_once("..").unwrap_or((text, text));
     let number = |text: &str| text.parse::<usize>().map_err(|_| format!("{text:?} is no number"));
@@ -83,7 +83,7 @@ fn plan(options: &ChaosOptions, seed: u64) -> ChaosPlan {
 }
 
 pub(crate) fn run(options: &ChaosOptions) -> ExitCode {
-    // Panics of the core are caught and told as breaks, with where they happened.
+    // Panics of the core are caught and reported as breaks, with their location.
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let next = AtomicU64::new(options.from);
     let end = options.from.saturating_add(options.seeds);
@@ -136,8 +136,9 @@ pub(crate) fn run(options: &ChaosOptions) -> ExitCode {
     if broken.is_none() && idle.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Why a batch without a break says little: premises that held nowhere, rare states that were never reached, many runs that
-/// were hardly disturbed or lost their quorum. A small batch need not show more.
+/// Why a batch without a break shows little: premises that held nowhere, rare states that were
+/// never reached, or many runs that were hardly disturbed or lost their quorum. A small batch need
+/// not show more.
 fn idle(total: &Summary) -> Option<String> {
     let none = |counts: &BTreeMap<&'static str, u64>| -> Vec<&'static str> {
         counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect()
@@ -195,7 +196,7 @@ fn one(options: &ChaosOptions, seed: u64, batch: &mut RunTotals, progress: &Prog
     run.world.broken().cloned()
 }
 
-/// The broken run shrunk, or the first.
+/// The shrunk plan of the broken run, or the first plan.
 fn telling(options: &ChaosOptions, broken: Option<&(u64, Violation)>) -> ChaosPlan {
     match broken {
         Some((seed, found)) => shrink(&plan(options, *seed), found, |world| world),
@@ -216,7 +217,7 @@ fn write_page(options: &ChaosOptions, total: &RunTotals, broken: Option<&(u64, V
     let page = match broken {
         Some((seed, _)) => of_run(&super::report::of_seed(*seed, members, options.faults.as_deref(), None)?),
         None => {
-            // Of those that healed the slowest has most to show.
+            // The run that healed slowest shows most.
             let seed = total.gallery.heals.first().map_or(from, |heal| heal.seed);
             let record = run_seed(&plan(options, seed), |world| world).world.into_record();
             let picture = Some((format!("seed {seed}, the slowest to heal"), record));
@@ -228,7 +229,7 @@ fn write_page(options: &ChaosOptions, total: &RunTotals, broken: Option<&(u64, V
 
 /// A break shrunk, its steps saved, and how to see it again.
 fn told(options: &ChaosOptions, seed: u64, found: &Violation) -> BrokenRun {
-    // It was told where it panicked; it will again and again.
+    // The panic was reported once; each shrinking run would report it again.
     std::panic::set_hook(Box::new(|_| {}));
     let full = plan(options, seed);
     let small = shrink(&full, found, |world| world);

@@ -7,30 +7,32 @@ use rustix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What to search, and how far.
+/// The options of `check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckOptions {
     /// Only these scopes, by their names.
     names: Vec<String>,
-    /// Only what takes about a minute in all: nothing is lost or doubled, and votes on disk are left out.
+    /// Only the searches of about a minute in all: no packet is lost or doubled, and votes on disk
+    /// are left out.
     #[arg(long, conflicts_with = "large")]
     quick: bool,
     /// More: packets overtake each other in any way, and clients give up waiting. Hardly ends within any limit.
     #[arg(long)]
     large: bool,
-    /// Give a scope up after so many seconds.
+    /// Give a scope up after this many seconds.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// Give a scope up after so many states.
+    /// Give a scope up after this many states.
     #[arg(long, default_value_t = 200_000_000)]
     states: u64,
     /// How many threads search; all cores of the machine unless said.
     #[arg(long)]
     threads: Option<usize>,
-    /// Plant breaks in the core, and look which of them are found. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    /// Plant breaks in the core, and show which of them are found.
+    /// Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long)]
     mutants: bool,
-    /// Of the breaks only these, by their names; every one of them has to be found then.
+    /// Plant only these breaks, by their names; every one of them must be found then.
     #[cfg(elderlock_mutants)]
     #[arg(long, value_delimiter = ',', requires = "mutants")]
     only: Vec<elderlock::protocol::mutant::ProtocolMutant>,
@@ -56,7 +58,7 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
         eprintln!("no scope is called {unknown}; there are {}", names.join(", "));
         return ExitCode::from(2);
     }
-    // What panics is told as a break, with the way to it.
+    // A panic is reported as a break, with the way to it.
     std::panic::set_hook(Box::new(|_| {}));
     if options.mutants {
         return mutants::run(options);
@@ -75,7 +77,8 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
         broken += usize::from(found.broken.is_some());
         states_seen += found.states as u64;
         if let Some(trail) = &found.broken {
-            // That way is a long one: a shortest one is looked for, as far as memory goes. Breadth first keeps many Worlds.
+            // That way is a long one. A breadth-first search looks for a shortest one, as far as
+            // memory allows: it keeps many Worlds.
             let shortest = SearchLimits { time, states: 200_000, threads: 1, shortest: true };
             let found = watch(&hunt, &scope, shortest).broken;
             let trail = found.as_ref().unwrap_or(trail);
@@ -93,7 +96,7 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
         grouped(states_seen),
         spent() - started
     );
-    // The large form hardly ends anywhere; any other that is cut has not shown what it is said to show.
+    // The large form hardly ever completes. Any other search that was cut has not shown its claim.
     if broken == 0 && (complete == scopes || options.large) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -108,7 +111,7 @@ fn watch(hunt: &ScopeModel, scope: &Scope, limits: SearchLimits) -> SearchResult
     found
 }
 
-/// What this process has had of the cores: on a machine that others use, that says more than a clock on the wall.
+/// The processor time of this process: on a shared machine it says more than the wall clock.
 fn spent() -> f64 {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
@@ -158,35 +161,37 @@ mod mutants {
     use std::sync::{Mutex, PoisonError};
     use std::time::{Duration, Instant};
 
-    /// So many have to be found.
+    /// The number of mutants that must be found.
     const WANTED: usize = 12;
-    /// In one scope no more is spent on one mutant, unless it is named.
+    /// The highest number of states for one mutant in one scope, unless the mutant is named.
     const STATES: u64 = 100_000;
-    /// The same, for a machine that others use.
+    /// The time limit, for a shared machine.
     const TIME: Duration = Duration::from_secs(600);
 
-    /// A scope as it is searched here, and what is known of it from a search without any mutant.
+    /// A scope as it is searched here, with the results of a search without any mutant.
     struct BaselineSearch {
         scope: Scope,
         /// In words.
         name: String,
         states: usize,
-        /// Whose lines the cores come to. Every other mutant would change nothing within the limits.
+        /// The mutants whose lines the cores reach. Every other mutant would change nothing within
+        /// the limits.
         reached: Vec<ProtocolMutant>,
     }
 
-    /// What became of a mutant.
+    /// The result for a mutant.
     enum MutantResult {
         /// An invariant broke in the search.
         Found(String),
-        /// The World does not even come to where the search begins. No merit of the search.
+        /// The World breaks before the search begins, so the search did not find the mutant.
         Stillborn(String),
-        /// Searched in vain in these.
+        /// The scopes that were searched in vain.
         Missed(Vec<String>),
     }
 
-    /// Every mutant against the scopes that come to its lines, the smallest first, until one finds it: the quick form of
-    /// each, and those that lose packets with one packet lost or doubled.
+    /// Searches for every mutant in the scopes that reach its lines, the smallest first, until one
+    /// finds it. It uses the quick form of each scope, and the scopes that lose packets with one
+    /// packet lost or doubled.
     pub(super) fn run(options: &super::CheckOptions) -> ExitCode {
         let only = |mutant: &&ProtocolMutant| options.only.is_empty() || options.only.contains(mutant);
         let chosen: Vec<&ProtocolMutant> = ProtocolMutant::ALL.iter().filter(only).collect();
@@ -227,8 +232,8 @@ mod mutants {
         if found >= wanted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Searches every scope without a mutant; none if one breaks. One after the other, for the cores of all together
-    /// keep the lines they come to.
+    /// Searches every scope without a mutant; none if one breaks. One after the other, for all
+    /// cores share one set of reached lines.
     fn survey(options: &super::CheckOptions, states: u64) -> Option<Vec<BaselineSearch>> {
         let scopes: Vec<Scope> = options.scopes().collect();
         let faulty = scopes.iter().filter(|scope| scope.faults > 0).map(Scope::with_one_fault);
@@ -269,8 +274,8 @@ mod mutants {
         stillborn.map_or(MutantResult::Missed(in_vain), MutantResult::Stillborn)
     }
 
-    /// Depth first and by one thread: so it goes the same way every time, and with a mutant the same way as without as
-    /// long as nobody comes to its lines.
+    /// Depth first and by one thread: so it goes the same way every time. With a mutant it goes the
+    /// same way as without, until a core reaches the mutant's lines.
     fn search(scope: &Scope, states: u64, prepare: impl Fn(World) -> World + Send + Sync + 'static) -> SearchResult {
         let hunt = ScopeModel::new(scope.clone(), prepare);
         hunt.run(SearchLimits { time: TIME, states, threads: 1, shortest: false }, |_, _| {})

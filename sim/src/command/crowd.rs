@@ -1,4 +1,5 @@
-//! `crowd`: what members cost that do nothing, from a few to a thousand, and how soon all know that one came or went.
+//! `crowd`: the cost of idle members, from a few to a thousand, and the time until all know that
+//! one came or went.
 
 use elderlock::protocol::Timing;
 use elderlock_sim::World;
@@ -11,20 +12,21 @@ use std::time::Duration;
 const SEEDS: usize = 3;
 /// Members that join at once, as a fleet is rolled out.
 const WAVE: usize = 50;
-/// Members on one host, who can vouch that one of them is dead.
+/// Members on one host, which can vouch that one of them is dead.
 const NEIGHBOURS: usize = 10;
-/// For one view with everybody.
+/// The time limit for one view with all members.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Gossip goes on telling of those who joined: it is waited for so often, until it says hardly less than before.
+/// Gossip goes on reporting the joined members. The run waits at most this many times, until gossip
+/// sends hardly less than before.
 const CALM: usize = 40;
-/// Beats, gossip and renewals all come several times in it.
+/// The length of a measurement: beats, gossip and renewals all come several times in it.
 const LOOK: Duration = Duration::from_secs(10);
-/// How finely the time of a view change is told.
+/// The resolution of the time of a view change.
 const GRAIN: Duration = Duration::from_micros(100);
-/// From the start of a member, or its kill, until all have the view.
+/// The target from the start of a member, or its kill, until all have the view.
 const TARGET: Duration = Duration::from_secs(1);
 
-/// How many members.
+/// The options of `crowd`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CrowdOptions {
     /// Sizes of the cluster, each a run of its own.
@@ -69,9 +71,9 @@ pub(crate) fn run(options: &CrowdOptions) -> ExitCode {
     if in_time { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What was seen of one cluster.
+/// The measurements of one cluster.
 struct Looked {
-    /// One that is no elder, the mean of all.
+    /// A member that is not the elder: the mean of all.
     other: Metered,
     elder: Metered,
     joined: Duration,
@@ -134,7 +136,7 @@ fn look(members: usize, seed: u64) -> Result<Looked, String> {
     Ok(Looked { other, elder: of_elder, joined, died: world.elapsed() - begun })
 }
 
-/// What the elder, and the mean of all others, say and do in a while.
+/// Measures the packets and steps of the elder, and the mean of all other members, over a while.
 fn watch(world: &mut World, members: usize, elder: usize) -> (Metered, Metered) {
     let meter = |world: &World| -> Vec<Metered> { (0..members).map(|place| world.meter(place)).collect() };
     let before = meter(world);
@@ -144,7 +146,7 @@ fn watch(world: &mut World, members: usize, elder: usize) -> (Metered, Metered) 
     (Metered::mean(&spent), elder)
 }
 
-/// Until the first `members` places are in one view of exactly so many.
+/// Waits until the first `members` sites are in one view of exactly that many.
 fn await_all(world: &mut World, members: usize) -> Result<(), String> {
     let end = world.elapsed() + LIMIT;
     let is_there = |world: &World| {

@@ -1,9 +1,9 @@
-//! Tries the breaks that `drawn/` has planted in a copy of the repository, one after the other, until chaos breaks. Only there,
-//! under `RUSTFLAGS="--cfg elderlock_drawn"`.
+//! Tries the breaks that `drawn/` has planted in a copy of the repository, one after the other,
+//! until chaos breaks. Available only there, under `RUSTFLAGS="--cfg elderlock_drawn"`.
 
 use std::process::ExitCode;
 
-/// What to try.
+/// The options of `drawn`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrawnOptions {
     /// The first break, by its number in the list.

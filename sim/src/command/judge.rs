@@ -5,7 +5,7 @@ use elderlock_sim::record::Record;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What to check.
+/// The options of `judge`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct JudgeOptions {
     /// The record, as `chaos --history` writes it.

@@ -14,7 +14,7 @@ mod verdict;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the threads of a command have in common. One that panicked leaves it as it was.
+/// Locks the shared state of a command's threads. A thread that panicked leaves it as it was.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
-//! Runs the chaos driver against each planted defect of the core: one that is not found means that the driver looks
-//! away. Only under `RUSTFLAGS="--cfg elderlock_mutants"`.
+//! Runs the chaos driver against each planted defect of the core: a defect that is not found shows
+//! a gap in the driver. Only under `RUSTFLAGS="--cfg elderlock_mutants"`.
 
 use std::process::ExitCode;
 
-/// What to hunt.
+/// The options of `mutants`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MutantOptions {
     /// Only these, by their names.
@@ -21,7 +21,7 @@ pub(crate) struct MutantOptions {
     /// The first seed; chaos begins at 1.
     #[arg(long, default_value_t = 1_000_000)]
     from: u64,
-    /// Shrink what was found, and write the steps into this folder, to be told again by `replay --mutant`.
+    /// Shrink each found break, and write its steps into this folder, for `replay --mutant`.
     #[arg(long, value_name = "FOLDER")]
     save: Option<std::path::PathBuf>,
     /// Let any invariant count, not only those that are named for it.
@@ -62,23 +62,24 @@ mod hunt {
 
     /// Seeds spent on one mutant at most.
     const SEEDS: u64 = 2_000;
-    /// The same where the table is known to name one that breaks.
+    /// The same limit where the table names a breaking seed.
     const FEW: u64 = 60;
-    /// The table of what each was found by, and by which seed.
+    /// The table of the invariant and the seed that found each mutant.
     const TABLE: &str = include_str!("../../README.md");
-    /// So many have to be found by chaos at least.
+    /// The number of mutants that chaos must find at least.
     const ENOUGH: usize = 25;
 
-    /// A lock has two holders, or one that should have none: what comes of leases, votes and ghosts gone wrong.
+    /// A lock has two holders, or one that should have none: the consequence of defects in leases,
+    /// votes and ghosts.
     const TWO_HOLDERS: &[&str] = &["exclusive_by_lease", "holds_survive", "told_before_regrant"];
-    /// The next grantor does not know what the last one did.
+    /// The next grantor does not know the last one's grants.
     const BAD_TABLE: &[&str] = &["recovered_table_is_the_union", "fifo_across_failover"];
-    /// A young turk does not know what the grantor before it did.
+    /// A young turk does not know its predecessor's grants.
     const LOST_IN_TRANSFER: &[&str] = &["nothing_lost_in_transfer"];
     /// One number, two views.
     const TWO_VIEWS: &[&str] = &["views_agree"];
 
-    /// What each must be found by.
+    /// The invariants that must find each mutant.
     fn by(mutant: ProtocolMutant) -> &'static [&'static str] {
         match mutant {
             ProtocolMutant::SkipOneInRecovery
@@ -116,7 +117,8 @@ mod hunt {
             | ProtocolMutant::ForgetPromiseOverView
             | ProtocolMutant::HeirVotesAtOnce => TWO_HOLDERS,
             ProtocolMutant::RenewCondemned => TWO_HOLDERS,
-            // Those whom it does not know may have a lock, wait for one, or wait to become the grantor.
+            // Members that it does not know may have a lock, wait for one, or wait to become the
+            // grantor.
             ProtocolMutant::ActInOldView => &["exclusive_by_lease", "fifo_across_failover", "last_young_turk_wins"],
             ProtocolMutant::BeginForFormerElder => {
                 &["epochs_rise", "exclusive_by_lease", "tokens_rise", "no_resurrected_grant"]
@@ -221,8 +223,8 @@ mod hunt {
         }
     }
 
-    /// Whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is hunted only by its
-    /// name.
+    /// Whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is
+    /// hunted only if it is named.
     fn has_unit_test(mutant: ProtocolMutant) -> bool {
         matches!(
             mutant,
@@ -240,7 +242,7 @@ mod hunt {
         )
     }
 
-    /// The seed by which the table says that it was found, counted from the first one as 1.
+    /// The seed that found it by the table, counted from the first one as 1.
     fn known(mutant: ProtocolMutant) -> Option<u64> {
         let row = TABLE.lines().find(|row| row.starts_with(&format!("| {mutant:?} |")))?;
         let seed = row.split('|').nth(3)?.trim();
@@ -316,7 +318,7 @@ mod hunt {
         }
     }
 
-    /// What a hunt came to.
+    /// The result of a hunt.
     #[derive(Default)]
     struct MutantHunt {
         /// The first seed that breaks as it should.
@@ -325,8 +327,9 @@ mod hunt {
         others: BTreeMap<&'static str, u64>,
     }
 
-    /// Tries one seed after the other on all cores, until one of these invariants breaks, or any. Which one is the first
-    /// does not depend on who is faster: whoever has begun an earlier one ends it.
+    /// Tries one seed after the other on all cores, until one of these invariants breaks, or any.
+    /// The first breaking seed does not depend on the threads' speed: each thread finishes the
+    /// earlier seeds that it has begun.
     fn hunt(mutant: ProtocolMutant, seeds: Range<u64>, names: Option<&[&str]>, jobs: Option<usize>) -> MutantHunt {
         let next = AtomicU64::new(seeds.start);
         let breaks: Mutex<BTreeMap<u64, Violation>> = Mutex::default();
@@ -342,7 +345,7 @@ mod hunt {
                         }
                         let plan = ChaosPlan::draw(seed, (3, 7));
                         let run = run_seed(&plan, |world| world.mutant(mutant));
-                        // A seed that breaks without it proves nothing about the mutant.
+                        // A seed that breaks without the mutant proves nothing about it.
                         if let Some(one) = run.world.broken()
                             && run_seed(&plan, |world| world).world.broken().is_none()
                         {

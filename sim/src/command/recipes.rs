@@ -3,7 +3,7 @@
 #[cfg(not(feature = "recipes"))]
 use std::process::ExitCode;
 
-/// What to run.
+/// The options of `recipes`.
 #[derive(Debug, clap::Args)]
 #[cfg_attr(not(feature = "recipes"), allow(dead_code, reason = "the same command line in every build"))]
 pub(crate) struct RecipeOptions {
@@ -13,19 +13,19 @@ pub(crate) struct RecipeOptions {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Only this is played.
+    /// Play only this workload.
     #[arg(long, value_name = "CAST")]
     only: Option<String>,
-    /// No more members than so many.
+    /// At most this many members.
     #[arg(long)]
     members: Option<usize>,
-    /// Of what is played at each member no more players than so many.
+    /// At most this many players of each workload at each member.
     #[arg(long)]
     players: Option<u64>,
     /// Only these faults of each plan, by their numbers; or "none".
     #[arg(long, value_parser = faults)]
     faults: Option<Faults>,
-    /// Things go wrong for so many milliseconds at most.
+    /// Faults occur for at most this many milliseconds.
     #[arg(long)]
     span: Option<u64>,
     /// Another luck of packets, tasks and players.
@@ -76,11 +76,11 @@ mod driver {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Instant;
 
-    /// One seed in so many is run twice, and must go the same way.
+    /// One seed in this many is run twice, and must go the same way.
     const TWICE_EVERY: u64 = 16;
-    /// From so many seeds on everything that players can do must have been done.
+    /// From this number of seeds on, all acts of the players must have occurred.
     const TELLING_SEEDS: u64 = 200;
-    /// Of such a batch no more of a hundred runs may lose their quorum.
+    /// In such a batch, at most this percentage of the runs may lose their quorum.
     const LOST_PERCENT: u64 = 5;
     /// Seeds spent on one planted break at most.
     const HUNT: u64 = 600;
@@ -234,7 +234,7 @@ mod driver {
             on_all_cores(options.from, HUNT, |seed| {
                 let plan = RecipePlan::draw(seed, &ShrunkPlan::only(cast));
                 if let Some(broken) = recipes::run(&plan, 0, Some(*mutant)).broken
-                    // A seed that breaks without it proves nothing about it.
+                    // A seed that breaks without the mutant proves nothing about it.
                     && recipes::run(&plan, 0, None).broken.is_none()
                 {
                     lock(&found).insert(seed, broken);
@@ -255,7 +255,7 @@ mod driver {
                 }
             }
         }
-        // One of them is shrunk, to see that what is left breaks as the whole does.
+        // One of them is shrunk, to check that the smaller plan breaks in the same way.
         if let Some((seed, cut, found, mutant)) = first {
             let small = shrunk(seed, &cut, &found, Some(mutant));
             println!("shrunk: {}", again(seed, &small, Some(mutant)));

@@ -1,4 +1,4 @@
-//! `replay`: tells a log or a script to a World, and prints it with what came of it.
+//! `replay`: runs a log or a script in a World, and prints it with the outcome.
 
 use elderlock_sim::World;
 use elderlock_sim::report::breach;
@@ -6,7 +6,7 @@ use elderlock_sim::script::ScriptRunner;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What to tell again.
+/// The options of `replay`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayOptions {
     /// The log or script.
@@ -48,7 +48,7 @@ pub(crate) fn run(options: &ReplayOptions) -> ExitCode {
     }
     let world = teller.world();
     let Some(found) = world.broken() else {
-        // Not among what was told: that is compared, and kept.
+        // On stderr, for stdout has the run, which is compared and kept.
         eprintln!("held: no invariant broke");
         return ExitCode::SUCCESS;
     };

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// Seeds looked through at most for one that breaks.
 const HUNTED: u64 = 2_000;
 
-/// What to draw.
+/// The options of `report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportOptions {
     /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed: the first that breaks.
@@ -30,7 +30,7 @@ pub(crate) struct ReportOptions {
     /// Plant this break in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
-    /// Of the runs that a planted break breaks, the first that breaks this invariant.
+    /// Draw the first run in which the planted break breaks this invariant.
     #[arg(long, value_name = "NAME", requires = "mutant")]
     invariant: Option<String>,
     /// The run of a record in JSON lines, as `chaos --history` writes it.
@@ -71,7 +71,7 @@ fn hunt(options: &ReportOptions) -> Result<u64, String> {
     (1..=HUNTED).find(breaks).ok_or_else(|| format!("not in {HUNTED} seeds"))
 }
 
-/// Writes a page and says where it is.
+/// Writes a page and prints its path.
 pub(crate) fn write(file: &Path, page: &str) -> Result<(), String> {
     std::fs::write(file, page).map_err(|error| format!("{}: {error}", file.display()))?;
     eprintln!("written: {}", file.display());
@@ -102,7 +102,7 @@ fn name(file: &Path) -> String {
     file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// The run of a seed, with only these faults or, if it breaks, with those that it takes.
+/// The run of a seed, with only these faults or, if it breaks, with those that the break needs.
 pub(crate) fn of_seed(
     seed: u64,
     members: (usize, usize),
@@ -119,7 +119,7 @@ pub(crate) fn of_seed(
         },
     };
     let run = run_seed(&small, |world| prepare(world).with_messages());
-    // Of a broken run only the steps that it takes are drawn.
+    // Of a broken run, only the steps that the break needs are drawn.
     let log = run.world.broken().map(|found| shrink_log(&run.log, found, &prepare));
     let (steps, script) = match &log {
         Some(log) => (Some((log.steps.len(), run.log.steps.len())), log.to_script()),
@@ -151,7 +151,7 @@ pub(crate) fn of_seed(
     })
 }
 
-/// What stands before and in a command that plants a break.
+/// The prefix and the option of a command that plants a break.
 fn planting(mutant: Option<&str>) -> (&'static str, String) {
     match mutant {
         Some(name) => {
@@ -248,7 +248,7 @@ fn words(fault: &Fault) -> String {
     }
 }
 
-/// Who is cut off with the elder.
+/// The members that are cut off with the elder.
 fn with(loyal: CutOffGroup) -> String {
     let places = if loyal.places == 0 { String::new() } else { format!(" with {}", places(loyal.places)) };
     let holder = if loyal.holder { " with one who holds" } else { "" };
@@ -261,7 +261,7 @@ fn places(bits: u32) -> String {
     places.join(" ")
 }
 
-/// Whom a fault is aimed at.
+/// The target of a fault.
 fn whom(target: Target) -> String {
     match target {
         Target::Place(place) => format!("m{place}"),
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(said(FaultKind::Isolate(Target::Elder)), "isolate: the elder");
         assert_eq!(said(FaultKind::Swizzle(8)), "swizzle clog");
         assert_eq!(said(FaultKind::SlowWay(0, 3, 1_500_000_000)), "slow way: m0 to m3, by 1.500 s");
-        // Numbers that are no places.
+        // Numbers that are no sites.
         assert_eq!(said(FaultKind::Resets(7, 5)), "reset: 5 times, somewhere");
         let loyal = CutOffGroup { places: 5, holder: true };
         assert_eq!(

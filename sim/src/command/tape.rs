@@ -1,4 +1,4 @@
-//! `tape`: shows the story that a tape of the fuzzer tells, or writes what the fuzzer starts from.
+//! `tape`: shows the run of a tape of the fuzzer, or writes the fuzzer's initial inputs.
 
 use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which tape.
+/// The options of `tape`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TapeOptions {
     /// The tape: the input that a crash of the fuzz target `world` left.
@@ -54,7 +54,7 @@ fn show(file: &Path) -> io::Result<ExitCode> {
     })
 }
 
-/// Tapes for the first stories.
+/// The number of tapes.
 const TAPES: u64 = 48;
 
 fn tape(seed: u64) -> Vec<u8> {
@@ -62,7 +62,8 @@ fn tape(seed: u64) -> Vec<u8> {
     (0..dice.between(40, 160)).map(|_| dice.roll() as u8).collect()
 }
 
-/// Tapes of dice; of what travels in those stories, one packet of each kind; and a little gossip.
+/// Writes tapes of random numbers, one packet of each kind that those runs send, and a little
+/// gossip.
 fn write_seeds(folder: &Path) -> io::Result<()> {
     let write = |target: &str, name: &str, bytes: &[u8]| {
         std::fs::create_dir_all(folder.join(target))?;
@@ -91,7 +92,8 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     let host = Some(Host { boot: 5, namespace: 6, pid: 7, started: 8 });
     let me = MemberInfo { process: ProcessId(9), addr, host };
     let handshake = Handshake { cluster: "shop".into(), me: me.clone(), reserved: vec![1] };
-    // The first byte says at which stage of a connection it comes, see `fuzz/targets/frame.rs`.
+    // The first byte is the stage of the connection at which the frame comes, see
+    // `fuzz/targets/frame.rs`.
     let mut frames = vec![
         (0, "Hello".to_string(), Frame::Hello(handshake.clone().into())),
         (0, "Welcome".to_string(), Frame::Welcome(handshake.into())),
@@ -106,7 +108,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     for (stage, name, frame) in frames {
         let mut bytes = Vec::new();
         encode(&frame, &mut bytes).map_err(io::Error::other)?;
-        // A stream whose checksums are put right; and what lies between length and checksum.
+        // A stream with corrected checksums, and the body between length and checksum.
         write("frame", &name, &[&[stage | 8, 255][..], &bytes].concat())?;
         write("frame", &format!("{name}-body"), &[&[stage | 4, 255], &bytes[4..bytes.len() - 4]].concat())?;
     }
@@ -115,13 +117,15 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     world.settle();
     for vote in (0..3).filter_map(|place| world.disk(place).map(|vote| (place, vote))) {
         let bytes = write_vote("shop", &vote.1).map_err(io::Error::other)?;
-        // The first byte: this is a file, or what its checksum covers, see `fuzz/targets/vote.rs`.
+        // The first byte: a whole file, or only the part that its checksum covers, see
+        // `fuzz/targets/vote.rs`.
         write("vote", &format!("file-{}", vote.0), &[&[0][..], &bytes].concat())?;
         write("vote", &format!("body-{}", vote.0), &[&[1][..], &bytes[20..]].concat())?;
     }
 
     for (number, payload) in gossip(&me).iter().enumerate() {
-        // The first byte: this is the payload of a datagram, or all of one, see `fuzz/targets/datagram.rs`.
+        // The first byte: the payload of a datagram, or a whole datagram, see
+        // `fuzz/targets/datagram.rs`.
         write("datagram", &format!("gossip-{number}"), &[&[1][..], payload].concat())?;
         let mut datagram = Vec::new();
         if seal("shop", payload, &mut datagram) {
@@ -131,7 +135,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What two members say to each other in their first seconds.
+/// The gossip of two members in their first seconds.
 fn gossip(me: &MemberInfo) -> Vec<Vec<u8>> {
     let other = MemberInfo { process: ProcessId(7), addr: SocketAddr::from(([10, 0, 0, 5], 7400)), host: None };
     let mut swims = [me, &other].map(|who| Swim::new(who, 3, 5, GossipCodec, 5));

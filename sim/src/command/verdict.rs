@@ -1,4 +1,4 @@
-//! What a person sees of `chaos`: how far it is, and what came of it.
+//! The output of `chaos`: its progress and its result.
 
 use elderlock_sim::chaos::{ChaosRun, Summary};
 use elderlock_sim::invariants::Violation;
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Without a terminal a line is written so often.
+/// The interval of progress lines without a terminal, in seconds.
 const LINE_EVERY: u64 = 15;
 
-/// What came of the runs of a worker, or of all.
+/// The totals of the runs of a worker, or of all.
 #[derive(Debug, Default)]
 pub(crate) struct RunTotals {
     pub(crate) summary: Summary,
@@ -42,15 +42,15 @@ impl RunTotals {
 pub(crate) struct BrokenRun {
     pub(crate) seed: u64,
     pub(crate) found: Violation,
-    /// What happened, in words for everybody.
+    /// The break in plain words.
     pub(crate) words: String,
-    /// The World and the faults that it takes, in words.
+    /// The World and the faults that the break needs, in words.
     pub(crate) plan: String,
-    /// How many it takes, and how many there were.
+    /// How many faults the break needs, and how many there were.
     pub(crate) faults: (usize, usize),
     /// The last lines of its trace.
     pub(crate) story: String,
-    /// How many steps it takes, and how many there were with those faults.
+    /// How many steps the break needs, and how many there were with those faults.
     pub(crate) steps: (usize, usize),
     /// The command that tells those steps again, if they were saved.
     pub(crate) replay: Option<String>,

@@ -1,4 +1,4 @@
-//! Calls, holds and what the locks protect.
+//! Checks calls, holds and the protected resources.
 
 use super::site_index::SiteIndex;
 use super::{Findings, Terms};
@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How much later than its limit an answer may come.
 const LATE: u64 = 2_000_000;
 
-/// A lock of a service. The suspension of the service goes by the empty name, which is no lock's.
+/// A lock of a service. The empty name, which no lock has, stands for the suspension of the
+/// service.
 type Lock<'a> = (&'a str, &'a str);
 
-/// What became of a call.
+/// The course of a call.
 #[derive(Clone, Debug)]
 struct LockCall<'a> {
     number: usize,
@@ -24,29 +25,29 @@ struct LockCall<'a> {
     /// Its wait limit in nanoseconds; zero: a try.
     wait: Option<u64>,
     asked: u64,
-    /// Its process was stopped since.
+    /// Its process was stopped since the call.
     slept: bool,
     /// Answered without a lock.
     failed: bool,
-    /// Given back, or no longer wanted.
+    /// The hold was released, or the call was given up.
     released: Option<u64>,
     /// The process told that the hold is over.
     lost: Option<u64>,
-    /// The process is no more.
+    /// The process has ended.
     unknown: Option<u64>,
     hold: Option<Hold>,
     /// It has an object open.
     opened: bool,
-    /// How many permits it has, and had until when.
+    /// How many permits it has, and how many it had until which time.
     permits: u32,
     more: Vec<(u64, u32)>,
-    /// What it held before it became what it is.
+    /// Its earlier holds, before an upgrade or downgrade.
     before: Vec<HoldInterval>,
-    /// What it saw last of an object.
+    /// The last version of an object that it saw.
     seen: Option<u64>,
 }
 
-/// A time in which it held something in one way.
+/// A time in which a call held in one mode.
 #[derive(Clone, Copy, Debug)]
 struct HoldInterval {
     deed: RecordedRequest,
@@ -70,12 +71,13 @@ struct Hold {
 }
 
 impl LockCall<'_> {
-    /// When everybody could know that it is over.
+    /// When its end is known to all.
     fn told(&self) -> u64 {
         [self.released, self.lost, self.unknown].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    /// Until when its guard gives the token: first of all told, the lock's lease, the member's lease.
+    /// Until when its guard gives the token: the earliest of the told end, the end of the lock's
+    /// lease and the end of the member's lease.
     fn believed_until(&self) -> u64 {
         self.hold.as_ref().map_or(0, |hold| hold.until.min(hold.cap).min(self.told()))
     }
@@ -88,7 +90,7 @@ impl LockCall<'_> {
         (self.hold.is_some() || self.opened) && self.told() == u64::MAX
     }
 
-    /// All that it held, one after the other.
+    /// All its holds, one after the other.
     fn stays(&self) -> Vec<HoldInterval> {
         let mut stays = self.before.clone();
         stays.extend(self.hold.as_ref().map(|hold| {
@@ -114,15 +116,15 @@ struct Sweep<'a, 'f> {
     findings: &'f mut Findings,
     stage: SiteIndex,
     calls: BTreeMap<usize, LockCall<'a>>,
-    /// Services that somebody wanted to suspend.
+    /// Services with a suspension request.
     suspended: BTreeSet<&'a str>,
-    /// Terms that began by asking everybody.
+    /// Epochs that began with a recovery.
     recovered: BTreeSet<(&'a str, u64)>,
-    /// Who grants what, as far as places have said.
+    /// The services that each site grants, as far as the record says.
     grants: BTreeSet<(usize, &'a str)>,
     /// Services that each process has destroyed.
     destroyed: BTreeSet<(usize, u64, &'a str)>,
-    /// Services of which somebody has wanted something back.
+    /// Services with a requested revocation.
     revoked: BTreeSet<&'a str>,
     /// Calls of a lock that wait or hold.
     open: BTreeMap<Lock<'a>, Vec<usize>>,
@@ -130,16 +132,18 @@ struct Sweep<'a, 'f> {
     acting: BTreeMap<&'a str, u64>,
     /// The service of each epoch that was told, and when it was told first.
     epochs: BTreeMap<u64, (&'a str, u64)>,
-    /// Where ranges of tokens begin, each with its service and when that was told: of epochs, and of those dealt later.
+    /// The first token of each range, with its service and when it was told: of epochs, and of
+    /// ranges that were dealt later.
     ranges: BTreeMap<u64, (&'a str, u64)>,
-    /// Holds that were granted on while these had not been told: to be told at that very instant.
+    /// Holds whose lock was granted on before their end was told. The end must be told at that very
+    /// instant.
     untold: Vec<(u64, usize, usize)>,
-    /// Shares and permits that were served while these, which were asked for before them, were not: the token tells whether
-    /// they were granted then, by an earlier grantor, and told late.
+    /// Shares and permits that were served before others with earlier requests. The token tells
+    /// whether the others were granted by then, by an earlier grantor, and told late.
     passed: Vec<(u64, usize, usize)>,
     /// Calls that a process told to be lost by its expulsion: a view without it is due at that very instant.
     expelled: Vec<(u64, usize, u64, usize)>,
-    /// When a process had a view without itself, or was told to be expelled.
+    /// When a process had a view without itself, or was told that it is expelled.
     out: BTreeSet<(usize, u64, u64)>,
     /// The highest token that each store has seen.
     stores: BTreeMap<Lock<'a>, u64>,
@@ -147,7 +151,7 @@ struct Sweep<'a, 'f> {
     granted: usize,
     /// The values of each version of each object.
     values: BTreeMap<Lock<'a>, BTreeMap<u64, &'a str>>,
-    /// From when on there may have been so many permits, rising.
+    /// The time from which each number of permits may have been in force, rising.
     limits: BTreeMap<Lock<'a>, Vec<(u64, u64)>>,
 }
 
@@ -296,7 +300,7 @@ impl<'a> Sweep<'a, '_> {
             Entry::End { how } => {
                 self.grants.retain(|(of, _)| *of != place);
                 if how == "killed" {
-                    // A torn step may have told of a hold's end, and not of the view that ended it.
+                    // A torn step may have told the end of a hold without the view that ended it.
                     self.out.insert((place, line.life, at));
                 }
                 self.on_end(line, how);
@@ -323,7 +327,7 @@ impl<'a> Sweep<'a, '_> {
                     return Ok(());
                 }
                 self.grants.insert((place, service));
-                // One that was handed a table says again what was granted from it.
+                // A grantor with a transferred table repeats the grants in it.
                 if self.recovered.contains(&(service.as_str(), *epoch)) {
                     let acting = self.acting.entry(service).or_default();
                     *acting = (*acting).max(*epoch);
@@ -335,12 +339,13 @@ impl<'a> Sweep<'a, '_> {
         Ok(())
     }
 
-    /// An answer of any kind: the first, in time, and of a call that is still wanted.
+    /// An answer of any kind must be the first one, be in time, and belong to a call that is still
+    /// wanted.
     fn on_answer(&mut self, line: &Line, number: usize, timed_out: bool) -> Result<(), String> {
         let Terms { bounded, error_ppm, answer, .. } = *self.terms;
         self.findings.premise("one_outcome_per_request");
         let call = self.call(number, line)?.clone();
-        // What the member found first in the step of the giving up may still be told.
+        // An answer that the member found first in the step of the giving up may still be told.
         let crossing = call.released == Some(line.at) && call.hold.is_none() && !call.failed;
         if line.life != call.life || !(call.waits() || crossing) {
             let what = format!("call {number} is answered and was over: {call:?}");
@@ -388,7 +393,7 @@ impl<'a> Sweep<'a, '_> {
                     self.untold.push((at, other.number, number));
                 }
             } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try() {
-                // Who holds something passes those who wait behind a suspension.
+                // An owner with a hold passes the requests that wait behind a suspension.
                 if self.suspended.contains(service) || self.terms.crowded {
                     continue;
                 }
@@ -407,7 +412,8 @@ impl<'a> Sweep<'a, '_> {
             && let Some(acting) = self.acting.get(service)
         {
             self.findings.premise("no_resurrected_grant");
-            // What was won while the member's lease did not run was reported, and begins when it runs again.
+            // A grant that came while the member's lease did not run was reported. Its hold begins
+            // when the lease runs again.
             if token < *acting && self.stage.place(place).resumed_at != Some(at) {
                 let what = format!("call {number} begins with {token}, when epoch {acting} has acted");
                 self.findings.flaw("no_resurrected_grant", at, what);
@@ -419,7 +425,7 @@ impl<'a> Sweep<'a, '_> {
         Ok(())
     }
 
-    /// A lock becomes a share, or a share the lock: nobody else may have been in its way.
+    /// A lock becomes a share, or a share the lock: no other hold may have excluded it.
     fn on_turned(&mut self, line: &Line, number: usize, deed: RecordedRequest, token: u64) -> Result<(), String> {
         let at = line.at;
         self.granted += 1;
@@ -439,7 +445,8 @@ impl<'a> Sweep<'a, '_> {
         Ok(())
     }
 
-    /// Who has an object open sees another value: a later one, and all who see that version see the same.
+    /// A client sees another value of its open object. It must be a later one, and all clients that
+    /// see that version must see the same value.
     fn on_sight(&mut self, line: &Line, number: usize, version: u64, value: &'a str) -> Result<(), String> {
         const NAME: &str = "values_are_seen_in_order";
         let call = self.call(number, line)?;
@@ -483,7 +490,7 @@ impl<'a> Sweep<'a, '_> {
             "destroyed" => self.destroyed.contains(&(place, life, service)),
             "superseded" => !self.terms.bounded,
             "revoked" => self.revoked.contains(service),
-            // What is open outlives the lease, and ends when an operator forces its member.
+            // An open object outlives the lease, and ends when an operator forces its member.
             "expelled" if opens && !state.is_leased(at) => true,
             "expelled" => {
                 self.expelled.push((at, place, life, number));
@@ -500,7 +507,7 @@ impl<'a> Sweep<'a, '_> {
     }
 
     fn on_write(&mut self, line: &Line, number: usize, index: usize, token: u64, taken: bool) -> Result<(), String> {
-        // The writer may be gone, and its write still under way: the store sees the token only.
+        // The writer may be gone while its write is under way: the store sees the token only.
         let call = self.calls.get(&number).ok_or_else(|| format!("call {number} was never asked"))?;
         let lock = *call.locks.get(index).ok_or_else(|| format!("call {number} has no lock {index}"))?;
         let own = call.hold.as_ref().map(|hold| hold.token + index as u64);
@@ -523,7 +530,7 @@ impl<'a> Sweep<'a, '_> {
         Ok(())
     }
 
-    /// A stopped process wakes: what it believed in ended with its member's lease, if that ended meanwhile.
+    /// A stopped process wakes: its beliefs ended with its member's lease, if that ended meanwhile.
     fn on_wake(&mut self, place: usize, at: u64) {
         let end = self.stage.place(place).belief_end();
         if end < at {
@@ -542,7 +549,8 @@ impl<'a> Sweep<'a, '_> {
         }
     }
 
-    /// A process is no more. Its calls are unknown already; those that ended in order owe no answer.
+    /// A process has ended. Its calls are unknown already; a process that ended in order owes no
+    /// answer.
     fn on_end(&mut self, line: &Line, how: &str) {
         let place = line.place.unwrap_or_default();
         let end = self.stage.place(place).belief_end();
@@ -570,8 +578,9 @@ impl<'a> Sweep<'a, '_> {
         }
     }
 
-    /// Whether `earlier`, of which its member heard after `later` at `at`, was granted in time and told late; or nobody can
-    /// tell, for it was given up before the answer of its grantor was due.
+    /// Whether `earlier` was granted in time, and its member heard of it only after the later call
+    /// at `at`. Also true if it was given up before its grantor's answer was due: then this is
+    /// unknown.
     fn was_told_late(&self, earlier: usize, at: u64) -> bool {
         let call = &self.calls[&earlier];
         match call.stays().first() {
@@ -580,7 +589,7 @@ impl<'a> Sweep<'a, '_> {
         }
     }
 
-    /// What can be told only when everything is known: the holds of each lock by their tokens.
+    /// Checks the holds of each lock by their tokens, which takes the whole record.
     fn finish(mut self) {
         for place in self.stage.places().map(|(place, state)| (place, state.belief_end())).collect::<Vec<_>>() {
             self.cap(place.0, place.1);
@@ -637,9 +646,10 @@ impl<'a> Sweep<'a, '_> {
     }
 }
 
-/// Of those who may not hold beside each other the one with the higher token begins when the other is over.
+/// Of two holds that exclude each other, the one with the higher token begins when the other is
+/// over.
 fn find_crowds(lock: &Lock<'_>, holds: &[(HoldInterval, &LockCall<'_>)], findings: &mut Findings) {
-    // Of each way to hold the one that is believed in longest is the one to beat.
+    // For each mode, the hold with the longest belief is the one to compare with.
     let mut last: BTreeMap<RecordedRequest, (HoldInterval, &LockCall<'_>)> = BTreeMap::new();
     for (stay, call) in holds {
         let from = stay.from;
@@ -668,7 +678,7 @@ fn find_crowds(lock: &Lock<'_>, holds: &[(HoldInterval, &LockCall<'_>)], finding
     }
 }
 
-/// All who believe in permits at one instant have no more together than there ever were until then.
+/// All permits that are believed in at one instant never exceed the highest limit until then.
 fn find_excess(
     lock: &Lock<'_>,
     holds: &[(HoldInterval, &LockCall<'_>)],
@@ -686,7 +696,7 @@ fn find_excess(
             from = until;
         }
     }
-    // Who ends at the instant at which another begins has ended before.
+    // An end at the instant of another hold's beginning comes before it.
     changes.sort_unstable();
     let mut sum = 0;
     for (at, change) in changes {
@@ -704,17 +714,17 @@ fn find_excess(
     }
 }
 
-/// Whether a later term of the service had begun when a hold was told: the order of telling is then that of the links, or of the
-/// answers to who asked the later grantor, and not that of granting.
+/// Whether a later epoch of the service had begun when a hold was told. Then the order of telling
+/// follows the links, or the later grantor's answers, and not the order of granting.
 fn is_late(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, hold: &HoldInterval) -> bool {
     epochs.range(hold.token..).any(|(_, (of, told))| *of == service && *told <= hold.from)
 }
 
-/// Where ranges begin, or epochs.
+/// The first tokens of ranges, or epochs, with their services and times.
 type Begins<'a> = BTreeMap<u64, (&'a str, u64)>;
 
-/// Whatever the clocks do: each token of a lock is of the latest range below it, which is of its service and was told by
-/// then; and the holds of one place begin in the order of their tokens.
+/// Independent of clocks, each token of a lock is of the latest range below it. That range is of
+/// its service and was told by then. The holds of one site begin in the order of their tokens.
 fn find_strays(
     (ranges, epochs): (&Begins<'_>, &Begins<'_>),
     lock: &Lock<'_>,
@@ -731,7 +741,8 @@ fn find_strays(
             let what = format!("{token} of call {} for {lock:?} is of no range: {range:?} is below it", call.number);
             findings.flaw("tokens_rise", from, what);
         }
-        // What an earlier grantor gave may be told late; beside what may be beside it that is no matter.
+        // An earlier grantor's grant may be told late. Beside a compatible hold that does not
+        // matter.
         if let Some((lower, before)) = began.insert(call.place, (*token, hold))
             && before.order > hold.order
             && !(before.deed.suffers(hold.deed) && is_late(epochs, lock.0, before))
@@ -742,7 +753,8 @@ fn find_strays(
     }
 }
 
-/// Whoever has suspended a service is alone with it, but for holds of the same owner, or of the whole member.
+/// A suspension excludes all other holds of the service, except holds of the same owner. Owner
+/// zero, the whole member, counts as each owner of its member.
 fn find_company(calls: &BTreeMap<usize, LockCall<'_>>, findings: &mut Findings) {
     let mut holds: BTreeMap<&str, Vec<(&LockCall<'_>, u64, u64)>> = BTreeMap::new();
     for call in calls.values() {

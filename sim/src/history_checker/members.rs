@@ -6,7 +6,7 @@ use crate::record::{Entry, Record};
 use elderlock::protocol::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A process: its place, and which one there.
+/// A process: its site, and its number there.
 pub(super) type ProcessKey = (usize, u64);
 
 /// A view as a line tells it.
@@ -87,7 +87,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     let what = format!("epoch {epoch} is {owner:?}'s and {:?}'s", (service, who));
                     findings.flaw("one_grantor_per_epoch", at, what);
                 }
-                // Whatever the clocks do: it was dealt in a view that somebody had, and at one process a term is the last.
+                // Independent of clocks, the epoch was dealt in a view that a member had, and it is
+                // the highest at its process.
                 let slot = epoch / Slot::TOKENS;
                 let has = |view: &RecordedView| (view.slots.0..view.slots.0 + u64::from(view.slots.1)).contains(&slot);
                 if !views.values().any(has) {
@@ -137,7 +138,7 @@ fn one_lineage(
     }
 }
 
-/// Who was out of a view is in no later one of that lineage.
+/// A process that was out of a view is in no later view of that lineage.
 fn nobody_comes_back(views: &BTreeMap<(ProcessKey, u64), RecordedView>, findings: &mut Findings) {
     let mut lineage = None;
     let (mut before, mut out): (BTreeSet<ProcessKey>, BTreeSet<ProcessKey>) = Default::default();

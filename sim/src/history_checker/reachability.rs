@@ -1,8 +1,9 @@
-//! Who could have heard of whom: nobody is granted anything who could not have heard of a quorum for a long time, and
-//! all together never send too much.
+//! Reachability: a member that could not have heard of a quorum for a long time is granted nothing.
+//! Also checks that all members together never send too much.
 //!
-//! No moment is looked at here. Of each way between two places it is known when it was last whole with both ends running;
-//! so it is known over which ways anything can have come within the last so many seconds, and from whom to whom.
+//! The check keeps no snapshots. For each path between two sites it knows when the path was last
+//! open with both ends running. So it knows which paths can have carried packets within a given
+//! time, and between which sites.
 
 use super::{Findings, Terms};
 use crate::record::{Entry, Line, Record, RecordedRequest};
@@ -10,16 +11,16 @@ use std::collections::BTreeSet;
 
 const SILENT: &str = "minority_is_silent";
 const COST: &str = "cost_is_bounded";
-/// What a dozen members and their clients can need in a second, ten times.
+/// Ten times the packets that a dozen members and their clients can need in a second.
 const MOST_PACKETS: u64 = 60_000;
-/// What is granted in a step may be told a little later.
+/// A grant of a step may be told a little later.
 const SLACK: u64 = 100_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 /// A place with a vote on the next view, and its weight.
 type VoteRecord = (usize, u64);
 
-/// When each way was last whole.
+/// When each path was last open.
 struct ReachabilityMap {
     places: usize,
     running: Vec<bool>,
@@ -64,7 +65,8 @@ impl ReachabilityMap {
         }
     }
 
-    /// From whom anything can have come to `place` since `since`, over however many others.
+    /// The sites from which packets can have come to `place` since `since`, over any number of
+    /// others.
     fn heard(&self, place: usize, since: u64) -> Vec<bool> {
         let mut heard = vec![false; self.places];
         let mut next = Vec::new();
@@ -84,7 +86,7 @@ impl ReachabilityMap {
     }
 }
 
-/// The latest view of all, and until when it was that.
+/// The latest view of all, and the end of its time as the latest.
 struct LatestView {
     slot: u64,
     votes: Vec<VoteRecord>,
@@ -96,7 +98,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut map = ReachabilityMap::new(terms.places);
     let mut reigns: Vec<LatestView> = Vec::new();
     let mut slow = 0;
-    // To have an object open takes no lease: what comes of it may wait for a process that sleeps.
+    // An open object needs no lease: its events may wait for a process that sleeps.
     let mut opens = BTreeSet::new();
     for line in &record.lines {
         let at = line.at;
@@ -117,8 +119,9 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             (Entry::Invoke { call, deed: RecordedRequest::Open, .. }, _) => _ = opens.insert(*call),
             (Entry::Ok { call, .. }, _) if opens.contains(call) => {}
             (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(place)) if terms.bounded && terms.council > 0 => {
-                // A lease may come from an elder whose own stands on answers as old as a lease; and that elder may have
-                // been heard an elder lease after its own last word to others.
+                // A lease may come from an elder whose own lease rests on answers as old as a
+                // lease. And the elder's renewal may arrive an elder lease after its last exchange
+                // with others.
                 let (member, elder) = terms.leases;
                 let memory = 2 * terms.surely(member) + terms.surely(elder) + 4 * slow + SLACK;
                 let Some(since) = at.checked_sub(memory) else { continue };
@@ -150,7 +153,8 @@ fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
     living.take(council).enumerate().map(|(age, (place, _))| (place, if age == 0 { 3 } else { 2 })).collect()
 }
 
-/// What the record says of each second; and what it shows, if it has every packet.
+/// Checks the record's packet count of each second, and the packets themselves if the record has
+/// all of them.
 fn count_packets(record: &Record, findings: &mut Findings) {
     let mut shown = (0, 0);
     for line in &record.lines {

@@ -1,4 +1,4 @@
-//! What was demanded after the healing: one view, nobody waiting, nothing left over, and every lock to be had.
+//! The demands after the healing: one view, no waiter, empty tables, and every lock can be had.
 
 use super::Findings;
 use super::site_index::SiteIndex;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One call, as far as it matters here.
 struct FinalCall<'a> {
     place: usize,
-    /// Its locks; the suspension goes by the empty name.
+    /// Its locks; the empty name stands for the suspension.
     keys: Vec<(&'a str, &'a str)>,
     asked: u64,
     held: bool,
@@ -38,7 +38,7 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
                 if *deed == RecordedRequest::Suspend {
                     keys.push((service, ""));
                 }
-                // Objects are no locks, and are in nobody's way.
+                // Objects are no locks, and exclude nothing.
                 keys.retain(|_| deed.is_hold());
                 calls.insert(*call, FinalCall { place, keys, asked: line.at, held: false, over: false });
             }

@@ -1,11 +1,11 @@
-//! What is known of each place while a record is read.
+//! The known state of each site while a record is read.
 
 use crate::record::{Entry, Line};
 
 /// One place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteHistory {
-    /// Which process runs there, or ran last.
+    /// The number of the process that runs there, or ran last.
     pub(super) life: u64,
     pub(super) alive: bool,
     pub(super) paused: bool,
@@ -25,7 +25,7 @@ impl SiteHistory {
         self.alive && self.leased && (!self.paused || at < self.lease_end)
     }
 
-    /// When a belief in a lock ends that nobody told the end of: it is stopped, and its clock goes on.
+    /// When a belief ends without a told end: the process is stopped, and its clock goes on.
     pub(super) fn belief_end(&self) -> u64 {
         if self.paused { self.lease_end } else { u64::MAX }
     }
@@ -49,7 +49,7 @@ impl SiteIndex {
         self.places.iter().enumerate()
     }
 
-    /// Heeds a line.
+    /// Applies a line.
     pub(super) fn heed(&mut self, line: &Line) {
         let Some(place) = line.place else { return };
         let place = self.place(place);

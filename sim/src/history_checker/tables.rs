@@ -1,6 +1,7 @@
-//! What a grantor that has asked everybody begins with: all that they hold and wait for, and nothing else.
+//! The table of a grantor after recovery: all holds and waits of all members, and nothing else.
 //!
-//! The record says it in calls. So this goes over the record once, knows of each call where it stands, and compares.
+//! The record has it in calls. So the check goes over the record once, tracks the state of each
+//! call, and compares.
 
 use super::members::ProcessKey;
 use super::site_index::SiteIndex;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const NAME: &str = "recovered_table_is_the_union";
 
-/// Where a call stands.
+/// The state of a call.
 struct CallRecord<'a> {
     who: ProcessKey,
     service: &'a str,
@@ -20,11 +21,11 @@ struct CallRecord<'a> {
     token: Option<u64>,
     /// Its share is to become the lock, or has, or it is to open an object: its grantor may have another token for it.
     turns: bool,
-    /// When its client was through with it, or its process ended.
+    /// When its client ended it, or its process ended.
     over: u64,
 }
 
-/// A term that began with a question to everybody.
+/// An epoch that began with a recovery.
 struct RecoveryQuery {
     at: u64,
     asked: BTreeSet<ProcessKey>,
@@ -48,7 +49,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     is_try: *wait == Some(0),
                     asked: at,
                     token: None,
-                    // Of an object nobody is told a token.
+                    // An open object has no told token.
                     turns: *deed == RecordedRequest::Open,
                     over: u64::MAX,
                 };
@@ -82,7 +83,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             }
             Entry::Table { service, epoch, holds, waits, strange } => {
                 let follows = newest.get(service.as_str()).is_some_and(|newest| newest > epoch);
-                // One that slept, or is followed already, grants nothing with what it heard.
+                // A grantor that slept, or already has a successor, grants nothing from the
+                // reports.
                 if !terms.bounded || follows || !stage.place(place).is_leased(at) {
                     continue;
                 }
@@ -117,7 +119,7 @@ impl Table<'_> {
         self.holds.keys().chain(self.waits)
     }
 
-    /// What is in it and should not be: of others than the members, or over before anybody was asked.
+    /// Surplus entries: of processes that are no members, or over before the recovery began.
     fn surplus(
         &self,
         calls: &BTreeMap<usize, CallRecord<'_>>,
@@ -130,7 +132,7 @@ impl Table<'_> {
         wrong.map(|call| format!("m{place} begins to grant {service} with call {call}, which was over")).collect()
     }
 
-    /// What should be in it and is not: each hold of a member with its token, and each wait of those who were asked.
+    /// Missing entries: each hold of a member with its token, and each wait of the asked members.
     fn lacks(
         &self,
         calls: &BTreeMap<usize, CallRecord<'_>>,
@@ -150,7 +152,7 @@ impl Table<'_> {
                 }
             } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {
                 findings.premise(NAME);
-                // Of two holders that would suspend the service one is refused.
+                // Of two holders that want to suspend the service, one is refused.
                 let suspends = |call| calls.get(call).is_some_and(|of: &CallRecord<'_>| of.suspends);
                 let is_refused = of.suspends && self.calls().any(suspends);
                 if held.is_none() && !self.waits.contains(call) && !is_refused {

@@ -1,8 +1,9 @@
-//! `batch_is_atomic`: who is granted a batch has all of its locks, and as long as it believes in them the grantor has all
-//! of them for it, each with the token that follows from its place; of a batch that waits it has none.
+//! `batch_is_atomic`: a granted batch has all of its locks. As long as its holder believes in them,
+//! the grantor has all of them for it, each with the token that follows from its place in the
+//! batch. A batch that waits has none.
 //!
-//! Looked at in the table of the latest acting grantor, whenever it began to act or has a new view, and when a batch is
-//! granted. Inside the clock bound.
+//! The check reads the table of the latest acting grantor, whenever that grantor began to act or
+//! has a new view, and when a batch is granted. It holds inside the clock bound.
 
 use super::{Count, Invariant, Latest, Observation, Verdict};
 use crate::history::{Ask, Key};

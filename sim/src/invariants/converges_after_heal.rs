@@ -1,5 +1,6 @@
-//! `converges_after_heal`: with the network whole and every process running there is soon one view with everybody.
-//! If a quorum was lost for good there is none before an operator forces a member to go on, and soon after that.
+//! `converges_after_heal`: with the network whole and every process running, one view with all
+//! processes comes soon. If a quorum was lost for good, it comes only after an operator forces a
+//! member, and soon after that.
 
 use crate::liveness::Demand;
 use crate::world::World;

@@ -1,12 +1,13 @@
-//! `cost_is_bounded`: no storm. The members of a World together never send more packets in a virtual second than a
-//! generous limit that has nothing to do with what they are asked to do.
+//! `cost_is_bounded`: no storm. The members of a World together never send more packets in a
+//! virtual second than a generous limit that does not depend on their load.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::network::SECOND;
 use crate::world::World;
 use std::hash::{Hash, Hasher};
 
-/// Packets a second that a World of at most a dozen members and a few hundred requests a second can need, ten times.
+/// Ten times the packets a second that at most a dozen members need for a few hundred requests a
+/// second.
 const LIMIT: u64 = 60_000;
 
 /// See the module.
@@ -18,7 +19,8 @@ pub struct CostIsBounded {
 }
 
 impl Hash for CostIsBounded {
-    /// How much was sent so far tells two ways to one state apart, and no short one comes near the limit.
+    /// The number of packets so far would separate two ways to one state, and no short way comes
+    /// near the limit.
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 

@@ -1,9 +1,10 @@
-//! `deadlock_is_told`: of two members that hold something of a service and want to suspend it, each would wait for the other.
-//! The one that asks later is told so, and does not stand in line.
+//! `deadlock_is_told`: two members that have a hold of a service and want to suspend it would wait
+//! for each other. The one that asks later is told so, and does not queue.
 //!
-//! Looked at when a suspension is told its place: then no other one waits that was told its place, in the same term, before
-//! this one asked, if both held something by then and hold it still. Where a third one wanted to suspend the service
-//! meanwhile nothing is said: it may have been the first in line.
+//! The check comes when a suspension is told its position. Then no other suspension may wait that
+//! was told its position in the same epoch before this one asked, if both members had a hold by
+//! then and have it still. The check is skipped if a third member wanted to suspend the service
+//! meanwhile: it may have been the first in the queue.
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call};
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct DeadlockIsTold {
-    /// When each suspension was told its place first, and in which term.
+    /// When each suspension was told its position first, and in which epoch.
     told: BTreeMap<Ask, (u64, Epoch)>,
     premises: Count,
 }

@@ -1,7 +1,8 @@
-//! `destroyed_is_over`: when a member hears that a service is destroyed there, nothing that it had asked of the service
-//! before is in the table of the grantor any more, and it grants the service no longer. (That no grantor could be heard is another
-//! answer.) Inside the clock bound: a grantor whose clock is too slow goes on while a view is without it. Who has asked for
-//! something of it since may have been named again.
+//! `destroyed_is_over`: when a member hears that a service is destroyed there, the grantor's table
+//! has nothing left of the member's earlier requests, and the member grants the service no longer.
+//! (That no grantor could be reached is another answer.) Inside the clock bound: a grantor whose
+//! clock is too slow goes on while a view is without it. A member that has asked for something of
+//! the service since may have been named again.
 //!
 //! After the healing every member destroys every service, and hears that it is destroyed.
 
@@ -14,7 +15,8 @@ use std::collections::BTreeSet;
 /// The name.
 pub const NAME: &str = "destroyed_is_over";
 
-/// Demands that every service can be destroyed at every member, and that somebody confirms it.
+/// Demands that every service can be destroyed at every member, and that the destruction is
+/// confirmed.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let (locks, objects) = (world.history().keys(), world.history().objects());
     let services: BTreeSet<ServiceName> = locks.into_iter().chain(objects).map(|(service, _)| service).collect();

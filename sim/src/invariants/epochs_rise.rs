@@ -1,13 +1,14 @@
-//! `epochs_rise`: whoever becomes grantor of a service while its lease runs has a higher epoch than all before it.
-//! Inside the clock bound.
+//! `epochs_rise`: a member that becomes grantor of a service while its lease runs has a higher
+//! epoch than all grantors before it. Inside the clock bound.
 //!
-//! Whatever the clocks do: who is elder of a view deals in that view's slots and in no other's, each range above all
-//! that it dealt before, and no two ranges have a token in common. So a later epoch has the higher tokens, whoever was
-//! elder when, and of two that act at once (which takes a broken clock) the one named in the later view. And no process
-//! grants a service in an epoch that is not higher than all in which it did. That it grants no more it says once for each of
-//! these, before it says that it grants again.
+//! The rest holds for any clocks. The elder of a view deals in that view's slots only. Each of its
+//! ranges is above all that it dealt before, and no two ranges have a token in common. So a later
+//! epoch has the higher tokens, in the tenure of any elder. Of two grantors that act at once (which
+//! takes a broken clock) the one named in the later view has them. No process grants a service in
+//! an epoch that is not higher than all its earlier ones. It reports the end of each epoch once,
+//! before it reports that it grants again.
 //!
-//! What an elder deals to itself nobody sees but by the epoch that begins.
+//! An elder's ranges for itself are visible only by the epoch that begins.
 
 use super::{Count, Highest, Invariant, Observation, Verdict};
 use crate::world::World;
@@ -20,11 +21,11 @@ pub struct EpochsRise {
     highest: BTreeMap<ServiceName, Epoch>,
     /// The latest epoch in which each process granted each service.
     terms: BTreeMap<(ProcessId, ServiceName), Epoch>,
-    /// Those that have not been said to be over.
+    /// Epochs whose end has not been reported.
     acting: BTreeSet<(ProcessId, ServiceName, Epoch)>,
-    /// The first and the last token of every range that was dealt, and by whom.
+    /// The first and the last token of every dealt range, and the elder that dealt it.
     dealt: BTreeMap<LineageId, BTreeMap<Token, (Token, ProcessId)>>,
-    /// Where the ranges begin that each elder dealt.
+    /// The first tokens of the ranges that each elder dealt.
     ranges: Highest<ProcessId>,
     premises: Count,
 }
@@ -33,7 +34,7 @@ impl EpochsRise {
     fn on_range(&mut self, world: &World, place: usize, elder: ProcessId, (first, last): (Token, Token)) -> Verdict {
         let dealt = self.dealt.entry(world.dealt_apart(elder)).or_default();
         if let Some((end, by)) = dealt.get(&first) {
-            // Said again. If it is to another grantor, `one_grantor_per_epoch` sees it.
+            // A retransmission. If it goes to another grantor, `one_grantor_per_epoch` reports it.
             if (*end, *by) == (last, elder) {
                 return Ok(());
             }
@@ -49,7 +50,7 @@ impl EpochsRise {
         }
         dealt.insert(first, (last, elder));
         self.ranges.add(elder, first);
-        // The view may have gone on within the step, never back.
+        // The view may have advanced within the step, never gone back.
         match world.peers[place].node.as_ref().and_then(|node| node.view()) {
             Some(view) if view.first_slot > last.slot() => Ok(()),
             Some(view)

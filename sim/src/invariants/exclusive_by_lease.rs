@@ -9,7 +9,7 @@ use crate::world::World;
 #[derive(Clone, Hash, Debug, Default)]
 pub struct ExclusiveByLease {
     premises: Count,
-    /// The lock that two believe in.
+    /// The lock that two holders believe in.
     crowded: Option<Key>,
 }
 
@@ -35,9 +35,9 @@ impl Invariant for ExclusiveByLease {
         if !world.bounded {
             return Ok(());
         }
-        // Somebody begins to believe only in a step, so looking after each step misses nothing.
+        // A belief begins only in a step, so a check after each step misses nothing.
         for (key, claims) in world.history().crowded() {
-            // Shares and permits are another invariant's.
+            // Another invariant checks shares and permits.
             let alone = claims.iter().copied().filter(|ask| world.call(*ask).mode == HoldMode::Alone);
             let believing: Vec<Ask> = alone.filter(|ask| world.fence(*ask).is_some()).collect();
             if believing.len() > 1 {

@@ -1,8 +1,8 @@
-//! `fifo_across_failover`: of two waiters of one lock whose places were acknowledged, the earlier is served first,
-//! also by later grantors.
+//! `fifo_across_failover`: of two waiters of one lock with acknowledged positions, the earlier is
+//! served first, also by later grantors.
 //!
-//! A place counts as acknowledged when the waiter's process has acknowledged the message that told of it. Waiters at
-//! the grantor's own member are told without a message and are left out.
+//! A position counts as acknowledged when the waiter's process has acknowledged the message that
+//! told it. Waiters at the grantor's own member are told without a message and are left out.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call, HoldMode};
@@ -15,20 +15,22 @@ use std::collections::BTreeMap;
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct FifoAcrossFailover {
-    /// Places told and not acknowledged, by sender, receiver and number of the message.
+    /// Positions told and not acknowledged, by sender, receiver and number of the message.
     told: BTreeMap<(ProcessId, ProcessId, u64), (Ask, Ticket)>,
     places: BTreeMap<Ask, Ticket>,
-    /// When each place was told first, and when each call was granted first with its latest token: who passes others does
-    /// not pass those that were granted before.
+    /// When each position was told first, and when each call was granted first with its latest
+    /// token. A request that passes others does not pass those that were granted before.
     since: BTreeMap<Ask, u64>,
-    /// When each place was told first, in true time.
+    /// When each position was told first, in true time.
     told_at: BTreeMap<Ask, u64>,
     granted: BTreeMap<Ask, (Token, u64)>,
-    /// When each call was granted first with any token: that grant may be lost with its grantor.
+    /// When each call was granted first with any token. That grant may be lost with its grantor.
     first: BTreeMap<Ask, u64>,
-    /// When a grant was last sent for each call that had been refused, in true time: it was asked twice, across a recovery.
+    /// When a grant was last sent for each refused call, in true time: the call was asked twice,
+    /// across a recovery.
     unwanted: BTreeMap<Ask, u64>,
-    /// Shares and permits that were served, which others may follow at once: their tokens tell who was granted first.
+    /// Served shares and permits, which other grants may follow at once. Their tokens tell which
+    /// was granted first.
     served: BTreeMap<Ask, (Ticket, Token, u64)>,
     messages: u64,
     /// The latest recovery that each process has answered, by service.
@@ -37,7 +39,8 @@ pub struct FifoAcrossFailover {
 }
 
 impl FifoAcrossFailover {
-    /// A place in a report was acknowledged for sure; what an older grantor says, or says again, comes too late.
+    /// A position in a report was surely acknowledged. A later statement, or a repeated one, of an
+    /// older grantor comes too late.
     fn on_report(
         &mut self,
         world: &World,
@@ -51,7 +54,7 @@ impl FifoAcrossFailover {
                 self.places.entry(ask).or_insert(ticket);
             }
         }
-        // An earlier report may be sent once more.
+        // An earlier report may be sent again.
         let latest = self.reported.entry((process, service.clone())).or_insert(epoch);
         *latest = epoch.max(*latest);
         let epoch = *latest;
@@ -61,10 +64,11 @@ impl FifoAcrossFailover {
     }
 }
 
-/// Those who had no place.
+/// Requests without a known position.
 impl FifoAcrossFailover {
-    /// A call is granted that no place was known of. Nobody waits whose place was told before it asked, and whom it excludes;
-    /// but for a suspension, if it may have held something, and so have passed that.
+    /// A call without a known position is granted. No waiter that it excludes may have been told a
+    /// position before it asked. The exception is a suspension that the call may pass, since its
+    /// owner may have had a hold.
     fn hear_newcomer(&mut self, world: &World, ask: Ask) -> Verdict {
         let call = world.call(ask);
         let granted = self.granted.remove(&ask);
@@ -72,7 +76,7 @@ impl FifoAcrossFailover {
         self.since.remove(&ask);
         self.told_at.remove(&ask);
         self.places.retain(|ask, _| world.call(*ask).is_open());
-        // What its own member granted was granted without a packet.
+        // A grant of its own member needs no packet.
         if granted.is_none() || !world.bounded || self.places.is_empty() || call.opens() || self.may_pass(world, ask) {
             return Ok(());
         }
@@ -91,19 +95,19 @@ impl FifoAcrossFailover {
     }
 }
 
-/// What its owner may have held.
+/// Holds of a request's owner.
 impl FifoAcrossFailover {
-    /// Whether the owner of a call may have held something of the service when it asked, as far as its grantor knew: a grant
-    /// may have been on its way.
+    /// Whether the owner of a call may have had a hold of the service when it asked, as far as its
+    /// grantor knew. A grant may have been under way.
     fn may_pass(&self, world: &World, ask: Ask) -> bool {
         let call = world.call(ask);
         let lease = world.common.timing.member_lease.as_nanos() as u64;
-        // Until the holder has given back what it does not want, it holds for its grantor.
+        // Until the holder has released an unwanted grant, its grantor counts it as a hold.
         let is_unwanted = |number: usize| self.unwanted.get(&Ask(number)).is_some_and(|sent| call.asked < sent + lease);
         let is_over = |other: &Call| {
             let released = other.released && other.released_at < call.asked;
             let refused = other.outcome.is_some() && !other.is_granted() && other.answered < call.asked;
-            // What is lost was lost at some time after it was granted.
+            // A lost hold was lost at some time after its grant.
             released || refused || other.lost.is_some() && other.answered + MAX_HOLD < call.asked
         };
         let calls = world.history().calls.iter().enumerate();
@@ -141,7 +145,8 @@ impl Invariant for FifoAcrossFailover {
                         }
                     }
                 }
-                // Who is the next grantor has asked itself without a packet, and hears no older one any more.
+                // The next grantor has asked itself without a packet, and no longer accepts
+                // messages of an older one.
                 if let Packet::Linked { message, .. } = packet
                     && let Message::Recover { service, epoch } | Message::RequestTable { service, epoch } = message
                     && self.reported.get(&(*process, service.clone())).is_none_or(|reported| reported < epoch)
@@ -155,7 +160,8 @@ impl Invariant for FifoAcrossFailover {
                     && let Some(ask) = world.history().find(*to, *request)
                     && !self.places.contains_key(&ask)
                 {
-                    // The ticket of one that passes is before all epochs: it is told all the same.
+                    // The ticket of a passing request is before all epochs: it is told all the
+                    // same.
                     self.messages += 1;
                     self.since.entry(ask).or_insert(self.messages);
                     self.told_at.entry(ask).or_insert(world.now);
@@ -193,7 +199,8 @@ impl Invariant for FifoAcrossFailover {
                 self.places.retain(|ask, _| world.call(*ask).is_open());
                 let is_early = |(of, (ticket, theirs, at)): &(&Ask, &(Ticket, Token, u64))| {
                     let other = world.call(**of);
-                    // It may be that its place was told with its report only, by the member that granted then.
+                    // Its position may have been told with its report only, by the member that
+                    // granted then.
                     let is_told = told.is_none_or(|told| told < *at)
                         && first.is_none_or(|first| first > *at)
                         && served.asked < other.answered;
@@ -204,12 +211,13 @@ impl Invariant for FifoAcrossFailover {
                 {
                     return Err(format!("{other:?} with {ticket:?} is granted before {ask:?} with {place:?}"));
                 }
-                // Those before whom nobody waits any more are of no interest.
+                // A waiter at the head of its queue needs no entry.
                 let is_first = |of: &Ask, ticket: &Ticket| {
                     !self.places.iter().any(|(one, before)| before < ticket && world.call(*one).shares(world.call(*of)))
                 };
                 self.served.retain(|of, (ticket, ..)| !is_first(of, ticket));
-                // When its own member granted it, without a packet, nobody can tell: others may have asked since.
+                // The time of a grant of its own member is unknown, for it has no packet. Other
+                // requests may have come since.
                 if served.mode != HoldMode::Alone && granted != u64::MAX {
                     self.served.insert(*ask, (place, *token, granted));
                 }
@@ -217,7 +225,7 @@ impl Invariant for FifoAcrossFailover {
                     let call = world.call(*earlier);
                     let view = world.latest.values().max_by_key(|view| view.number);
                     let is_member = view.is_some_and(|view| view.contains(call.process));
-                    // Whoever waits behind a suspension is not served before it.
+                    // A waiter behind a suspension is not served before it.
                     let is_before = call.clashes(served)
                         || (call.suspends() && call.service == served.service && !served.suspends());
                     let is_told = self.since.get(earlier).is_none_or(|since| *since < granted);

@@ -1,8 +1,9 @@
-//! `holds_survive`: the death of others costs nobody a lock. A hold ends for a cause of its own only: given back, its
-//! lease over, its member's lease over, its member expelled or leaving. And through every new view it stays in its
-//! member's book and in its grantor's table, with the same token; nobody is put out of a view while it is believed.
+//! `holds_survive`: the death of other members ends no hold. A hold ends for a cause of its own
+//! only: its release, the end of its lease or of its member's lease, or its member's expulsion or
+//! leaving. Through every new view it stays in its member's lock client and in its grantor's table,
+//! with the same token. No member is expelled while its hold is believed.
 //!
-//! What needs clocks is demanded inside their bound.
+//! The parts that need clocks are demanded inside the clock bound.
 
 use super::{Count, Invariant, Latest, Observation, Verdict};
 use crate::history::{Ask, ClientRequest};
@@ -31,7 +32,8 @@ impl HoldsSurvive {
             LostReason::Expelled => {
                 let view = peer.node.as_ref().and_then(|node| node.view());
                 let is_without = self.leases.get(call.member).is_none_or(|end| *end <= now);
-                // A later lineage is a cause too. What is open outlives the lease, and ends when an operator forces its member.
+                // A later lineage is a cause too. An open object outlives the lease, and ends when
+                // an operator forces its member.
                 !world.one_lineage
                     || view.is_some_and(|view| !view.contains(call.process))
                     || (call.opens() && is_without)
@@ -43,7 +45,7 @@ impl HoldsSurvive {
                     && destroys.service == call.service
             }),
             LostReason::Superseded => !world.bounded,
-            // `told_before_taken` looks closer.
+            // `told_before_taken` checks this more closely.
             LostReason::Revoked => {
                 let takes = |deed: &ClientRequest| matches!(deed, ClientRequest::Revoke(RevokeCommand::Take(_)));
                 world.history().calls.iter().any(|takes_it| takes(&takes_it.deed) && takes_it.service == call.service)
@@ -53,14 +55,16 @@ impl HoldsSurvive {
         if has_cause { Ok(()) } else { Err(format!("m{} lost it ({reason:?}) without a cause: {call:?}", call.member)) }
     }
 
-    /// After a new view at `place`: its own holds are in its book, and those of others in the tables of its grantors.
+    /// After a new view at `place`: its own holds must be in its lock client, and the holds of
+    /// others in the tables of its grantors.
     fn check_view(&mut self, world: &World, place: usize) -> Verdict {
         let peer = &world.peers[place];
         let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive()) else { return Ok(()) };
         let Some(view) = node.view() else { return Ok(()) };
         for ask in world.history().claims().chain(world.history().opened()) {
             let call = world.call(ask);
-            // Of an object nobody looks at the token, and a share may be the lock before its client hears it.
+            // The token of an open object is not checked, and a share may be the lock before its
+            // client hears it.
             let may_be = |there: Option<Token>| {
                 there == call.token() || (there.is_some() && (call.opens() || call.turns.is_some()))
             };
@@ -84,7 +88,7 @@ impl HoldsSurvive {
                 }
             }
             let counts = world.bounded && !world.common.trust_refused && !view.contains(call.process);
-            // An old view that is told late knows nothing of those who came since.
+            // An old view that is told late lacks the members that came since.
             let is_later = world
                 .view(call.member)
                 .is_some_and(|theirs| theirs.lineage == view.lineage && theirs.number < view.number);

@@ -1,16 +1,21 @@
-//! `last_young_turk_wins`: of those who were named grantor of a service while its table was on its way, the last one acts
-//! and the others pass it on; and whoever asked to become grantor hears the truth: it acts, or who came after it.
+//! `last_young_turk_wins`: of the members that are named grantor of a service while its table is
+//! under way, the last one acts and the others pass the table on. Each bid is answered truthfully:
+//! its young turk acts, or the answer names a later young turk.
 //!
-//! What is judged, of a turk T and its term e:
-//! - **Who acts.** T begins in e only if nobody younger waits for the table, if it has given neither table nor report to a
-//!   younger one, and if it has not been told since it had heard of e that another came after it.
-//! - **Won** is said while T acts.
-//! - **Superseded by Q** is said when Q has been named after T (in an epoch above one that T has, or is still to hear of),
-//!   or when the elder has told T that Q asked after the request that is answered so. Each such word counts once.
-//! - **Outbid.** The elder says so to T only when Q has asked: to each T as often as Q did, and no more. From then on Q, or
-//!   who asks after Q, is the next to be named, unless that one goes or grants already.
+//! The rules, for a young turk T and its epoch e:
+//! - **Acting.** T begins in e only under three conditions. No later young turk waits for the
+//!   table. T has given neither table nor report to a later one. Since it heard of e, T has not
+//!   been told that another came after it.
+//! - **Won** is answered only while T acts.
+//! - **Superseded by Q** is answered when Q has been named after T (in an epoch above one that T
+//!   has, or is still to hear of). It is also answered when the elder has told T that Q asked after
+//!   the request that gets this answer. Each such message counts once.
+//! - **Outbid.** The elder sends it to T only when Q has asked: to each T at most as often as Q
+//!   did. From then on Q, or a member that asks after Q, is the next to be named, unless that
+//!   member leaves or grants already.
 //!
-//! What an elder says to itself is in no packet, so of an elder that asks for itself less is known: that it asked.
+//! An elder's messages to itself are in no packet. So of an elder that bids itself only the bid is
+//! known.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call, ClientRequest};
@@ -19,11 +24,12 @@ use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, RequestId, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A member asks at most so often.
+/// The highest number of requests of one member.
 const ASKS: u32 = 3;
 
-/// Demands, when all is healed, that whoever asks to become grantor does, one after the other, and that of two who ask at
-/// once one is told that it has won and the other does not wait for ever. False if it is broken.
+/// Demands, when all is healed, that each member that asks to become grantor becomes it, one after
+/// the other. Of two members that ask at once, one must be told that it has won, and the other must
+/// not wait for ever. False if this is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let services: BTreeSet<ServiceName> = world.history().keys().into_iter().map(|(service, _)| service).collect();
     let places: Vec<usize> = world.demanded().filter(|place| world.is_up(*place)).collect();
@@ -51,24 +57,24 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     true
 }
 
-/// A member asks to grant a service. Returns the last time that it asked, and whether it grants.
+/// A member asks to become grantor of a service. Returns its last request, and whether it grants.
 fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand) -> (Ask, bool) {
     let mut asks = 0;
     loop {
         asks += 1;
         let ask = world.become_grantor(place, service);
         world.run_until(|world| world.is_answered(ask), demand.answer);
-        // Where bounds are drawn tiny, objects that are open leave no room.
+        // Where bounds are drawn tiny, open objects leave no room.
         let opened = world.history().opened().find(|open| world.call(*open).member == place);
         if let Some(open) = opened.filter(|_| world.outcome(ask) == Some(&Outcome::Busy) && asks < ASKS) {
             world.release(open);
             continue;
         }
-        // What another member asked before the healing may come after it.
+        // Another member's request from before the healing may come after this one.
         if matches!(world.outcome(ask), Some(Outcome::Superseded(_))) && asks < ASKS {
             continue;
         }
-        // Of a member that was stopped, the healing may find the last instant of its lease.
+        // If the member was stopped, the healing may come at the last instant of its lease.
         let acts = world.run_until(|world| world.find_grantor(service) == Some(place), demand.answer);
         let is_expelled = world.peers[place].process() != Some(world.call(ask).process);
         if !is_expelled || asks == ASKS {
@@ -80,7 +86,7 @@ fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand)
 /// The name.
 pub const NAME: &str = "last_young_turk_wins";
 
-/// A word of an elder: who, and which of all that it has said to the one who hears it.
+/// A message of an elder: the elder, and the message's number on the link to its receiver.
 type ElderMessage = (ProcessId, u64);
 
 /// See the module.
@@ -88,31 +94,34 @@ type ElderMessage = (ProcessId, u64);
 pub struct LastYoungTurkWins {
     /// The latest epoch for which each process was named, or in which it was seen.
     named: BTreeMap<(ServiceName, ProcessId), Epoch>,
-    /// Terms for which a process was named, and which it has neither begun to set up nor declined as far as is known.
+    /// Epochs for which a process was named. It has neither begun to set them up nor declined, as
+    /// far as is known.
     unheard: BTreeMap<(ServiceName, ProcessId), BTreeMap<Epoch, ElderMessage>>,
-    /// The terms of each process, acting or not, after its last step.
+    /// The epochs of each process, acting or not, after its last step.
     terms: BTreeMap<ProcessId, BTreeMap<ServiceName, Epoch>>,
-    /// Terms that ended in this step.
+    /// Epochs that ended in this step.
     ended: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// How often each turk has asked each elder.
     bids: BTreeMap<(ServiceName, ProcessId, ProcessId), u64>,
-    /// How often that elder has outbid each other for it.
+    /// How often that elder has told each other turk that it was outbid by this one.
     spent: BTreeMap<(ServiceName, ProcessId, ProcessId, ProcessId), u64>,
-    /// Who is told that who asked after it and the last request of its that had come there, and has not said so to its clients.
+    /// Turks that were told of a later bid and have not yet told their clients. Each message has
+    /// the later bidder and the turk's last request that had arrived at the elder by then.
     outbid: BTreeMap<(ServiceName, ProcessId), BTreeMap<ElderMessage, (ProcessId, RequestId)>>,
-    /// Which of those were used in this step.
+    /// The messages of `outbid` that were used in this step.
     used: BTreeSet<(ServiceName, ProcessId, ElderMessage)>,
-    /// Of those who wait at an elder the last that asked, if somebody was outbid for it.
+    /// The last bidder that waits at an elder, if another was outbid by it.
     next: BTreeMap<(ServiceName, ProcessId), ProcessId>,
-    /// The last of what counts here that one said to another: what is sent again is no news.
+    /// The last relevant message from one process to another: a retransmission is no news.
     said: BTreeMap<(ProcessId, ProcessId), u64>,
-    /// The latest term to which each process has given its table, or a report.
+    /// The latest epoch to which each process has given its table, or a report.
     answered: BTreeMap<(ServiceName, ProcessId), Epoch>,
-    /// Terms in which a process has been told that another came after it.
+    /// Epochs in which a process has been told that another came after it.
     lost: BTreeSet<(ServiceName, ProcessId, Epoch)>,
-    /// Who has been asked for a table that it still waits for, in an earlier step than the present one.
+    /// Processes that were asked, in an earlier step than the present one, for a table that they
+    /// still wait for.
     passing: BTreeSet<(ServiceName, ProcessId, Epoch)>,
-    /// What began in this step.
+    /// The services whose grantor began to act in this step.
     began: BTreeSet<ServiceName>,
     premises: Count,
 }
@@ -123,7 +132,7 @@ impl LastYoungTurkWins {
         *latest = (*latest).max(epoch);
     }
 
-    /// Whether it is said for the first time.
+    /// Whether the message is sent for the first time.
     fn is_news(&mut self, from: ProcessId, to: ProcessId, seq: u64) -> bool {
         let last = self.said.entry((from, to)).or_default();
         let is_news = *last < seq;
@@ -145,7 +154,8 @@ impl LastYoungTurkWins {
         let Some(next) = self.next.remove(&(service.clone(), elder)) else { return Ok(()) };
         let peer_of =
             |process| world.place_of(process).map(|place| &world.peers[place]).filter(|peer| peer.is(process));
-        // One that goes is forgotten, one that grants already need not be named, and what an elder says to itself is not heard.
+        // A leaving member is forgotten, and a member that grants already need not be named. An
+        // elder's messages to itself are not seen.
         let waits =
             peer_of(next).filter(|peer| peer.is_alive() && !peer.leaving && next != elder).is_some_and(|peer| {
                 let grants = peer.node.as_ref().is_some_and(|node| node.grantors().any(|(of, ..)| *of == service));
@@ -163,7 +173,7 @@ impl LastYoungTurkWins {
         Ok(())
     }
 
-    /// The elder tells a turk that another asked after it.
+    /// The elder tells a young turk that another one asked after it.
     fn hear_outbid(
         &mut self,
         world: &World,
@@ -174,7 +184,7 @@ impl LastYoungTurkWins {
         let (service, process) = of.clone();
         self.premises += 1;
         let is_true = if by == elder {
-            // It asks itself without a packet.
+            // The elder asks itself without a packet.
             world
                 .history()
                 .calls
@@ -201,7 +211,7 @@ impl LastYoungTurkWins {
         Ok(())
     }
 
-    /// A member says that another came after it.
+    /// A member answers that another came after it.
     fn hear_superseded(&mut self, world: &World, call: &Call, by: ProcessId) -> Verdict {
         self.premises += 1;
         let of = (call.service.clone(), call.process);
@@ -234,7 +244,7 @@ impl LastYoungTurkWins {
         self.ended.clear();
         for (service, process, (elder, seq)) in std::mem::take(&mut self.used) {
             if let Some(words) = self.outbid.get_mut(&(service, process)) {
-                // Links keep order: what that elder said before came before.
+                // Links keep order: the elder's earlier messages have arrived.
                 words.retain(|(from, said), _| *from != elder || *said > seq);
             }
         }
@@ -254,7 +264,8 @@ impl LastYoungTurkWins {
         }
     }
 
-    /// The process has heard that it was named in that epoch, and so of all that this elder said to it before.
+    /// The process has heard that it was named in that epoch. So it has also got all earlier
+    /// messages of this elder.
     fn forget_until(&mut self, of: (ServiceName, ProcessId), epoch: Epoch) {
         let Some(unheard) = self.unheard.get_mut(&of) else { return };
         if let Some((elder, seq)) = unheard.get(&epoch)
@@ -292,7 +303,8 @@ impl Invariant for LastYoungTurkWins {
                     Message::Outbid { service, request, by } if self.is_news(*process, *to, *seq) => {
                         return self.hear_outbid(world, (*process, *seq), (service.clone(), *to), (*by, *request));
                     }
-                    // An elder names itself without a packet, and then speaks as what it is.
+                    // An elder names itself without a packet. Its first message as grantor shows
+                    // it.
                     Message::RequestTable { service, epoch } | Message::Recover { service, epoch } => {
                         self.name(service, *process, *epoch);
                     }
@@ -312,7 +324,7 @@ impl Invariant for LastYoungTurkWins {
                 self.began.insert(service.clone());
                 let term = (service.clone(), *process, *epoch);
                 let begins = format!("m{place} begins to grant {service} in {epoch:?} though");
-                // Who has only heard of a younger one acts until that one asks.
+                // A turk that has only heard of a later one acts until the later one asks.
                 if self.passing.contains(&term) {
                     return Err(format!("{begins} a younger one waits for its table"));
                 }
@@ -330,7 +342,7 @@ impl Invariant for LastYoungTurkWins {
             } => {
                 self.ended.insert((service.clone(), *process, *epoch));
             }
-            // It has heard nothing yet, even if it was the elder before.
+            // A new elder has heard no bid yet, even if it was the elder before.
             Observation::Event { process, event: Event::BecameElder(_), .. } => {
                 self.next.retain(|(_, elder), _| elder != process);
             }

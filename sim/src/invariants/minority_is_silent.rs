@@ -1,10 +1,10 @@
-//! `minority_is_silent`: where for longer than the leases nobody could reach a quorum of the latest view's council,
-//! no lock is granted. Inside the clock bound.
+//! `minority_is_silent`: a member that could not reach a quorum of the latest view's council for
+//! longer than the leases is granted no lock. Inside the clock bound.
 //!
-//! A quorum need not be reached at one instant: its members may answer an elder one after the other. It renews others
-//! only on answers younger than an elder lease, but its own lease runs for a member lease from the oldest answer that
-//! makes the quorum: whoever took over since then waits for that lease. So two members count as in reach of each other
-//! for a member lease after. (Found by chaos: one answer came back after four seconds and an elder went on, rightly.)
+//! A quorum need not be reached at one instant: its members may answer an elder one after the
+//! other. It renews others only on answers younger than an elder lease. But its own lease runs for
+//! a member lease from the oldest answer that makes the quorum, and a new elder waits for that
+//! lease. So two members count as in reach of each other for a member lease longer.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
@@ -13,25 +13,27 @@ use std::collections::BTreeMap;
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct MinorityIsSilent {
-    /// When a place was last with a quorum, or with somebody who had been since: leases reach no further.
+    /// When a site last reached a quorum, or a member that had reached one since: leases reach no
+    /// further.
     last: BTreeMap<usize, u64>,
-    /// When each way between two running members was last open.
+    /// When each path between two running members was last open.
     open: BTreeMap<(usize, usize), u64>,
     looked: u64,
-    /// When the ways of each place were last looked at.
+    /// When the paths of each site were last checked.
     stepped: BTreeMap<usize, u64>,
     premises: Count,
 }
 
-/// How often connectivity is looked at. Cuts are far longer than this.
+/// The interval of connectivity checks. Cuts are far longer than this.
 const LOOK_EVERY: u64 = 20 * crate::network::MS;
-/// How often the ways of one that does something: it may wake, hear all that was sent to it, and be cut off at once.
+/// The interval of path checks for an active member: it may wake, get all packets that were sent to
+/// it, and be cut off at once.
 const STEP_EVERY: u64 = crate::network::MS;
 
 impl MinorityIsSilent {
-    /// The ways from and to a place that runs. What it says to one that is stopped is heard when that one wakes, and may be all
-    /// that those two ever say to each other: each may wake while the other is stopped. (Found by chaos: the elder, a quorum by
-    /// itself, renewed in seven milliseconds a lease that had been asked for two seconds before.)
+    /// Checks the paths from and to a running site. A stopped member gets its packets when it
+    /// wakes. Those may be all that the two members ever exchange, for each may wake while the
+    /// other is stopped.
     fn look_from(&mut self, world: &World, place: usize) {
         if !world.is_up(place) {
             return;
@@ -70,7 +72,7 @@ impl MinorityIsSilent {
     }
 }
 
-/// Who is reached from `place` over these ways from each.
+/// The sites that `place` reaches over these paths.
 fn reach(place: usize, ways: &[Vec<usize>]) -> Vec<bool> {
     let mut seen = vec![false; ways.len()];
     seen[place] = true;
@@ -114,11 +116,12 @@ impl Invariant for MinorityIsSilent {
                 let silent_from = since + leases + 2 * world.longest_way() + LOOK_EVERY;
                 if world.now > silent_from {
                     self.premises += 1;
-                    // What the looks in between missed is looked at now.
+                    // This covers the time since the last interval check.
                     self.look(world);
                     let member = world.call(*ask).member;
                     let still = self.last.get(&member).is_some_and(|last| world.now > last + (silent_from - since));
-                    // An object is no lock: nobody gets anything by it that others have, so it is opened when the word comes.
+                    // An object is no lock: opening it takes nothing from others, so it is open
+                    // when the answer comes.
                     if world.is_granted(*ask) && !world.call(*ask).opens() && still {
                         return Err(format!("m{member} is granted {:?} far from any quorum", world.call(*ask).lock()));
                     }

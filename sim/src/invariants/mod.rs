@@ -1,7 +1,9 @@
-//! What must always be so. One file for each, under the name it has in sim/README.md.
+//! The invariants: properties that must always hold. Each has one file, under the name that it has
+//! in sim/README.md.
 //!
-//! An invariant hears every [`Observation`] of a run in order, with the World as it is at that moment, and counts how often
-//! its premise held: one that never had anything to say is no proof of anything.
+//! An invariant gets every [`Observation`] of a run in order, with the World as it is at that
+//! moment. It counts how often its premise held: an invariant whose premise never held proves
+//! nothing.
 
 pub mod batch_is_atomic;
 pub mod converges_after_heal;
@@ -50,7 +52,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Something that happened.
+/// An observation of a run.
 #[derive(Debug)]
 pub enum Observation<'a> {
     /// A process answers a request; the history does not have it yet.
@@ -65,60 +67,60 @@ pub enum Observation<'a> {
         /// The request.
         ask: Ask,
     },
-    /// A process says that a hold is lost; the history does not have it yet.
+    /// A process reports that a hold is lost; the history does not have it yet.
     Loses {
         /// The request.
         ask: Ask,
         /// Why.
         reason: LostReason,
     },
-    /// A process tells a holder that its hold is wanted back.
+    /// A process tells a holder that a revocation of its hold is requested.
     Wanted {
         /// The request that holds.
         ask: Ask,
     },
-    /// Who has an object open sees another value; the history does not have it yet.
+    /// A client sees another value of its open object; the history does not have it yet.
     Sees {
         /// The request that has it open.
         ask: Ask,
-        /// What it sees.
+        /// The content that it sees.
         sight: &'a ObjectView,
     },
     /// An event of a process.
     Event {
-        /// Where.
+        /// The site.
         place: usize,
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// What.
+        /// The event.
         event: &'a Event,
     },
     /// A process sends a packet.
     Sent {
-        /// From where.
+        /// The sending site.
         place: usize,
-        /// Who.
+        /// The process.
         process: ProcessId,
-        /// To whom.
+        /// The receiver, if the packet names one.
         to: Option<ProcessId>,
-        /// What.
+        /// The packet.
         packet: &'a Packet,
     },
-    /// The data directory of a place has another vote.
+    /// The stored vote of a site has changed.
     Kept {
-        /// Where.
+        /// The site.
         place: usize,
     },
-    /// A process is about to be no more.
+    /// A process is about to end.
     Ends {
-        /// Where.
+        /// The site.
         place: usize,
-        /// Who.
+        /// The process.
         process: ProcessId,
     },
-    /// A member has done a step, with all that came of it.
+    /// A member has done a step, and all its outputs are carried out.
     Stepped {
-        /// Where.
+        /// The site.
         place: usize,
     },
 }
@@ -143,13 +145,13 @@ pub struct Violation {
     pub invariant: &'static str,
     /// The lock that it is about, `service/name`, if it is about one.
     pub lock: Option<String>,
-    /// What happened.
+    /// The description.
     pub what: String,
     /// When, in true nanoseconds.
     pub at: u64,
 }
 
-/// What an invariant says to a fact: fine, or what is wrong.
+/// The result of a check: `Ok`, or the description of the violation.
 pub type Verdict = Result<(), String>;
 
 /// How often a premise held. It decides nothing, so Worlds that differ only in it are equal to a model checker.
@@ -173,12 +175,12 @@ impl Hash for Count {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// What an invariant remembers goes with its World: it is copied when that is, and Worlds in which invariants remember
-/// different things are different. `derive(Clone, Hash)` is enough.
+/// The memory of an invariant belongs to its World. A copy of the World copies it, and Worlds with
+/// different memories are different. `derive(Clone, Hash)` is enough.
 pub trait CheckerState {
-    /// The same once more.
+    /// A copy.
     fn copy(&self) -> Box<dyn Invariant>;
-    /// Hashes what it remembers.
+    /// Hashes its memory.
     fn hash_memory(&self, hasher: &mut dyn Hasher);
 }
 
@@ -198,7 +200,7 @@ impl Clone for Box<dyn Invariant> {
     }
 }
 
-/// Something that must always be so.
+/// A property that must always hold.
 pub trait Invariant: CheckerState + std::fmt::Debug + Send + Sync {
     /// Its name.
     fn name(&self) -> &'static str;
@@ -229,8 +231,9 @@ impl Latest {
     }
 }
 
-/// The highest token of each source before the present step, and those of this one, whose order means nothing: what
-/// somebody says to itself in between may be said to others before what it said first.
+/// The highest token of each source before the present step, and the tokens of the present step.
+/// Their order within the step means nothing: a message to the process itself may reach others
+/// before an earlier message does.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Highest<K> {
     before: BTreeMap<K, Token>,
@@ -263,19 +266,19 @@ impl<K: Ord> Highest<K> {
     }
 }
 
-/// What a grantor keeps of a service, by request.
+/// A grantor's records of a service, by request.
 #[derive(Debug, Default)]
 pub(crate) struct GrantorRecord {
-    /// Who holds.
+    /// The holds.
     pub holds: BTreeMap<(ProcessId, RequestId), HoldReport>,
-    /// Who waits.
+    /// The waits.
     pub waits: BTreeMap<(ProcessId, RequestId), WaitReport>,
-    /// What it knows of objects.
+    /// The contents of objects.
     pub objects: BTreeMap<LockName, Content>,
 }
 
 impl GrantorRecord {
-    /// What the grantor at `place` keeps now.
+    /// The present records of the grantor at `place`.
     pub(crate) fn at(world: &World, place: usize, service: &ServiceName) -> GrantorRecord {
         let peer = &world.peers[place];
         let Some(node) = &peer.node else { return GrantorRecord::default() };
@@ -287,7 +290,8 @@ impl GrantorRecord {
         }
     }
 
-    /// What is missing of the object that a client has open: a version at least as new as the client has seen, and as sure.
+    /// Describes how the record of a client's open object falls short. Its version must be at least
+    /// as new, and as sure, as the one that the client has seen.
     pub(crate) fn lacks(&self, ask: Ask, world: &World) -> Option<String> {
         let call = world.call(ask);
         let (_, Some(name)) = call.object.as_ref()? else { return None };
@@ -300,8 +304,8 @@ impl GrantorRecord {
         (!is_good).then(|| format!("{known:?} of an object that is seen as {seen:?}"))
     }
 
-    /// A request of which something else is kept than was asked, and what. None is said to have held for longer than its
-    /// client has wanted it.
+    /// A request that the grantor has recorded otherwise than its client made it, with the
+    /// difference. No hold may be recorded as older than its client's request.
     pub(crate) fn differs(&self, world: &World) -> Option<(Ask, String)> {
         let of_hold = |hold: &HoldReport| (hold.owner, hold.revocable, hold.held_for);
         let of_wait = |wait: &WaitReport| (wait.owner, wait.revocable, Duration::ZERO);
@@ -321,12 +325,12 @@ impl GrantorRecord {
     }
 }
 
-/// The most that clocks within their bound make of a span of true time.
+/// The longest time that clocks within their bound measure for a span of true time.
 pub(crate) fn stretched(world: &World, span: u64) -> Duration {
     Duration::from_nanos(span + error(world, span))
 }
 
-/// The least that they make of it.
+/// The shortest time that they measure for it.
 pub(crate) fn shrunk(world: &World, span: u64) -> Duration {
     Duration::from_nanos(span.saturating_sub(error(world, span)))
 }
@@ -340,12 +344,12 @@ fn error(world: &World, span: u64) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct InvariantSet {
     all: Option<Vec<Box<dyn Invariant>>>,
-    /// Of those that are checked outside the steps.
+    /// Premises of the invariants that are checked outside the steps.
     counted: BTreeMap<&'static str, u64>,
 }
 
 impl InvariantSet {
-    /// One that looks at nothing.
+    /// A set that checks nothing.
     pub(crate) fn blind() -> InvariantSet {
         InvariantSet { all: Some(Vec::new()), ..InvariantSet::default() }
     }
@@ -388,7 +392,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
 }
 
 impl InvariantSet {
-    /// Lets every invariant look at the fact.
+    /// Gives the observation to every invariant.
     pub fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Result<(), Violation> {
         for invariant in self.all.get_or_insert_with(all) {
             let verdict = invariant.hear(world, fact);
@@ -401,7 +405,7 @@ impl InvariantSet {
         Ok(())
     }
 
-    /// Hashes what the invariants remember.
+    /// Hashes the memory of the invariants.
     pub(crate) fn hash_memory(&self, hasher: &mut dyn Hasher) {
         for invariant in self.all.iter().flatten() {
             invariant.hash_memory(hasher);

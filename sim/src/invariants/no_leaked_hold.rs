@@ -1,5 +1,5 @@
-//! `no_leaked_hold`: once all is given back every lock can be had from every member, and then no member's tables have
-//! anything in them.
+//! `no_leaked_hold`: once all holds are released, every lock can be had from every member. Then all
+//! tables of all members are empty.
 
 use crate::history::{Ask, ClientRequest, lock_name};
 use crate::liveness::Demand;
@@ -51,8 +51,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         world.fail(NAME, format!("all is given back and there is still {left:?}"));
         return false;
     }
-    // A detour ends a member lease after the last trouble, and the answers to it another one later; and gossip may call
-    // somebody down some leases after the healing.
+    // A detour ends a member lease after the last fault, and the answers to it another one later.
+    // Gossip may call a member unreachable some leases after the healing.
     if !world.run_until(World::is_at_rest, world.common.timing.member_lease * 6) {
         let left: Vec<_> = world.demanded().filter_map(|place| Some((place, world.sizes(place)?))).collect();
         world.fail(NAME, format!("nothing is asked and there is still {left:?}"));
@@ -61,9 +61,9 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     true
 }
 
-/// Asks, and waits for the answer. Where bounds are drawn tiny a member has no room for a request
-/// while it reports to a new grantor, or while it has that many objects open: it closes one and asks
-/// again.
+/// Asks, and waits for the answer. Where bounds are drawn tiny, a member has no room for a request
+/// while it reports to a new grantor, or while it has that many objects open. Then it closes one
+/// and asks again.
 fn ask_for(world: &mut World, place: usize, service: &str, want: Want, demand: &Demand) -> Ask {
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {

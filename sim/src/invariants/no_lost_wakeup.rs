@@ -1,4 +1,4 @@
-//! `no_lost_wakeup`: once all is healed and holders give back what they get, every waiter is answered.
+//! `no_lost_wakeup`: once all is healed and holders release their grants, every waiter is answered.
 
 use crate::history::{Ask, ClientRequest, HoldMode, Key};
 use crate::liveness::Demand;
@@ -11,14 +11,14 @@ use std::time::Duration;
 /// The name.
 pub const NAME: &str = "no_lost_wakeup";
 
-/// As many permits as all who wait together may want.
+/// More permits than all waiters together may want.
 const MANY: u32 = 1_000;
 
 /// Demands it. False if it is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let until = world.now + demand.answer.as_nanos() as u64;
     let mut pools = pools(world);
-    // What somebody had written before the healing may have come after that.
+    // A write from before the healing may have come after that.
     let mut again = Some(world.now + demand.answer.as_nanos() as u64 / 2);
     loop {
         if again.is_some_and(|at| at <= world.now) {
@@ -45,8 +45,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     false
 }
 
-/// An object of which somebody waits for permits. Their number may be too small for that request,
-/// and nobody else may want to raise it: one member does.
+/// An object with a request that waits for permits. Their number may be too small for that request,
+/// and no client may raise it: one member does.
 struct Pool {
     place: usize,
     service: ServiceName,
@@ -56,7 +56,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// Opens it and raises the number. Where bounds are drawn tiny the member may have no room for
+    /// Opens it and raises the number. Where bounds are drawn tiny, the member may have no room for
     /// the request: it asks again.
     fn raise(&mut self, world: &mut World) {
         let is_busy = |ask: &Ask| world.outcome(*ask) == Some(&Outcome::Busy);

@@ -1,5 +1,5 @@
-//! `no_resurrected_grant`: whoever has answered a recovery begins to hold nothing of an older epoch any more, but for
-//! what was in its answer: a grant that was under way meanwhile is refused.
+//! `no_resurrected_grant`: a member that has answered a recovery begins no hold of an older epoch
+//! any more, except holds in its answer. It refuses a grant that was under way meanwhile.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct NoResurrectedGrant {
     /// The latest recovery that each process has answered.
     answered: BTreeMap<(ProcessId, ServiceName), Epoch>,
-    /// What was granted, and told the next grantor, before its process began to hold it.
+    /// Grants that were reported to the next grantor before their process began to hold them.
     told: BTreeSet<(ProcessId, RequestId)>,
     /// Grants that were sent.
     sent: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
@@ -41,7 +41,8 @@ impl Invariant for NoResurrectedGrant {
             Observation::Sent { process, place, to: Some(to), packet: Packet::Linked { message, .. } } => match message
             {
                 Message::Grant { service, epoch, request, .. } => {
-                    // Who takes a table over says again what was granted from it: that counts as its own.
+                    // A grantor that takes over a table repeats the grants in it. They count as its
+                    // own.
                     let sent = self.sent.entry((*to, *request)).or_insert((*epoch, service.clone()));
                     sent.0 = sent.0.max(*epoch);
                 }
@@ -51,7 +52,7 @@ impl Invariant for NoResurrectedGrant {
                         self.on_answer(*process, service, *epoch);
                     }
                 }
-                // Whoever asks others has asked itself, and answered without a packet.
+                // A grantor that asks others has also asked itself, and answered without a packet.
                 Message::Recover { service, epoch }
                     if self.answered.get(&(*process, service.clone())).is_none_or(|known| known < epoch) =>
                 {

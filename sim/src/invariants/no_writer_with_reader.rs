@@ -1,5 +1,6 @@
-//! `no_writer_with_reader`: nobody believes in a lock while another believes in a share of it, or in permits; nor in a share
-//! beside permits. Stopped processes count, as in `exclusive_by_lease`. Inside the clock bound.
+//! `no_writer_with_reader`: no holder believes in a lock while another believes in a share of it or
+//! in permits, and none in a share beside permits. Stopped processes count, as in
+//! `exclusive_by_lease`. Inside the clock bound.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, HoldMode, Key};
@@ -38,7 +39,7 @@ impl Invariant for NoWriterWithReader {
         }
         for (key, claims) in world.history().crowded() {
             let mode = |ask: &Ask| world.call(*ask).mode;
-            // Two who both want to be alone are another invariant's.
+            // Another invariant checks two exclusive holds.
             let Some(first) = claims.iter().find(|ask| mode(ask) != HoldMode::Alone) else { continue };
             if claims.iter().all(|ask| mode(ask).suffers(mode(first))) {
                 continue;

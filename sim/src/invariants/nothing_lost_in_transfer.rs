@@ -1,10 +1,10 @@
-//! `nothing_lost_in_transfer`: a grantor that begins to act with the table of another has every hold in it that its holder
-//! believes in, with its token, and every waiter whose place the other had acknowledged, at that place. Each as it was
-//! asked for: the same locks, on the same behalf, with what it says of itself; and no hold is younger than
-//! both the table said and its holder knows.
+//! `nothing_lost_in_transfer`: a grantor that begins to act with the table of another has every
+//! hold in it that a holder believes in, with its token. It also has every waiter with an
+//! acknowledged position, at that position. Each is as it was asked for: the same locks, the same
+//! owner, the same metadata. No hold is younger than both the table and its holder say.
 //!
-//! A waiter's place counts when its member knows it. Looked at after the step in which the grantor begins; one that is
-//! already followed is left out. Inside the clock bound.
+//! A waiter's position counts when its member knows it. The check comes after the step in which the
+//! grantor begins. A grantor that already has a successor is left out. Inside the clock bound.
 
 use super::{Count, GrantorRecord, Invariant, Latest, Observation, Verdict, shrunk};
 use crate::history::Key;
@@ -16,14 +16,14 @@ use std::time::Duration;
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct NothingLostInTransfer {
-    /// Terms that were to begin with a table that was sent in full.
+    /// Epochs that were to begin with a table that was sent in full.
     handed: BTreeSet<(ServiceName, Epoch)>,
     /// How long each hold had lasted by the tables that were sent, before a grantor began with them.
     ages: BTreeMap<(ServiceName, Epoch), BTreeMap<(ProcessId, RequestId), Duration>>,
-    /// Terms whose grantor asks all members: a table that comes for it now is not taken.
+    /// Epochs whose grantor asks all members: it no longer accepts a table.
     recovering: BTreeSet<(ServiceName, Epoch)>,
     latest: Latest,
-    /// One that began in the present step.
+    /// The epoch that began in the present step.
     begun: Option<(ServiceName, Epoch)>,
     lost: Option<Key>,
     premises: Count,
@@ -38,14 +38,14 @@ impl NothingLostInTransfer {
             self.lost = world.call(ask).keys.first().cloned();
             return Err(format!("m{place} has taken over {what}: {:?}", world.call(ask)));
         }
-        // A clock that has run for less than that says so, and no more.
+        // A clock that has run for a shorter time shows only that time.
         let clock = world.peers[place].clock.local(world.now);
         for ((process, request), age) in ages {
             let there = kept.holds.get(&(process, request)).map(|hold| hold.held_for);
             let call = world.history().find(process, request).map(|ask| world.call(ask));
-            // Nobody is asked to know more than the holder.
+            // A grantor need not know more than the holder.
             let Some(call) = call.filter(|call| call.is_granted()) else { continue };
-            // The clock that it was measured by may be fast, and the holder's slow.
+            // The measuring clock may be fast, and the holder's clock slow.
             let age = shrunk(world, shrunk(world, age.as_nanos() as u64).as_nanos() as u64);
             let age = age.min(shrunk(world, world.now - call.answered));
             if there.is_some_and(|there| there < age) && clock.back(age) + age == clock {
@@ -123,7 +123,7 @@ impl Invariant for NothingLostInTransfer {
                     self.handed.insert(term);
                 }
             }
-            // Who asks before it acts has lost the table.
+            // A grantor that asks the members before it acts has lost the table.
             Observation::Sent {
                 packet: Packet::Linked { message: Message::Recover { service, epoch }, .. }, ..
             } if self.latest.of(service) < Some(*epoch) => {

@@ -1,7 +1,7 @@
-//! `objects_forget_the_gone`: an object that a grantor tells of keeps the last write of those who have it open, by its table,
-//! and of nobody else; so it does not grow with those who come and go.
+//! `objects_forget_the_gone`: a content that a grantor sends has the last writes of only those
+//! members that have the object open by its table. So it does not grow as members come and go.
 //!
-//! Looked at when a grantor that acts tells a value to a member.
+//! The check comes when an acting grantor sends a value to a member.
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::world::World;
@@ -33,7 +33,7 @@ impl Invariant for ObjectsForgetTheGone {
         };
         let Some(node) = &world.peers[*place].node else { return Ok(()) };
         let acts = |(of, _, state)| of == service && state == GrantorState::Acting;
-        // It is told from the table as it was in this step, and may be told again later.
+        // It is sent from the table as it was in this step, and may be sent again later.
         let is_present = node.objects(service).any(|(of, present)| of == name && *present == **content);
         if content.writes.is_empty() || !is_present || !node.grantors().any(acts) {
             return Ok(());

@@ -1,4 +1,5 @@
-//! `one_elder_per_view`: nobody but the head of a view calls itself its elder, and nobody else does later.
+//! `one_elder_per_view`: only the oldest living member of a view calls itself its elder, and no
+//! other member does later.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;

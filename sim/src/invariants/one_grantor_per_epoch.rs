@@ -1,4 +1,5 @@
-//! `one_grantor_per_epoch`: an epoch is one term of one process for one service, and only it grants in that epoch.
+//! `one_grantor_per_epoch`: an epoch belongs to one process and one service, and only that process
+//! grants in it.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::kind::message;

@@ -1,5 +1,5 @@
-//! `one_outcome_per_request`: a request is answered once, not after it was given up; a hold is lost at most once;
-//! wait limits are kept (P8); and a process that ends in order owes no answer.
+//! `one_outcome_per_request`: a request is answered once, and not after it was given up. A hold is
+//! lost at most once. Wait limits are kept (P8). A process that ends in order owes no answer.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::Call;
@@ -54,7 +54,8 @@ impl Invariant for OneOutcomePerRequest {
             Observation::Answers { ask, outcome } => {
                 self.premises += 1;
                 let call = world.call(*ask);
-                // What the member finds first in the step of the giving up may still be told.
+                // An answer that the member finds first in the step of the giving up may still be
+                // told.
                 let crossing = call.released && call.released_at == world.now && call.outcome.is_none();
                 if !call.is_open() && !crossing {
                     return Err(format!("m{} answers {outcome:?} to {call:?}", call.member));

@@ -1,10 +1,11 @@
-//! `permits_never_exceed_limit`: those who believe in permits have no more together than there were when the last of them was
-//! granted his. (A limit that shrinks below what is out takes nothing away, so it is not asked about later.) Inside the clock
-//! bound.
+//! `permits_never_exceed_limit`: holders that believe in permits have together no more than the
+//! limit at the time of the latest of their grants. (A limit that shrinks below the granted permits
+//! takes none away, so later limits do not matter.) Inside the clock bound.
 //!
-//! Which limit that was the tokens tell: a grantor deals versions of the object and tokens of permits from one range, in order.
-//! So it is the latest version below the grant's token, if that is of the same term. Else it is one that the term began with:
-//! as new at least as what somebody who has the object open had seen of earlier terms, for he has reported that.
+//! The tokens tell that limit: a grantor deals versions of the object and tokens of permits from
+//! one range, in order. So it is the latest version below the grant's token, if that is of the same
+//! epoch. Else it is a limit that the epoch began with. That one is at least as new as any version
+//! of earlier epochs that a member with the object open had seen, for each has reported it.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call, HoldMode, Key};
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct PermitsNeverExceedLimit {
     /// How many there are by each version of each object.
     limits: BTreeMap<Key, BTreeMap<Token, u32>>,
-    /// Terms of each service.
+    /// Epochs of each service.
     terms: BTreeMap<ServiceName, BTreeSet<Epoch>>,
     /// Permits that were granted in this step.
     granted: Vec<Ask>,
@@ -34,14 +35,14 @@ impl PermitsNeverExceedLimit {
         self.terms.entry(service.clone()).or_default().insert(epoch);
     }
 
-    /// The most that there may have been when this token was granted; `None`: nobody can say.
+    /// The highest limit that may have been in force when this token was granted. `None`: unknown.
     fn limit_at(&self, world: &World, key: &Key, token: Token) -> Option<u32> {
         let limits = self.limits.get(key)?;
         let term = self.terms.get(&key.0)?.range(..=Epoch(token)).next_back()?.0;
         if let Some((_, limit)) = limits.range(term..token).next_back() {
             return Some(*limit);
         }
-        // Who is out of the view was not asked.
+        // A process outside the view was not asked.
         let view = world.latest.values().max_by_key(|view| view.number)?;
         let opened = world.history().opened_of(key).map(|ask| world.call(ask));
         let seen =

@@ -1,9 +1,11 @@
-//! `recovered_table_is_the_union`: when a recovering grantor begins to act, its table has every hold and every waiter of
-//! every member of its view, each hold with its token, and nothing that was over before it began to ask. Each is as it was
-//! asked for: the same locks, on the same behalf, with what it says of itself; and a hold is as old as its holder knows.
+//! `recovered_table_is_the_union`: when a recovering grantor begins to act, its table has every
+//! hold and every waiter of every member of its view, each hold with its token. The table has
+//! nothing that was over before the grantor began to ask. Each is as it was asked for: the same
+//! locks, the same owner, the same metadata. A hold is as old as its holder knows.
 //!
-//! Looked at after the step in which it begins to act; by then it may have granted on. A grantor that is already
-//! followed by another one is left out: its members answer to that one. Inside the clock bound.
+//! The check comes after the step in which it begins to act; by then it may have granted on. A
+//! grantor that is already followed by another one is left out: its members answer to that one.
+//! Inside the clock bound.
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict, shrunk};
 use crate::history::{Ask, Call};
@@ -20,7 +22,8 @@ struct Asking {
     epoch: Epoch,
     /// When it began.
     since: u64,
-    /// Who was asked. Whoever joins later knows no older grantor, and asks this one.
+    /// The processes that were asked. A member that joins later knows no older grantor, and asks
+    /// this one.
     whom: BTreeSet<ProcessId>,
 }
 
@@ -93,7 +96,7 @@ impl RecoveredTableIsTheUnion {
                 if known != Some(&Some(token)) && !turns {
                     return Err(format!("m{place} has recovered {known:?} of a hold with {token:?}: {call:?}"));
                 }
-                // Whoever knew of its hold before it was asked says how long it had it.
+                // A member that knew of its hold before it was asked reports the hold's age.
                 let age = match call.token() {
                     Some(_) => shrunk(world, since.saturating_sub(call.answered)),
                     None => Duration::ZERO,
@@ -106,7 +109,7 @@ impl RecoveredTableIsTheUnion {
                 }
             } else if !is_try && call.asked < since && asking.whom.contains(&call.process) {
                 self.premises += 1;
-                // Of two holders that would suspend the service one is refused.
+                // Of two holders that want to suspend the service, one is refused.
                 let suspends = |(process, request): &(_, _)| {
                     history.find(*process, *request).is_some_and(|ask| world.call(ask).suspends())
                 };
@@ -136,7 +139,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                 to: Some(to),
                 packet: Packet::Linked { message: Message::Recover { service, epoch }, .. },
             } => {
-                // One that acts already only checks the table that it was handed.
+                // A grantor that acts already only revalidates its transferred table.
                 let node = world.peers[*place].node.as_ref();
                 let acts = |(of, term, state): (&ServiceName, Epoch, GrantorState)| {
                     (of, term, state) == (service, *epoch, GrantorState::Acting)
@@ -156,11 +159,11 @@ impl Invariant for RecoveredTableIsTheUnion {
                 match self.asking.get(service) {
                     Some(latest) if latest.epoch == *epoch => self.ended = Some((*place, service.clone())),
                     Some(latest) if latest.epoch > *epoch => {}
-                    // Named without a question: nobody who asked before is the latest any more.
+                    // Named without a question: no earlier recovery is the latest any more.
                     _ => _ = self.asking.remove(service),
                 }
             }
-            // It has begun and handed its table over in one step: that is another invariant's.
+            // It has begun and passed its table on in one step: another invariant checks that.
             Observation::Event { place, event: Event::LostGrantor { service, .. }, .. } => {
                 self.ended.take_if(|(at, ended)| at == place && ended == service);
             }

@@ -1,5 +1,6 @@
-//! `suspension_is_exclusive`: while somebody believes in the suspension of a service, nobody but its owner believes in a
-//! lock of it, and its owner does not wait for a second suspension. Inside the clock bound.
+//! `suspension_is_exclusive`: while a holder believes in the suspension of a service, only its
+//! owner believes in a lock of the service, and its owner does not wait for a second suspension.
+//! Inside the clock bound.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Call, Key};
@@ -10,7 +11,7 @@ use elderlock::protocol::OwnerId;
 #[derive(Clone, Hash, Debug, Default)]
 pub struct SuspensionIsExclusive {
     premises: Count,
-    /// The suspension beside which somebody else holds.
+    /// The suspension beside which another owner holds.
     shared: Option<Key>,
 }
 

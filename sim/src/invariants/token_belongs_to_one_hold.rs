@@ -1,5 +1,5 @@
-//! `token_belongs_to_one_hold`: no token is given out twice in the life of a cluster, whatever the clocks do; of lineages
-//! that live at once, in the life of one.
+//! `token_belongs_to_one_hold`: no token is granted twice in the life of a cluster, for any clocks.
+//! If lineages live at once, this holds within each.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, HoldMode, Key, nth};
@@ -62,7 +62,7 @@ impl Invariant for TokenBelongsToOneHold {
                 let call = world.call(*ask);
                 let Some(of) = world.history().find(call.process, *hold) else { return Ok(()) };
                 let key = world.call(of).keys.first().cloned();
-                // Of two who ask for the same both hear it.
+                // Two upgrade requests for one hold both get its token.
                 if let Some(key) = key
                     && let Some((other, before)) =
                         self.answered.insert((*token, world.dealt_apart(call.process)), (of, key))
@@ -72,7 +72,8 @@ impl Invariant for TokenBelongsToOneHold {
                 }
                 self.grant(world, *token, call.process, *hold)
             }
-            // The receiver's name is in the packet's address, so a relayed grant is seen when it is relayed.
+            // The packet's address names the receiver, so a relayed grant is seen when it is
+            // relayed.
             Observation::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => match message(packet) {
                 Some(Message::Grant { token, request, .. }) => self.grant(world, *token, *to, *request),
                 _ => Ok(()),

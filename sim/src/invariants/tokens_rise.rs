@@ -1,15 +1,16 @@
 //! `tokens_rise`: the grants of a lock, in the order in which holders begin, carry rising tokens. Inside the clock bound.
 //!
-//! Outside it two holds may overlap, and the one with the lower token may begin later: its grant was long under way, or
-//! comes from a grantor that does not know that it is none any more. The store then refuses the lower one. What is left,
-//! and is so whatever the clocks do:
+//! Outside it two holds may overlap, and the one with the lower token may begin later: its grant
+//! was long under way, or comes from a grantor that does not know its end yet. The store then
+//! refuses the lower one. The rest holds for any clocks:
 //!
-//! - A token is of the latest range below it: of an epoch that was named, of the same service, and not later than that of
-//!   the grantor which says it. (A grantor with a table of another says again what that granted.) With
-//!   `epochs_rise`, which looks at how ranges are dealt: of two tokens the higher is of the later term.
-//! - The grantor of an epoch grants its tokens in their order, whatever lock they are for.
-//! - At one place the grants of a lock carry rising tokens, in the order in which holders begin: nobody who has had a
-//!   lock gets it with a token that its store would refuse.
+//! - A token is of the latest range below it: of an epoch that was named, of the same service, and
+//!   not later than that of the grantor that sends it. (A grantor with a transferred table repeats
+//!   its predecessor's grants.) With `epochs_rise`, which checks how ranges are dealt, the higher
+//!   of two tokens is of the later epoch.
+//! - The grantor of an epoch grants its tokens in their order, for any locks.
+//! - At one place the grants of a lock carry rising tokens, in the order in which holders begin: no
+//!   later holder gets a token that its store would refuse.
 
 use super::{Count, Highest, Invariant, Observation, Verdict};
 use crate::history::{Ask, HoldMode, Key, nth};
@@ -20,11 +21,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct TokensRise {
-    /// Of each lock, and each way to hold it; outside the bound of each place.
+    /// The last token of each lock and mode; outside the clock bound, also of each site.
     last: BTreeMap<(Option<usize>, Key), BTreeMap<HoldMode, Token>>,
-    /// Where the ranges begin that somebody has spoken of, and of which epoch each is.
+    /// The first token of each range that a message has named, with its epoch.
     ranges: BTreeMap<(LineageId, Token), (ServiceName, Epoch)>,
-    /// Grants that were sent: what is said again is no news.
+    /// Grants that were sent: a retransmission is no news.
     sent: BTreeSet<(LineageId, Token)>,
     highest: Highest<(LineageId, Epoch)>,
     premises: Count,
@@ -76,14 +77,14 @@ impl TokensRise {
     fn on_hold(&mut self, world: &World, ask: Ask, first: Token) -> Verdict {
         let call = world.call(ask);
         let place = (!world.bounded).then_some(call.member);
-        // How many permits makes no difference.
+        // The number of permits makes no difference.
         let kind = |mode| if matches!(mode, HoldMode::Permits(_)) { HoldMode::Permits(0) } else { mode };
         let mode = kind(call.mode);
         for (index, key) in call.keys.iter().enumerate() {
             let token = nth(first, index);
             self.epoch_of(world.dealt_apart(call.process), token, &key.0)?;
             let last = self.last.entry((place, key.clone())).or_default();
-            // Those that may stand beside each other begin in any order.
+            // Compatible holds begin in any order.
             let clashing = last.iter().filter(|(other, _)| !other.suffers(mode)).map(|(_, token)| *token).max();
             if let Some(before) = clashing {
                 self.premises += 1;
@@ -118,7 +119,7 @@ impl Invariant for TokensRise {
                 let Some(of) = world.history().find(world.call(*ask).process, *hold) else { return Ok(()) };
                 let place = (!world.bounded).then_some(world.call(of).member);
                 let last = world.call(of).keys.first().and_then(|key| self.last.get(&(place, key.clone())));
-                // Who asks for what it has already hears the token that it has.
+                // An upgrade of a hold that is the lock already returns the same token.
                 if last.and_then(|last| last.get(&HoldMode::Alone)) == Some(token) {
                     return Ok(());
                 }
@@ -143,7 +144,7 @@ impl Invariant for TokensRise {
                 }
                 _ => Ok(()),
             },
-            // Also what an elder deals to itself.
+            // This includes an elder's ranges for itself.
             Observation::Event { process, event: Event::Supplied { service, epoch, first }, .. } => {
                 self.ranges.insert((world.dealt_apart(*process), *first), (service.clone(), *epoch));
                 Ok(())

@@ -1,4 +1,5 @@
-//! `told_after_kept`: where votes are kept, nothing tells of a vote, or of a view that is known for good, before the disk has it.
+//! `told_after_kept`: where votes are stored, no message tells of a vote, or of a decided view,
+//! before the disk has it.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
@@ -8,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct ToldAfterKept {
-    /// Whose acceptance for the view with that number was ever on a disk.
+    /// The processes whose acceptance for the view with that number was ever on a disk.
     accepted: BTreeMap<(Lineage, ViewNumber), BTreeSet<ProcessId>>,
-    /// The views that somebody has installed.
+    /// The views that a member has installed.
     installed: BTreeMap<(Lineage, ViewNumber), View>,
     premises: Count,
 }
 
 impl ToldAfterKept {
-    /// Looks at what is on a disk now.
+    /// Reads the present content of a disk.
     fn look(&mut self, world: &World, place: usize) {
         if let Some(stored) = &world.peers[place].disk.vote {
             let (lineage, next) = (stored.view.lineage, stored.view.number.next());
@@ -83,7 +84,8 @@ impl Invariant for ToldAfterKept {
                 if self.installed.insert(key, view.clone()).is_some() {
                     return Ok(());
                 }
-                // The first to install it: a quorum of the view before has chosen it, each with its vote on a disk.
+                // At the first installation, a quorum of the view before has chosen it, each with
+                // its vote on a disk.
                 let before = self.installed.range(..key).next_back();
                 let Some((_, before)) =
                     before.filter(|((lineage, number), _)| *lineage == view.lineage && number.next() == view.number)

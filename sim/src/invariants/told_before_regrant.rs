@@ -1,5 +1,5 @@
-//! `told_before_regrant`: when a lock is granted, whoever held it before has been told, if its process was running.
-//! Inside the clock bound.
+//! `told_before_regrant`: when a lock is granted, its former holder has been told that its hold is
+//! over, if that process was running. Inside the clock bound.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::Key;

@@ -1,5 +1,5 @@
-//! `told_before_taken`: a hold is taken away only after its holder has been told that it is wanted back; and who is said to
-//! have been told has been.
+//! `told_before_taken`: a hold is revoked by force only after its holder has been told of the
+//! request. A holder that is reported as told has been told.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::Ask;
@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct ToldBeforeTaken {
-    /// With the tokens that they had then: a share that becomes the lock gets another.
+    /// The told requests, with their tokens then: a share that becomes the lock gets another one.
     told: BTreeMap<Ask, BTreeSet<Token>>,
     premises: Count,
 }
 
 impl ToldBeforeTaken {
-    /// Whether the one that has this token knows that it is wanted back.
+    /// Whether the holder with this token knows of the requested revocation.
     fn knows(&self, world: &World, holder: &HolderInfo) -> bool {
         self.told.iter().any(|(ask, tokens)| {
             let call = world.call(*ask);

@@ -1,14 +1,18 @@
-//! `values_are_seen_in_order`: who has an object open sees its versions rise, and all who see a version see the same value.
+//! `values_are_seen_in_order`: a client with an open object sees its versions rise, and all clients
+//! that see a version see the same value.
 //!
-//! - Who is told that it has written sees that version, or a later one, from that very instant on. A write is made once, and one
-//!   that was to be made only over a certain version follows that one.
-//! - What is added to a number is added once: to the version before it, and the sum has 32 bits.
-//! - A value that is not marked as maybe stale is the last one that anybody was told of before its grantor began to act. It is so
-//!   marked if, and only if, some grantor had to ask the members for it since it was written.
+//! - A writer whose write is confirmed sees that version, or a later one, from that very instant
+//!   on. A write is made once. A write that is conditional on a version directly follows that
+//!   version.
+//! - An addition to a number is made once: to the version before it, and only if the sum fits in 32
+//!   bits.
+//! - A value that is not marked as maybe stale is the last one that any process was told before its
+//!   grantor began to act. It is marked so if, and only if, some grantor had to ask the members for
+//!   it since it was written.
 //!
-//! Once all is healed all who have an object open see the same.
+//! Once all is healed, all clients with the object open see the same.
 //!
-//! That it is the last one is demanded inside the clock bound; all else always.
+//! That the value is the last one is demanded inside the clock bound. All else is demanded always.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call, ClientRequest, Key, ObjectView, lock_name};
@@ -26,13 +30,13 @@ const NAME: &str = "values_are_seen_in_order";
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct ValuesAreSeenInOrder {
-    /// The value of each version of which anybody was told.
+    /// The value of each version that any process was told.
     told: BTreeMap<Key, BTreeMap<Token, Value>>,
-    /// Who has seen each.
+    /// The clients that have seen each version.
     seen: BTreeMap<(Key, Token), BTreeSet<Ask>>,
-    /// The latest of them when each term began to act.
+    /// The latest version when the grantor of each epoch began to act.
     before: BTreeMap<(Key, Epoch), Token>,
-    /// Terms that acted when they had asked everybody, and those of which nobody can say how they began.
+    /// Epochs that began with a recovery, and epochs with an unknown beginning.
     asked: BTreeSet<(ServiceName, Epoch)>,
     unclear: BTreeSet<(ServiceName, Epoch)>,
     /// The versions that each write was told to have made.
@@ -41,7 +45,8 @@ pub struct ValuesAreSeenInOrder {
     premises: Count,
 }
 
-/// Demands, once all is healed, that all who have an object open see the same. False if they do not.
+/// Demands, once all is healed, that all clients with the same object open see the same. False if
+/// they do not.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let differ = |world: &World| {
         let is_demanded = |ask: &Ask| world.demanded().any(|place| place == world.call(*ask).member);
@@ -60,7 +65,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     false
 }
 
-/// A value that nobody writes twice: not a limit.
+/// Whether no client writes the value twice: it is not a limit.
 fn is_unique(value: &Value) -> bool {
     value.as_bytes().len() > 4
 }
@@ -75,7 +80,8 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
-    /// What was lost with its grantor may be written again, but not what somebody knew of whom the next one has asked.
+    /// A write that was lost with its grantor may be made again. A write must not, if a process
+    /// that the next grantor has asked knew of it.
     fn on_second(&mut self, world: &World, key: &Key, version: Token, value: &Value) -> Verdict {
         let view = world.latest.values().max_by_key(|view| view.number);
         let is_member = |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
@@ -96,7 +102,7 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
-    /// A write that somebody knows, of whom the next grantor has asked, is not made again.
+    /// A write is not made again if a process that the next grantor has asked knows of it.
     fn on_made(&mut self, world: &World, key: &Key, content: &Content) -> Verdict {
         let view = world.latest.values().max_by_key(|view| view.number);
         let is_member = |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
@@ -127,7 +133,7 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
-    /// What was added was added to the version before.
+    /// An addition must be made to the version before.
     fn on_added(&self, key: &Key, by: i32, (version, sum): (Token, Option<i32>)) -> Verdict {
         let number = |value: &Value| value.as_bytes().try_into().map(i32::from_le_bytes).ok();
         let Some(told) = self.told.get(key) else { return Ok(()) };
@@ -136,7 +142,7 @@ impl ValuesAreSeenInOrder {
         }
         let Some((before, value)) = told.range(..version).next_back() else { return Ok(()) };
         let is_between = |(of, term): &&(ServiceName, Epoch)| *of == key.0 && term.0 > *before && term.0 <= version;
-        // What a former grantor wrote last may be lost with it.
+        // The last writes of a former grantor may be lost with it.
         if self.asked.iter().chain(&self.unclear).any(|term| is_between(&term)) {
             return Ok(());
         }
@@ -146,13 +152,14 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
-    /// Whether somebody had to ask for what was written with this version, in a term up to `upto`.
+    /// Whether a grantor had to ask the members for the value of this version, in an epoch up to
+    /// `upto`.
     fn was_asked_for(&self, service: &ServiceName, version: Token, upto: Option<Epoch>) -> bool {
         let of_it = self.asked.iter().filter(|(of, epoch)| of == service && epoch.0 > version);
         of_it.clone().any(|(_, epoch)| upto.is_none_or(|upto| *epoch <= upto))
     }
 
-    /// A grantor tells somebody.
+    /// A grantor sends a content to a process.
     fn on_told(&mut self, world: &World, key: &Key, epoch: Epoch, content: &Content) -> Verdict {
         let Content { version, value, maybe_stale, .. } = content;
         self.on_version(key, *version, value)?;
@@ -192,7 +199,7 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
-    /// A write is answered, and its writer sees what it sees.
+    /// A write is answered: checks its writer's view.
     fn on_write(&mut self, world: &World, key: &Key, ask: Ask, (version, number): (Token, Option<i32>)) -> Verdict {
         let (open, expected) = match &world.call(ask).deed {
             ClientRequest::Put(open, value, expected) => {
@@ -208,7 +215,7 @@ impl ValuesAreSeenInOrder {
         self.premises += 1;
         if let Some(between) = expected.and_then(|expected| {
             let told = self.told.get(key)?;
-            // What a former grantor wrote last may be lost with it.
+            // The last writes of a former grantor may be lost with it.
             let term = self.before.keys().filter(|(of, epoch)| of == key && epoch.0 <= version).map(|(_, e)| e.0).max();
             let after = term.map_or(expected, |term| term.max(expected));
             told.range(after..version).map(|(version, _)| *version).find(|version| *version > expected)
@@ -258,7 +265,8 @@ impl Invariant for ValuesAreSeenInOrder {
                 self.on_write(world, &key, *ask, (version, number))
             }
             Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
-                // One that asked itself alone has sent no packet, so it is asked how it came to act.
+                // A grantor that asked only itself has sent no packet. So its load tells how it
+                // came to act.
                 let load = world.peers[*place].node.as_ref().and_then(|node| node.load(service));
                 match load.filter(|load| load.epoch == *epoch) {
                     Some(GrantorLoad { way: Some((GrantorState::Recovering, _)), .. }) => {

@@ -1,6 +1,6 @@
-//! `views_agree`: the same number of the same lineage is the same view, wherever it is installed; at one member
-//! views only rise, and after one without it there is none; who is out
-//! never comes back under the same name.
+//! `views_agree`: views with the same number and lineage are the same view, wherever they are
+//! installed. At one member views only rise, and none follows a view without it. A process that is
+//! out never comes back under the same id.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct ViewsAgree {
     installed: BTreeMap<(Lineage, ViewNumber), View>,
     last: BTreeMap<ProcessId, (Lineage, ViewNumber)>,
-    /// Members that a view was without, and its number.
+    /// Former members, and the number of the first view without them.
     left: BTreeMap<(Lineage, ProcessId), ViewNumber>,
-    /// Those who have seen a view without themselves.
+    /// Processes that have seen a view without themselves.
     out: BTreeSet<ProcessId>,
     premises: Count,
 }
@@ -51,8 +51,9 @@ impl Invariant for ViewsAgree {
                 }
             }
             None => {
-                // The first to install a view: nobody whom an earlier one had and a later one had not may be back. One that
-                // slept may be the only one to install a view, long after others have installed later ones.
+                // At the first installation of a view, no process may be back that an earlier view
+                // had and a later one had not. A member that slept may be the only one to install a
+                // view, long after others have installed later ones.
                 for member in &view.members {
                     let process = member.info.process;
                     if let Some(number) = self.left.get(&(view.lineage, process))

@@ -1,8 +1,10 @@
-//! `way_round_keeps_leases`: nobody's lease runs out where each two members of the view reach each other straight or
-//! through one of the council, for two member leases and nothing else is wrong. Inside the clock bound.
+//! `way_round_keeps_leases`: no lease runs out where each two members of the view have reached each
+//! other, straight or through one council member, for two member leases, and nothing else is wrong.
+//! Inside the clock bound.
 //!
-//! A way that is known may end when ways change, so the time counts from the last change on. A lease that was not
-//! renewed before the change runs out within one member lease; the second one is for what is under way then.
+//! A known path may end when paths change, so the time counts from the last change on. A lease that
+//! was not renewed before the change runs out within one member lease. The second lease covers the
+//! packets that are under way then.
 
 use super::{Count, Invariant, Observation, Verdict, stretched};
 use crate::network::{LinkConditions, MS};
@@ -13,9 +15,10 @@ use std::hash::{Hash, Hasher};
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct WayRoundKeepsLeases {
-    /// Since when all is well but for cuts that can be gone round, and how often ways had changed by then.
+    /// Since when nothing is wrong but cuts that relays bridge, and how often paths had changed by
+    /// then.
     since: Option<(u64, u64)>,
-    /// Whether some two members do not reach each other.
+    /// Whether two members exist that do not reach each other straight.
     goes_round: bool,
     /// Whether that has lasted long enough for a lease to have run out.
     is_counted: bool,
@@ -24,11 +27,11 @@ pub struct WayRoundKeepsLeases {
 }
 
 impl Hash for WayRoundKeepsLeases {
-    /// It only looks at the time: ways to one state that differ in nothing else are one.
+    /// It depends on time only: two ways to one state that differ in nothing else are one.
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// How often ways are looked at.
+/// The interval of path checks.
 const LOOK_EVERY: u64 = 20 * MS;
 
 impl WayRoundKeepsLeases {
@@ -56,7 +59,7 @@ impl WayRoundKeepsLeases {
         self.since.is_some_and(|(at, _)| at + long <= world.now)
     }
 
-    /// Whether somebody goes round, if nothing is wrong but what can be gone round.
+    /// Whether a relay is in use, or `None` if anything is wrong that relays cannot bridge.
     fn is_fine(&self, world: &World) -> Option<bool> {
         let mut lineages = world.latest.values();
         let (Some(view), None) = (lineages.next(), lineages.next()) else { return None };

@@ -1,11 +1,14 @@
-//! `what_is_seen_is_so`: what a grantor tells of holds and waits is true when it tells it. Whoever is said to hold was
-//! granted that lock with that token, says that of itself, and has not held for longer than it wanted to; of those who
-//! believe in the lock nobody is left out. Who is said to wait does, in the order of the tickets.
+//! `what_is_seen_is_so`: a grantor's statements about holds and waits are true when it makes them.
+//! Each listed holder was granted that lock with that token, says the same of itself, and has not
+//! held for longer than it wanted to. Of the members that believe in the lock, none is left out.
+//! Each listed waiter waits, in the order of the tickets.
 //!
-//! A grantor may not have heard yet that a hold is over, so of those that it names it is not demanded that they still hold.
-//! Looked at after the step in which it tells, of a grantor whose lease runs: one that is cut off may tell of what it granted
-//! to somebody who never heard of it. That nobody is left out is demanded inside the clock bound, of members of its view that
-//! believed before. Waiters are known by what they say of themselves; of those who cannot be told apart nothing is said.
+//! A grantor may not have heard yet that a hold is over. So a listed holder need not hold any more.
+//! The check comes after the step in which the grantor answers, and only for a grantor with a
+//! running lease: one that is cut off may tell of a grant that its client never heard of.
+//! Completeness is demanded inside the clock bound, of members of the grantor's view that believed
+//! before. Waiters are known by their requests' metadata; waiters with equal metadata are not
+//! checked.
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict, stretched};
 use crate::history::{Ask, Call, ClientRequest, Key, lock_name};
@@ -19,13 +22,13 @@ use std::collections::BTreeSet;
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct WhatIsSeenIsSo {
-    /// What was told in this step, to whom.
+    /// The answers of this step, by request.
     told: Vec<(Ask, QueryReply)>,
-    /// Who has been told, and has not heard it: it may be sent again.
+    /// Requests with an answer that has been sent and has not arrived: it may be sent again.
     on_its_way: BTreeSet<(ProcessId, RequestId)>,
     /// Something was granted in this step.
     grants: bool,
-    /// Whose lease runs again since this step.
+    /// The member whose lease runs again since this step.
     resumed: Option<usize>,
     lock: Option<Key>,
     premises: Count,
@@ -62,7 +65,7 @@ impl WhatIsSeenIsSo {
         }
     }
 
-    /// These are said to hold, and nobody else any of these locks.
+    /// Checks the listed holders. No other member may believe in any of these locks.
     fn check_holders(&mut self, world: &World, place: usize, keys: &[Key], holders: &[HolderInfo]) -> Verdict {
         for holder in holders {
             self.premises += 1;
@@ -109,8 +112,8 @@ impl WhatIsSeenIsSo {
         Ok(())
     }
 
-    /// So many are said to wait before a request. What its member said after it had asked may have been heard in the same
-    /// step; of a step in which somebody was granted something nothing is said.
+    /// Checks how many requests are said to wait before a request. Its member's later messages may
+    /// have arrived in the same step. A step with a grant is not checked.
     fn check_place(&mut self, world: &World, place: usize, at: (Ask, RequestId), before: u64) -> Verdict {
         let look = world.call(at.0);
         let waits = GrantorRecord::at(world, place, &look.service).waits;
@@ -140,7 +143,7 @@ impl WhatIsSeenIsSo {
         Ok(())
     }
 
-    /// These are said to wait for the lock, in this order.
+    /// Checks the listed waiters of the lock and their order.
     fn check_waiters(&mut self, world: &World, place: usize, key: &Key, waiters: &[WaiterInfo]) -> Verdict {
         let waits = GrantorRecord::at(world, place, &key.0).waits;
         let mut last = None;
@@ -161,7 +164,8 @@ impl WhatIsSeenIsSo {
             let this = waits.iter().find(|((process, _), wait)| {
                 *process == waiter.process && wait.metadata == waiter.metadata && wants(&wait.want)
             });
-            // It may have been granted in the same step; if another call says the same of itself, that one may be left.
+            // It may have been granted in the same step; if another call has the same metadata,
+            // that one may be left.
             let (Some((_, wait)), None) = (this, calls.next()) else { continue };
             self.premises += u64::from(last.is_some());
             if wait.ticket < last {
@@ -202,7 +206,7 @@ impl Invariant for WhatIsSeenIsSo {
                     self.told.push((ask, QueryReply::clone(seen)));
                 }
             }
-            // What a grantor tells itself is in no packet.
+            // A grantor's answers to its own member are in no packet.
             Observation::Answers { ask, outcome } => {
                 let call = world.call(*ask);
                 self.grants |= matches!(outcome, Outcome::Granted { .. });

@@ -1,7 +1,9 @@
-//! `who_has_most_follows`: a grantor that goes, or has destroyed the service, wants that one to follow it which has most in
-//! its table: most holds, of those most waits, of those the oldest. A member that some hint calls unreachable comes last.
+//! `who_has_most_follows`: a grantor that leaves, or has destroyed the service, proposes the member
+//! with most in its table as successor: most holds, then most waits, then the oldest member. A
+//! member that a hint calls unreachable comes last.
 //!
-//! Looked at when it says so for the first time in its term; one that says it again may have been declined.
+//! The check comes at the first proposal of its epoch; a repeated one may follow a declined
+//! proposal.
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::world::World;

@@ -1,7 +1,7 @@
-//! The board on which players put what they believe, and the invariants that look at it.
+//! Collects the beliefs of the workloads and checks the recipes' invariants on them.
 //!
-//! A claim is checked at the instant at which it is made, against every other one that is still believed at that
-//! instant: belief is what `fence()` answers then, of this claim and of the others.
+//! A claim is checked at the instant at which it is made, against every other claim that is still
+//! believed then. A belief is the token that `fence()` gives at that instant.
 
 use super::workloads::revocations::WatchedHold;
 use crate::chance::Digest;
@@ -12,9 +12,10 @@ use std::hash::{Hash as _, Hasher as _};
 use std::rc::Rc;
 use tokio::sync::Notify;
 
-/// After something went wrong whoever is to be taken for dead is, and its grantor's successor grants.
+/// After a fault, each lost process is taken for dead and each lost grantor's successor grants,
+/// within this time.
 const AFTERMATH: u64 = 8_000_000_000;
-/// While all is calm everybody has been told of everything after this.
+/// While all is calm, each member has been told of everything after this time.
 const SETTLED: u64 = 1_000_000_000;
 
 /// Lines of the story that are kept.
@@ -25,13 +26,13 @@ const LINES: usize = 4_000;
 pub struct RecipeViolation {
     /// Its name.
     pub invariant: &'static str,
-    /// What was seen.
+    /// The observation.
     pub what: String,
     /// When, in nanoseconds.
     pub at: u64,
 }
 
-/// What a claim lays claim to.
+/// The subject of a claim.
 pub enum ClaimMode {
     /// The lock, alone.
     Lock,
@@ -62,27 +63,27 @@ impl std::fmt::Display for ClaimMode {
     }
 }
 
-/// Says the token, while its holder may believe in it.
+/// Gives the token while its holder may believe in it.
 pub type Belief = Box<dyn Fn() -> Option<Token>>;
 
 /// A limit that was in force, or may have been.
 struct Limit {
     service: &'static str,
     limit: u32,
-    /// Which write it was; 0: what it begins with.
+    /// The number of the write; 0: the initial limit.
     write: u64,
-    /// Its writer was told so.
+    /// Its writer has a confirmation.
     is_written: bool,
     until: Option<u64>,
 }
 
-/// Of which service and name, and which.
+/// The service, the name and the version.
 type Version = (&'static str, &'static str, Token);
 
-/// What a holder did with the value of its lock.
+/// A holder's use of the value of its lock.
 struct ValueAccess {
     token: Token,
-    /// The version that it read, and the one that it wrote then, or read.
+    /// The version that it read, and the one that it then wrote, or read.
     versions: (Token, Token),
 }
 
@@ -90,7 +91,7 @@ struct ValueAccess {
 struct BarrierStay {
     who: u64,
     gone: Option<u64>,
-    /// Once it has entered, and until it begins to leave.
+    /// Set from the entering until the beginning of the leaving.
     belief: Option<Belief>,
 }
 
@@ -133,18 +134,18 @@ pub struct BeliefChecker {
     removals: Cell<u64>,
     /// When the last removal that was answered began and ended.
     removed: Cell<(u64, u64)>,
-    /// By who removes the barrier: until when that may happen.
+    /// By the player that removes the barrier: until when the removal may take effect.
     removing: RefCell<BTreeMap<u64, u64>>,
     stays: RefCell<BTreeMap<u64, BarrierStay>>,
     troubles: Cell<u64>,
     calm_from: Cell<u64>,
     count_downs: RefCell<BTreeMap<String, u64>>,
     counted: RefCell<Vec<Counted>>,
-    /// By their tokens: holds that may be wanted back.
+    /// Revocable holds, by token.
     pub wanted: RefCell<BTreeMap<Token, Rc<WatchedHold>>>,
-    /// Releases that a grantor is said to have heard of, by their tokens, with when that was said.
+    /// Confirmed releases by token, with the time of the confirmation.
     confirmed: RefCell<BTreeMap<Token, u64>>,
-    /// The name of the last of them, and who waits for the next one.
+    /// The name of the last confirmed release, and the players that wait for the next one.
     confirming: (Cell<&'static str>, Notify),
     now: Box<dyn Fn() -> u64>,
     /// The faults are over and players come to their end.
@@ -209,22 +210,22 @@ impl BeliefChecker {
         kept.join("\n")
     }
 
-    /// What the run has come to.
+    /// The digest of the run so far.
     pub fn digest(&self) -> u64 {
         self.digest.borrow().finish()
     }
 
-    /// Something that players did, or that a check looked at.
+    /// Counts an act of a player or a use of a check.
     pub fn count(&self, what: &'static str) {
         *self.counts.borrow_mut().entry(what).or_default() += 1;
     }
 
-    /// How often.
+    /// How often each of them was counted.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.counts.borrow().clone()
     }
 
-    /// The invariant does not hold; the first to say so counts.
+    /// The invariant does not hold; the first violation counts.
     pub fn fail(&self, invariant: &'static str, what: impl Into<String>) {
         let found = RecipeViolation { invariant, what: what.into(), at: self.now() };
         self.note(|| format!("BREAK {}: {}", found.invariant, found.what));
@@ -236,9 +237,9 @@ impl BeliefChecker {
         self.broken.borrow().clone()
     }
 
-    /// `who` believes from now on. Judged here and now.
+    /// `who` believes from now on. The claim is checked at once.
     pub fn claim(&self, who: u64, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
-        // What was lost before anybody looked at it is no claim.
+        // A hold that was lost before its first use is no claim.
         let Some(token) = belief() else { return self.count("lost before use") };
         let mut claims = self.claims.borrow_mut();
         claims.retain(|claim| (claim.belief)().is_some());
@@ -259,7 +260,8 @@ impl BeliefChecker {
         }
         let mut highest = self.highest.borrow_mut();
         let before = highest.get(&(service, name.to_owned())).copied();
-        // Those who have it together were granted in any order, but all of them after whoever had it alone.
+        // Shared holds were granted in any order, but all of them after each exclusive hold before
+        // them.
         if before.is_some_and(|before| before > token) {
             self.fail("tokens_rise", format!("player {who} has {service}/{name} by {token:?} after {before:?}"));
         }
@@ -277,9 +279,9 @@ impl BeliefChecker {
         self.judge_permits(&claims, service, name);
     }
 
-    /// `permits_never_exceed_limit`: of those who believe in permits the one that was granted last was granted beside all
-    /// the others, and some time after each of them had asked. So all of them together fit under a limit that may have
-    /// been in force since the last of them asked.
+    /// `permits_never_exceed_limit`: of the holders that believe in permits, the last one was
+    /// granted beside all the others, and some time after each of them had asked. So all of them
+    /// together fit under a limit that may have been in force since the last of them asked.
     fn judge_permits(&self, claims: &[Claim], service: &'static str, name: &str) {
         let (mut sum, mut since) = (0_u64, 0);
         for claim in claims.iter().filter(|claim| claim.service == service && claim.name == name) {
@@ -310,7 +312,7 @@ impl BeliefChecker {
         }
     }
 
-    /// A grantor has heard that this lock was given back.
+    /// A grantor has confirmed the release of this lock.
     pub fn confirmed(&self, name: &'static str, token: Token) {
         self.confirmed.borrow_mut().insert(token, self.now());
         self.confirming.0.set(name);
@@ -323,7 +325,8 @@ impl BeliefChecker {
         self.confirming.0.get()
     }
 
-    /// `confirmed_is_free`: who asks for a lock after its release was confirmed is not refused because of that hold.
+    /// `confirmed_is_free`: a request for a lock after its confirmed release is not refused because
+    /// of that hold.
     pub fn refused(&self, who: u64, asked: u64, holder: Token) {
         if self.confirmed.borrow().get(&holder).is_some_and(|confirmed| *confirmed <= asked) {
             let what = format!("player {who} is refused because of {holder:?}, whose release was confirmed before");
@@ -331,7 +334,7 @@ impl BeliefChecker {
         }
     }
 
-    /// A limit that comes back whenever nobody keeps another one.
+    /// A limit that comes back when no member keeps another one.
     pub fn limit_begins(&self, service: &'static str, limit: u32) {
         let mut limits = self.limits.borrow_mut();
         if !limits.iter().any(|one| one.service == service && one.write == 0) {
@@ -339,7 +342,7 @@ impl BeliefChecker {
         }
     }
 
-    /// Somebody begins to write a limit: it may be in force from now on.
+    /// A player begins to write a limit: it may be in force from now on.
     pub fn limit_asked(&self, service: &'static str, limit: u32) -> u64 {
         let mut limits = self.limits.borrow_mut();
         let write = limits.len() as u64 + 1;
@@ -347,7 +350,8 @@ impl BeliefChecker {
         write
     }
 
-    /// It is written: while all is calm, those that were written before it was asked for are in force no more.
+    /// The write is confirmed: while all is calm, limits that were written before it was asked for
+    /// are no longer in force.
     pub fn limit_set(&self, service: &'static str, write: u64) {
         let (now, is_calm) = (self.now(), self.is_calm());
         for limit in self.limits.borrow_mut().iter_mut().filter(|limit| limit.service == service) {
@@ -360,7 +364,7 @@ impl BeliefChecker {
 
     // Trouble.
 
-    /// Something begins to go wrong: what was written just before may be lost with those who knew of it.
+    /// A fault begins: the last writes may be lost with the processes that knew of them.
     pub fn trouble_begins(&self) {
         self.troubles.set(self.troubles.get() + 1);
         self.counted.borrow_mut().clear();
@@ -370,18 +374,18 @@ impl BeliefChecker {
         }
     }
 
-    /// It is over.
+    /// The fault is over.
     pub fn trouble_ends(&self) {
         self.troubles.set(self.troubles.get() - 1);
         self.calm_from.set(self.now() + AFTERMATH);
     }
 
-    /// Nothing goes wrong, and what did has had its consequences.
+    /// No fault is active, and the earlier ones have had their consequences.
     pub fn is_calm(&self) -> bool {
         self.troubles.get() == 0 && self.now() >= self.calm_from.get()
     }
 
-    /// The player ends where it stands.
+    /// The player ends at once.
     pub fn killed(&self, who: u64) {
         let now = self.now();
         if let Some(until) = self.removing.borrow_mut().get_mut(&who) {
@@ -394,7 +398,7 @@ impl BeliefChecker {
 
     // Values.
 
-    /// Somebody saw this number under this version: everybody else must.
+    /// A player saw this number under this version: all others must see the same.
     pub fn value(&self, service: &'static str, name: &'static str, version: Token, value: i32) {
         let is_calm = self.is_calm();
         let mut values = self.values.borrow_mut();
@@ -405,7 +409,8 @@ impl BeliefChecker {
         }
     }
 
-    /// A value was written on condition that it was still the one before: while all is calm nobody saw one in between.
+    /// A conditional write replaced the value `before`: while all is calm, no player saw one in
+    /// between.
     pub fn value_replaced(&self, service: &'static str, name: &'static str, before: Token, version: Token) {
         let values = self.values.borrow();
         let between = values.range((service, name, before)..(service, name, version)).skip(1);
@@ -418,8 +423,9 @@ impl BeliefChecker {
         }
     }
 
-    /// Whoever held the lock with this token read the one version of its value, and wrote the other: nobody else who held it read or wrote
-    /// one in between. Over slots, and so over views, something may have been lost with its grantor.
+    /// The holder of the lock with this token read version `from` of its value and wrote, or read,
+    /// version `to`. No other holder read or wrote one in between. Across slots, and so across
+    /// views, a write may have been lost with its grantor.
     pub fn value_touched(&self, service: &'static str, name: &'static str, token: Token, (from, to): (Token, Token)) {
         if from.slot() != to.slot() {
             return;
@@ -443,13 +449,13 @@ impl BeliefChecker {
 
     // Barriers: `barrier_opens_once`, `barrier_opens_for_all`.
 
-    /// Somebody begins to remove the barrier.
+    /// A player begins to remove the barrier.
     pub fn gate_opens(&self, who: u64) {
         self.removals.set(self.removals.get() + 1);
         self.removing.borrow_mut().insert(who, u64::MAX);
     }
 
-    /// And knows that it is removed, or does not.
+    /// The removal ends, confirmed or not.
     pub fn gate_opened(&self, who: u64, began: u64, is_known: bool) {
         if is_known {
             self.removing.borrow_mut().remove(&who);
@@ -459,14 +465,15 @@ impl BeliefChecker {
         }
     }
 
-    /// How often somebody began to; `None` while one may be under way.
+    /// How often a removal began; `None` while one may be under way.
     pub fn removals(&self) -> Option<u64> {
         let now = self.now();
         self.removing.borrow_mut().retain(|_, until| *until > now);
         self.removing.borrow().is_empty().then(|| self.removals.get())
     }
 
-    /// Has waited at the barrier since then, in vain: while all was calm it was not removed, or too early or too late to be heard of.
+    /// The player has waited at the barrier since then, in vain. While all was calm, the barrier
+    /// was not removed in that time, or the removal came too early or too late to be noticed.
     pub fn gate_stayed(&self, who: u64, since: u64) {
         let (began, ended) = self.removed.get();
         if self.is_calm() && began > since + SETTLED && ended + SETTLED < self.now() {
@@ -475,7 +482,7 @@ impl BeliefChecker {
         }
     }
 
-    /// Begins to enter a round.
+    /// A player begins to enter a round.
     pub fn enters(&self, who: u64) -> u64 {
         let mut stays = self.stays.borrow_mut();
         let stay = stays.last_key_value().map_or(0, |(stay, _)| stay + 1);
@@ -483,7 +490,8 @@ impl BeliefChecker {
         stay
     }
 
-    /// Has entered: so many were entering or inside. Whoever is gone counts until the others know of it.
+    /// The player has entered: `together` players were entering or inside. A player that is gone
+    /// counts until the others know of it.
     pub fn entered(&self, stay: u64, began: u64, together: u32, belief: Belief) {
         if belief().is_none() {
             return self.count("lost before use");
@@ -500,7 +508,7 @@ impl BeliefChecker {
         }
     }
 
-    /// Begins to leave; says who else is inside.
+    /// A player begins to leave. Returns the stays of the others that are inside.
     pub fn begins_to_leave(&self, stay: u64) -> Vec<u64> {
         let mut stays = self.stays.borrow_mut();
         if let Some(stay) = stays.get_mut(&stay) {
@@ -509,7 +517,7 @@ impl BeliefChecker {
         stays.iter().filter(|(_, stay)| stay.is_inside()).map(|(stay, _)| *stay).collect()
     }
 
-    /// Has left: nobody of those is inside who has not begun to leave.
+    /// The player has left: all stays in `beside` must have begun to leave.
     pub fn left(&self, who: u64, beside: &[u64]) {
         let stays = self.stays.borrow();
         for other in beside.iter().filter_map(|stay| stays.get(stay)).filter(|stay| stay.is_inside()) {
@@ -517,7 +525,7 @@ impl BeliefChecker {
         }
     }
 
-    /// Is out, from wherever it was.
+    /// The player is out, from any state.
     pub fn goes_out(&self, stay: u64) {
         if let Some(stay) = self.stays.borrow_mut().get_mut(&stay) {
             stay.gone = Some(self.now());
@@ -525,18 +533,19 @@ impl BeliefChecker {
         }
     }
 
-    /// Begins to count a latch down.
+    /// A player begins to count a latch down.
     pub fn counts_down(&self, latch: &str) {
         *self.count_downs.borrow_mut().entry(latch.to_owned()).or_default() += 1;
     }
 
-    /// How often somebody began to.
+    /// How often a count-down of the latch began.
     pub fn count_downs(&self, latch: &str) -> u64 {
         self.count_downs.borrow().get(latch).copied().unwrap_or_default()
     }
 
-    /// Has counted it down to what is left, having it open since then and asking then. While all is calm, nobody else counts
-    /// it to the same who had it open all the while.
+    /// The player has counted the latch down to `left`. It has had the latch open since `since`,
+    /// and `is_open` says whether it still has. While all is calm, no other player that had it open
+    /// all the while counts it down to the same number.
     pub fn counted_down(&self, who: u64, latch: &str, left: u32, since: u64, is_open: Box<dyn Fn() -> bool>) {
         let mut counted = self.counted.borrow_mut();
         counted.retain(|one| (one.is_open)());
@@ -544,7 +553,7 @@ impl BeliefChecker {
             return;
         }
         for other in counted.iter().filter(|other| other.latch == latch && other.left == left) {
-            // One of the two had it open from before the other counted until now.
+            // The later of the two had it open before the other counted.
             if since <= other.at {
                 let what = format!("players {} and {who} both counted {latch} down to {left}", other.who);
                 self.fail("barrier_opens_once", what);

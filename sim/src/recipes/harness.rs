@@ -1,4 +1,4 @@
-//! The stage: members on their seats, the network between them, and what goes wrong.
+//! The harness of a run: members on their seats, the network between them, and the faults.
 
 use super::belief_checker::BeliefChecker;
 use super::plan::{CALM, RecipeFaultKind, RecipePlan};
@@ -18,33 +18,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// A member that has not joined after so long never will: many times what a take-over takes.
+/// A member that has not joined after this time never will: many times the duration of a take-over.
 const JOIN_LIMIT: Duration = Duration::from_secs(60);
-/// After the healing every call is answered within this.
+/// After the healing every call is answered within this time.
 const REST_LIMIT: Duration = Duration::from_secs(60);
-/// And every lock can be had within this.
+/// After the healing every lock can be had within this time.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
-/// A connection that is refused or does not open is dialled again after so long.
+/// The interval between two attempts to dial a connection that is refused or does not open.
 const DIAL_EVERY: u64 = 200 * MS;
 
 /// The cluster's name.
 const CLUSTER: &str = "stage";
 
-/// Where a member lives, one after the other.
+/// A seat, at which members run one after the other.
 struct MemberSlot {
     addr: SocketAddr,
     member: Option<Member>,
     ears: Option<SimulatedInbox>,
     frozen: bool,
-    /// What came while it was frozen: its system keeps it.
+    /// Packets that came while it was frozen: its operating system keeps them.
     mailbox: Vec<PacketInFlight>,
-    /// Which process that has been started here.
+    /// The number of the present process at this seat.
     life: u64,
     /// It was started and has joined.
     joined: bool,
 }
 
-/// What members want sent, until the pump takes it.
+/// Packets that members send, until the pump takes them.
 #[derive(Default)]
 struct Outgoing {
     parcels: VecDeque<(usize, u64, SimulatedPacket)>,
@@ -59,11 +59,11 @@ struct PacketInFlight {
 
 /// See the head of the module.
 pub struct ClusterHarness {
-    /// What it is to be.
+    /// The plan of the run.
     pub plan: RecipePlan,
-    /// What the players claim.
+    /// The claims of the players.
     pub board: Rc<BeliefChecker>,
-    /// Everything that goes on.
+    /// All tasks of the run.
     pub tasks: Tasks,
     network: RefCell<Network>,
     seats: RefCell<Vec<MemberSlot>>,
@@ -71,13 +71,14 @@ pub struct ClusterHarness {
     flying: RefCell<BTreeMap<(u64, u64), PacketInFlight>>,
     flights: Cell<u64>,
     dials: RefCell<BTreeMap<(usize, usize), u64>>,
-    /// Players that have not come to their end, by their numbers: what they play, and what they wait for.
+    /// Players that have not come to their end, by their numbers: their workload, and their present
+    /// wait.
     playing: RefCell<BTreeMap<u64, (usize, String)>>,
     next_player: Cell<u64>,
 }
 
 impl ClusterHarness {
-    /// An empty stage.
+    /// An empty harness.
     pub fn new(plan: RecipePlan, board: Rc<BeliefChecker>, tasks: Tasks) -> Rc<ClusterHarness> {
         let seats = (0..plan.seats)
             .map(|seat| MemberSlot {
@@ -107,7 +108,7 @@ impl ClusterHarness {
         })
     }
 
-    /// Tells the whole run and closes the tasks at its end.
+    /// Drives the whole run and closes the tasks at its end.
     pub async fn tell(self: Rc<Self>) {
         self.tasks.begin(None, self.clone().pump());
         for seat in 0..self.plan.seats {
@@ -179,7 +180,7 @@ impl ClusterHarness {
         });
     }
 
-    /// The process at the seat is gone, with all that it did.
+    /// Removes the process at the seat, with all its tasks.
     fn clear(&self, seat: usize) -> Option<ProcessId> {
         let (member, ears) = {
             let mut seats = self.seats.borrow_mut();
@@ -190,7 +191,7 @@ impl ClusterHarness {
             (seat.member.take(), seat.ears.take())
         };
         let process = ears.as_ref().and_then(SimulatedInbox::process);
-        // First the engine: what is dropped after it tells nobody anything.
+        // First the engine: later drops then send no message.
         if let Some(ears) = ears {
             ears.kill();
         }
@@ -209,24 +210,25 @@ impl ClusterHarness {
         self.seats.borrow()[seat].member.is_some()
     }
 
-    /// Seats whose member is away, or has not joined again since.
+    /// The number of seats whose member is away or has not joined again.
     fn away(&self) -> usize {
         self.seats.borrow().iter().filter(|seat| !seat.joined).count()
     }
 
-    /// Those that run, with their seats.
+    /// The running members, with their seats.
     fn members(&self) -> Vec<(usize, Member)> {
         let seats = self.seats.borrow();
         let members = seats.iter().enumerate().filter_map(|(at, seat)| Some((at, seat.member.clone()?)));
         members.collect()
     }
 
-    /// By its own clock.
+    /// The status by the member's own clock.
     fn status(&self, seat: usize, member: &Member) -> Status {
         by_clock(self.plan.clocks[seat], || member.status())
     }
 
-    /// Whether too many voters of the last view that anybody knows have died: then nobody can be let in, and that is right.
+    /// Whether too many voters of the last known view have died. Then no process can join, which is
+    /// correct.
     fn is_quorum_lost(&self) -> bool {
         let members = self.members();
         let alive: Vec<ProcessId> = members.iter().map(|(_, member)| member.process()).collect();
@@ -261,25 +263,25 @@ impl ClusterHarness {
         Workload::new(self.clone(), seat, member.clone(), number)
     }
 
-    /// What the player waits for now.
+    /// Notes the player's present wait.
     pub fn waits(&self, player: u64, what: String) {
         if let Some((_, waits)) = self.playing.borrow_mut().get_mut(&player) {
             *waits = what;
         }
     }
 
-    /// The player has come to its end.
+    /// The player has ended.
     pub fn done(&self, player: u64) {
         self.playing.borrow_mut().remove(&player);
     }
 
-    // What goes wrong, and what is mended.
+    // Faults and their healing.
 
     async fn go_wrong(self: &Rc<Self>, trouble: RecipeFaultKind, span: Duration) {
         let seats = self.plan.seats;
         match trouble {
             RecipeFaultKind::Crash(seat) => {
-                // Votes that are lost for good must never be a quorum's.
+                // Votes that are lost for good must leave a quorum.
                 if self.away() >= (seats - 1) / 2 || !self.is_up(seat) {
                     return;
                 }
@@ -308,7 +310,7 @@ impl ClusterHarness {
                 let left = paced(self.plan.clocks[seat], member.leave()).await;
                 drop(member);
                 self.board.note(|| format!("member {seat} has left: {left:?}"));
-                // Whoever has killed it meanwhile starts the next one.
+                // A fault that has killed it meanwhile starts the next one.
                 if self.seats.borrow()[seat].life != life || !self.is_up(seat) {
                     return;
                 }
@@ -375,7 +377,7 @@ impl ClusterHarness {
         }
     }
 
-    /// Everything is mended, everybody comes back, and what was asked is answered.
+    /// Ends all faults and waits until all members are back and all requests are answered.
     async fn heal(self: &Rc<Self>) {
         self.network.borrow_mut().mend_all();
         self.network.borrow_mut().set_weather(CALM);
@@ -383,7 +385,7 @@ impl ClusterHarness {
         for seat in frozen {
             self.thaw(seat);
         }
-        // Those whose process is gone are started again by the faults that ended it.
+        // The faults that ended processes start them again.
         if !self.all_joined().await {
             if self.is_quorum_lost() {
                 self.board.note(|| "a quorum is lost for good".to_owned());
@@ -412,7 +414,7 @@ impl ClusterHarness {
                 return self.board.fail("no_lost_wakeup", format!("at {} after the healing: {why}", member.process()));
             }
         }
-        // What was given back last is still on its way.
+        // The last releases are still under way.
         let kept = || {
             let services = members.iter().flat_map(|(seat, member)| {
                 let process = member.process();
@@ -442,7 +444,7 @@ impl ClusterHarness {
         }
     }
 
-    /// Brings parcels to where they go, one in each turn.
+    /// Delivers packets, one in each turn.
     async fn pump(self: Rc<Self>) {
         loop {
             self.collect();
@@ -454,7 +456,7 @@ impl ClusterHarness {
                     if let Some(flight) = flight {
                         self.deliver(flight);
                     }
-                    // The others go on in between.
+                    // Other tasks run in between.
                     tokio::task::yield_now().await;
                 }
                 next => {
@@ -480,7 +482,7 @@ impl ClusterHarness {
         }
     }
 
-    /// Takes what was posted and draws when it arrives.
+    /// Takes the sent packets and draws the arrival times.
     fn collect(&self) {
         loop {
             let taken = self.postbox.lock().unwrap_or_else(PoisonError::into_inner).parcels.pop_front();
@@ -536,7 +538,7 @@ impl ClusterHarness {
         }
     }
 
-    /// Whoever dialled learns that it was in vain, but not with each packet.
+    /// The dialling member gets a hint that the dial failed, but not with each packet.
     fn dial_fails(&self, from: usize, to: usize, hint: Hint) {
         let now = self.board.now();
         let mut dials = self.dials.borrow_mut();
@@ -551,7 +553,7 @@ impl ClusterHarness {
     /// A hint, a little later.
     fn hint(&self, seat: usize, hint: Hint) {
         let Some(ears) = self.seats.borrow()[seat].ears.clone() else { return };
-        // As a task of that place: a stopped process hears of nothing.
+        // As a task of that seat: a stopped process gets no input.
         self.tasks.begin(Some(seat), async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
             ears.input(Input::Hint(hint));

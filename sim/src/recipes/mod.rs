@@ -1,13 +1,15 @@
-//! Whole members with the recipes in simulated time: what [`chaos`](crate::chaos) is for the core.
+//! Whole members with the recipes in simulated time, as [`chaos`](crate::chaos) does for the core.
 //!
-//! Each run is one thread: several [`Member`](elderlock::Member)s as they ship (recipes, service, engine, core), a
-//! paused clock, a network of this crate and players who use the recipes at random. The seed decides who is polled
-//! first, what players do, what the network does and what goes wrong; the same seed is the same run.
+//! Each run is one thread: several [`Member`](elderlock::Member)s as they ship (recipes, service,
+//! engine, core), a paused clock, a network of this crate and players that use the recipes at
+//! random. The seed decides the order of polls, the acts of the players, the behaviour of the
+//! network and the faults. The same seed is the same run.
 //!
 //! - [`RecipePlan`] is drawn before the run; [`harness`] has the members, the network and the faults;
-//! - [`workloads`] play a recipe each; what they believe they put on the [`belief_checker`], which judges it;
-//! - [`tasks`] polls all of them in an order of the seed's;
-//! - [`shrink`](mod@shrink) leaves out of a plan that breaks what the break does not take.
+//! - [`workloads`] use a recipe each and report their beliefs to the [`belief_checker`], which
+//!   checks them;
+//! - [`tasks`] polls all of them in an order that the seed decides;
+//! - [`shrink`](mod@shrink) leaves out the parts of a breaking plan that the break does not need.
 
 pub mod belief_checker;
 pub mod harness;
@@ -29,22 +31,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use tasks::Tasks;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RecipeRun {
     /// Equal for equal runs.
     pub digest: u64,
-    /// What did not hold.
+    /// The first violation, if any.
     pub broken: Option<RecipeViolation>,
-    /// What happened how often.
+    /// How often each counted act happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Its last lines.
+    /// The last lines of its story.
     pub story: String,
     /// How long it took by its own clock, in nanoseconds.
     pub took: u64,
 }
 
-/// Runs a plan, with a break planted or none, and keeps so many lines of its story.
+/// Runs a plan, with a break planted or none, and keeps `lines` lines of its story.
 pub fn run(plan: &RecipePlan, lines: usize, mutant: Option<RuntimeMutant>) -> RecipeRun {
     plant(mutant);
     let told = catch_unwind(AssertUnwindSafe(|| tell(plan, lines)));
@@ -57,7 +59,7 @@ pub fn run(plan: &RecipePlan, lines: usize, mutant: Option<RuntimeMutant>) -> Re
     })
 }
 
-/// What must have happened somewhere in a large batch, or the batch says little.
+/// The acts that must occur somewhere in a large batch, or the batch shows little.
 pub fn deeds(only: Option<WorkloadKind>) -> Vec<&'static str> {
     let mut deeds = vec!["crashes", "leaves", "pauses", "cuts", "storms", "dropped futures", "runs that came to rest"];
     for cast in WorkloadKind::ALL.into_iter().filter(|cast| only.is_none_or(|only| only == *cast)) {
@@ -73,7 +75,7 @@ fn tell(plan: &RecipePlan, lines: usize) -> RecipeRun {
         .build()
         .expect("a runtime without sockets needs nothing of the system");
     runtime.block_on(async {
-        // Outlives everything that could ask for the time.
+        // The simulation outlives everything that reads the time.
         let simulation = Rc::new(Simulation::new(plan.luck));
         let clock = simulation.clone();
         let began = simulation.now();

@@ -1,4 +1,5 @@
-//! The planted breaks of the recipes: who plays when one is hunted, and what must find it.
+//! The planted breaks of the recipes: the workload that hunts each one, and the invariants that
+//! must find it.
 
 use super::WorkloadKind;
 use elderlock::simulated::RuntimeMutant;
@@ -12,10 +13,10 @@ pub fn find(name: &str) -> Result<RuntimeMutant, String> {
         .ok_or_else(|| format!("no break is called {name}; there are {:?}", RuntimeMutant::ALL))
 }
 
-/// Something that was asked for is never answered, or never given back.
+/// A request is never answered, or never released.
 const STUCK: &[&str] = &["no_lost_wakeup", "no_leaked_hold"];
 
-/// What is played while it is hunted, and the invariants of which one must break.
+/// The workload that hunts it, and the invariants of which one must break.
 pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]) {
     match mutant {
         RuntimeMutant::FenceWithoutMember => (WorkloadKind::Locks, &["exclusive_by_lease", "suspension_is_exclusive"]),

@@ -1,11 +1,12 @@
-//! What is drawn before a run: who is there, who plays what, and what goes wrong when.
+//! The plan that is drawn before a run: the members, their workloads and the faults with their
+//! times.
 
 use super::workloads::WorkloadKind;
 use crate::chance::{Rng, mix};
 use crate::network::{LinkConditions, MS};
 use elderlock::Timing;
 
-/// Something that goes wrong, for a while.
+/// A fault that lasts for a while.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum RecipeFaultKind {
     /// The process of that seat ends; another one is started there later.
@@ -14,7 +15,7 @@ pub enum RecipeFaultKind {
     Leave(usize),
     /// The process is stopped, and goes on later.
     Pause(usize),
-    /// Nothing reaches or leaves it.
+    /// No packet reaches or leaves it.
     Isolate(usize),
     /// Nothing sent by the first reaches the second.
     OneWay(usize, usize),
@@ -24,31 +25,32 @@ pub enum RecipeFaultKind {
     Storm(LinkConditions),
 }
 
-/// When, what and for how long, in milliseconds.
+/// One fault, with times in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RecipeFault {
     /// From the end of the founding on.
     pub at: u64,
     /// Its place among all that were drawn.
     pub number: usize,
-    /// What.
+    /// The kind of the fault.
     pub trouble: RecipeFaultKind,
-    /// For how long.
+    /// The duration.
     pub span: u64,
 }
 
-/// What is left of a plan, and how its luck is drawn: what a break does not take is left out. As on the command line.
+/// The kept parts of a plan, and how its luck is drawn. The parts that a break does not need are
+/// left out. It corresponds to the options of the command line.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct ShrunkPlan {
     /// This cast and no other.
     pub only: Option<WorkloadKind>,
     /// Seats for members, no more than were drawn.
     pub members: Option<usize>,
-    /// Of each cast at each member at most so many players.
+    /// The highest number of players of each cast at each member.
     pub players: Option<u64>,
     /// Faults, by their numbers.
     pub faults: Option<Vec<usize>>,
-    /// For how long things go wrong, in milliseconds.
+    /// How long faults occur, in milliseconds.
     pub span: Option<u64>,
     /// The luck of packets, tasks and players, if not that of the seed.
     pub luck: u64,
@@ -78,7 +80,7 @@ impl ShrunkPlan {
     }
 }
 
-/// As on the command line, where no number at all is a word.
+/// As on the command line, where the empty list has a word.
 fn numbers(numbers: &[usize]) -> String {
     if numbers.is_empty() {
         return "none".to_owned();
@@ -91,26 +93,26 @@ fn numbers(numbers: &[usize]) -> String {
 pub struct RecipePlan {
     /// Everything else follows from it.
     pub seed: u64,
-    /// What the luck of packets, tasks and players follows from.
+    /// The seed of the luck of packets, tasks and players.
     pub luck: u64,
     /// Seats for members.
     pub seats: usize,
-    /// For how long things go wrong, in milliseconds.
+    /// How long faults occur, in milliseconds.
     pub span: u64,
-    /// By how many millionths each seat's clock is too fast: inside the bound that members trust in.
+    /// By how many millionths each seat's clock is too fast: inside the bound that members rely on.
     pub clocks: Vec<i32>,
-    /// Whether others see a process end for sure.
+    /// Whether other members see the end of a process for certain.
     pub vouched: bool,
-    /// What the players play.
+    /// The workloads of the players.
     pub casts: Vec<WorkloadKind>,
-    /// Of each cast at each member at most so many players.
+    /// The highest number of players of each cast at each member.
     pub players: u64,
     /// In the order of their beginnings.
     pub faults: Vec<RecipeFault>,
 }
 
 impl RecipePlan {
-    /// The run of this seed, or what is left of it.
+    /// The run of this seed, reduced by `cut`.
     pub fn draw(seed: u64, cut: &ShrunkPlan) -> RecipePlan {
         let dice = &mut Rng::new(seed, 1);
         let seats = dice.between(3, 5) as usize;
@@ -165,7 +167,7 @@ impl RecipePlan {
 }
 
 impl RecipeFaultKind {
-    /// Whether it can go wrong so with so many seats.
+    /// Whether the fault is possible with `seats` seats.
     fn is_among(self, seats: usize) -> bool {
         match self {
             RecipeFaultKind::Crash(seat)
@@ -196,10 +198,10 @@ impl RecipeFault {
     }
 }
 
-/// Clocks are at most so far from the true time, in millionths: a little less than members take for possible.
+/// The highest error of clocks, in millionths: a little less than the bound that members rely on.
 const CLOCK_ERROR: u64 = Timing::fast().clock_error_ppm as u64 - 500;
 
-/// What a network of one building does: late by some milliseconds, and nothing lost.
+/// The conditions of a local network: delays of some milliseconds, and no losses.
 pub const CALM: LinkConditions = LinkConditions {
     loss: 0,
     duplicate: 0,

@@ -1,6 +1,7 @@
-//! Shrinking: of a run that breaks, what it takes. Casts, faults, members, players and time are left out, as long as the
-//! same invariant breaks. With less there are fewer packets, and those that are left have another luck: so each rest is
-//! tried with some other lucks as well, and the one with which it breaks is kept.
+//! Shrinking: reduces a breaking run to the parts that the break needs. It leaves out casts,
+//! faults, members, players and time, as long as the same invariant breaks. A smaller plan has
+//! fewer packets, and the remaining ones have another luck. So each remainder is tried with some
+//! other lucks as well, and the luck with which it breaks is kept.
 
 use super::belief_checker::RecipeViolation;
 use super::plan::{RecipePlan, ShrunkPlan};
@@ -8,10 +9,10 @@ use crate::shrink::reduce;
 
 /// Runs spent at most.
 const MAX_RUNS: usize = 400;
-/// With how many other lucks a rest is tried.
+/// The number of other lucks with which a remainder is tried.
 const LUCKS: u64 = 3;
 
-/// What is left of the run of `seed` and `cut`, which broke as `found`. `run` says what breaks in a run.
+/// Shrinks the run of `seed` and `cut`, which broke as `found`. `run` gives the violation of a run.
 pub fn shrink(
     seed: u64,
     cut: &ShrunkPlan,
@@ -30,7 +31,7 @@ pub fn shrink(
 
 struct Shrinking<F> {
     seed: u64,
-    /// The least that broke so far, and how it did.
+    /// The smallest breaking plan so far, and its violation.
     cut: ShrunkPlan,
     found: RecipeViolation,
     runs: usize,
@@ -38,14 +39,14 @@ struct Shrinking<F> {
 }
 
 impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
-    /// Whether that is enough. If it is, nothing more is kept.
+    /// Whether the remainder still breaks. If it does, it becomes the smallest plan.
     fn suffices(&mut self, rest: ShrunkPlan) -> bool {
         for luck in 0..=LUCKS {
             if self.runs == 0 {
                 return false;
             }
             self.runs -= 1;
-            // First the one that broke last.
+            // First the luck that broke last.
             let luck = if luck == 0 { self.cut.luck } else { luck };
             let rest = ShrunkPlan { luck, ..rest.clone() };
             let broken = (self.run)(&RecipePlan::draw(self.seed, &rest));
@@ -81,7 +82,8 @@ impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
                 break;
             }
         }
-        // What breaks before the healing needs no time after it; else a part of the time may do, or that of the faults.
+        // A break before the healing needs no time after it. Otherwise a part of the time may
+        // suffice, or the time of the faults.
         let until = self.found.at / 1_000_000;
         let faults = self.plan().faults.iter().map(|fault| fault.at + fault.span).max().unwrap_or_default();
         for span in [until, faults, self.plan().span / 2, self.plan().span * 3 / 4] {

@@ -1,9 +1,10 @@
 //! Tasks of one thread in an order that the seed chooses.
 //!
-//! tokio gives the time (paused, so that it jumps to the next timer when nobody has anything to do) and nothing else:
-//! who is woken in which order hangs on its own dice. So whoever is woken is put into a set, and the set is polled in
-//! an order drawn from the seed. Tasks belong to a place, that of the member whose process they are: a place can be
-//! frozen, as a stopped process, and ended, as a killed one.
+//! tokio provides only the time (paused, so that it jumps to the next timer when no task has
+//! anything to do). The order of its wake-ups depends on its own random numbers. So each woken task
+//! is put into a set, and the set is polled in an order drawn from the seed. Tasks belong to a
+//! site, that of their member's process. A site can be frozen, as a stopped process, and ended, as
+//! a killed one.
 
 use crate::chance::mix;
 use elderlock::simulated::by_clock;
@@ -16,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Where tasks are given in, from within tasks too.
+/// The handle for beginning tasks, also from within tasks.
 #[derive(Clone)]
 pub struct Tasks {
     orders: Rc<RefCell<Vec<Order>>>,
@@ -31,7 +32,7 @@ enum Order {
     Close,
 }
 
-/// Who is woken.
+/// The woken tasks.
 #[derive(Default)]
 struct TaskWakeSet {
     woken: Mutex<BTreeSet<u64>>,
@@ -64,7 +65,8 @@ impl Wake for TaskWaker {
 }
 
 impl Tasks {
-    /// No tasks yet, and the driver that moves them. `clocks`: by how many millionths each place's clock is too fast.
+    /// No tasks yet, and the driver that moves them. `clocks`: the error of each site's clock, in
+    /// millionths; positive: too fast.
     pub fn new(seed: u64, clocks: Vec<i32>) -> (Tasks, TaskDriver) {
         let tasks = Tasks { orders: Rc::default(), bell: Arc::default() };
         let driver = TaskDriver {
@@ -86,22 +88,22 @@ impl Tasks {
         self.bell.ring();
     }
 
-    /// Begins a task; one of a place ends with it.
+    /// Begins a task; a task of a site ends with the site.
     pub fn begin(&self, place: Option<usize>, task: impl Future<Output = ()> + 'static) {
         self.order(Order::Begin(place, Box::pin(task)));
     }
 
-    /// Ends all tasks of a place where they stand.
+    /// Ends all tasks of a site at once.
     pub fn end(&self, place: usize) {
         self.order(Order::End(place));
     }
 
-    /// Nobody of that place goes on until it is thawed.
+    /// No task of that site goes on until it is thawed.
     pub fn freeze(&self, place: usize) {
         self.order(Order::Freeze(place));
     }
 
-    /// Takes that back.
+    /// Ends the freeze.
     pub fn thaw(&self, place: usize) {
         self.order(Order::Thaw(place));
     }
@@ -117,7 +119,7 @@ pub struct TaskDriver {
     orders: Rc<RefCell<Vec<Order>>>,
     bell: Arc<TaskWakeSet>,
     tasks: BTreeMap<u64, (Option<usize>, Task)>,
-    /// By place: who was woken meanwhile.
+    /// By frozen site: the tasks that were woken meanwhile.
     frozen: BTreeMap<usize, BTreeSet<u64>>,
     next: u64,
     seed: u64,
@@ -127,7 +129,7 @@ pub struct TaskDriver {
 }
 
 impl TaskDriver {
-    /// By so much the clock of a task's place is too fast.
+    /// The error of the clock of a task's site, in millionths.
     fn clock(&self, place: Option<usize>) -> i32 {
         place.and_then(|place| self.clocks.get(place)).copied().unwrap_or_default()
     }
@@ -197,7 +199,8 @@ impl Future for TaskDriver {
                 return Poll::Ready(());
             }
         }
-        // One round and no more: tokio counts what a poll does, and after too much of it its parts say "later".
+        // One round and no more: tokio counts the work of a poll, and after too much work its parts
+        // return pending.
         if !lock(&this.bell.woken).is_empty() {
             context.waker().wake_by_ref();
         }

@@ -1,4 +1,4 @@
-//! The page of a batch of runs, and what is gathered for it from each.
+//! The page of a batch of runs, and the data that it gathers from each run.
 
 use super::page::{about, bars, facts, grouped, page, table, verdict};
 use super::words::meaning;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 /// Slow heals kept.
 const SLOWEST: usize = 10;
 
-/// How long one run took to come together after everything was healed.
+/// How long one run took to converge after everything was healed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Heal {
     /// Nanoseconds until the last view was installed or the last lease ran again.
@@ -24,7 +24,7 @@ pub struct Heal {
     pub faults: Vec<&'static str>,
 }
 
-/// What the page of a batch shows beyond its [`Summary`].
+/// The data that the page of a batch shows beyond its [`Summary`].
 #[derive(Clone, Debug, Default)]
 pub struct Gallery {
     /// Runs by the number of their members.
@@ -64,7 +64,7 @@ impl Gallery {
     }
 
     fn keep_slowest(&mut self) {
-        // Of two equal ones the earlier seed, so that it does not matter which worker was first.
+        // Equal times are ordered by seed, so that the order of the workers does not matter.
         self.heals.sort_by_key(|heal| (std::cmp::Reverse(heal.took), heal.seed));
         self.heals.truncate(SLOWEST);
     }
@@ -85,15 +85,15 @@ fn healing(record: &Record) -> Option<u64> {
 /// A batch of runs.
 #[derive(Clone, Debug)]
 pub struct BatchReport<'a> {
-    /// What came of it.
+    /// The summary of its runs.
     pub total: &'a Summary,
-    /// What else is shown.
+    /// The further data.
     pub gallery: &'a Gallery,
     /// The first seed.
     pub from: u64,
-    /// Members at least and at most.
+    /// The lowest and the highest number of members.
     pub members: (usize, usize),
-    /// The record of one of its runs, with what it is called.
+    /// The record of one of its runs, with its caption.
     pub picture: Option<(String, Record)>,
 }
 
@@ -164,7 +164,7 @@ fn columns(out: &mut String, left: impl FnOnce(&mut String), right: impl FnOnce(
     out.push_str("</div></div>");
 }
 
-/// What is timed, with its name.
+/// The measured times, with their names.
 pub fn timed(timed: &Timed) -> [(&'static str, &Times); 3] {
     [
         ("wait for a lock", &timed.waits),
@@ -173,7 +173,7 @@ pub fn timed(timed: &Timed) -> [(&'static str, &Times); 3] {
     ]
 }
 
-/// How the times without a grantor are spread.
+/// The distribution of the times without a grantor.
 fn fail_overs(out: &mut String, timed: &Timed) {
     out.push_str("<h2>From the end of a grantor to the next grant</h2>");
     let ranges = timed.grantor_failovers.ranges();

@@ -11,22 +11,22 @@ const TEXT: i64 = 11;
 const ROW: i64 = 15;
 const BAND: i64 = 16;
 const THIN: i64 = 5;
-/// After the last instant, for the labels of what happened last.
+/// The space after the last instant, for the labels of the last events.
 const MARGIN: i64 = 190;
-/// What is still held when the run ends goes so far beyond the line.
+/// How far a hold that outlives the run goes beyond the line.
 const STICKS_OUT: i64 = 14;
 /// Rows of labels in the head and in a lane.
 const HEAD_ROWS: usize = 8;
 const LANE_ROWS: usize = 5;
-/// Messages drawn at most when all are wanted.
+/// The highest number of messages drawn when all are shown.
 const MESSAGES: usize = 1_200;
 
-/// What is drawn.
+/// The picture to draw.
 #[derive(Debug)]
 pub(super) struct DiagramFrame<'a> {
     /// The run.
     pub story: &'a Story,
-    /// Which part of it.
+    /// The part of the run to draw.
     pub window: Span,
     /// How wide, in pixels.
     pub width: i64,
@@ -36,8 +36,9 @@ pub(super) struct DiagramFrame<'a> {
     pub named: bool,
 }
 
-/// A lane with its place on paper, from top to bottom: labels, what it grants, the shown lock, the other locks, and
-/// the line of its life, at which messages leave and arrive.
+/// A lane with its position in the picture. From top to bottom it has labels, the member's epochs
+/// as grantor, the shown lock, the other locks, and the line of its life, at which messages leave
+/// and arrive.
 struct Track<'a> {
     place: usize,
     lane: &'a SiteStory,
@@ -152,7 +153,7 @@ impl<'a> DiagramFrame<'a> {
         Some((from, (self.x(span.until) - from).max(least)))
     }
 
-    /// As [`part`](Self::part), for something that goes on when the run ends: it sticks out a little.
+    /// As [`part`](Self::part), for a span that goes on when the run ends: it sticks out a little.
     fn part_going_on(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
         let (x, width) = self.part(span, least)?;
         let goes_on = span.until >= self.window.until && self.story.breach.is_some();
@@ -253,7 +254,7 @@ impl<'a> DiagramFrame<'a> {
         let note = |note: &StoryNote| (note.rank, note.at, note.words.clone(), class(note));
         let told = |note: &&StoryNote| self.contains(note.at) && (note.rank <= 2 || self.named);
         wanted.extend(lane.notes.iter().filter(told).map(note));
-        // Whose beginning is out of sight.
+        // The span begins before the window.
         let from = self.window.from;
         if lane.elder.iter().any(|span| span.from < from && span.until > from) {
             wanted.push((1, from, "elder".to_string(), "elder"));

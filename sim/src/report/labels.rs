@@ -1,12 +1,12 @@
 //! Where labels stand: every label of a strip goes through [`stack`], so none covers another.
 
-/// How much one character takes, in hundredths of the size of the type. A generous guess: what a browser really
-/// draws is measured in `tests/report.rs`.
+/// The width of one character, in hundredths of the size of the type. A generous guess:
+/// `tests/report.rs` measures the widths that a browser draws.
 const CHARACTER: i64 = 63;
 /// Between two labels of a row.
 const GAP: i64 = 6;
 
-/// A text that wants to stand at a place of a strip. In pixels.
+/// A text with its desired position in a strip. In pixels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Label {
     /// Where it would begin.
@@ -29,9 +29,9 @@ pub(super) fn width(text: &str, size: i64) -> i64 {
     text.chars().count() as i64 * size * CHARACTER / 100 + 2
 }
 
-/// Gives each label the first row that has room for it, the earlier ones first: so their order is their importance.
-/// A label begins where it wants to, or as far to the left as it must to end within the strip. `None`: no row has
-/// room, or it is wider than the strip.
+/// Gives each label the first row that has room for it, the earlier ones first: so their order is
+/// their importance. A label begins at its desired position, or as far to the left as it must to
+/// end within the strip. `None`: no row has room, or it is wider than the strip.
 pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<LabelPosition>> {
     let mut taken: Vec<Vec<(i64, i64)>> = vec![Vec::new(); rows];
     let place = |label: &Label| {

@@ -1,4 +1,5 @@
-//! What a person sees: one self-contained page of HTML for a run, or for a batch of runs. Written by hand.
+//! Reports for people: one self-contained page of HTML for a run, or for a batch of runs. Written
+//! by hand.
 
 mod batch;
 mod diagram;
@@ -30,16 +31,16 @@ pub struct ReportedFault {
     pub at: u64,
     /// How long it lasts.
     pub lasts: u64,
-    /// What it is.
+    /// Its description.
     pub words: String,
-    /// Whether it takes this one for the break.
+    /// Whether the break needs this fault.
     pub needed: bool,
 }
 
 /// One run and where it came from.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
-    /// What happened.
+    /// The record of the run.
     pub record: Record,
     /// Where the run came from: "seed 7", the name of a file.
     pub source: String,
@@ -49,7 +50,8 @@ pub struct Case {
     pub planted: Option<String>,
     /// All faults of the plan; empty if they are not known.
     pub faults: Vec<ReportedFault>,
-    /// How many steps of clients and faults it takes, and how many there were; `None` if nothing was shrunk.
+    /// How many steps of clients and faults the break needs, and how many there were. `None` if
+    /// nothing was shrunk.
     pub steps: Option<(usize, usize)>,
     /// Those steps, to be read.
     pub script: String,
@@ -57,7 +59,7 @@ pub struct Case {
     pub replay: Option<String>,
 }
 
-/// What broke in the run of a record, in words for everybody.
+/// The break of a recorded run, in plain words.
 pub fn breach(record: &Record) -> Option<String> {
     Story::of(record).breach.map(|breach| breach.words)
 }
@@ -160,7 +162,7 @@ fn draw(out: &mut String, story: &Story) {
     key(out, story);
     for (level, (_, window)) in windows.iter().enumerate() {
         let named = story.breach.is_some() && level + 1 == windows.len();
-        // What the next picture shows as arrows would be a blot in this one.
+        // Messages that the next picture shows as arrows would be a blot in this one.
         let blot = windows.get(level + 1).map_or(u64::MAX, |(_, next)| next.from);
         let shown: Vec<usize> = past
             .iter()
@@ -208,7 +210,7 @@ fn key(out: &mut String, story: &Story) {
     out.push_str("</div>");
 }
 
-/// What to look at: everything, what led to the break, and its last moments.
+/// The windows of the diagrams: the whole run, the causes of the break, and its last moments.
 fn windows(story: &Story, past: &[usize]) -> Vec<(String, Span)> {
     let whole = ("the whole run".to_string(), Span { from: 0, until: story.end.max(1) });
     let Some(breach) = &story.breach else {

@@ -6,10 +6,10 @@ use std::fmt::Write;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// From so many characters on only the beginning is shown at first.
+/// A longer text shows only its beginning at first. In characters.
 const LONG: usize = 220;
 
-/// What all diagrams refer to.
+/// The patterns that all diagrams refer to.
 const PATTERNS: &str = r#"<svg width="0" height="0" style="position:absolute" aria-hidden="true"><defs>
 <pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="var(--card)"/><path d="M0 0V7" stroke="var(--soft)" stroke-width="3"/></pattern>
 <pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" fill="var(--alive)"/><circle cx="3" cy="3" r="1" fill="var(--soft)"/></pattern>
@@ -46,7 +46,7 @@ pub(super) fn verdict(out: &mut String, held: bool, words: &str, more: &str) {
     }
 }
 
-/// Figures with what they are.
+/// Figures with their captions.
 pub(super) fn facts(out: &mut String, facts: &[(String, &str)]) {
     out.push_str("<ul class=\"facts\">");
     for (figure, what) in facts {
@@ -86,7 +86,7 @@ pub(super) fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Ite
     out.push_str("</table></div>");
 }
 
-/// How much there is of each, as bars.
+/// The amounts as bars.
 pub(super) fn bars(out: &mut String, rows: &[(String, u64)]) {
     let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
     out.push_str("<table class=\"bars\">");
@@ -117,7 +117,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A span for people, with as many digits as one looks at.
+/// A span for people, with as many digits as are useful.
 pub fn about(nanos: u64) -> String {
     match nanos {
         10_000_000_000.. => format!("{:.1} s", nanos as f64 / 1e9),

@@ -1,26 +1,26 @@
-//! Which messages belong to a break: its causal past, as far back as one can look at.
+//! Which messages belong to a break: its causal past, as far back as a reader can follow.
 
 use super::story::Story;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Messages shown at most.
 const MOST: usize = 26;
-/// How many messages one after the other it goes back.
+/// The highest number of consecutive messages that it goes back.
 const HOPS: usize = 4;
 
-/// What is sent all the time, whatever happens.
+/// Whether packets of this kind are sent all the time, in any state.
 pub(super) fn is_routine(kind: &str) -> bool {
     matches!(kind, "Beat" | "Pulse" | "Ack" | "Hello" | "HelloReply")
 }
 
-/// The messages, as places in `story.flights`, through which the break may have come about: of each sender and kind
-/// the last one that arrived before, and then the same for their senders. Routine only one step back: it connects
-/// everybody with everybody and explains nothing.
+/// The messages, as places in `story.flights`, that may have led to the break: of each sender and
+/// kind the last one that arrived before, and then the same for their senders. Routine packets only
+/// one step back: they connect all members and explain nothing.
 pub(super) fn past(story: &Story) -> Vec<usize> {
     let Some(breach) = &story.breach else { return Vec::new() };
     let mut horizon: BTreeMap<usize, u64> = story.scene().into_iter().map(|place| (place, breach.at)).collect();
     let mut chosen = Vec::new();
-    // How each of those holds came about.
+    // The messages that led to each of those holds.
     if let Some(lock) = &breach.lock {
         for (index, _) in story.clashes(lock) {
             let hold = &story.holds[index];
@@ -85,7 +85,7 @@ mod tests {
             send(10, 2, 2, 1, "Report"),
             arrive(12, 1, 2),
             send(13, 1, 3, 0, "Grant"),
-            // To somebody else, and too late for what follows from it.
+            // To another member, and too late for its consequences.
             send(14, 1, 4, 3, "Queued"),
             arrive(15, 3, 4),
             send(16, 2, 5, 1, "RequestLock"),

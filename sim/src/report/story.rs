@@ -1,10 +1,10 @@
-//! What a record tells, put together for drawing: spans instead of instants.
+//! The content of a record, prepared for drawing: spans instead of instants.
 
 use crate::record::{Entry, Line, Record, RecordedRequest};
 use elderlock::protocol::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a member is called when it has become the elder.
+/// The label of a member that has become the elder.
 pub(super) const IS_ELDER: &str = "is the elder";
 
 /// From one instant of true time to another.
@@ -23,18 +23,18 @@ impl Span {
     }
 }
 
-/// Something at one instant, in words.
+/// An event at one instant, in words.
 #[derive(Clone, Debug)]
 pub(super) struct StoryNote {
-    /// When.
+    /// The time.
     pub at: u64,
-    /// What.
+    /// The text.
     pub words: String,
     /// 0 is told before 1.
     pub rank: u8,
 }
 
-/// A term of a grantor.
+/// An epoch of a grantor.
 #[derive(Clone, Debug)]
 pub(super) struct EpochSpan {
     /// From its naming, or since it began to ask.
@@ -64,7 +64,7 @@ pub(super) struct HoldSpan {
     pub lease: Option<u64>,
     /// The end of its member's lease, if that came while the process was stopped.
     pub stopped: Option<u64>,
-    /// When it was over, whatever way.
+    /// When it ended, in any way.
     pub over: u64,
     /// How it ended.
     pub end: String,
@@ -82,7 +82,7 @@ impl HoldSpan {
     }
 }
 
-/// What happened at one place.
+/// The events of one site.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteStory {
     /// While a process was there.
@@ -93,7 +93,7 @@ pub(super) struct SiteStory {
     pub elder: Vec<Span>,
     /// While its member lease did not run, after it had.
     pub suspended: Vec<Span>,
-    /// What it granted.
+    /// Its epochs as grantor.
     pub terms: Vec<EpochSpan>,
     /// Views installed here: when, and in words.
     pub views: Vec<StoryNote>,
@@ -129,24 +129,24 @@ impl FaultBand {
 /// A packet under way.
 #[derive(Clone, Debug)]
 pub(super) struct DrawnPacket {
-    /// From which place.
+    /// The sending site.
     pub from: usize,
-    /// To which.
+    /// The receiving site.
     pub to: usize,
-    /// What it carries.
+    /// The kind of its content.
     pub kind: String,
     /// When it left.
     pub sent: u64,
     /// When it arrived.
     pub arrived: Option<u64>,
-    /// Why it did not.
+    /// Why it did not arrive.
     pub lost: Option<String>,
 }
 
 /// The end of a broken run.
 #[derive(Clone, Debug)]
 pub(super) struct Breach {
-    /// When.
+    /// The time.
     pub at: u64,
     /// Where, if it was seen at one place.
     pub place: Option<usize>,
@@ -171,7 +171,7 @@ pub(super) struct Story {
     pub flights: Vec<DrawnPacket>,
     /// When everything was healed.
     pub heal: Option<u64>,
-    /// What was broken.
+    /// The break, if any.
     pub breach: Option<Breach>,
     /// The last instant.
     pub end: u64,
@@ -224,7 +224,7 @@ impl Story {
         for (index, span) in &held {
             for (other, with) in &held {
                 let shared = Span { from: span.from.max(with.from), until: span.until.min(with.until) };
-                // Who gives back and who gets it may share an instant.
+                // A release and the next grant may share an instant.
                 let real = shared.from < shared.until || (shared.from == shared.until && shared.until == self.end);
                 if index != other && real && shared.from <= shared.until {
                     clashes.push((*index, shared));
@@ -442,7 +442,8 @@ impl StoryBuilder {
         lane.views.push(StoryNote { at, words, rank: 3 });
     }
 
-    /// The process is stopped, and its member's lease ends meanwhile: so do its holds, unless it wakes before.
+    /// The process is stopped. When its member's lease ends meanwhile, its holds end, unless it
+    /// wakes before.
     fn lease(&mut self, place: usize, at: u64, until: u64) {
         let open = |hold: &&mut HoldSpan| hold.place == place && hold.got.is_some() && hold.end.is_empty();
         for hold in self.story.holds.iter_mut().filter(open) {
@@ -503,7 +504,7 @@ impl StoryBuilder {
     fn finish(mut self) -> Story {
         let story = &mut self.story;
         if let Some(breach) = &mut story.breach {
-            // The judge that reads the record comes after the end, and says of when it speaks.
+            // The history checker runs after the end, and its words name the time of the violation.
             let late = breach.words.strip_prefix("offline, at ").and_then(|words| words.split_once(" ns: "));
             if let Some((at, words)) = late.and_then(|(at, words)| Some((at.parse().ok()?, words.to_string()))) {
                 (breach.at, breach.place, breach.words) = (at, None, words);
@@ -537,8 +538,8 @@ fn and_ghosts(ghosts: &[(usize, u64)]) -> String {
     if at.is_empty() { String::new() } else { format!(", ghosts {}", places(&at)) }
 }
 
-/// Words that an invariant wrote for engineers, for everybody: calls with their members, locks and tokens as they are
-/// drawn. `call` finds a call's hold.
+/// Rewrites an invariant's technical text in plain words: calls with their members, locks and
+/// tokens as they are drawn. `call` finds a call's hold.
 fn plain<'a>(words: &str, call: impl Fn(usize) -> Option<&'a HoldSpan>, locks: &BTreeSet<&str>) -> String {
     let mut plain = words.to_string();
     for lock in locks {
@@ -564,7 +565,7 @@ fn plain<'a>(words: &str, call: impl Fn(usize) -> Option<&'a HoldSpan>, locks: &
         }
         plain = said;
     }
-    // What is left of large numbers are tokens and epochs.
+    // The large numbers that are left are tokens and epochs.
     let is_digit = |c: char| c.is_ascii_digit();
     let mut said = String::new();
     while let Some(from) = plain.find(is_digit) {
@@ -659,9 +660,9 @@ mod tests {
     #[test]
     fn the_elder_is_the_first_who_is_no_ghost_in_the_life_that_the_view_means() {
         assert_eq!(elder(&[2, 0, 1], &[1, 3, 1], &[(2, 1)]), Some((0, 3)));
-        // A place twice: with the ghost of a process, and with the next one.
+        // A site is listed twice: with the ghost of a process, and with the next process.
         assert_eq!(elder(&[2, 2, 0], &[1, 2, 1], &[(2, 1)]), Some((2, 2)));
-        // The later process of a place may stand before the ghost of the former (chaos seed 16200385).
+        // The later process of a site may stand before the ghost of the former one.
         assert_eq!(elder(&[2, 2, 0], &[2, 1, 1], &[(2, 1)]), Some((2, 2)));
         assert_eq!(elder(&[2], &[1], &[(2, 1)]), None);
     }

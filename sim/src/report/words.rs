@@ -1,6 +1,6 @@
 //! Invariants in words.
 
-/// What is so when the invariant holds, and what was seen when it is broken.
+/// The meaning of an invariant that holds, and of one that is broken.
 pub fn meaning(invariant: &str) -> (String, String) {
     let (holds, broken) = match invariant {
         "exclusive_by_lease" => {

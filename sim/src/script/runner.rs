@@ -1,4 +1,4 @@
-//! Who tells a script to a World.
+//! The runner of scripts in a World.
 
 use super::scene::read_scene;
 use super::steps::{read_packets, read_step};
@@ -13,10 +13,10 @@ use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// How long `until` and `settle` wait if nothing else is said.
+/// How long `until` and `settle` wait by default.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Tells a script to a World.
+/// Runs a script in a World.
 pub struct ScriptRunner<'a> {
     scene: Scene,
     world: Option<World>,
@@ -31,24 +31,24 @@ impl std::fmt::Debug for ScriptRunner<'_> {
 }
 
 impl<'a> ScriptRunner<'a> {
-    /// Tells it to a World that is changed by `prepare` before anything happens.
+    /// A runner with a World that `prepare` changes before anything happens.
     pub fn new(prepare: impl Fn(World) -> World + 'a) -> ScriptRunner<'a> {
         let (world, transcript) = (None, Transcript::default());
         ScriptRunner { scene: Scene::new(1), world, prepare: Box::new(prepare), transcript }
     }
 
-    /// The World; nothing has happened yet if it has not begun.
+    /// The World, in its initial state if the script has not begun.
     pub fn world(&mut self) -> &mut World {
         let (scene, prepare) = (&self.scene, &self.prepare);
         self.world.get_or_insert_with(|| prepare(scene.world()))
     }
 
-    /// The script with what came of it.
+    /// The script with its outcome.
     pub fn tell(&mut self, script: &str) -> std::io::Result<String> {
         goldenscript::generate(self, script)
     }
 
-    /// Goes on, and says what came of it.
+    /// Runs until a condition holds, and reports the outcome.
     fn until(&mut self, args: &mut ArgumentConsumer<'_>) -> Parsed<()> {
         let within = args.take_key("within").map(read_span).transpose()?.unwrap_or(PATIENCE);
         let what = word(args, "what to wait for")?;
@@ -83,7 +83,7 @@ impl<'a> ScriptRunner<'a> {
         Err(format!("it did not come about within {within:?}\n{}", show(world)).into())
     }
 
-    /// Nobody of the one group reaches anybody of the other.
+    /// Cuts all ways between the two groups.
     fn part(&mut self, group: &[usize], others: &[usize]) -> Parsed<()> {
         for (a, b) in group.iter().flat_map(|a| others.iter().map(move |b| (*a, *b))) {
             if a == b || !self.world().apply(&Step::Cut(a, b)) || !self.world().apply(&Step::Cut(b, a)) {
@@ -160,7 +160,7 @@ fn at(place: usize, so: fn(&World, usize) -> bool) -> Box<dyn Fn(&World) -> bool
     Box::new(move |world| so(world, place))
 }
 
-/// Who sees what now.
+/// The present state of each live member.
 fn show(world: &World) -> String {
     let mut text = String::new();
     for place in world.places().filter(|place| world.is_alive(*place)) {

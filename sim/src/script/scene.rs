@@ -8,7 +8,8 @@ use elderlock::protocol::Timing;
 use goldenscript::ArgumentConsumer;
 use std::time::Duration;
 
-/// The World as it is before anything happens. All times are said: a log outlives a change of the presets.
+/// The World as it is before anything happens. All times are written: a log outlives a change of
+/// the presets.
 pub(super) fn write_scene(scene: &Scene) -> String {
     let nanos = |span: Duration| span.as_nanos() as u64;
     let Scene { seed, founders, joiners, council, timing, .. } = scene;
@@ -48,7 +49,7 @@ pub(super) fn write_scene(scene: &Scene) -> String {
     text
 }
 
-/// A line that says something of the scene. False: it does not.
+/// Reads a line of the scene. False: the line is no part of a scene.
 pub(super) fn read_scene(scene: &mut Scene, name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<bool> {
     match name {
         "world" => {

@@ -133,7 +133,8 @@ pub fn write_step(step: &Step) -> String {
     }
 }
 
-/// How something is called that is asked for without waiting. What is not here never waits, or always does.
+/// The names of the non-blocking variants of requests. A request without an entry never waits, or
+/// always does.
 const TRIES: [(&str, &str); 7] = [
     ("lock", "try"),
     ("lock-all", "try-all"),
@@ -152,7 +153,7 @@ const RUMOURS: [(OutsideHint, &str); 5] = [
     (OutsideHint::Connected, "connected"),
 ];
 
-/// A step from the line of a script: its first word, and the rest. `None`: no step is called so.
+/// A step from the line of a script: its first word, and the rest. `None`: no step has this name.
 pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>> {
     let step = match name {
         "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become" | "try-become" | "destroy"
@@ -307,7 +308,7 @@ fn value(args: &mut ArgumentConsumer<'_>) -> Parsed<String> {
     Ok(value.to_string())
 }
 
-/// Only what is not fair is said.
+/// Writes only the differences from fair weather.
 fn write_weather(weather: &LinkConditions) -> String {
     let fair = LinkConditions::FAIR;
     let mut text = "weather".to_string();

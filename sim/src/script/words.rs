@@ -1,4 +1,4 @@
-//! What the words of a command mean: places, calls, times, spans, rates.
+//! The words of a command: places, calls, times, spans, rates.
 
 use crate::network::{MS, SECOND};
 use goldenscript::ArgumentConsumer;

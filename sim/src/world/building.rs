@@ -1,4 +1,4 @@
-//! Who is in a World and how it is, before anything happens.
+//! Builds a World: its members and settings before the run.
 
 use super::World;
 use crate::clock::Clock;
@@ -64,7 +64,7 @@ impl World {
         self
     }
 
-    /// The member at `place` founds alone; the others have only it as their seed.
+    /// The member at `place` founds alone; it is the only seed of the others.
     pub fn found_alone(mut self, place: usize) -> World {
         let addr = self.peers[place].addr;
         self.peers[place].found_alone = true;
@@ -88,14 +88,14 @@ impl World {
         self
     }
 
-    /// What the clock at `place` shows when the World begins.
+    /// The reading of the clock at `place` when the World begins.
     pub fn clock_offset(mut self, place: usize, nanos: u64) -> World {
         let Clock { ppm, .. } = self.peers[place].clock;
         self.peers[place].clock = Clock { offset: nanos, ppm, since: 0 };
         self
     }
 
-    /// Clocks do not keep their bound: what needs it is not checked.
+    /// Clocks do not keep their bound: invariants that need it are not checked.
     pub fn unbounded_clocks(mut self) -> World {
         self.bounded = false;
         self
@@ -107,13 +107,13 @@ impl World {
         self
     }
 
-    /// Nobody notices broken connections: only the protocol's own clocks tell.
+    /// No member notices broken connections: only the protocol's timers detect failures.
     pub fn without_hints(mut self) -> World {
         self.hints = false;
         self
     }
 
-    /// For drivers: a broken invariant stops the World rather than the test.
+    /// For drivers: a broken invariant stops the World and does not panic.
     pub fn lenient(mut self) -> World {
         self.strict = false;
         self
@@ -134,8 +134,8 @@ impl World {
         self
     }
 
-    /// Nothing is checked, counted as rare, traced or written down: for those who look at what a crowd costs. Most invariants look
-    /// at all members after each step.
+    /// Nothing is checked, counted as rare, traced or written down: for measurements of large
+    /// clusters. Most invariants read all members after each step.
     pub fn unwatched(mut self) -> World {
         self.judge = InvariantSet::blind();
         self.rare = None;

@@ -13,9 +13,9 @@ use std::time::Duration;
 /// The data directory of a place.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Disk {
-    /// What it keeps.
+    /// The stored vote.
     pub vote: Option<StoredVote>,
-    /// How it is.
+    /// The health of the disk.
     pub health: DiskHealth,
     /// Writes of the present process that have begun, by their numbers, in order.
     pub(crate) writing: VecDeque<(u64, StoredVote)>,
@@ -23,13 +23,13 @@ pub struct Disk {
     pub(crate) ended: VecDeque<(u64, bool)>,
 }
 
-/// How a data directory is.
+/// The health of a data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DiskHealth {
     /// A write is done at once.
     #[default]
     Fast,
-    /// A write takes so long.
+    /// A write takes this long.
     Slow(Duration),
     /// Writes fail.
     Failing,
@@ -38,9 +38,9 @@ pub enum DiskHealth {
 /// A process that is to die in the middle of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TornStep {
-    /// Where.
+    /// The site.
     pub place: usize,
-    /// After so many outputs of steps that put out several.
+    /// The number of outputs before the death, counted over steps with several outputs.
     pub after: u32,
     /// Only steps count that are about votes and views.
     pub votes: bool,
@@ -49,7 +49,7 @@ pub struct TornStep {
 }
 
 impl World {
-    /// Changes how the data directory at `place` is.
+    /// Changes the health of the data directory at `place`.
     pub fn set_disk(&mut self, place: usize, health: DiskHealth) {
         if std::mem::replace(&mut self.peers[place].disk.health, health) != health {
             self.note(place, |_| format!("has a disk that is {health:?}"));
@@ -60,7 +60,7 @@ impl World {
     pub(super) fn write_vote(&mut self, place: usize, process: ProcessId, number: u64, vote: StoredVote) {
         match self.peers[place].disk.health {
             DiskHealth::Failing => {
-                // What fails may be the last part of it, when the new vote is there.
+                // A failing write may fail in its last part, when the new vote is stored already.
                 if mix(&[self.common.seed, 0xd15c, place as u64, number, self.now]).is_multiple_of(4) {
                     self.keep(place, vote);
                 }
@@ -111,7 +111,7 @@ impl World {
         self.feed(place, if fails { Input::StoreFailed { number } } else { Input::Stored { number } });
     }
 
-    /// The process hears of the writes that ended in its step.
+    /// Gives the process the writes that ended in its step, as inputs.
     pub(super) fn hear_of_writes(&mut self, place: usize, process: ProcessId) {
         while let Some((number, is_done)) = self.peers[place].disk.ended.pop_front() {
             if self.peers[place].is(process) {
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// The process at `place` is no more: some of the writes that have begun are done.
+    /// The process at `place` has ended: some of the writes that have begun are done.
     pub(super) fn end_writes(&mut self, place: usize) {
         let luck = mix(&[self.common.seed, 0xd15d, place as u64, self.now]);
         let disk = &mut self.peers[place].disk;
@@ -141,7 +141,7 @@ impl World {
         self.torn = Some(tear);
     }
 
-    /// Nobody dies in the middle of a step any more.
+    /// Cancels a planned death in the middle of a step.
     pub(crate) fn spare_everybody(&mut self) {
         self.torn = None;
     }
@@ -156,8 +156,8 @@ impl World {
         if outputs.len() < 2 || (tear.votes && !outputs.iter().any(is_of_votes)) {
             return None;
         }
-        // A relayed packet is followed by its straight copy, by which invariants know it. To lose that alone is what a lossy
-        // way does.
+        // A relayed packet is followed by its straight copy, by which invariants know it. Losing
+        // the copy alone is the work of a lossy path.
         let is_relayed =
             |index: usize| matches!(outputs.get(index), Some(Output::Send { packet: Packet::Relay { .. }, .. }));
         let mut after = tear.after as usize;

@@ -1,4 +1,4 @@
-//! A process in the World: it starts, gets inputs, what it puts out is carried out, and it ends.
+//! A process in the World: its start, its inputs, the effects of its outputs, and its end.
 
 use super::trace::show;
 use super::{ScheduledEvent, World};
@@ -110,8 +110,9 @@ impl World {
         true
     }
 
-    /// Whether the process at `place` has just decided a view, first of all, and is to die before it can tell anyone.
-    /// Also one that decides a view without itself: it is about to go, and those who stay may not know yet.
+    /// Whether the process at `place` has just decided a view, before all others, and is to die
+    /// before it can tell any other. This includes a process that decides a view without itself: it
+    /// is about to leave, and the remaining members may not know yet.
     fn dies_deciding(&self, place: usize, outputs: &[Output]) -> bool {
         let decides = |output: &Output| match output {
             Output::Event(Event::ViewInstalled(view)) => {
@@ -178,7 +179,7 @@ impl World {
         }
     }
 
-    /// Who has an object open sees what it has to tell.
+    /// A client with an open object sees a new content.
     fn see(&mut self, ask: Ask, content: &Content) {
         let Content { value, version, maybe_stale, .. } = content;
         let sight = ObjectView { version: *version, value: value.clone(), stale: *maybe_stale };
@@ -187,7 +188,7 @@ impl World {
         Arc::make_mut(&mut self.history).see(ask, sight);
     }
 
-    /// A share is the lock now, or stays what it was.
+    /// An upgrade ends: the share is the lock now, or stays a share.
     fn on_turned(&mut self, ask: Ask, outcome: &Outcome) {
         let ClientRequest::Upgrade(of) = self.call(ask).deed else { return };
         let token = match outcome {
@@ -209,8 +210,8 @@ impl World {
         self.lineages.get(&process).copied().unwrap_or(LineageId(0))
     }
 
-    /// What tells the tokens of the process from equal ones: its lineage if two may live at once,
-    /// nothing else. Of lineages that follow each other all tokens differ.
+    /// The key that separates the process's tokens from equal ones: its lineage if two may live at
+    /// once, otherwise a constant. Lineages that follow each other have no equal tokens.
     pub(crate) fn dealt_apart(&self, process: ProcessId) -> LineageId {
         if self.one_lineage { LineageId(0) } else { self.lineage_of(process) }
     }
@@ -257,7 +258,7 @@ impl World {
         }
     }
 
-    /// Whether a view without `process` is decided, or nobody is there any more whom it knew in its last view.
+    /// Whether a view without `process` is decided, or no other member of its last view is alive.
     fn is_known_to_be_gone(&self, place: usize, process: ProcessId) -> bool {
         let Some(view) = self.view(place) else { return true };
         let lives = |other: ProcessId| other != process && self.peers.iter().any(|peer| peer.is(other));
@@ -265,7 +266,7 @@ impl World {
         is_out || !view.members.iter().any(|member| lives(member.info.process))
     }
 
-    /// The process at `place` is no more; `how`: as in [`Entry::End`].
+    /// The process at `place` ends; `how`: as in [`Entry::End`].
     pub(crate) fn end_process(&mut self, place: usize, how: &str) {
         self.gossip_ends(place, how);
         if let Some(process) = self.peers[place].process() {
@@ -281,7 +282,7 @@ impl World {
         peer.next_life = None;
     }
 
-    /// Wakes a stopped process: what came meanwhile and its timer are handled in an order left to chance.
+    /// Wakes a stopped process. Its pending inputs and its timer are handled in a random order.
     pub(crate) fn wake(&mut self, place: usize) {
         let peer = &mut self.peers[place];
         peer.run = ProcessState::Up;

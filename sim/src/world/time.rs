@@ -1,4 +1,5 @@
-//! One queue orders everything by (true time, order of scheduling): the World goes on from one thing that is due to the next.
+//! One queue orders everything by (true time, order of scheduling): the World advances from one due
+//! event to the next.
 
 use super::{PacketInTransit, World};
 use crate::gossip::GossipMessage;
@@ -8,7 +9,7 @@ use elderlock::protocol::{Hint, Input, ProcessId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that will happen.
+/// A future event.
 #[derive(Clone, Debug)]
 pub(crate) enum ScheduledEvent {
     /// A packet arrives at a place.
@@ -17,9 +18,9 @@ pub(crate) enum ScheduledEvent {
     Hint { to: usize, process: ProcessId, hint: Hint },
     /// An expelled process starts again as a new one.
     Rebirth { to: usize, process: ProcessId },
-    /// A client gives up what it asked for.
+    /// A client gives up its request.
     GiveUp { ask: Ask },
-    /// Something of the gossip machines arrives at a place.
+    /// A gossip message arrives at a place.
     Gossip { from: usize, to: usize, word: GossipMessage },
     /// A write to a data directory ends.
     Written { to: usize, process: ProcessId },
@@ -34,8 +35,9 @@ impl World {
         while self.tick(until) {}
     }
 
-    /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then. If it is that late
-    /// already nothing happens: what a step makes due at its own instant waits for the other steps of that instant.
+    /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then.
+    /// If it is that late already, nothing happens: events that a step makes due at its own instant
+    /// wait for the other steps of that instant.
     pub fn run_to(&mut self, at: u64) {
         if at > self.now {
             while self.tick(at) {}
@@ -48,7 +50,7 @@ impl World {
         self.run_until(|world| world.stirred, span);
     }
 
-    /// Lets the World go on until something is so. False if it is not so in time.
+    /// Lets the World go on until `so` holds. False if it does not hold in time.
     pub fn run_until(&mut self, so: impl Fn(&World) -> bool, limit: Duration) -> bool {
         self.begin();
         let until = self.now + limit.as_nanos() as u64;
@@ -62,7 +64,8 @@ impl World {
         }
     }
 
-    /// As [`run_until`](Self::run_until) with half a minute; panics with the trace if it does not come about.
+    /// As [`run_until`](Self::run_until) with half a minute; panics with the trace if `so` does not
+    /// hold in time.
     #[track_caller]
     pub fn expect(&mut self, what: &str, so: impl Fn(&World) -> bool) {
         self.expect_within(what, Duration::from_secs(30), so);
@@ -82,7 +85,8 @@ impl World {
         self.expect_within("one view with everybody who runs", Duration::from_secs(60), World::is_settled);
     }
 
-    /// Does the next thing that is due up to `until`. False, and it is `until`, if there is none.
+    /// Handles the next event that is due up to `until`. If there is none, advances to `until` and
+    /// returns false.
     pub(crate) fn tick(&mut self, until: u64) -> bool {
         self.begin();
         if self.broken.is_some() {

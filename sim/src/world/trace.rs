@@ -1,4 +1,4 @@
-//! The trace: what members heard and did, a line each, for people.
+//! The trace: the inputs and acts of members, a line each, for people.
 
 use super::World;
 use crate::network::SECOND;
@@ -6,7 +6,7 @@ use crate::site::Site;
 use elderlock::protocol::{Input, Packet, View};
 use std::collections::VecDeque;
 
-/// Trace lines kept: enough for what came after a break that only the second judge sees.
+/// Trace lines kept: enough to reach back to a break that only the history checker finds.
 const TRACE_LINES: usize = 40_000;
 
 impl World {

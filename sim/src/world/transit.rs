@@ -1,4 +1,4 @@
-//! Packets on their way: from the core that sends one to the core that gets it.
+//! Packets on their way: from the sending core to the receiving core.
 
 use super::{ScheduledEvent, World};
 use crate::invariants::Observation;
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct PacketInTransit {
     /// Its number in this run.
     pub(crate) number: u64,
-    /// What tells it from others, once that was looked for.
+    /// Its fingerprint, once it was computed.
     pub(crate) print: OnceLock<u64>,
     pub(crate) from: usize,
     pub(crate) sender: ProcessId,
@@ -25,7 +25,7 @@ pub(crate) struct PacketInTransit {
     pub(crate) sent: u64,
     /// The connection that carries it.
     pub(crate) connection: u32,
-    /// What damages it, if it is damaged.
+    /// The seed of its damage, if it is damaged.
     pub(crate) damage: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// A packet comes to the end of its way.
+    /// A packet comes to the end of its path.
     pub(super) fn deliver(&mut self, parcel: PacketInTransit) {
         let (from, to) = (parcel.from, parcel.to);
         if !self.network.is_open(from, to, parcel.connection) {
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// What waited at the end of a clogged way arrives now, in order.
+    /// Packets that waited at the end of a clogged path arrive now, in order.
     pub(crate) fn flush(&mut self, from: usize, to: usize) {
         for due in self.clogged.remove(&(from, to)).unwrap_or_default() {
             if let ScheduledEvent::Packet(parcel) = &due {

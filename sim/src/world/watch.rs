@@ -1,4 +1,5 @@
-//! Who watches the World: the invariants, which see every fact, and those who count rare states.
+//! The observers of the World: the invariants, which get every observation, and the counter of rare
+//! states.
 
 use super::World;
 use super::trace::seconds;
@@ -8,7 +9,7 @@ use crate::record::Entry;
 use std::collections::BTreeMap;
 
 impl World {
-    /// Lets the invariants look at a fact.
+    /// Gives an observation to the invariants.
     pub(crate) fn tell(&mut self, fact: &Observation<'_>) {
         if self.broken.is_some() {
             return;
@@ -48,7 +49,7 @@ impl World {
         self.broken = Some(Violation { invariant, lock, what, at: self.now });
     }
 
-    /// The break is of this time, and was seen only now.
+    /// The break happened at this time, and was found only now.
     pub(crate) fn date_break(&mut self, at: u64) {
         if let Some(found) = &mut self.broken {
             found.at = at.min(found.at);

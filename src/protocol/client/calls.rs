@@ -1,17 +1,26 @@
-//! Errands: what is asked of others and is no request for a lock. To be the grantor (a *bid*), to be told what the
-//! grantor sees, to hear that it knows of the end of one request or of all that was ours, to make a share the lock, to write into an
-//! object, to have a hold back. An errand has a number and a limit, as a request has.
+//! Pending calls: calls that other members answer and that are no requests for a lock. A pending
+//! call asks
+//! - to be the grantor (a *bid*);
+//! - for a look at the grantor's table;
+//! - for a confirmation that the grantor knows of the end of one request, or of all requests of
+//!   this member;
+//! - to turn a share into the lock;
+//! - to write into an object;
+//! - to have a hold back.
+//!
+//! A pending call has a number and a limit, as a request has.
 
 use super::*;
 
-/// After so many `retry` the same elder is asked again to name this member. Links lose nothing and every new view asks
-/// anew; only who was named and could not begin then has to ask once more.
+/// After so many `retry` the same elder is asked again to name this member. Links lose nothing and
+/// every new view asks anew. Only a member that was named and could not begin then has to ask once
+/// more.
 const PATIENCE: u32 = 16;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PendingCall {
     pub(super) what: CallKind,
-    /// When it is said again, unless answered.
+    /// When it is sent again, unless answered.
     pub(super) again: Time,
     pub(super) limit: Time,
 }
@@ -26,7 +35,8 @@ pub(super) enum CallKind {
     Confirm(RequestId, Option<Epoch>),
     /// To have a hold back.
     Revoke(Box<revocation::RevocationCall>),
-    /// To have nothing left of the service. The member that has yet to say that it knows.
+    /// To have nothing left of the service. The field is the member that has yet to say that it
+    /// knows.
     Ending(Option<ProcessId>),
     /// To make the share of a request the lock; in which epoch it was asked.
     Upgrade(RequestId, Option<Epoch>),
@@ -55,7 +65,7 @@ impl PendingCall {
         matches!(self.what, CallKind::Ending(_))
     }
 
-    /// What the caller hears when the limit is reached.
+    /// The outcome for the caller when the limit is reached.
     pub(super) fn at_limit(&self) -> Outcome {
         match self.what {
             CallKind::Bid => Outcome::TimedOut,
@@ -68,15 +78,16 @@ impl PendingCall {
 }
 
 impl LockClient {
-    /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer, unless another guard
-    /// of the hold has asked for the same.
+    /// A grantor that was asked to make a share the lock may do so yet, and no caller waits for it
+    /// any longer. So it hears of the share, unless another guard of the hold has asked for the
+    /// same.
     pub(super) fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut StepContext) {
         if self.upgrades_of(service, hold).is_empty() {
             self.say_narrow(service, hold, turn);
         }
     }
 
-    /// What asks for that share to become the lock.
+    /// The pending calls that ask for that share to become the lock.
     pub(super) fn upgrades_of(&self, service: &ServiceName, hold: RequestId) -> Vec<RequestId> {
         let errands = self.sessions.get(service).into_iter().flat_map(|session| &session.errands);
         let asks = |errand: &PendingCall| matches!(errand.what, CallKind::Upgrade(other, _) if other == hold);
@@ -152,7 +163,7 @@ impl LockClient {
         }
     }
 
-    /// The application wants to know what the service's grantor sees.
+    /// The application queries the service's grantor.
     pub(crate) fn look(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -170,8 +181,9 @@ impl LockClient {
         self.pursue(&service, Some(request), turn);
     }
 
-    /// The application wants to hear that the grantor knows of the end of a request; after `limit` nobody waits for it any
-    /// longer. Only a grantor that acts answers, whichever it is by then.
+    /// The application wants to hear that the grantor knows of the end of a request. After `limit`
+    /// no caller waits for it any longer. Only a grantor that acts answers, whichever it is by
+    /// then.
     pub(crate) fn confirm(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -187,8 +199,9 @@ impl LockClient {
         self.pursue(&service, Some(request), turn);
     }
 
-    /// The application wants nothing of the service to be left here: all its waits and holds end. The rest follows
-    /// by [`settled`](Self::settled); after `limit` nobody waits for it any longer.
+    /// The application wants nothing of the service to be left here: all its waits and holds end.
+    /// The rest follows by [`settled`](Self::settled); after `limit` no caller waits for it any
+    /// longer.
     pub(crate) fn destroy(
         &mut self,
         request: RequestId,
@@ -198,7 +211,7 @@ impl LockClient {
     ) {
         let reason = LostReason::Destroyed;
         let session = self.session(&service);
-        // Of a grantor that is gone the elder knows the successor.
+        // The elder knows the successor of a grantor that is gone.
         let elder = turn.elder.filter(|_| session.newest.is_some());
         let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
         let errands = session.errands.iter().filter(|(_, errand)| !errand.is_ending()).map(|(request, _)| *request);
@@ -224,7 +237,7 @@ impl LockClient {
         self.endings.iter().filter_map(service).collect()
     }
 
-    /// Answers an errand that is done.
+    /// Answers a pending call that is done.
     pub(crate) fn answer_errand(&mut self, request: RequestId, outcome: Outcome, turn: &mut StepContext) {
         if self.drop_errand(request).is_some() {
             turn.out.push(Output::Answer { request, outcome });
@@ -243,13 +256,13 @@ impl LockClient {
         }
     }
 
-    /// This member is named, because of what it has asked for until then.
+    /// This member is named, because of its bids until then.
     pub(crate) fn on_named(&mut self, service: &ServiceName, asked: Option<RequestId>) {
         let session = self.session(service);
         session.named_for = session.named_for.max(asked);
     }
 
-    /// The elder took what this member asked for as answered by the term that is over now.
+    /// The elder took this member's bids as answered by the epoch that is over now.
     pub(crate) fn bid_again(&self, service: &ServiceName, turn: &mut StepContext) {
         if let Some(session) = self.sessions.get(service) {
             session.say_bids(service, turn);
@@ -261,8 +274,9 @@ impl LockClient {
         self.answer_bids(service, |_| true, &Outcome::Won, turn);
     }
 
-    /// Another is, or is about to be, the service's grantor instead of this member. What was asked after this one was named
-    /// the elder answers: perhaps it was asked after that other one, too.
+    /// Another member is, or is about to be, the service's grantor instead of this one. The elder
+    /// answers the bids that were made after this member was named: they may be later than that
+    /// other member's, too.
     pub(crate) fn on_superseded(&mut self, service: &ServiceName, by: ProcessId, turn: &mut StepContext) {
         let named_for = self.sessions.get(service).and_then(|session| session.named_for);
         if by != turn.me {
@@ -270,7 +284,8 @@ impl LockClient {
         }
     }
 
-    /// Another asked after this member had, at the elder, in `last` and before. What was asked later may win yet.
+    /// The elder says that another member asked after this one's requests up to `last`. Later
+    /// requests may win yet.
     pub(crate) fn on_outbid(&mut self, service: &ServiceName, last: RequestId, by: ProcessId, turn: &mut StepContext) {
         if by != turn.me {
             let heeds_old = planted!(turn.mutant, HeedOldOutbids);
@@ -278,14 +293,15 @@ impl LockClient {
         }
     }
 
-    /// Another asked after this member had, which grants still: it may go on to win until it is asked for its table.
+    /// Another member asked after this one, which grants still. This one may go on to win until it
+    /// is asked for its table.
     pub(crate) fn on_outbid_while_granting(&mut self, service: &ServiceName, last: RequestId, by: ProcessId) {
         let session = self.session(service);
         session.named_for = session.named_for.max(Some(last));
         session.outbid = session.outbid.max(Some((last, by)));
     }
 
-    /// The grantor here ended, and nobody has asked for its table.
+    /// The grantor here ended, and no member has asked for its table.
     pub(crate) fn on_ended_unasked(&mut self, service: &ServiceName, turn: &mut StepContext) {
         let outbid = self.sessions.get_mut(service).and_then(|session| session.outbid.take());
         if let Some((last, by)) = outbid {
@@ -315,8 +331,9 @@ impl LockClient {
         }
     }
 
-    /// A member cannot say that nothing is left of a service. `instead`: the one that grants now, as far as that member
-    /// knows. Only the elder is believed: members that granted before send a question to each other round and round.
+    /// A member cannot say that nothing is left of a service. `instead`: the present grantor, as
+    /// far as that member knows. Only the elder is believed: members that granted before send a
+    /// question to each other round and round.
     pub(crate) fn on_unsettled(
         &mut self,
         from: ProcessId,
@@ -333,8 +350,8 @@ impl LockClient {
         }
     }
 
-    /// What a grantor sees. Until the limit it is asked again if it cannot say. `is_there`: whether a process is in the
-    /// view.
+    /// A grantor answers a query. Until the limit it is asked again if it cannot say. `is_there`:
+    /// whether a process is in the view.
     pub(crate) fn on_seen(
         &mut self,
         request: RequestId,
@@ -358,7 +375,7 @@ impl LockClient {
         }
     }
 
-    /// Says an errand again that nobody has answered.
+    /// Sends a pending call again that no member has answered.
     pub(super) fn repeat(&mut self, request: RequestId, turn: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
         let mut is_bid = false;
@@ -373,7 +390,7 @@ impl LockClient {
             CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => *asked = None,
             CallKind::Revoke(revoking) => {
                 revoking.repeat(&service, request, turn);
-                // Who is in no view yet speaks to nobody.
+                // A process that is in no view yet sends no messages.
                 if turn.elder.is_none() {
                     errand.again = turn.now + turn.retry;
                 }
@@ -394,7 +411,8 @@ impl LockClient {
         self.pursue(&service, Some(request), turn);
     }
 
-    /// An errand is to be done again in a while: the grantor cannot say yet, or has not heard that it is one.
+    /// A pending call is to be sent again in a while: the grantor cannot say yet, or has not heard
+    /// that it is one.
     pub(super) fn postpone(&mut self, request: RequestId, turn: &StepContext) {
         let Some(errand) = self.errand_mut(request) else { return };
         let before = errand.due();

@@ -1,10 +1,11 @@
-//! Objects: one is here while a request has it open, or wants to. What the grantor tells of it stays good while this
-//! member is suspended: it is no hold, nobody else gets it meanwhile. Of several writes into one object only one is on
-//! its way at a time, so that whoever grants next can tell whether it was made.
+//! Objects: one is here while a request has it open, or wants to. Its content stays good while this
+//! member is suspended: it is no hold, and no other member gets it meanwhile. Of several writes
+//! into one object only one is on its way at a time, so that the next grantor can tell whether it
+//! was made.
 
 use super::*;
 
-/// What this member knows of an object that it has open, or is about to.
+/// This member's knowledge of an object that it has open, or is about to open.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct OpenObject {
     /// The requests that have it open, or want to.
@@ -62,8 +63,9 @@ impl LockClient {
         self.sessions.get_mut(service)?.objects.get_mut(name)
     }
 
-    /// The grantor tells what an object has to tell, and perhaps answers one of our requests. Both are taken, or neither
-    /// is: who is told that it has written never sees an older value afterwards.
+    /// The grantor sends an object's content, and perhaps answers one of our requests. Both are
+    /// taken, or neither is: a caller that is told of its write never sees an older value
+    /// afterwards.
     pub(crate) fn on_value(
         &mut self,
         from: ProcessId,
@@ -73,7 +75,7 @@ impl LockClient {
         turn: &mut StepContext,
     ) {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
-            return; // a newer grantor has heard what we know, and tells us the rest
+            return; // a newer grantor knows our content, and tells us the rest
         }
         if let Some((request, ObjectReply::Opened(token))) = answers {
             match self.request_mut(request) {
@@ -119,14 +121,15 @@ impl LockClient {
         }
     }
 
-    /// This member has an object open no longer, if that was the last request that had: whoever waits for permits of it
-    /// waits in vain.
+    /// This member has an object open no longer, if that was the last request that had. Requests
+    /// that wait for permits of it wait in vain.
     pub(super) fn shut(&mut self, service: &ServiceName, entry: &ClientRequest, turn: &mut StepContext) {
         let Want::Open(opening) = &entry.want else { return };
         let name = opening.name();
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some(object) = session.objects.get(name).filter(|object| object.opens.is_empty()) else { return };
-        // Who writes keeps it open, so that there is none of these unless a program says otherwise.
+        // A writer keeps the object open, so that none of these exist unless a program says
+        // otherwise.
         let orphans: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();
         session.objects.remove(name);
         let of_name = session.permits.range((name.clone(), RequestId(0))..).take_while(|(other, _)| other == name);

@@ -1,37 +1,40 @@
-//! Revocation: a hold that is revocable can be wanted back, and taken away once its holder has been told.
+//! Revocation: a hold that is revocable can be wanted back, and taken away once its holder has been
+//! told.
 //!
 //! ```text
-//! A ->[Query] G      G ->[QueryReply] A     who holds it? (To take it away its holder is known already.)
+//! A ->[Query] G      G ->[QueryReply] A     the holders (to take a hold away, its holder is known)
 //! A ->[RequestRevocation] H  H ->[RevocationReply] A  from each of them
 //! ```
-//! Whether a hold is revocable, and whether its holder has been told, is kept with the hold, at its own member and
-//! nowhere else. So the grantor has no part in it but to say who holds, and neither transfer nor recovery can lose what
-//! was asked. It is the holder's member, too, that ends a hold which is taken away: its guards fail first, and then it is
-//! given back like any other.
+//! Whether a hold is revocable, and whether its holder has been told, is kept with the hold, at its
+//! own member and nowhere else. So the grantor's only part is to list the holders, and neither
+//! transfer nor recovery can lose a revocation. The holder's member, too, ends a hold that is taken
+//! away: its guards fail first, and then it is released like any other.
 //!
-//! - `told_before_taken`: a hold is taken away only after its holder has been told that it is wanted back.
+//! - `told_before_taken`: a hold is taken away only after its holder has been told that it is
+//!   wanted back.
 
 use super::*;
 
-/// An errand: to have those who hold something told that it is wanted back, or to take away the hold of one of them.
+/// A pending call: to have the holders of something told that it is wanted back, or to take away
+/// the hold of one of them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct RevocationCall {
     /// The lock; `None`: the suspension.
     name: Option<LockName>,
-    /// What the asker says of itself; `None`: to take it away.
+    /// The asker's own metadata; `None`: to take it away.
     says: Option<Metadata>,
     stage: RevocationPhase,
     told: Vec<HolderInfo>,
     firm: Vec<HolderInfo>,
-    /// How many more hold it than a grantor lists.
+    /// The number of holders beyond those that a grantor lists.
     more: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum RevocationPhase {
-    /// The grantor of that epoch was asked who holds it.
+    /// The grantor of that epoch was asked for the holders.
     Looking(Option<Epoch>),
-    /// These have not answered.
+    /// These holders have not answered.
     Asking(BTreeMap<(ProcessId, Token), HolderInfo>),
 }
 
@@ -47,12 +50,12 @@ impl RevocationCall {
         RevocationCall { name, says, stage, told: Vec::new(), firm: Vec::new(), more: 0 }
     }
 
-    /// Whether a grantor has to say who holds it.
+    /// Whether a grantor has to list the holders.
     pub(super) fn looks(&self) -> bool {
         matches!(self.stage, RevocationPhase::Looking(_))
     }
 
-    /// In which epoch a grantor was asked who holds it; `None`: that is known.
+    /// In which epoch a grantor was asked for the holders; `None`: they are known.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match &mut self.stage {
             RevocationPhase::Looking(asked) => Some(asked),
@@ -60,19 +63,20 @@ impl RevocationCall {
         }
     }
 
-    /// At what a grantor is to look.
+    /// The query to the grantor.
     pub(super) fn at(&self) -> Query {
         self.name.clone().map_or(Query::Suspension, Query::Lock)
     }
 
-    /// Begins to look, once more: who holds may be another by now.
+    /// Begins to look, once more: the holders may be others by now.
     fn begin(&mut self) {
         self.stage = RevocationPhase::Looking(None);
         self.told.clear();
         self.firm.clear();
     }
 
-    /// Says it again, or for the first time, but for the look: that is [`pursue`](LockClient::pursue)'s.
+    /// Sends the messages again, or for the first time, except for the query:
+    /// [`pursue`](LockClient::pursue) sends that.
     pub(super) fn repeat(&mut self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
         match &mut self.stage {
             RevocationPhase::Looking(asked) => *asked = None,
@@ -80,7 +84,7 @@ impl RevocationCall {
         }
     }
 
-    /// Asks those who have not answered.
+    /// Asks the holders that have not answered.
     fn say(&self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
         let RevocationPhase::Asking(whom) = &self.stage else { return };
         for &(process, token) in whom.keys() {
@@ -89,7 +93,7 @@ impl RevocationCall {
         }
     }
 
-    /// What the asker hears, if everybody has answered.
+    /// The outcome for the asker, if all holders have answered.
     fn outcome(&self) -> Option<Outcome> {
         let RevocationPhase::Asking(whom) = &self.stage else { return None };
         whom.is_empty().then(|| Outcome::RevocationRequested {
@@ -100,9 +104,10 @@ impl RevocationCall {
     }
 }
 
-/// Of those who want something back.
+/// The side that wants a hold back.
 impl LockClient {
-    /// The application wants a hold back. `lease`: that of a member; `is_there`: whether a process is in the view.
+    /// The application wants a hold back. `lease`: that of a member; `is_there`: whether a process
+    /// is in the view.
     pub(crate) fn revoke(
         &mut self,
         (request, service): (RequestId, ServiceName),
@@ -130,7 +135,7 @@ impl LockClient {
         self.repeat(request, turn);
     }
 
-    /// The grantor tells who holds what is wanted back.
+    /// The grantor lists the holders of a lock, or of the suspension, that is wanted back.
     pub(super) fn on_holders(
         &mut self,
         request: RequestId,
@@ -186,7 +191,7 @@ impl LockClient {
         self.finish(request, turn);
     }
 
-    /// A new view: of those who left it nothing is to be wanted any more.
+    /// A new view: the members that left it are asked for nothing any more.
     pub(super) fn revocations_on_view(&mut self, view: &View, turn: &mut StepContext) {
         let errands = self.sessions.values().flat_map(|session| &session.errands);
         let revoking = errands.filter(|(_, errand)| matches!(errand.what, CallKind::Revoke(_)));
@@ -216,9 +221,9 @@ impl LockClient {
     }
 }
 
-/// Of holders.
+/// The side of the holder.
 impl LockClient {
-    /// Somebody wants a hold of ours back, or, without a word of its own, takes it away.
+    /// A member wants a hold of ours back or, without metadata, takes it away.
     pub(crate) fn on_ask_back(
         &mut self,
         (from, request): (ProcessId, RequestId),
@@ -241,7 +246,8 @@ impl LockClient {
     ) -> RevocationAnswer {
         let Some(session) = self.sessions.get_mut(service) else { return RevocationAnswer::NotHeld };
         let Some((request, entry)) = session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token)) else {
-            // A grant, or that a share became the lock, may be on its way. What has a higher token may be what is meant.
+            // A grant, or the news that a share became the lock, may be on its way. A hold with a
+            // higher token may be the one that is meant.
             let may_be_meant = |entry: &ClientRequest| match entry.state {
                 ClientRequestState::Held { token: own, .. } if own > token => says.is_some(),
                 _ => true,

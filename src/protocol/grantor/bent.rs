@@ -32,7 +32,7 @@ impl Grantor {
         }
     }
 
-    /// What it goes on with; `None`: it is done.
+    /// The want that it goes on with; `None`: it is done.
     pub(super) fn bend_narrow(
         &mut self,
         key: (ProcessId, RequestId),
@@ -45,7 +45,7 @@ impl Grantor {
             (Want::Lock(_), Want::Share(_)) if planted!(turn.mutant, DowngradeLetsIn) => {
                 self.table.release(key);
                 self.grant(turn);
-                // If somebody got in, that one has the higher token.
+                // If another request got in, that one has the higher token.
                 self.table.claim(key, RequestSpec { want: want.clone(), ..entry }, token, turn.now);
                 None
             }
@@ -57,7 +57,7 @@ impl Grantor {
         }
     }
 
-    /// What a bent grantor makes of an edit, in place of what is right.
+    /// A bent grantor's result of an edit, in place of the right one.
     pub(super) fn bend_edit(&self, edit: &Edit, content: &Content, turn: &StepContext) -> Option<Edited> {
         let Edit::Step { step: NumberEdit::Add(by), .. } = edit else { return None };
         let number = content.value.as_bytes().try_into().map(i32::from_le_bytes).ok()?;

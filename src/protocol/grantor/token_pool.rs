@@ -1,8 +1,9 @@
 //! The tokens that a grantor has left, and when it asks the elder for more.
 //!
-//! It asks when half of what it asked for last is left. If what it got last was used up within a member lease, it asks for
-//! twice as many. So in the long run what is left when it asks lasts for half a member lease, in which it goes on granting
-//! while the elder dies and another takes over.
+//! The pool asks when half of the count that it asked for last is left. If the last range was used
+//! up within a member lease, it asks for twice as many. So in the long run the tokens that are left
+//! when it asks last for half a member lease. In that time it goes on granting while the elder dies
+//! and another takes over.
 
 use super::super::id::Token;
 use super::super::message::TokenRange;
@@ -24,7 +25,7 @@ pub(super) struct TokenPool {
 }
 
 impl TokenPool {
-    /// That of a new term. The first token of the range names the epoch and is never granted.
+    /// The pool of a new epoch. The first token of the range names the epoch and is never granted.
     pub(super) fn new(range: TokenRange, now: Time) -> TokenPool {
         let size = u32::try_from(range.len()).unwrap_or(u32::MAX);
         let mut supply = TokenPool { ranges: VecDeque::from([range]), asked: false, size, filled_at: Some(now) };
@@ -41,7 +42,8 @@ impl TokenPool {
         self.ranges.iter().any(|range| range.len() >= u64::from(count))
     }
 
-    /// Takes `count` tokens in a row and returns the first of them. What is left of a range that has fewer is lost.
+    /// Takes `count` tokens in a row and returns the first of them. The rest of a range that has
+    /// fewer is lost.
     pub(super) fn take(&mut self, count: u32) -> Option<Token> {
         if !self.has(count) {
             return None;
@@ -75,7 +77,7 @@ impl TokenPool {
         }
     }
 
-    /// How many to ask the elder for now, if any. `wanted`: somebody waits for so many in a row.
+    /// How many to ask the elder for now, if any. `wanted`: a request waits for so many in a row.
     pub(super) fn ask(&mut self, wanted: u32, turn: &StepContext) -> Option<u32> {
         let is_short = wanted > 0 && !self.has(wanted);
         if self.asked || (self.left() >= self.low().max(1) && !is_short) {
@@ -86,7 +88,7 @@ impl TokenPool {
     }
 
     fn next_size(&mut self, now: Time, lease: Duration, most: u32) -> u32 {
-        // Of what came short of it nothing is learned.
+        // A pool that has enough tokens, but too few in a row, learns nothing about its size.
         if self.left() < self.low().max(1) && self.filled_at.take().is_some_and(|at| now < at + lease) {
             self.size = self.size.saturating_mul(2).min(most);
         }
@@ -112,8 +114,8 @@ mod tests {
         TokenRange { first, last: first.plus(count - 1) }
     }
 
-    /// Grants so many a second for some leases with an elder that answers at once; then the elder is gone. Returns how often
-    /// it was asked, and how long what is left lasts.
+    /// Grants so many a second for some leases with an elder that answers at once; then the elder
+    /// is gone. Returns how often it was asked, and how long the remaining tokens last.
     fn saturate(rate: u64) -> (u32, Duration) {
         let mut now = Time::from_nanos(1);
         let mut next = Token::new(Slot(1), 0);

@@ -4,8 +4,10 @@
 //! T ->[Become] E    E ->[NameGrantor from G] T  T ->[RequestTable e'] G  G ->[TableChunk e', in parts] T
 //! T ->[Acts] E      T ->[Recover e'] those in the table       those ->[Report e'] T
 //! ```
-//! - `last_young_turk_wins`: who is asked for a table that it waits for itself passes it through.
-//! - `nothing_lost_in_transfer`: what was on its way to the one before is found by the check, while the new one acts.
+//! - `last_young_turk_wins`: a grantor that is asked for a table that it waits for itself passes it
+//!   through.
+//! - `nothing_lost_in_transfer`: the check finds the changes that were on their way to the
+//!   predecessor, while the new grantor acts.
 
 use super::*;
 
@@ -71,13 +73,14 @@ impl Grantor {
         }
     }
 
-    /// The younger turk to whom the table is to be passed on now, if it has arrived.
+    /// The younger turk that gets the table now, if the table has arrived.
     pub(crate) fn heir_due(&self) -> Option<(ProcessId, Epoch)> {
         let setup = self.setup.as_ref()?;
         setup.next_turk.filter(|_| setup.source.is_none())
     }
 
-    /// The predecessor has no table: everyone is asked, unless somebody younger waits, who then does that.
+    /// The predecessor has no table: every member is asked, unless a younger turk waits and then
+    /// does that.
     pub(crate) fn on_no_table(&mut self, from: ProcessId, view: &View, turn: &mut StepContext) {
         if self.setup.as_ref().is_some_and(|setup| setup.source == Some(from)) {
             if planted!(turn.mutant, TakeNoTableForEmpty)
@@ -89,8 +92,8 @@ impl Grantor {
         }
     }
 
-    /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or never; otherwise it is
-    /// passed on when it arrives.
+    /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or
+    /// never; otherwise it is passed on when it arrives.
     pub(crate) fn on_hand(&mut self, next_turk: (ProcessId, Epoch), turn: &mut StepContext) -> bool {
         let (service, own) = (self.service.clone(), self.epoch);
         let Some(Setup { source: Some(_), next_turk: before, parked, .. }) = &mut self.setup else { return true };
@@ -171,8 +174,9 @@ impl Grantor {
         self.close(Some(next_turk), turn);
     }
 
-    /// It is over: who waits for it goes elsewhere, or asks the elder. Also those in a table that was given away: if the
-    /// next one ends before they have heard of it they would wait here for ever.
+    /// It is over: its waiters go elsewhere, or ask the elder. So do waiters in a table that was
+    /// given away: if the next grantor ends before they have heard of it, they would wait here for
+    /// ever.
     pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         let (service, own) = (self.service, self.epoch);
         let not_here = |request| Message::NotGrantor { service: service.clone(), epoch: own, request, instead };
@@ -181,7 +185,7 @@ impl Grantor {
                 return;
             }
             let waits = self.table.requests().filter(|(.., token)| token.is_none());
-            // What is said of one request goes for all of its member.
+            // An answer to one request counts for all requests of its member.
             let waiters: BTreeMap<ProcessId, RequestId> =
                 waits.map(|(process, request, _)| (process, request)).collect();
             return waiters.into_iter().for_each(|(process, request)| turn.send(process, not_here(request)));
@@ -189,11 +193,13 @@ impl Grantor {
         if let Some((process, epoch)) = setup.next_turk.filter(|next_turk| Some(*next_turk) != instead) {
             turn.send(process, Message::NoTable { service: service.clone(), epoch });
         }
-        // What was reported waits here, too: a later grantor that has its table already asks nobody.
+        // Reported requests wait here, too: a later grantor that has its table already asks no
+        // member.
         let reported = setup.waits.iter().map(|(process, wait)| (*process, wait.request));
         let parked = setup.parked.iter().map(|asked| (asked.from, asked.request));
         reported.chain(parked).for_each(|(process, request)| turn.send(process, not_here(request)));
-        // A member that has an object open waits for no answer, but wants to hear what others write to it.
+        // A member that has an object open waits for no answer, but wants to hear of other members'
+        // writes to it.
         let known: BTreeMap<ProcessId, RequestId> =
             self.table.requests().map(|(process, request, _)| (process, request)).collect();
         known.into_iter().for_each(|(process, request)| turn.send(process, not_here(request)));
@@ -207,7 +213,7 @@ impl Grantor {
         self.tokens = TokenPool::new(range, turn.now);
         self.table = self.table.renew(self.epoch);
         self.rejected_successors = None;
-        self.revalidating.clear(); // what they answer now is for the term before
+        self.revalidating.clear(); // their answers now are for the epoch before
         let setup = Setup {
             source: None,
             arrived: true,
@@ -222,7 +228,8 @@ impl Grantor {
         self
     }
 
-    /// Asks those who have something in a table that was handed over what they still hold and wait for.
+    /// Asks the members with something in a table that was handed over for their present holds and
+    /// waits.
     fn check(&mut self, turn: &mut StepContext) {
         if planted!(turn.mutant, CheckNobody) {
             return;
@@ -248,7 +255,8 @@ impl Grantor {
         let told = holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
         let highest = told.max();
         for (name, content) in objects {
-            // What the one before had told it last may have come after its word was over for that member.
+            // The predecessor's last content may have come after the predecessor's epoch was over
+            // for that member.
             let differs =
                 |known: &Content| (known.version, known.maybe_stale) != (content.version, content.maybe_stale);
             if self.table.content(&name).is_some_and(differs) {
@@ -257,19 +265,21 @@ impl Grantor {
         }
         for hold in holds {
             let key = (from, hold.request);
-            // What this term has made of it the member had not heard when it reported, but hears.
+            // The member had not heard of this epoch's change of the hold when it reported, but
+            // hears of it.
             if matches!(self.table.place(key), Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
                 self.table.narrow(key, &hold.want, hold.token);
             }
             if !matches!(self.table.place(key), Some(EntryStatus::Holds(_))) {
-                // The one before had it in no table because it had lost against another.
+                // The predecessor's table lacked it because it had lost against another hold.
                 self.table.release(key);
                 let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
                 turn.send(from, Message::Supersede { service, epoch, request });
             }
         }
-        // A report tells requests in their order, so what it leaves out before its highest is over. That ends before its
-        // waits are taken in: a hold that is over lets no request of its owner pass a suspension.
+        // A report tells requests in their order, so a request that it leaves out before its
+        // highest one is over. Such requests end before the report's waits are taken in: a hold
+        // that is over lets no request of its owner pass a suspension.
         if last || !waits.is_empty() && self.table.has_suspension() {
             let is_over = |request: &RequestId| !reported.contains(request) && (last || Some(*request) < highest);
             let over: Vec<RequestId> = self.table.requests_of(from).filter(is_over).collect();
@@ -292,8 +302,8 @@ impl Grantor {
         self.grant(turn);
     }
 
-    /// This member is to grant this service no longer. Returns whether the role is over at once; otherwise it goes on
-    /// until the successor asks for the table.
+    /// This member is to grant this service no longer. Returns whether the role is over at once;
+    /// otherwise it goes on until the successor asks for the table.
     pub(crate) fn depart(&mut self, view: &View, suspected: &BTreeSet<ProcessId>, turn: &mut StepContext) -> bool {
         let (service, epoch) = (self.service.clone(), self.epoch);
         if !self.is_acting() {
@@ -325,7 +335,7 @@ impl Grantor {
         false
     }
 
-    /// The one that was named in its place will not.
+    /// The member that was named in its place declines.
     pub(crate) fn on_declined(&mut self, by: ProcessId) {
         if let Some(unwilling) = &mut self.rejected_successors {
             unwilling.insert(by);

@@ -1,4 +1,4 @@
-//! How a process comes to belong to a cluster and leaves it, and what a new view changes for it.
+//! How a process joins a cluster and leaves it, and how it installs a new view.
 
 use super::*;
 
@@ -30,7 +30,8 @@ impl Node {
     ) {
         if let MemberPhase::Retiring { informed, .. } = &mut self.phase {
             let current = self.view.as_ref().map(|view| (view.lineage, view.number));
-            // One whose directory does not have the view may end, and its heir would not know of it.
+            // A process whose directory does not have the view may end, and its vote successor
+            // would not know of it.
             if let Affiliation::Member { lineage, view, kept: true, .. } = belonging
                 && Some((lineage, view)) >= current
                 && current.is_some_and(|current| current.0 == lineage)
@@ -45,7 +46,7 @@ impl Node {
                 self.on_heir(now, &me, (*voter, *lineage, *view), out)
             }
             Affiliation::Discovery { .. } => {
-                // Taken in, and whoever was to tell it is no more.
+                // It was taken in, and the member that should have told it is gone.
                 if let Some(view) = self.ballot_view().filter(|view| view.contains(me.process)) {
                     send(me.addr, me.process, Notice::FullView(View::clone(&view)), out);
                 }
@@ -91,8 +92,8 @@ impl Node {
             FoundingOutcome::Seeking => {}
             FoundingOutcome::Founded(view) => {
                 let me = self.config.me.process;
-                // Whoever is a quorum alone may grant at once, and its heir must know of it. Others need the word of those
-                // who know the view, too.
+                // A founder that is a quorum alone may grant at once, so its vote successor must
+                // know the view. Other founders need members that know the view, too.
                 if self.config.durable && view.is_quorum([&me]) {
                     let number = self.durability.put(founding_vote(me, &view), out);
                     self.durability.wait(number, AfterStore::Founded(*view));
@@ -132,8 +133,9 @@ impl Node {
         } else if let Some(elder) = &mut self.elder {
             elder.on_join(now, info);
         } else if from == info.process {
-            // The joiner may not reach the elder yet, or not know the present one. Only its own word is sent on: two with
-            // different views may take one another for the elder.
+            // The joiner may not reach the elder yet, or not know the present one. Only a joiner's
+            // own request is sent on: two members with different views may take one another for the
+            // elder.
             let elder = view.elder();
             send(elder.addr, elder.process, Notice::Join { me: info, heard }, out);
         }
@@ -162,7 +164,8 @@ impl Node {
                 let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
                 self.phase = MemberPhase::Leaving { again_at: now, until: now + member_lease };
                 self.act(now, out, |node, turn| node.holder.close(LostReason::Left, turn));
-                // By now our own requests have ended at our own grantors; they are handed over with what is left.
+                // By now this member's requests have ended at its own grantors; these hand over the
+                // rest of their tables.
                 for service in self.grantors.keys().cloned().collect::<Vec<_>>() {
                     self.act(now, out, |node, turn| node.depart_service(&service, turn));
                 }
@@ -171,8 +174,9 @@ impl Node {
         }
     }
 
-    /// Says goodbye, again and again, until a view without this process is there. While an elder with a quorum renews
-    /// its lease there is somebody to take over, and no reason to go before what it granted is in other hands.
+    /// Says goodbye, again and again, until a view without this process is there. While an elder
+    /// with a quorum renews its lease another member can take over. Then it does not go before its
+    /// tables are handed over.
     pub(super) fn keep_leaving(&mut self, now: Time, out: &mut Vec<Output>) {
         let MemberPhase::Leaving { .. } = self.phase else { return };
         let has_handed_over = self.has_handed_over();
@@ -184,7 +188,8 @@ impl Node {
         }
         let gone = gone(now, &self.dead, &self.refused, &view.timing);
         let others = || view.members.iter().map(|member| member.info.process).filter(|process| *process != me);
-        // Whose address somebody else has by now is no more, a former process of this member among them.
+        // A member whose address belongs to another process by now is gone, also a former process
+        // of this member.
         let is_replaced = |process| view.member(process).is_some_and(|member| view.is_replaced(member));
         let is_last = others().all(|process| self.dead.contains(&process) || is_replaced(process));
         if is_last || now >= *until || others().all(|process| gone.contains(&process)) {
@@ -201,10 +206,10 @@ impl Node {
         }
     }
 
-    /// A view without this member is decided, by it or by whoever told it. If it went at once, and what it said were lost,
-    /// nobody might know.
+    /// A view without this member is decided, by it or by the process that told it. If it went at
+    /// once, and its messages were lost, no other process might know.
     pub(super) fn part(&mut self, now: Time, next: View, teller: Option<ProcessId>, out: &mut Vec<Output>) {
-        // Where votes are kept, whoever told of the view may not have it on disk yet, and is asked.
+        // With stored votes the teller of the view may not have it on disk yet, and is asked.
         let teller = teller.filter(|_| !self.config.durable);
         let left = matches!(self.phase, MemberPhase::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
@@ -228,7 +233,7 @@ impl Node {
         let Some(view) = &self.view else { return };
         let heard = view.is_quorum(informed.iter())
             || view.members.iter().all(|member| self.dead.contains(&member.info.process));
-        // Who is no more cannot be told, and without it the rest is no quorum that could go on.
+        // A gone member cannot be told, and without it the rest is no quorum that could go on.
         let gone = gone(now, &self.dead, &self.refused, &view.timing);
         if heard || view.is_quorum(informed.iter().chain(&gone)) || now >= *until {
             self.end_parting(now, heard, out);
@@ -248,9 +253,9 @@ impl Node {
         self.end(now, if left { Event::Left { heard } } else { Event::Expelled }, out);
     }
 
-    /// The council greets the seeds all the time, so that seeds which start again find the cluster instead of founding
-    /// another. A member that nobody renews asks everybody whom it knows whether the cluster went on: those whom it
-    /// knew there may all be gone.
+    /// The council greets the seeds all the time, so that seeds which start again find the cluster
+    /// instead of founding another. A member that no elder renews asks every process that it knows
+    /// whether the cluster went on: the members of its view may all be gone.
     pub(super) fn greet(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(view) = &self.view else { return };
         if self.phase != MemberPhase::Member || now < self.hello_at {
@@ -270,15 +275,16 @@ impl Node {
         }
     }
 
-    /// Another lineage goes on, led and ahead of this one: its tokens are higher, so nobody who saw one of them will be
-    /// undercut. This one is given up, with all its holds, and its members join the other.
+    /// Another lineage goes on, led and ahead of this one: its tokens are higher, so no resource
+    /// that saw one of them meets a lower one later. The member gives this lineage up, with all its
+    /// holds, and joins the other.
     fn defect(&mut self, now: Time, addr: SocketAddr, out: &mut Vec<Output>) {
         self.defected = true;
         self.config.contacts.insert(addr);
         self.end(now, Event::Expelled, out);
     }
 
-    /// An operator says that whoever does not answer is dead.
+    /// An operator declares every process that does not answer dead.
     pub(super) fn force(&mut self, now: Time, out: &mut Vec<Output>) {
         let is_going = matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
         if !self.is_ready(now) && !is_going {
@@ -293,10 +299,11 @@ impl Node {
         self.end_grantors(turn);
     }
 
-    /// The end of this process as a member, told by `event`.
+    /// The end of this process as a member, reported as `event`.
     pub(super) fn end(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
         let reason = if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
-        // Nobody is left to tell, so no mail: everything was given up with the membership.
+        // No member is left to tell, so no message is sent: everything was given up with the
+        // membership.
         let _ = self.turn(now, out, |node, turn| node.give_everything_up(reason, turn));
         self.phase = MemberPhase::Gone;
         self.elder = None;
@@ -308,8 +315,8 @@ impl Node {
         out.push(Output::Event(event));
     }
 
-    /// Whoever has told of a view without itself stays until that is known, and asks; but this member may go as well before it is
-    /// asked.
+    /// A process that told of a view without itself stays until that view is known, and asks. But
+    /// this member may go as well before it is asked.
     pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, out: &mut Vec<Output>) {
         let Some(view) = &self.view else { return };
         let (lineage, number, elder, kept) = (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
@@ -329,7 +336,7 @@ impl Node {
         }
         let burnt = view.departed.iter().any(|(process, _)| *process == self.config.me.process);
         if burnt && matches!(self.phase, MemberPhase::Seeking(_)) {
-            // Taken in and let go again before it knew: this id is used up.
+            // The process was taken in and removed again before it knew: this id is used up.
             self.end(now, Event::Abandoned, out);
             return;
         }
@@ -345,14 +352,14 @@ impl Node {
             (_, None) => false,
         };
         if acceptable && matches!(self.phase, MemberPhase::Retiring { .. }) {
-            self.end_parting(now, true, out); // they went on: they know
+            self.end_parting(now, true, out); // the members went on: they know
         } else if acceptable {
             self.last_change = None;
             self.install(now, view, Some((from, addr)), out);
         }
     }
 
-    /// Tells `to`, which has view `have`, of ours.
+    /// Sends this member's view to `to`, which has view `have`.
     pub(super) fn catch_up(
         &mut self,
         now: Time,
@@ -363,7 +370,8 @@ impl Node {
     ) {
         let Some(view) = self.ballot_view() else { return };
         let notice = match &self.last_change {
-            // An heir may have heard of a later view since, without the change that made it.
+            // A vote successor may have heard of a later view since, without the change that made
+            // it.
             Some((number, change)) if have.next() == view.number && *number == view.number => {
                 Notice::Install { lineage: view.lineage, instance: view.number, change: change.clone() }
             }
@@ -382,7 +390,8 @@ impl Node {
         }
     }
 
-    /// A decided view, and who told it. Everything that hangs on the view is brought in line with it here and only here.
+    /// Installs a decided view, with the process that told it. Only this function adapts the state
+    /// that depends on the view.
     pub(super) fn install(
         &mut self,
         now: Time,
@@ -422,7 +431,8 @@ impl Node {
         let teller = teller.map(|(teller, _)| teller);
         if !view.contains(me) {
             if follows && before.as_ref().is_some_and(|before| before.has_vote(me)) {
-                // Perhaps none but those who go have it: they may not forget it before those who stay know.
+                // Perhaps only leaving members have the view: they may not forget it before the
+                // remaining members know it.
                 self.part(now, View::clone(&view), teller, out);
                 return;
             }
@@ -529,8 +539,8 @@ impl Node {
         self.sole_quorum && self.proposal.is_none() && self.elder.as_ref().is_some_and(|elder| !elder.deposed)
     }
 
-    /// Before this member's vote may help to choose a view that others can go on with, its own elder's claim to be
-    /// alone ends.
+    /// Ends its own elder's claim to be a quorum alone. This comes before this member's vote may
+    /// help to choose a view with which others can go on.
     pub(super) fn stand_down(&mut self, now: Time, ballot: Ballot) {
         let Some(view) = self.ballot_view() else { return };
         let is_news = self.is_news(ballot);
@@ -554,8 +564,9 @@ impl Node {
     }
 }
 
-/// Who is surely no more, or has refused four questions in a row without a word: for one who goes, that is as
-/// good as gone. It would not stay for ever either; others do not depend on it.
+/// Members that are surely dead, or that have refused connections for four retries without a
+/// packet. A leaving member counts these as gone: it would not wait for ever either, and others do
+/// not depend on it.
 pub(super) fn gone(
     now: Time,
     dead: &BTreeSet<ProcessId>,

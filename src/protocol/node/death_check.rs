@@ -1,17 +1,18 @@
-//! Doubts: what a refused connection tells where the operator lets it count as a death.
+//! The death check: how a refused connection may count as a death, if the operator allows it.
 //!
-//! One member that is refused may stand before a wall, or have a wrong address. So it asks the council, each of whom
-//! greets the doubted process. Its death counts only if a second member is refused as well, or does not reach it, and
-//! nobody has heard it since.
+//! One refused member may be behind a firewall, or have a wrong address. So it asks the council,
+//! and each council member greets the suspected process. Its death counts only if a second member
+//! is refused as well, or does not reach it, and no member has heard it since.
 //!
 //! ```text
 //! A, refused by P ->[SuspectDead P] council ->[Hello] P
-//! who hears P ->[Alive P] A: nothing has happened          who does not ->[SuspectDead P] A: P is dead
+//! a member that hears P     ->[Alive P] A: nothing has happened
+//! a member that does not    ->[SuspectDead P] A: P is dead
 //! ```
 
 use super::*;
 
-/// A member that refuses connections, or of which others say so.
+/// A member that refuses connections, or that others report as refusing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct DeathSuspicion {
     /// Since when.
@@ -20,9 +21,9 @@ pub(super) struct DeathSuspicion {
     refused: bool,
     /// Whether it is refused, or does not reach the process.
     unreached: bool,
-    /// Others who say so.
+    /// The other members that report it.
     witnesses: BTreeSet<ProcessId>,
-    /// When that is said, and looked at, again.
+    /// When the report is sent, and judged, again.
     again_at: Time,
 }
 
@@ -32,7 +33,7 @@ impl Node {
         self.config.trust_refused || planted!(self.config.mutant, TrustRefused)
     }
 
-    /// The doubt about a member of the view.
+    /// The suspicion of a member of the view.
     fn doubt(&mut self, now: Time, process: ProcessId) -> Option<&mut DeathSuspicion> {
         let view = self.view.as_ref()?;
         if !view.contains(process) || process == self.config.me.process || self.dead.contains(&process) {
@@ -58,7 +59,8 @@ impl Node {
         }
     }
 
-    /// This member does not reach the process. That is worth a word only where another doubts it, too.
+    /// This member does not reach the process. That is reported only if another member suspects it,
+    /// too.
     pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
         if let Some(doubt) = self.death_suspicions.get_mut(&process) {
             if !std::mem::replace(&mut doubt.unreached, true) {
@@ -99,7 +101,7 @@ impl Node {
         self.judge_doubt(now, about, out);
     }
 
-    /// The process is heard: it lives, and those who doubt it are told.
+    /// The process is heard: it lives, and the members that suspect it are told.
     pub(super) fn end_doubt(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
         let Some(doubt) = self.death_suspicions.remove(&process) else { return };
         let Some(view) = self.view.clone() else { return };
@@ -115,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Says doubts again, and forgets those that nobody shares.
+    /// Sends suspicions again, and forgets those that no other member shares.
     pub(super) fn keep_doubts(&mut self, now: Time, out: &mut Vec<Output>) {
         let timing = self.timing();
         let due = |doubt: &DeathSuspicion| doubt.again_at <= now;
@@ -150,15 +152,15 @@ impl Node {
         self.greet_doubted(now, process, out);
     }
 
-    /// Asks the doubted process to show itself.
+    /// Asks the suspected process to answer.
     fn greet_doubted(&self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
         let Some(member) = self.view.as_ref().and_then(|view| view.member(process)) else { return };
         let (me, asked) = (self.config.me.clone(), member.info.addr);
         send(asked, process, Notice::Hello { me, asked, belonging: self.belonging(now) }, out);
     }
 
-    /// Whether it is a death: this member is refused, a second one says as much, and all others have said so, or had their
-    /// time to say that they hear it.
+    /// Whether it is a death: this member is refused and a second one reports the same. All others
+    /// have reported it too, or had their time to answer that they hear it.
     fn judge_doubt(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
         let (Some(doubt), Some(view)) = (self.death_suspicions.get(&process), &self.view) else { return };
         if !doubt.refused || doubt.witnesses.is_empty() {

@@ -1,4 +1,5 @@
-//! What comes from outside: hints of the gossip, packets of links, notices, and the messages of members and strangers.
+//! Inputs from outside: hints of the gossip, packets of links, notices, and messages of members and
+//! strangers.
 
 use super::*;
 
@@ -42,7 +43,7 @@ impl Node {
         }
     }
 
-    /// A verdict starts nothing but detours: leases decide.
+    /// A hint of gossip starts only detours: leases decide.
     fn on_suspected(&mut self, now: Time, process: ProcessId) {
         if let Some(view) = &self.view
             && view.contains(process)
@@ -122,8 +123,8 @@ impl Node {
         }
     }
 
-    /// A packet that goes through us, or came to us through another. What came on a detour shows that its sender
-    /// has trouble with the straight way; so do our answers.
+    /// A packet that this member relays, or that came to it through another. A packet on a detour
+    /// shows that its sender has trouble with the direct path; so do the answers to it.
     fn on_relay(
         &mut self,
         now: Time,
@@ -264,14 +265,14 @@ impl Node {
 
     pub(super) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
         if !is_plain(&message) {
-            self.quiet_until = QuietUntil(None); // whatever step it is heard in, that is no short one
+            self.quiet_until = QuietUntil(None); // the step in which it arrives is no short one
         }
         match message {
             Message::FindGrantor { service } => self.with_registry(now, out, |registry, may_name, turn| {
                 registry.on_who_grants(from, service, may_name, turn);
             }),
-            // What an earlier elder said counts for nothing: the present one has asked everybody, and must not be
-            // contradicted by a word that was slow.
+            // A message of an earlier elder does not count: the present elder has asked every
+            // member, and a late message must not contradict it.
             Message::GrantorIs { .. }
             | Message::NameGrantor { .. }
             | Message::Tokens { .. }
@@ -295,7 +296,7 @@ impl Node {
                 registry.on_acts(from, &service, epoch, turn);
             }),
             Message::ProposeSuccessor { service, epoch, to } => {
-                // It may have been said before that one was out.
+                // It may have been sent before the successor left the view.
                 let to = Some(to).filter(|to| self.view.as_ref().is_some_and(|view| view.contains(*to)));
                 self.with_registry(now, out, |registry, may_name, turn| {
                     registry.on_yield((from, epoch), service, to, may_name, turn);
@@ -310,7 +311,8 @@ impl Node {
                 registry.answer(may_name, turn);
             }),
             Message::Outbid { service, request, by } => self.act(now, out, |node, turn| {
-                // Who was named before goes on to win, or until it is asked for the table: it is only not named once more.
+                // A member that was named before goes on to win, or until it is asked for the
+                // table: it is only not named again.
                 let goes_on = |grantor: &Grantor| grantor.state() != GrantorState::PassingOn;
                 if node.grantors.get(&service).is_some_and(goes_on) {
                     node.holder.on_outbid_while_granting(&service, request, by);
@@ -324,7 +326,8 @@ impl Node {
                     grantor.on_declined(by);
                     node.depart_service(&service, turn);
                 } else if by != turn.me {
-                    // What is still in the table here may have been given up there: a new term asks.
+                    // Requests that are still in the table here may have been released there: a new
+                    // epoch asks for them.
                     turn.send_elder(Message::FindGrantor { service });
                 }
             }),
@@ -357,7 +360,7 @@ impl Node {
             }
             Message::DestroyConfirmed { request, .. } => self.holder.on_settled(from, request),
             Message::DestroyUnconfirmed { request, instead, .. } => {
-                // Who was named may be no more by now: whoever said so knows better in a while.
+                // The named member may be gone by now: the sender will know better in a while.
                 let instead = instead.filter(|by| self.view.as_ref().is_some_and(|view| view.contains(*by)));
                 self.act(now, out, |node, turn| node.holder.on_unsettled(from, request, instead, turn));
             }
@@ -431,7 +434,7 @@ impl Node {
                 }
             }),
             Message::Reduce { service, epoch, request, want, token } => self.act(now, out, |node, turn| {
-                // What was said to an earlier term here has been reported since.
+                // A `Reduce` to an earlier epoch here is contained in a later report.
                 if let Some(grantor) = node.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch) {
                     grantor.on_narrow((from, request), &want, token, turn);
                 }

@@ -1,15 +1,16 @@
-//! What tells of a vote waits until the vote is on disk: see [`VoteDurability`].
+//! Messages that tell of a vote wait until the vote is on disk: see [`VoteDurability`].
 
 use super::*;
 
 impl Node {
-    /// Nothing is said before the first write: an heir that nobody can speak for after it must not be taken in, and a founder
-    /// that is a quorum alone must not grant what its heir does not know of.
+    /// Nothing is sent before the first write. A vote successor whose own vote nobody could inherit
+    /// must not be taken in. A founder that is a quorum alone must not grant in a view that its
+    /// vote successor does not know.
     pub(super) fn is_unwritten(&self) -> bool {
         self.durability.is_first() && matches!(self.phase, MemberPhase::Seeking(_))
     }
 
-    /// Whether the heir of this process would know of its view.
+    /// Whether the vote successor of this process would know of its view.
     pub(super) fn is_view_kept(&self) -> bool {
         self.durability.is_view_kept() || planted!(self.config.mutant, CallItKept)
     }
@@ -21,7 +22,8 @@ impl Node {
         Some(self.durability.put(vote, out))
     }
 
-    /// A view begins, and with it an instance: what waited for votes in the one before means nothing any more.
+    /// A view begins, and with it an instance: work that waited for votes in the one before means
+    /// nothing any more.
     pub(super) fn keep_view(&mut self, out: &mut Vec<Output>) {
         self.durability.end_instance();
         if let Some(number) = self.store(out) {
@@ -29,7 +31,7 @@ impl Node {
         }
     }
 
-    /// Says or does something as soon as the vote, as it is now, is on disk.
+    /// Sends or does something as soon as the vote, as it is now, is on disk.
     pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, out: &mut Vec<Output>) {
         let counts_itself = matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
             && planted!(self.config.mutant, CountUnstored);
@@ -39,7 +41,8 @@ impl Node {
         }
     }
 
-    /// Answers the question of another voter. A refusal tells of no vote that anybody could count.
+    /// Answers the question of another voter. A refusal tells of no vote that another process could
+    /// count.
     pub(super) fn answer_when_kept(&mut self, now: Time, to: &VoteSender, answer: Notice, out: &mut Vec<Output>) {
         let is_refusal = matches!(answer, Notice::Nack { .. });
         let telling = AfterStore::Answer { addr: to.addr, to: to.process, notice: answer };
@@ -58,7 +61,8 @@ impl Node {
         }
     }
 
-    /// The disk refuses a vote. The member goes on without it, and asks again in a while.
+    /// The write of a vote failed. The member goes on without the vote, and tries the write again
+    /// in a while.
     pub(super) fn on_store_failed(&mut self, now: Time, number: u64) {
         self.durability.on_failed(number, now + self.timing().retry * STORE_AGAIN);
         // Others may have promised this candidate their votes, and need not wait for it.
@@ -80,7 +84,7 @@ impl Node {
                 self.on_vote(now, &self.own_voice(), ballot, Some(accepted), out);
             }
             AfterStore::Accepted { ballot } => {
-                // Without this vote nobody can have been chosen before.
+                // Without this vote no other elder can have been chosen before.
                 if self.sole_quorum
                     && let Some(elder) = self.elder.as_mut().filter(|elder| !elder.deposed)
                 {

@@ -10,7 +10,7 @@ impl Node {
         }
     }
 
-    /// Brings the elder's own lease up to date, and tells when the member's lease began or ended.
+    /// Updates the elder's own lease, and reports the beginning and the end of the member's lease.
     pub(super) fn look_at_lease(&mut self, now: Time, out: &mut Vec<Output>) {
         let leaves = matches!(self.phase, MemberPhase::Leaving { .. });
         if self.view.is_none() || !(leaves || self.phase == MemberPhase::Member) {
@@ -46,7 +46,7 @@ impl Node {
         }
     }
 
-    /// The elder's own lease hangs on its quorum.
+    /// The elder's own lease depends on its quorum.
     fn extend_own(&mut self, now: Time) {
         if let (Some(view), Some(elder)) = (&self.view, &self.elder)
             && let Some(since) = elder.backed_since(now)
@@ -55,7 +55,7 @@ impl Node {
         }
     }
 
-    /// As if a timer that nothing was due at had gone off: this member is awake.
+    /// Acts as if an idle timer had gone off: this member is awake.
     pub(super) fn look(&mut self, now: Time) {
         self.extend_own(now);
         if let (Some(view), Some(elder)) = (&self.view, &mut self.elder) {
@@ -134,7 +134,8 @@ impl Node {
             }
             let free = !self.acceptor.is_bound || planted!(self.config.mutant, StandByElderThoughBound);
             if let Some(promised) = self.acceptor.promised.filter(|_| !free) {
-                // The elder is back, but our vote is bound: a view decided in a later round sets it free.
+                // The elder is back, but this member's vote is bound: a view decided in a later
+                // round sets it free.
                 self.reply(now, addr, from, Notice::Nack { instance: view.number.next(), promised }, out);
             } else if matches!(self.proposal, Some(Proposal { step: ProposalPhase::Canvassing { .. }, .. })) {
                 self.proposal = None;
@@ -144,7 +145,8 @@ impl Node {
             if renews > 0 && planted!(self.config.mutant, LeaseFromReceipt) {
                 self.lease.until = now + view.timing.member_lease;
             }
-            // The first answer of an elder cannot renew what it has not confirmed yet: do not wait a whole beat.
+            // The first pulse of an elder cannot renew a beat that it has not confirmed yet: do not
+            // wait a whole beat.
             if again || (first && self.lease.until == Time::ZERO && self.lease.next_beat > now + view.timing.stagger) {
                 self.lease.next_beat = if again { now } else { now + view.timing.stagger };
             }
@@ -159,7 +161,8 @@ impl Node {
         let elder = view.elder().process;
         let votes = view.has_vote(self.config.me.process);
         let period = if votes { view.timing.beat } else { view.timing.slow_beat() };
-        // One that has no lease goes round at once: it is new, or is back and has no time to lose.
+        // A member without a lease uses detours after one unanswered beat: it is new, or is back
+        // and has no time to lose.
         if self.lease.unanswered >= if self.lease.running { 2 } else { 1 } {
             self.links.trouble(now, elder, true, &view.timing);
         }
@@ -192,7 +195,7 @@ impl Node {
         }
     }
 
-    /// Members are not malicious: what one vouches for is so.
+    /// Members are not malicious: a vouched death is certain.
     pub(super) fn believe(&mut self, now: Time, from: ProcessId, dead: BTreeSet<ProcessId>, out: &mut Vec<Output>) {
         let Some(view) = &self.view else { return };
         if !view.contains(from) {

@@ -4,8 +4,8 @@ use super::super::message::{HoldReport, Refusal, WaitReport};
 use super::*;
 
 impl Node {
-    /// Tells those who have waited for a while, and wait still, of their places. Most waits are over before that, and then
-    /// nothing was said but the grant.
+    /// Reports positions to members whose requests have waited for a while and still wait. Most
+    /// waits end before that, so that the grant is their only message.
     pub(super) fn tell_places(&mut self, now: Time, out: &mut Vec<Output>) {
         if self.places_due().is_none_or(|at| at > now) {
             return;
@@ -20,11 +20,12 @@ impl Node {
             }
             self.tell_place(now, place, out);
         }
-        // Once in a while it was one for each of many thousands.
+        // Occasionally there was one for each of many thousands of requests.
         self.pending_positions.shrink_to(MAIL);
     }
 
-    /// Tells one member all its places: it looks for something, and links keep order, so once it has the answer it has them as well.
+    /// Reports all its positions to one member before a query is answered. Links keep order, so the
+    /// member has them when the answer arrives.
     pub(super) fn tell_places_to(&mut self, now: Time, to: ProcessId, out: &mut Vec<Output>) {
         if !self.pending_positions.iter().any(|place| place.to == to) {
             return;
@@ -38,7 +39,7 @@ impl Node {
         }
     }
 
-    /// Whether it waits there still.
+    /// Whether the request still waits at that position.
     fn counts(&self, place: &PendingPosition) -> bool {
         let grantor = self.grantors.get(&place.service).filter(|grantor| grantor.epoch() == place.epoch);
         grantor.is_some_and(|grantor| grantor.waits_at((place.to, place.request), place.ticket))
@@ -52,7 +53,7 @@ impl Node {
         }
     }
 
-    /// When the next place is to be told.
+    /// When the next position is to be reported.
     pub(super) fn places_due(&self) -> Option<Time> {
         self.pending_positions.front().map(|place| place.at)
     }
@@ -60,7 +61,8 @@ impl Node {
     pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut StepContext) {
         let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
         for (service, grantor, epoch) in self.holder.known() {
-            // Only the host itself says where its grantor is, so our own word counts for our own grantors only.
+            // Only the hosting member states where a grantor is, so this member names only its own
+            // grantors.
             let grantor = if grantor == turn.me { ProcessId(0) } else { grantor };
             heard.insert(service.clone(), (grantor, epoch));
         }
@@ -69,7 +71,8 @@ impl Node {
                 heard.entry(service.clone()).or_insert((ProcessId(0), *epoch));
             }
         }
-        // Who grants may have heard of a younger grantor, which never began: it believes in its own term no more than others do.
+        // A grantor may have heard of a younger grantor that never began. It then reports its own
+        // epoch only as others do.
         heard.retain(|service, (_, epoch)| self.grantors.get(service).is_none_or(|own| own.epoch() < *epoch));
         let hosted = self.grantors.iter().map(|(service, own)| (service.clone(), turn.me, own.epoch()));
         let known: Vec<_> =
@@ -91,8 +94,8 @@ impl Node {
         origin: Origin,
         turn: &mut StepContext,
     ) {
-        // Named by this elder in an earlier tenure: in the present one it deals higher tokens already. Requests of that
-        // time were made again with the view.
+        // Named by this elder in an earlier tenure: in the present one it deals higher tokens
+        // already. Requests from that tenure were made again with the view.
         if self.view.as_ref().is_none_or(|view| range.first < Token::new(view.tenure, 0))
             && !planted!(turn.mutant, HeedFormerElder)
         {
@@ -101,7 +104,8 @@ impl Node {
         let epoch = Epoch(range.first);
         self.holder.on_named(&service, asked);
         if self.holder.is_destroyed(&service) {
-            // It was asked for, or named as the successor, before. If it asks again it is named again.
+            // It bid, or was proposed as the successor, before the destruction. If it bids again it
+            // is named again.
             self.holder.on_ended(&service, epoch);
             for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
                 self.on_ask(service.clone(), asked_for, asked, turn);
@@ -110,7 +114,7 @@ impl Node {
             return;
         }
         if self.phase != MemberPhase::Member || self.holder.newest(&service).is_some_and(|newest| newest > epoch) {
-            // Named, and overtaken by somebody younger before it knew.
+            // Named, and superseded by a younger turk before it knew.
             if let Some(by) = self.holder.grantor(&service).0 {
                 self.holder.on_superseded(&service, by, turn);
             }
@@ -142,10 +146,11 @@ impl Node {
         self.settle_bids(&service, turn);
     }
 
-    /// A newer grantor wants the table of the one here.
+    /// A newer grantor requests the table of the grantor here.
     pub(super) fn on_hand(&mut self, from: ProcessId, service: ServiceName, epoch: Epoch, turn: &mut StepContext) {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
-            // Whoever asks was named before this member was named once more: nobody has won over it.
+            // The asking member was named before this member's latest naming: it does not supersede
+            // this member.
             turn.send(from, Message::NoTable { service, epoch });
             return;
         }
@@ -158,7 +163,8 @@ impl Node {
             return;
         }
         match self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() < epoch) {
-            // If this member has asked to be named it may be named yet, after whoever asks for the table.
+            // If this member has bid it may still be named, after the member that asks for the
+            // table.
             None => turn.send(from, Message::NoTable { service: service.clone(), epoch }),
             Some(grantor) => {
                 if grantor.on_hand((from, epoch), turn) {
@@ -171,7 +177,7 @@ impl Node {
         self.send_on_early(&service, from, epoch, turn);
     }
 
-    /// The grantor here ends, and gives what it has to its heir.
+    /// The grantor here ends, and hands its table to the next grantor, `heir`.
     fn hand_over(&mut self, service: &ServiceName, heir: (ProcessId, Epoch), turn: &mut StepContext) {
         if let Some(grantor) = self.grantors.remove(service) {
             if planted!(turn.mutant, GrantAfterHand) {
@@ -186,7 +192,7 @@ impl Node {
         }
     }
 
-    /// What a grantor that receives its table heard may be due for somebody younger, or let it act.
+    /// After a table chunk: the table may be due for a younger turk, or the grantor may act.
     pub(super) fn after_transfer(&mut self, service: &ServiceName, turn: &mut StepContext) {
         if let Some(heir) = self.grantors.get(service).and_then(Grantor::heir_due) {
             self.hand_over(service, heir, turn);
@@ -194,7 +200,8 @@ impl Node {
         self.settle_bids(service, turn);
     }
 
-    /// Whoever asked for this member to become grantor has won, if it acts, and is not about to give the role away.
+    /// The bids of this member have won, if its grantor acts and is not about to give the role
+    /// away.
     pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut StepContext) {
         if self.relinquishing.contains_key(service) {
             return;
@@ -205,8 +212,8 @@ impl Node {
         }
     }
 
-    /// There is a newer grantor than the one here. One that acts will hear from it; one that still waits for the reports of
-    /// others would wait for ever.
+    /// There is a newer grantor than the one here. An acting grantor will hear from it; a
+    /// recovering one would wait for ever for the reports of others.
     pub(super) fn on_deposed(
         &mut self,
         service: &ServiceName,
@@ -227,7 +234,7 @@ impl Node {
         }
     }
 
-    /// This member is to grant the service no longer: because it goes, or has destroyed the service.
+    /// This member stops granting the service, because it leaves or has destroyed the service.
     pub(crate) fn depart_service(&mut self, service: &ServiceName, turn: &mut StepContext) {
         let (Some(view), Some(grantor)) = (self.view.clone(), self.grantors.get_mut(service)) else {
             self.relinquishing.remove(service);
@@ -240,17 +247,18 @@ impl Node {
         }
     }
 
-    /// Whether this member still grants a service that it is to grant no longer, or its successor has not got everything.
+    /// Whether this member still grants a service that it gives away, or its successor has not got
+    /// the whole table.
     pub(crate) fn is_departing(&self, service: &ServiceName) -> bool {
         self.relinquishing.contains_key(service) || self.pending_handovers.contains_key(service)
     }
 
-    /// Whether nothing is granted here any more, and those who took over have got everything.
+    /// Whether nothing is granted here any more, and all successors have got their whole tables.
     pub(super) fn has_handed_over(&self) -> bool {
         self.grantors.is_empty() && self.pending_handovers.is_empty()
     }
 
-    /// Yields again, and forgets successors that have all they need.
+    /// Proposes successors again, and forgets successors that have their whole tables.
     pub(super) fn keep_departing(&mut self, now: Time, out: &mut Vec<Output>) {
         if !self.pending_handovers.is_empty() {
             let (post, view) = (&self.links, &self.view);
@@ -270,7 +278,7 @@ impl Node {
         if let Some(grantor) = self.grantors.get_mut(&service)
             && grantor.epoch() >= epoch
         {
-            // What was meant for an earlier term here comes once more, after what its member asked before it.
+            // A request for an earlier epoch here comes again, after its member's earlier requests.
             let own = grantor.epoch();
             if own == epoch {
                 grantor.on_ask(asked, turn);
@@ -280,7 +288,8 @@ impl Node {
             }
             return;
         }
-        // Of an epoch that this member has heard of and does not grant in, it was the grantor before.
+        // If this member has heard of the epoch and does not grant in it, it was the grantor
+        // before.
         let outdated = self.holder.has_heard_of(&service, epoch);
         let early = self.early_requests.entry(service.clone()).or_default();
         if outdated || early.len() >= turn.limits.early as usize || self.phase != MemberPhase::Member {
@@ -291,20 +300,22 @@ impl Node {
             turn.send(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
             return;
         }
-        // Named, perhaps, and the word is still on its way: wait for it, and ask the elder for certainty.
+        // This member may be named already, with the message still on its way: wait for it, and ask
+        // the elder to be sure.
         if early.is_empty() {
             turn.send_elder(Message::FindGrantor { service });
         }
         early.push((epoch, asked));
     }
 
-    /// Who grants after that term, if it is another member, and known.
+    /// The grantor after that epoch, if it is another member, and known.
     fn grantor_after(&self, service: &ServiceName, epoch: Epoch, me: ProcessId) -> Option<(ProcessId, Epoch)> {
         let (by, newest) = self.holder.grantor(service);
         by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != me)
     }
 
-    /// A report comes after the end of the term that it is for. What waits in it has been asked of nobody else.
+    /// A report arrives after the end of its epoch. Its waiting requests were sent to no other
+    /// member.
     pub(super) fn send_reported_on(
         &self,
         from: ProcessId,
@@ -314,16 +325,16 @@ impl Node {
         turn: &mut StepContext,
     ) {
         let instead = self.grantor_after(service, epoch, turn.me);
-        // What is said of one hold goes for all: objects that are open want a grantor, too.
+        // One answer for a hold counts for all of them: open objects need a grantor, too.
         let held = holds.first().map(|hold| hold.request);
         for request in held.into_iter().chain(waits.iter().map(|wait| wait.request)) {
             turn.send(from, Message::NotGrantor { service: service.clone(), epoch, request, instead });
         }
     }
 
-    /// Somebody has given up all that it had of a service, and said so before. A table that was handed over meanwhile may
-    /// have it still, and so may a grantor of which nobody has heard for a while: if there is none here, and none is known,
-    /// the elder can tell.
+    /// A member has destroyed a service, and has released all that it had of it. A table that was
+    /// handed over meanwhile may still have some of it, and so may a grantor that was silent for a
+    /// while. If there is no grantor here, and none is known, the elder can tell.
     pub(super) fn on_settle(
         &mut self,
         from: ProcessId,
@@ -335,7 +346,8 @@ impl Node {
         let settled = match (self.grantors.get(service), &self.elder, known) {
             (Some(grantor), ..) => grantor.is_settled(from, request),
             _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
-            // It knows when nobody grants any more, whoever it believed in as a holder.
+            // The elder knows when no member grants any more, regardless of the grantor that its
+            // lock client knows.
             (_, Some(elder), _) if self.has_authority(turn.now) => elder.registry.is_settled(service),
             (.., Some(by)) => Err(Some(by)),
             (_, Some(_), _) => Err(None),
@@ -350,7 +362,7 @@ impl Node {
         );
     }
 
-    /// Somebody wants to know what the grantor here sees.
+    /// A member queries the grantor here.
     pub(super) fn on_look(
         &mut self,
         from: ProcessId,
@@ -362,7 +374,7 @@ impl Node {
         if let Some(grantor) = self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch) {
             grantor.on_look(from, request, at, turn);
         } else if !self.holder.has_heard_of(&service, epoch) && self.phase == MemberPhase::Member {
-            // Named, perhaps, and the word is still on its way.
+            // This member may be named already, with the message still on its way.
             turn.send(from, Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) });
         } else {
             let instead = self.grantor_after(&service, epoch, turn.me);
@@ -370,8 +382,9 @@ impl Node {
         }
     }
 
-    /// The grantor here that somebody asked something of, in that term; or else he is told where to ask, or that it cannot be said
-    /// yet. What was asked of an earlier term here may have been done elsewhere since: who still wants it asks again.
+    /// The grantor here, in the epoch of the request. Otherwise the asker is told where to ask, or
+    /// that there is no answer yet. A request for an earlier epoch here may have been served
+    /// elsewhere since: the asker repeats it if it still needs it.
     pub(super) fn asked_of(
         &mut self,
         from: ProcessId,
@@ -385,7 +398,7 @@ impl Node {
             turn.send(
                 from,
                 if is_early && self.phase == MemberPhase::Member {
-                    // Named, perhaps, and the word is still on its way.
+                    // This member may be named already, with the message still on its way.
                     Message::Refuse { service, epoch, request, refusal: Box::new(Refusal::Undecided) }
                 } else {
                     let instead = self.grantor_after(&service, epoch, turn.me);
@@ -404,7 +417,7 @@ impl Node {
         Some(grantor)
     }
 
-    /// The elder says who grants: those who asked us in vain are told to ask there.
+    /// The elder names the grantor: members with early requests here are told to ask there.
     pub(super) fn send_on_early(
         &mut self,
         service: &ServiceName,
@@ -413,7 +426,7 @@ impl Node {
         turn: &mut StepContext,
     ) {
         if grantor == turn.me {
-            return; // our own naming is on its way, in order, on the same link
+            return; // its own naming is on its way, in order, on the same link
         }
         for (asked_for, asked) in self.early_requests.remove(service).unwrap_or_default() {
             if asked_for <= epoch {
@@ -440,9 +453,10 @@ impl Node {
         }
     }
 
-    /// There is another elder, or may have been one meanwhile. It knows of nobody whom a former one named and who has not
-    /// begun, and may have named others since: a term that began only now could begin after them. Who wants to be named asks
-    /// again. If it is the same elder all the time it is told, or it would wait for this one.
+    /// There is another elder, or may have been one meanwhile. It knows no grantor that a former
+    /// elder named and that has not begun, and may have named others since. An epoch that began
+    /// only now could begin after theirs. A member that still wants the role bids again. An
+    /// unchanged elder is told, or it would wait for this grantor.
     pub(super) fn end_unbegun(&mut self, turn: &mut StepContext) {
         if planted!(turn.mutant, BeginForFormerElder) {
             return;
@@ -455,7 +469,7 @@ impl Node {
         }
     }
 
-    /// The grantor here ends. Those who wait at it are sent to the one that follows, or to the elder.
+    /// The grantor here ends. Its waiters are sent to the next grantor, or to the elder.
     fn end_grantor(&mut self, service: &ServiceName, next: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         if let Some(grantor) = self.grantors.remove(service) {
             self.on_grantor_end(service, &grantor, turn);
@@ -469,8 +483,8 @@ impl Node {
         }
     }
 
-    /// A grantor here ends, and another may follow. The elder may have come after those who know which: it would send
-    /// everybody here for ever.
+    /// A grantor here ends, and another may follow. A new elder may not know which: it would send
+    /// every member here for ever.
     fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, turn: &mut StepContext) {
         let epoch = grantor.epoch();
         self.holder.on_ended(service, epoch);

@@ -1,4 +1,5 @@
-//! What no World comes to: a lock that was granted twice, and more requests than anybody makes.
+//! Cases that no World reaches: a lock that was granted twice, and more requests than any program
+//! makes.
 
 use super::super::chance;
 use super::super::edit::Edit;
@@ -79,7 +80,7 @@ fn with_two_more() -> Node {
     node
 }
 
-/// What a grantor with this origin, whose member's lease runs, says to others.
+/// The messages that a grantor with this origin, whose member's lease runs, sends to others.
 fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
     let mut node = with_two_more();
     let view = node.view.clone().expect("it has founded");
@@ -92,7 +93,7 @@ fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext))
     outbox.into()
 }
 
-/// The holds that a grantor with this origin revokes, and who is told.
+/// The holds that a grantor with this origin revokes, and their members.
 fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
     let mut said = said(origin, act);
     said.retain(|(_, message)| matches!(message, Message::Supersede { .. }));
@@ -122,7 +123,8 @@ fn revoke(n: u32) -> Message {
     Message::Supersede { service: service(), epoch: Epoch(token(100)), request: RequestId(n.into()) }
 }
 
-/// It says in each new view that it wants to be the grantor. Both would hear that the other came after it, and nobody would be it.
+/// A young turk repeats its bid in each new view. Otherwise each of two would hear that the other
+/// came after it, and neither would become grantor.
 #[test]
 fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
     let mut node = with_two_more();
@@ -177,7 +179,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     assert!(!registry.has_parked());
 }
 
-/// Geode's defect P19: there the first keeps the lock, and the second is told nothing.
+/// Geode's defect P19: there the first keeps the lock, and the second gets no message.
 #[test]
 fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
     for (first, second) in [(30, 40), (40, 30)] {
@@ -190,7 +192,7 @@ fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
     }
 }
 
-/// And after a transfer: who claims what is not in the table that was handed over.
+/// And after a transfer: a member that claims a hold that the transferred table does not have.
 #[test]
 fn who_claims_a_lock_that_is_another_ones_in_the_table_is_told() {
     let revoked = revoked(Origin::Predecessor(BOB), |grantor, view, turn| {
@@ -202,7 +204,8 @@ fn who_claims_a_lock_that_is_another_ones_in_the_table_is_told() {
     assert_eq!(revoked, [(BOB, revoke(30))]);
 }
 
-/// Whoever is told so believes in its lock no longer; the word of an earlier grantor counts for nothing.
+/// A member that is told so no longer believes in its lock; the message of an earlier grantor does
+/// not count.
 #[test]
 fn a_hold_that_is_revoked_is_lost() {
     let mut node = lone();
@@ -221,8 +224,8 @@ fn a_hold_that_is_revoked_is_lost() {
     assert_eq!(held, 0);
 }
 
-/// Geode's 5.2: a request that finds no room where it arrives is never answered. Here what is too much for a member that
-/// does not answer is refused at once, where it is asked.
+/// Geode's 5.2: a request that finds no room where it arrives is never answered. Here a request
+/// beyond the backlog of a member that does not answer is refused at once, at the asking member.
 #[test]
 fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
     let mut node = with_two_more();
@@ -258,7 +261,7 @@ fn who_wants_to_join_is_sent_on_once() {
     assert!(!sends_on(BOB));
 }
 
-/// Found by the fuzzer: a wait that the end of its process had ended was told so once more, when it was extended.
+/// A wait that ended with its process must not be answered once more when it is extended.
 #[test]
 fn nothing_is_held_by_a_process_that_is_gone() {
     let mut node = lone();
@@ -301,9 +304,9 @@ fn seen(grantor: &Grantor) -> Vec<(bool, Token)> {
     holds.into_iter().map(|(_, hold)| (matches!(hold.want, Want::Share(_)), hold.token)).collect()
 }
 
-/// The grantor asks what a member holds when it begins with another's table, and acts meanwhile. What the member reports
-/// may be older than what this grantor has made of it, and the word of that is on its way: if the report counted, the
-/// member would believe in its lock beside new shares.
+/// The grantor asks members for their holds when it begins with another's table, and acts
+/// meanwhile. A report may be older than the grantor's own change of the hold, whose message is
+/// still on its way. If the report counted, the member would believe in its lock beside new shares.
 #[test]
 fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
     said(Origin::Predecessor(BOB), |grantor, view, turn| {
@@ -364,7 +367,7 @@ fn open() -> HoldReport {
     HoldReport { want: Want::Open(OpenRequest::new(object(), value("red"))), ..hold("x", 40) }
 }
 
-/// The last thing that Ann was told of the object: the version, whether it may be stale, and what that answers.
+/// The last message to Ann about the object: the version, whether it may be stale, and its answer.
 fn told(turn: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
     turn.outbox.iter().rev().find_map(|(to, message)| match message {
         Message::Value { content, answers, .. } if *to == ANN => {
@@ -374,7 +377,7 @@ fn told(turn: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
     })
 }
 
-/// The answer was lost with the grantor before; the value knows who wrote it.
+/// The answer was lost with the grantor before; the content knows its last writers.
 #[test]
 fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
     for is_recovery in [false, true] {
@@ -408,7 +411,8 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
     }
 }
 
-/// Only what members report may be stale: a table that came whole is whole, whatever becomes of whoever had it.
+/// Only contents that members report may be stale: a table that arrived whole is whole, regardless
+/// of the fate of its source.
 #[test]
 fn what_came_with_a_whole_table_is_not_stale_when_its_source_goes() {
     for whole in [true, false] {
@@ -428,7 +432,7 @@ fn what_came_with_a_whole_table_is_not_stale_when_its_source_goes() {
     }
 }
 
-/// What the one before told its last opener may have come too late.
+/// The former grantor's message to its last opener may have arrived too late.
 #[test]
 fn who_reports_an_older_version_after_a_transfer_is_told() {
     said(Origin::Predecessor(BOB), |grantor, view, turn| {
@@ -439,7 +443,8 @@ fn who_reports_an_older_version_after_a_transfer_is_told() {
     });
 }
 
-/// An answer of a former grantor with the value left out would be a member that was told "written" and sees an older value.
+/// If a former grantor's answer counted without its value, a member would be told "written" and see
+/// an older value.
 #[test]
 fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let mut node = lone();
@@ -483,7 +488,8 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     assert_eq!((hears(former, 5), hears(next, 6)), (Some(false), Some(true)));
 }
 
-/// Of two guards of one hold that both ask for the lock, one that gives up must not undo what the other gets.
+/// Of two guards of one hold that both ask for the lock, one that gives up must not undo the
+/// other's upgrade.
 #[test]
 fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     let mut node = with_two_more();
@@ -545,7 +551,7 @@ fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() 
     assert_eq!(told(out, RequestId(3)), [Outcome::Closed(LostReason::Left)], "now it will not come back");
 }
 
-/// Whoever was asked did not know yet that it grants, and does in that very term.
+/// The asked member did not know yet that it is the grantor, and grants in that very epoch.
 #[test]
 fn what_found_no_grantor_is_asked_again_in_the_same_term() {
     let mut node = with_two_more();

@@ -4,24 +4,25 @@ use super::affiliation::gone;
 use super::*;
 
 impl Node {
-    /// The view whose council this process votes in: its own, or as an heir that of the one before it.
+    /// The view whose council this process votes in: its own, or, as a vote successor, that of its
+    /// voter.
     pub(super) fn ballot_view(&self) -> Option<Arc<View>> {
         self.view.clone().or_else(|| self.vote_successor.as_ref().map(|heir| heir.view.clone()))
     }
 
-    /// Whose vote it gives.
+    /// The process whose vote it gives.
     pub(super) fn voter(&self) -> ProcessId {
         self.vote_successor.as_ref().map_or(self.config.me.process, |heir| heir.voter)
     }
 
-    /// What a data directory has to keep of this process now.
+    /// The vote that a data directory has to store of this process now.
     pub fn stored_vote(&self) -> Option<StoredVote> {
         let view = self.ballot_view()?;
         let heirs = self.vote_successor.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
         Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.acceptor.clone(), heirs })
     }
 
-    /// Says something about the choice of a view to a member or an heir.
+    /// Sends a notice about the choice of a view to a member or a vote successor.
     pub(super) fn say_ballot(
         &mut self,
         now: Time,
@@ -41,7 +42,7 @@ impl Node {
         }
     }
 
-    /// A process says that it has the vote of `voter`. False if that counts for nothing.
+    /// A process claims the vote of `voter`. False if the claim does not count.
     pub(super) fn hear_heir(&mut self, now: Time, voter: ProcessId, lineage: Lineage, info: &MemberInfo) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         let is_rival = voter == self.voter() || voter == self.config.me.process;
@@ -51,7 +52,7 @@ impl Node {
             && self.vote_successors.hear(now, voter, info, view.timing.retry * 8)
     }
 
-    /// An heir tells which view its stored vote is about.
+    /// A vote successor reports the view of its stored vote.
     pub(super) fn on_heir(
         &mut self,
         now: Time,
@@ -63,7 +64,8 @@ impl Node {
         if theirs > view.number {
             send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, out);
         } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
-            // Older than what its process is known to have had: the directory was put back.
+            // Older than a vote that its process is known to have had: the directory was restored
+            // to an older state.
             send(info.addr, info.process, Notice::StaleVote { voter }, out);
         } else if theirs < view.number {
             // While there is an elder it answers: it may know that the vote is stale.
@@ -75,7 +77,8 @@ impl Node {
         }
     }
 
-    /// The directory was put back: what it says may contradict what its process said since.
+    /// The directory was restored to an older state: its vote may contradict later votes of its
+    /// process.
     pub(super) fn on_stale(&mut self, voter: ProcessId) {
         if self.vote_successor.as_ref().is_some_and(|heir| heir.voter == voter) {
             self.vote_successor = None;
@@ -85,7 +88,8 @@ impl Node {
         }
     }
 
-    /// An heir learns of a later view of the lineage: it has a vote there too, or none any more.
+    /// A vote successor learns of a later view of the lineage: it has a vote there too, or none any
+    /// more.
     pub(super) fn inherit(&mut self, view: View, out: &mut Vec<Output>) {
         let Some(heir) = &mut self.vote_successor else { return };
         heir.inherit(view);
@@ -97,7 +101,7 @@ impl Node {
         self.keep_view(out);
         if let Some(heir) = &self.vote_successor {
             let addrs = heir.addrs();
-            // A view that is later still may have an heir before this one, which asked to be let in.
+            // A still later view may list an earlier vote successor, which asked to be taken in.
             if !heir.view.contains(heir.voter) && heir.heirs.len() == 1 {
                 self.config.remembered = Some(View::clone(&heir.view));
                 self.config.stored = None;
@@ -109,7 +113,7 @@ impl Node {
         }
     }
 
-    /// Everything that is said about the choice of the next view.
+    /// Handles all notices about the choice of the next view.
     pub(super) fn on_ballot(&mut self, now: Time, speaker: VoteSender, notice: Notice, out: &mut Vec<Output>) {
         let from = speaker.process;
         match notice {
@@ -179,8 +183,8 @@ impl Node {
         }
     }
 
-    /// Whether this process has not promised that ballot its vote yet. A candidate that hears nobody says the same for ever,
-    /// and is waited for once.
+    /// Whether this process has not promised that ballot its vote yet. A candidate that receives
+    /// nothing repeats its message for ever, and is waited for once.
     pub(super) fn is_news(&self, ballot: Ballot) -> bool {
         self.acceptor.promised != Some(ballot) || planted!(self.config.mutant, YieldForEver)
     }
@@ -192,7 +196,8 @@ impl Node {
         VoteSender { vote: self.voter(), process: me.process, addr: me.addr, heir }
     }
 
-    /// Whether the vote in `instance` is ours to give to `from`; whoever is behind is told.
+    /// Whether this process may give its vote in `instance` to `from`. A process with an older view
+    /// is told.
     pub(super) fn is_voter(
         &mut self,
         now: Time,
@@ -223,7 +228,7 @@ impl Node {
         self.vote_successor.as_ref().map_or(self.lease.promised_until, |heir| heir.free_at)
     }
 
-    /// Would this member promise the ballot? `None`: not its question to answer.
+    /// Whether this member would promise the ballot. `None`: it gives no answer.
     pub(super) fn on_canvass(
         &mut self,
         now: Time,
@@ -243,7 +248,8 @@ impl Node {
             || planted!(self.config.mutant, VoteEarly);
         let is_open = self.acceptor.promised.is_none_or(|promised| promised <= ballot)
             || planted!(self.config.mutant, BreakPromise);
-        // One that cannot write its promise down could not answer the question that comes after this one.
+        // A member that cannot store its promise could not answer the `Prepare` that comes after
+        // this.
         Some(is_open && released && ballot.process == from.process && !self.durability.is_failing())
     }
 
@@ -255,7 +261,7 @@ impl Node {
             return Time::MAX;
         }
         let listens_until = match &self.phase {
-            // An heir goes on with a lineage only if nobody else does.
+            // A vote successor goes on with a lineage only if no other process does.
             MemberPhase::Seeking(seeking) if self.vote_successor.is_none() || seeking.knows_a_cluster() => {
                 return Time::MAX;
             }
@@ -263,7 +269,7 @@ impl Node {
             _ => Time::ZERO,
         };
         if let Some(state) = &self.elder {
-            // An elder that voted for another, which then came to nothing, tries itself.
+            // An elder that voted for a candidate that then failed tries itself.
             return if state.deposed { self.yield_until } else { Time::MAX };
         }
         let rivals =
@@ -280,7 +286,7 @@ impl Node {
         }
     }
 
-    /// The elder proposes what is due; others take over from an elder that is silent or dead.
+    /// The elder proposes a due change; others take over from an elder that is silent or dead.
     pub(super) fn decide(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(view) = self.ballot_view() else { return };
         let me = self.config.me.process;
@@ -360,7 +366,7 @@ impl Node {
 
     pub(super) fn accept_own(&mut self, now: Time, view: &View, ballot: Ballot, change: Change, out: &mut Vec<Output>) {
         if !view.next(&change).is_sound() {
-            // What is on a disk may be anything: nobody is to have a view of nobody.
+            // Data on a disk may be anything: no process may install a view without members.
             (self.proposal, self.yield_until) = (None, now + view.timing.retry);
             return;
         }
@@ -406,7 +412,7 @@ impl Node {
                     Some(info) => proposal.heirs.insert(from.vote, info.clone()),
                     None => proposal.heirs.remove(&from.vote),
                 };
-                // Without its own promise a candidate would have itself called a ghost.
+                // Without its own promise a candidate would make itself a ghost.
                 let is_ready = self.elder.is_some() || promises.contains_key(&voter);
                 if quorum_at.is_none() && is_ready && view.is_quorum(promises.keys()) {
                     *quorum_at = Some(now);
@@ -416,7 +422,7 @@ impl Node {
         }
     }
 
-    /// A quorum has promised, and the rest had its chance.
+    /// A quorum has promised, and the other voters had their chance.
     pub(super) fn propose_chosen(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(view) = self.ballot_view() else { return };
         let Some(Proposal { ballot, step: ProposalPhase::Preparing { promises, .. }, heirs, .. }) = &self.proposal
@@ -427,7 +433,7 @@ impl Node {
         if promises.values().all(Option::is_none)
             && let Some(elder) = &mut self.elder
         {
-            // The elder itself, in a later round: it may propose what it wanted all along.
+            // The elder itself, in a later round: it may propose its pending change.
             let gone = || gone(now, &self.dead, &self.refused, &view.timing);
             change = elder.wanted_change(now, self.config.me.process, &view, &self.dead, gone);
         }
@@ -450,9 +456,10 @@ impl Node {
         }
         let next = view.next(change);
         let me = self.config.me.process;
-        // Those who go on must have accepted it before the one who goes may forget it; an heir forgets nothing, and an only voter
-        // has nobody to ask and tells them before it goes. Whoever must wait tells them all the same: it may be the only one left
-        // who can decide.
+        // The remaining members must have accepted the view before a leaving one may forget it. A
+        // vote successor forgets nothing. A sole voter has no other voter to ask, and tells the
+        // others before it goes. A member that must wait tells them all the same: it may be the
+        // only one left that can decide.
         let may_forget = planted!(self.config.mutant, ForgetAtOnce)
             || self.vote_successor.is_some()
             || next.is_quorum(accepted.iter())
@@ -499,7 +506,7 @@ impl Node {
             let round = self.next_round();
             self.prepare(now, &view, Ballot { round, process: me }, out);
         } else if own.is_some() {
-            // Let the other one finish; if it does not, try above it.
+            // Let the other candidate finish; if it does not, try a higher ballot.
             self.proposal = None;
             let rivals = view.council().map(|info| info.process);
             self.yield_until = now + view.timing.retry + view.timing.stagger * (rank(rivals, self.voter()) + 1);

@@ -1,13 +1,17 @@
-//! `CountingBloomFilter`: says of nearly every name that is not in a set that it is not, by one place in memory.
+//! `CountingBloomFilter`: finds, by one place in memory, that a name is not in a set. It finds so
+//! for nearly every name that is not.
 //!
-//! A Bloom filter that counts, in split blocks. By its hash a name has one block, and in each of the four rows of it one of
-//! eight counters. It raises them when it comes and lowers them when it goes. One of whose counters is zero is not there.
-//! Others may have raised all four: so what is left is no yes.
+//! A Bloom filter that counts, in split blocks. The hash of a name gives it one block, and one of
+//! eight counters in each of the four rows of that block. The name raises these counters when it
+//! comes and lowers them when it goes. A name with a counter at zero is not there. Other names may
+//! have raised all four, so four raised counters are no yes.
 //!
 //! - It never says no of a name that was put in and not taken out.
-//! - A counter that has reached its end stays there: then it says no more seldom than it could, and never in error.
-//! - The hash is the same in every run. Who knows it may find names that share their counters, and gains nothing: for those
-//!   the set itself has to be asked, as if there were no sieve.
+//! - A counter that has reached its end stays there. The filter then says no less often than it
+//!   could, and never in error.
+//! - The hash is the same in every run. A program that knows it may find names that share their
+//!   counters, and gains nothing: for those the set itself has to be asked, as if there were no
+//!   sieve.
 //! - No name costs more than one block, and memory comes and goes by pages.
 
 use super::super::id::LockName;
@@ -19,7 +23,7 @@ use std::hash::BuildHasher;
 #[repr(align(16))]
 struct FilterBlock([u32; 4]);
 
-/// What is given memory at once, and has it taken: 4 KiB.
+/// The unit in which memory is taken and given back: 4 KiB.
 type FilterPage = [FilterBlock; BLOCKS];
 
 const BLOCKS: usize = 256;
@@ -96,7 +100,7 @@ impl CountingBloomFilter {
         }
     }
 
-    /// Gives the memory of a page back. What it says from then on means nothing.
+    /// Gives the memory of a page back. The filter's answers mean nothing from then on.
     pub(super) fn shed(&mut self) {
         if self.pages.pop().is_some() && self.pages.is_empty() {
             self.pages = Vec::new();

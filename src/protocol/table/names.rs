@@ -1,26 +1,28 @@
 //! `NameMap`: a tree of names, and a sieve before it.
 //!
-//! Of a name that is asked for it is mostly true that it is not there, and in a tree of a million names it takes several
-//! misses of the cache to find that out. The [sieve](Sieve) takes one. It follows the tree, and whoever changes the tree can
-//! do so only here.
+//! A name that is asked for is mostly not there. In a tree of a million names it takes several
+//! misses of the cache to find that out. The [sieve](CountingBloomFilter) takes one. It follows the tree, and the
+//! tree can be changed only here.
 //!
-//! A sieve has a size, so another one takes its place when there are twice as many names as it was made for, or half as many.
-//! That one is not made at once, for no operation goes through all names. Beside the **current** sieve, which goes on as ever,
-//! there is the **next**, and each change of the tree moves a few more names into it, in their order:
+//! A sieve has a size, so another one takes its place when there are twice as many names as it was
+//! made for, or half as many. That one is not made at once, for no operation goes through all
+//! names. The **current** sieve goes on as ever. Beside it is the **next**, and each change of the
+//! tree moves a few more names into that one, in their order:
 //! ```text
 //!              up to the mark       behind the mark
 //! current      all names            all names
 //! next         all names            none
 //! ```
-//! A name that comes or goes is counted in the next sieve only up to the mark; behind it, it is moved when its turn comes,
-//! if it is there then. When the mark has passed the last name the next sieve is the current one.
+//! A name that comes or goes is counted in the next sieve only up to the mark. A name behind the
+//! mark is moved when its turn comes, if it is there then. When the mark has passed the last name
+//! the next sieve is the current one.
 //!
-//! - The current sieve has what the tree has, or no pages: then every name may be there.
-//! - The next sieve has what the tree has up to the mark.
-//! - A change of the tree moves at most [`MOVED`] names, and gives back one page at most. A sieve that begins is a word for
-//!   each page, and its pages come with the first name that is in them.
+//! - The current sieve has the names of the tree, or no pages: then every name may be there.
+//! - The next sieve has the names of the tree up to the mark.
+//! - A change of the tree moves at most [`MOVED`] names, and gives back one page at most. A sieve
+//!   that begins is a word for each page, and its pages come with the first name that is in them.
 //! - Few names have no sieve, and take no memory for it.
-//! - What is kept in sieves is no part of what `NameMap` are: those with the same tree are equal.
+//! - The sieves are no part of a map's value: two `NameMap` with the same tree are equal.
 
 use super::super::id::LockName;
 use super::bloom_filter::{CountingBloomFilter, FilterSpot};
@@ -29,14 +31,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::{Bound, Deref};
 
-/// Names for which a page is made: 8 bytes for each. Twice as many have 4, and of those that are not there one in 20 is let
-/// through to the tree.
+/// Names for which a page is made: 8 bytes for each. Twice as many have 4 each, and one in 20 of
+/// the absent names is then let through to the tree.
 const PER_PAGE: usize = 512;
 
-/// Names that one change moves. So a sieve is made before the number of names has changed by a seventh.
+/// Names that one change moves. So a sieve is made before the number of names has changed by a
+/// seventh.
 const MOVED: usize = 8;
 
-/// What there is at each name. To be read as the tree is.
+/// The value at each name. It is read as the tree is.
 #[derive(Clone)]
 pub(super) struct NameMap<V> {
     tree: BTreeMap<LockName, V>,
@@ -47,7 +50,7 @@ pub(super) struct NameMap<V> {
 struct FilterPair {
     current: CountingBloomFilter,
     next: Option<NextFilter>,
-    /// The one before, of which some pages are left.
+    /// The sieve before it, of which some pages are left.
     spent: CountingBloomFilter,
 }
 
@@ -68,7 +71,8 @@ impl<V> NameMap<V> {
         self.sieves.as_ref().is_none_or(|sieves| sieves.may_have(name)) && self.tree.contains_key(name)
     }
 
-    /// Puts something at a name at which there is nothing, or `beside` what there is. Looks for the name once.
+    /// Puts something at a name at which there is nothing, or `beside` the present value. Looks for
+    /// the name once.
     pub(super) fn put(
         &mut self,
         name: &LockName,
@@ -85,7 +89,7 @@ impl<V> NameMap<V> {
         }
     }
 
-    /// Takes something from a name, or, if it `is_last`, all that there is. Looks for the name once.
+    /// Takes something from a name, or, if it `is_last`, the whole value. Looks for the name once.
     pub(super) fn take(&mut self, name: &LockName, is_last: impl FnOnce(&mut V) -> bool) {
         if let btree_map::Entry::Occupied(mut used) = self.tree.entry(name.clone())
             && is_last(used.get_mut())
@@ -133,7 +137,7 @@ impl<V> NameMap<V> {
 }
 
 impl FilterPair {
-    /// Never within another function: who has no sieves would save registers for it.
+    /// Never within another function: a caller without sieves would save registers for it.
     #[inline(never)]
     fn may_have(&self, name: &LockName) -> bool {
         self.current.may_have(FilterSpot::of(name))

@@ -1,15 +1,16 @@
-//! Objects: what is open, and what it has to tell.
+//! Objects: the open ones, and their contents.
 
 use super::super::message::LastWrite;
 use super::*;
 
-/// An object that somebody has open.
+/// An object that a member has open.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct TableObject {
     pub(super) content: Content,
     /// The members that have it open, and how often.
     pub(super) openers: BTreeMap<ProcessId, usize>,
-    /// Others told of it, and who has it open is not all known yet: see [`drop_unopened`](Table::drop_unopened).
+    /// Others told of it, and not all members that have it open are known yet: see
+    /// [`drop_unopened`](Table::drop_unopened).
     pub(super) adopted: bool,
 }
 
@@ -42,7 +43,7 @@ impl Table {
         }
     }
 
-    /// What it has to tell.
+    /// The content of the object.
     pub(crate) fn content(&self, name: &LockName) -> Option<&Content> {
         self.objects.get(name).map(|object| &object.content)
     }
@@ -62,8 +63,9 @@ impl Table {
         self.objects.get(name).into_iter().flat_map(|object| object.openers.keys().copied())
     }
 
-    /// What another grantor or a member knows of an object: the highest version stays. Those who have it open follow, and until
-    /// all of them have it stays, whoever of them leaves.
+    /// Takes in an object's content from another grantor or a member: the highest version stays.
+    /// The members that have it open follow. Until all of them are known the object stays, even if
+    /// some of them leave.
     pub(crate) fn adopt(&mut self, name: LockName, content: Content) {
         if let Some(object) = self.objects.get_mut(&name) {
             object.adopted = true;
@@ -80,7 +82,8 @@ impl Table {
         });
     }
 
-    /// Forgets objects that were adopted and that nobody has open, and what those wrote who have not.
+    /// Forgets adopted objects that no member has open, and the writes of members that do not have
+    /// the object open.
     pub(crate) fn drop_unopened(&mut self) {
         let unopened: Vec<LockName> =
             self.objects.iter().filter(|(_, object)| object.openers.is_empty()).map(|(name, _)| name.clone()).collect();

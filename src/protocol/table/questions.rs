@@ -1,19 +1,19 @@
-//! What a table tells whoever asks: who holds a name, who waits for it, and where somebody stands. Only here a queue is
-//! walked.
+//! A table's answers to queries: the holders of a name, its waiters, and the position of a request.
+//! Only here a queue is walked.
 
 use super::super::event::LockStatus;
 use super::super::message::{HolderInfo, Query, QueryReply, WaiterInfo};
 use super::*;
 
-/// The most that is counted of those who wait before somebody, or hold.
+/// The most that is counted of the requests that wait before another one, or hold.
 pub(super) const COUNTED: usize = 1 << 14;
 
-/// Names that are waited for or open: up to so many it is looked which of them are held, too.
+/// Names that are waited for or open: up to so many are checked whether they are held, too.
 #[cfg(any(feature = "tokio", test))]
 const SIFTED: usize = 1 << 10;
 
 impl Table {
-    /// Answers a question.
+    /// Answers a query.
     pub(crate) fn look(&self, from: ProcessId, at: &Query, now: Time) -> QueryReply {
         match at {
             Query::Lock(name) => {
@@ -40,8 +40,8 @@ impl Table {
                 let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let mut rest = self.held.range::<LockName, _>((after, Bound::Unbounded)).peekable();
                 let mut holders = Vec::new();
-                // A name is told whole or not at all, for the next question names the last one; but for those with more
-                // holders than are listed at once.
+                // A name is listed whole or not at all, for the next query names the last one. The
+                // exception is a name with more holders than are listed at once.
                 while let Some((name, used)) =
                     rest.next_if(|(_, used)| holders.is_empty() || holders.len() + used.len() <= self.bounds.listed)
                 {
@@ -66,8 +66,8 @@ impl Table {
         }
     }
 
-    /// What people see: the suspension, and names in their order, those `after` a place in that list, `most` of them at most.
-    /// Also whether that is the end of it.
+    /// The list for people: the suspension, and names in their order, those `after` a place in that
+    /// list, `most` of them at most. Also returns whether that is the end of the list.
     pub(crate) fn status(&self, now: Time, after: Option<Option<&LockName>>, most: usize) -> (Vec<LockStatus>, bool) {
         let is_wanted = after.is_none() && (self.suspended.is_some() || !self.suspensions.is_empty());
         let suspension = is_wanted.then(|| LockStatus {
@@ -100,8 +100,8 @@ impl Table {
         (suspension.into_iter().take(most).chain(locks).collect(), is_end)
     }
 
-    /// How long the list of [`status`](Table::status) is. Where very many names are waited for or open, those that are held
-    /// as well may be counted twice.
+    /// The length of the list of [`status`](Table::status). Where very many names are waited for or
+    /// open, those that are held as well may be counted twice.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn listed(&self) -> usize {
         let of_queues =
@@ -131,8 +131,8 @@ impl Table {
         Some(WaiterInfo { process: key.0, mode: want.mode(), metadata: metadata.clone() })
     }
 
-    /// The first who stand there in the way of whoever comes last: more than are listed at once, if there are.
-    /// Suspensions are in nobody's queue, and in everybody's way.
+    /// The first requests in the way of a request that comes last: more than are listed at once, if
+    /// there are. A suspension is in no queue, and in the way of every request.
     fn in_line(&self, name: &LockName, after: Bound<QueueRank>) -> BTreeSet<QueueRank> {
         let queue = self.queues.get(name).into_iter().flat_map(|queue| queue.range((after, Bound::Unbounded)));
         let suspensions = self.suspensions.range((after, Bound::Unbounded));
@@ -161,7 +161,7 @@ impl Table {
             let counts = |name: &LockName, key| self.get(key).is_some_and(|other| other.entry.want.names()[0] == *name);
             let mut others = 0;
             for (name, queue) in &self.queues {
-                // A queue is looked into, whether or not there is anybody before.
+                // A queue is looked into, whether or not a request stands before.
                 budget = budget.saturating_sub(1);
                 if budget == 0 {
                     break;

@@ -51,7 +51,7 @@ fn limited(permits: u32) -> Value {
     Value::new(&permits.to_le_bytes()).expect("a short value")
 }
 
-/// A table, and names for what is done to it.
+/// A table, and names for the operations on it.
 struct TableScript {
     table: Table,
     requests: u64,
@@ -124,7 +124,7 @@ impl TableScript {
         matches!(self.table.place(key), Some(EntryStatus::Waits(_)))
     }
 
-    /// Another grantor's table, made of what the members report, or of this one's own parts.
+    /// Another grantor's table, made of the members' reports, or of this one's own parts.
     fn recover(&mut self, epoch: u32) {
         let mut table = Table::new(Epoch(token(epoch)));
         let (holds, waits) = self.table.export(NOW);
@@ -149,7 +149,8 @@ impl TableScript {
         self.table = table;
     }
 
-    /// How many go first, how many hold what it wants, and who suspends the service before it.
+    /// How many requests go first, how many hold the names that it wants, and the process that
+    /// suspends the service before it.
     fn place(&self, key: RequestKey) -> Option<(u64, u64, Option<ProcessId>)> {
         match self.table.look(key.0, &Query::Place(key.1), NOW) {
             QueryReply::Place { before, holds, suspension } => {
@@ -165,7 +166,7 @@ impl TableScript {
 }
 
 impl Table {
-    /// Works out anew what is kept in more than one way.
+    /// Works out anew everything that is kept in more than one way.
     fn check(&self) {
         let mut bare = Table::new(self.epoch);
         (bare.arrivals, bare.passes) = (self.arrivals, self.passes);
@@ -531,7 +532,8 @@ fn a_suspension_that_gives_up_lets_those_behind_it_go_and_the_holder_is_not_conc
 
 #[test]
 fn whatever_ends_the_last_hold_the_suspension_comes_next() {
-    // Geode scenario 23, defects P3 and P4: a hold that runs out or is given back is one `end`; a departure is all of them.
+    // Geode scenario 23, defects P3 and P4: a hold that runs out or is released is one `end`; a
+    // departure is all of them.
     for departs in [false, true] {
         let mut story = TableScript::new();
         let x = story.locks(ANN, "x");
@@ -935,7 +937,8 @@ fn an_object_outlives_who_had_it_open_first_until_all_have_told() {
     assert_eq!(table.content(&name("x")), None, "nobody has it open, and nobody is left to tell of it");
 }
 
-/// What several members tell of one object: the highest version stays, and it is there while one of them has it open.
+/// Several members report one object: the highest version stays, and the object is there while one
+/// of them has it open.
 #[test]
 fn the_highest_version_of_an_object_stays() {
     let content = |n: u32| Content {
@@ -962,8 +965,9 @@ fn the_highest_version_of_an_object_stays() {
     }
 }
 
-/// All kinds of wishes at random: after each step the table is what it would be if it were worked out anew, nothing is held
-/// beside what excludes it, no more permits are granted than there are, and nobody who could be granted is left.
+/// All kinds of requests at random. After each step the table is the same as one that is worked out
+/// anew. Nothing is held beside a hold that excludes it, no more permits are granted than there
+/// are, and no request that could be granted is left.
 #[test]
 fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_it() {
     for seed in 1..=40_u64 {
@@ -1044,8 +1048,8 @@ fn the_member_with_most_is_known() {
     assert_eq!(story.table.shares(), shares);
 }
 
-/// Chaos seed 1210002247: a share was granted in a term that was over for the member, which held another lock. What the member
-/// had asked there later had a place, and was served first.
+/// Chaos seed 1210002247: a share was granted in an epoch that was over for the member, which held
+/// another lock. A later request of the member in that epoch had a position, and was served first.
 #[test]
 fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
     let epoch = Epoch(token(1));
@@ -1087,7 +1091,7 @@ fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
     assert_eq!(held, expected.map(|(name, process)| (name.to_owned(), ProcessId(process))));
 }
 
-/// There are as many as held locks, and the tree of those who have a name has half as many again.
+/// Each held lock has one of each, and the tree of held names has room for half as many again.
 #[test]
 fn what_is_kept_for_a_held_lock_is_small() {
     assert_eq!((size_of::<TableRequest>(), size_of::<Occupancy>()), (80, 16));

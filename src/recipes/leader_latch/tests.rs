@@ -1,5 +1,5 @@
-//! What needs members that can be cut off, and a log that can be filled: the rest is tested over sockets, in
-//! `tests/latches.rs`.
+//! Tests that need members that can be cut off, and a log that can be filled: the rest is tested
+//! over sockets, in `tests/latches.rs`.
 
 use super::super::{LeaderObserver, LeaderSelector, SelectorError};
 use super::*;
@@ -47,13 +47,14 @@ fn is_lost(end: TermEnd, reason: LostReason) -> bool {
     matches!(end, TermEnd::Lost(lost) if lost.reason == reason)
 }
 
-/// Curator: `LeaderLatch.close` cancels what `start` has submitted, if that is there by then.
+/// Curator: `LeaderLatch.close` cancels the task that `start` has submitted, if that is there by
+/// then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
     let member = Member::local().await.unwrap();
     let service = member.lock_service("latches").await.unwrap();
     let held = service.lock("leader").await.unwrap();
-    // Kept: dropped they would give up whatever they have.
+    // Kept: dropped they would give up all that they have.
     let latches: Vec<_> =
         (0..1_000).map(|number| Arc::new(LeaderLatch::new(&service, "leader", format!("{number}")).unwrap())).collect();
     // Each is started when it is its turn to be closed, at the same time.
@@ -115,8 +116,9 @@ async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits
     assert!(is_lost(before.fence().unwrap_err(), LostReason::Suspended), "a term that is over stays so");
 }
 
-/// Curator: `LeaderLatch.handleStateChange`, SUSPENDED under the standard error policy: nobody leads while nobody knows. There
-/// it may lead again under its old node; here whoever waited leads next.
+/// Curator: `LeaderLatch.handleStateChange`, SUSPENDED under the standard error policy: no latch
+/// leads while none can know. There it may lead again under its old node; here the next waiter
+/// leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_leads_while_all_are_suspended_and_then_whoever_is_next_in_line() {
     let (lan, members) = three().await;
@@ -142,7 +144,7 @@ async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_
     let (lan, [elder, second, other]) = three().await;
     let of = |service: &LockService, id| LeaderLatch::new(service, "leader", id).unwrap();
     let service = other.lock_service("latches").await.unwrap();
-    // Somebody of the others grants.
+    // One of the others grants.
     let first = of(&second.lock_service("latches").await.unwrap(), "first");
     first.start().unwrap();
     soon(first.await_leadership()).await.unwrap();
@@ -289,7 +291,7 @@ async fn a_latch_that_resigns_tells_it_once_and_stands_at_the_end_of_the_line() 
     assert!(latches[0].resign(&term) && !latches[0].resign(&term));
     assert_eq!((term.fence(), latches[0].state()), (Err(TermEnd::GivenUp), LatchState::Started));
     let mut last = term.token();
-    // Each is next when those before it have resigned; the first one stands behind the last.
+    // Each is next when the earlier ones have resigned; the first one stands behind the last.
     for at in [1, 2, 0, 1] {
         let term = soon(latches[at].await_leadership()).await.unwrap();
         assert!(term.token() > last);
@@ -303,7 +305,7 @@ async fn a_latch_that_resigns_tells_it_once_and_stands_at_the_end_of_the_line() 
         assert!(latches[at].resign(&term));
     }
     let over = LatchEvent::NotLeader { token: term.token(), end: TermEnd::GivenUp };
-    // That it leads may have been told before anybody listened.
+    // The event that it leads may have come before the reader subscribed.
     let first = match soon(events.next()).await {
         Some(LatchEvent::IsLeader(_)) => soon(events.next()).await,
         first => first,

@@ -21,7 +21,7 @@ struct AlarmTable {
     closed: bool,
 }
 
-/// When, and which of those at that time.
+/// The time, and the number among the alarms at that time.
 type AlarmKey = (Time, u64);
 
 impl Alarms {
@@ -30,7 +30,7 @@ impl Alarms {
         lock(&self.0).wakers.first_key_value().map_or(Time::MAX, |((until, _), _)| *until)
     }
 
-    /// Wakes those that are due.
+    /// Wakes the alarms that are due.
     pub(super) fn ring(&self, now: Time) {
         let due = {
             let mut kept = lock(&self.0);
@@ -56,7 +56,7 @@ impl Alarms {
 pub(crate) enum SleepEnd {
     /// The time is over.
     InTime,
-    /// The member has left, so nobody keeps the time any more. Every call of it is answered at once.
+    /// The member has left, so its timer is over. Every call of it is answered at once.
     Closed,
 }
 

@@ -1,4 +1,4 @@
-//! `DeferredQueue`: what is to be done by whoever has the shell next.
+//! `DeferredQueue`: work for the next thread that has the engine state.
 
 use super::super::hold_cell::HoldCell;
 use super::super::sync::{AtomicU64, Mutex, fence};
@@ -7,17 +7,18 @@ use crate::protocol::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Commands that wait for somebody who has the shell, and how many there are: mostly none, and then nobody locks it.
+/// Commands that wait for a thread with the engine state, and how many there are: mostly none, and
+/// then no thread locks it.
 #[derive(Default)]
 pub(super) struct DeferredQueue {
     commands: Mutex<Vec<DeferredCommand>>,
     count: AtomicU64,
 }
 
-/// What was put aside.
+/// A deferred piece of work.
 pub(super) enum DeferredCommand {
     Command(Command),
-    /// To give back what was taken in a lane; the core knows of it by the time this is done.
+    /// To release a local grant; the core knows of it by the time this is done.
     GiveBack(Arc<HoldCell>),
 }
 
@@ -37,14 +38,15 @@ impl DeferredQueue {
         std::mem::take(&mut *commands)
     }
 
-    /// What is carried out by nobody yet, and is not taken by this.
+    /// The number of entries that no thread carries out yet. This takes none.
     #[cfg(all(test, elderlock_shuttle))]
     pub(super) fn len(&self) -> usize {
         lock(&self.commands).len()
     }
 
-    /// To be asked after unlocking the shell, and before trying to lock it. The fence stands between the two on both sides:
-    /// either what is pushed is seen here, or whoever pushes it sees that the shell is free.
+    /// To be asked after unlocking the engine state, and before trying to lock it. The fence stands
+    /// between the two on both sides. Either a pushed entry is seen here, or the pushing thread
+    /// sees that the engine state is free.
     pub(super) fn is_empty(&self) -> bool {
         fence(Ordering::SeqCst);
         self.count.load(Ordering::Acquire) == 0

@@ -1,4 +1,4 @@
-//! Who is told what the member goes through.
+//! The readers of a member's events.
 
 use super::super::clock_watch::Rates;
 use crate::protocol::{Event, ProcessId};
@@ -10,38 +10,39 @@ const STANDING_RING: usize = 64;
 /// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader that stopped.
 const EVENT_RING: usize = 1024;
 
-/// What the engine tells the application.
+/// The engine's news for the application.
 #[derive(Clone, Debug)]
 pub(crate) enum Announcement {
-    /// The core said so.
+    /// An event of the core.
     Event(Event),
     /// Expelled: the incarnation is over.
     Lost,
     /// A new incarnation is ready.
     Rejoined(ProcessId),
-    /// The clock that leases go by runs at another rate than is assumed of it.
+    /// The clock of the leases runs at another rate than is assumed of it.
     Distrusted(Rates),
-    /// It does no more.
+    /// The clock of the leases runs as assumed again.
     Trusted,
     /// The wall clock has jumped by so many milliseconds.
     WallJump(i64),
     /// The data directory refuses the vote.
     VoteNotStored(String),
-    /// It has it again.
+    /// The data directory has the vote again.
     VoteStored,
     /// A fault ended the member.
     Failed(&'static str),
 }
 
-/// Something for the readers.
+/// An update for the readers.
 #[allow(clippy::large_enum_variant)] // a view is told seldom, and a standing too
 pub(super) enum ReaderUpdate {
     Happened(Announcement),
     Stands(ConnectionStatus),
 }
 
-/// How a member stands with its cluster, from [`Member::connection_status`](crate::Member::connection_status): its member lease, in one
-/// word. Each implies what the guards of the member say.
+/// How a member stands with its cluster, from
+/// [`Member::connection_status`](crate::Member::connection_status): its member lease, in one word.
+/// Each status implies the state of the member's guards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub enum ConnectionStatus {
@@ -50,16 +51,17 @@ pub enum ConnectionStatus {
     /// Its lease ran out, and no elder with a quorum has renewed it: every guard is lost for good, requests wait. It may
     /// be [`Connected`](ConnectionStatus::Connected) again, as the same process.
     Suspended,
-    /// The others went on without it, or it has left or is leaving: every guard is lost for good, and what it held may be
-    /// others' by now. Unless it has left, it joins again by itself as a new process.
+    /// The others went on without it, or it has left or is leaving. Every guard is lost for good,
+    /// and its former holds may be others' by now. Unless it has left, it joins again by itself as
+    /// a new process.
     Lost,
 }
 
-/// Who is told what the member goes through.
+/// The readers of a member's events.
 pub(super) struct EventReaders {
     pub(super) events: broadcast::Sender<Announcement>,
     pub(super) standings: broadcast::Sender<ConnectionStatus>,
-    /// What was told last: where a new reader of standings begins.
+    /// The status that was told last: where a new reader begins.
     pub(super) told: ConnectionStatus,
 }
 

@@ -1,4 +1,4 @@
-//! `EngineState`: the core, and what belongs to it and changes with it. The engine's lock protects it.
+//! `EngineState`: the core, and the state that changes with it. The engine's lock protects it.
 
 use super::super::clock_watch::{ClockWatch, Finding, Reading};
 use super::super::hold_cell::{HoldCell, MemberLease};
@@ -36,19 +36,21 @@ pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
     Ok(ProcessId(u128::from_le_bytes(bytes)))
 }
 
-/// What became of a request: the hold, or why not, or what else was asked for. Small, for it goes through many hands.
+/// The result of a request: the hold, or the reason why not, or another answer. Small, for it is
+/// passed on often.
 pub(crate) type Answer = Result<Arc<HoldCell>, Box<Outcome>>;
 
 pub(super) fn closed(reason: LostReason) -> Answer {
     Err(Box::new(Outcome::Closed(reason)))
 }
 
-/// What the lock protects.
+/// The state that the lock protects.
 pub(super) struct EngineState {
     pub(super) node: Node,
     pub(super) config: Config,
     network: Arc<dyn Network>,
-    /// Keeps the vote, if this member has a data directory, until the thread that writes it has begun.
+    /// The storage of the vote, if this member has a data directory, until the writing thread has
+    /// begun.
     pub(super) disk: Option<Box<dyn VoteStorage>>,
     /// The way to that thread.
     pub(super) writer: Option<VoteWriter>,
@@ -61,32 +63,32 @@ pub(super) struct EngineState {
     pub(super) slots: Map<RequestId, PendingRequest>,
     /// As many as held locks.
     pub(super) holds: PagedMap<Arc<HoldCell>>,
-    /// One for each service that somebody has a handle of.
+    /// One for each service with a handle.
     pub(super) lanes: BTreeMap<ServiceName, Weak<LocalGrants>>,
-    /// Those in which something was done of which the core has not heard.
+    /// The local grants with changes of which the core has not heard.
     pub(super) used: Mutex<Vec<Arc<LocalGrants>>>,
-    /// Cells of holds that are over, for those that come next as soon as nobody else has them: who takes one lock after the
-    /// other would ask for memory each time. At most [`SPARE`].
+    /// Cells of holds that are over. A later hold reuses one as soon as it has no other owner;
+    /// otherwise taking one lock after another would allocate each time. At most [`SPARE`].
     spare: VecDeque<Arc<HoldCell>>,
     /// The member lease of this incarnation, shared with its holds.
     pub(super) lease: Arc<MemberLease>,
-    /// What the timer task sleeps towards.
+    /// The time at which the timer task wakes next.
     pub(super) armed: Time,
     /// It was told to leave.
     leaving: bool,
     clocks: ClockWatch,
-    /// The clock is not to be trusted: nothing is heard or said, and no guard is good.
+    /// The clock is not to be trusted: nothing is received or sent, and no guard is good.
     pub(super) is_mute: bool,
-    /// When the clock was last found so, by RAW.
+    /// The time at which the clock was last distrusted, by RAW.
     mute_since: Time,
-    /// In the first incarnation nobody has lost anything by its being abandoned.
+    /// If the first incarnation is abandoned, no hold or event is lost by that.
     joined_before: bool,
     pub(super) phase: EnginePhase,
-    /// As announced last.
+    /// The status that was announced last.
     standing: ConnectionStatus,
     /// Packets, counted for the timer task.
     pub(super) mail: PacketCounts,
-    /// What has begun and not ended, for those who listen.
+    /// The spans that have begun and not ended, for subscribers.
     watch: SpanTracker,
 }
 
@@ -96,7 +98,7 @@ pub(super) enum PendingRequest {
     Answered(Answer),
 }
 
-/// What is left to do after unlocking.
+/// The work that is left after unlocking.
 #[derive(Default)]
 pub(super) struct TurnEffects {
     pub(super) wakers: Vec<Waker>,
@@ -111,11 +113,11 @@ pub(super) struct TurnEffects {
     pub(super) phase: bool,
     /// Packets were queued.
     pub(super) sent: bool,
-    /// Somebody waits for what comes of them, and has nothing else to do.
+    /// A caller waits for the result, and has nothing else to do.
     pub(super) hurry: bool,
     /// The core was stepped.
     pub(super) stepped: bool,
-    /// Something was done at once, or asked: nothing but a hold has changed.
+    /// A request was granted at once, or asked: nothing but a hold has changed.
     pub(super) at_once: bool,
 }
 
@@ -207,9 +209,10 @@ impl EngineState {
         }
     }
 
-    /// Tells the core what was done in the lanes; if it is broken, only what is held is kept, to be ended.
+    /// Tells the core of the local grants. If the core is broken, only the present holds are kept,
+    /// to be ended.
     pub(super) fn absorb(&mut self, is_broken: bool, next_request: impl Fn() -> RequestId) {
-        // Nobody else is here.
+        // No other thread is here.
         let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in used.drain(..) {
             let Drained { spent, held } = lane.empty();
@@ -247,7 +250,8 @@ impl EngineState {
         let answer = self.step(Input::Command(command.clone()), Some(request), after);
         if answer.is_none() {
             self.slots.insert(request, PendingRequest::Waiting(waker));
-            // If others wait as well, more of them are about to ask, and that goes in one write.
+            // If others wait as well, more of them are about to ask, and all of it goes in one
+            // write.
             after.hurry = self.slots.len() == 1;
         }
         answer
@@ -276,10 +280,11 @@ impl EngineState {
         cell
     }
 
-    /// Steps the core and does what it says, in order. The answer to `own` is returned instead of kept.
+    /// Steps the core and carries out its instructions in order. The answer to `own` is returned
+    /// instead of kept.
     pub(super) fn step(&mut self, input: Input, own: Option<RequestId>, after: &mut TurnEffects) -> Option<Answer> {
         after.stepped = true;
-        // As if this member were cut off, for which others have a rule.
+        // This member acts as if it were cut off, for which others have a rule.
         if self.is_mute && matches!(input, Input::Received { .. } | Input::Hint(_)) {
             return None;
         }
@@ -363,8 +368,8 @@ impl EngineState {
         own.and_then(|own| own.answer)
     }
 
-    /// A claim without end is over before anything leaves that others may go on with. (Whatever else changes the lease is told
-    /// to guards at the end of the turn.)
+    /// A claim without end is over before any message leaves that lets others go on. (Guards learn
+    /// of other lease changes at the end of the turn.)
     fn end_claim(&mut self, now: Time) {
         let end = self.node.lease_end();
         if self.lease.end() == Time::MAX && end != Time::MAX && end > now {
@@ -372,7 +377,7 @@ impl EngineState {
         }
     }
 
-    /// What became of a write. A disk that fails is told once, and once when it is well again.
+    /// Notes the result of a write. A disk failure is told once, and so is the recovery from it.
     pub(super) fn note_disk(&mut self, result: io::Result<()>, after: &mut TurnEffects) {
         match result {
             Ok(()) => {
@@ -398,7 +403,7 @@ impl EngineState {
         self.close(EngineClosed::Broken, after);
     }
 
-    /// Fills the slot of `request`. Returns what to tell the core about a grant that nobody waits for.
+    /// Fills the slot of `request`. Returns the input for the core if no task waits for a grant.
     fn on_answer(
         &mut self,
         request: RequestId,
@@ -438,7 +443,8 @@ impl EngineState {
                 }
                 None
             }
-            // Given back before: the core should have known. It is told again rather than left with a hold of nobody's.
+            // Released before: the core should have known. It is told again, so that it keeps no
+            // hold without an owner.
             None => answer.is_ok().then(|| {
                 self.holds.remove(&request);
                 Input::Command(Command::Release { request })
@@ -463,7 +469,7 @@ impl EngineState {
 
     pub(super) fn on_event(&mut self, event: Event, over: &mut Option<IncarnationEnd>, after: &mut TurnEffects) {
         if event == Event::Suspended {
-            // Here, or nobody would hear of it if the same step resumes it.
+            // Here, or no reader would hear of it if the same step resumes it.
             self.note_standing(ConnectionStatus::Suspended, after);
         }
         match event {
@@ -537,16 +543,17 @@ impl EngineState {
         });
     }
 
-    /// Looks whether the clock that leases go by runs as it must. While it does not, this member is as one that is cut off, but
-    /// that its guards fail at once: by that clock its lease may run for longer than others wait for it. It hears and says
-    /// nothing until the clock is steady and its lease is over, by whatever clock.
+    /// Checks that the clock of the leases runs as it must. While it does not, this member behaves
+    /// as if it were cut off, but its guards fail at once: by that clock its lease may run for
+    /// longer than others wait for it. It receives and sends nothing until the clock is steady and
+    /// its lease is over by every clock.
     pub(super) fn look_at_clocks(&mut self, reading: Reading, after: &mut TurnEffects) {
         let timing = self.node.view().map_or(self.config.timing, |view| view.timing);
         let Finding { distrust, is_steady, wall_jump } = self.clocks.look(reading, timing.clock_error_ppm);
         if let Some(by) = wall_jump {
             after.announcements.push(ReaderUpdate::Happened(Announcement::WallJump(by)));
         }
-        // Whoever is alone shares its clock with nobody.
+        // A member that is alone shares its clock with no other.
         let is_alone = self.node.view().is_none_or(|view| view.members.len() == 1);
         if let Some(rates) = distrust
             && !self.is_mute
@@ -565,11 +572,11 @@ impl EngineState {
             }
             self.lease.set_end(Time::ZERO);
         }
-        // The longest that anybody may have counted by: what was promised before is over then.
+        // The longest lease that any member may have counted by: earlier promises are over then.
         let since = distrust.map_or(self.mute_since, |_| reading.raw);
         self.mute_since = since;
         let is_over = reading.raw >= since + timing.surely(timing.member_lease)
-            // By its own clock, too, unless nobody could take over from it.
+            // By its own clock, too, unless no other member could take over from it.
             && (!self.node.is_ready(clock::now()) || self.node.lease_end() == Time::MAX);
         if self.is_mute && is_steady && is_over {
             tracing::info!("the clock is steady again");
@@ -578,7 +585,7 @@ impl EngineState {
         }
     }
 
-    /// Ends every hold and every wait that the core has not ended already, and whatever else is under way.
+    /// Ends every hold and every wait that the core has not ended already, and all other work.
     fn end_all(&mut self, reason: LostReason, after: &mut TurnEffects) {
         self.watch.over(&mut after.notes);
         for hold in std::mem::take(&mut self.holds).values() {
@@ -598,9 +605,9 @@ impl EngineState {
         }
     }
 
-    /// How this member stands now.
+    /// The present status of this member.
     pub(super) fn stands(&self) -> ConnectionStatus {
-        // Whoever is expelled and stays until others know of it still has a lease that runs.
+        // An expelled member that stays until others know of it still has a running lease.
         if self.is_over() || !self.phase.ready || !self.node.belongs() {
             ConnectionStatus::Lost
         } else if self.node.is_ready(clock::now()) && !self.is_mute {
@@ -618,7 +625,7 @@ impl EngineState {
         }
     }
 
-    /// At the end of each turn: what the core says without being asked.
+    /// At the end of each turn: takes the core's unasked output.
     pub(super) fn settle(&mut self, after: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;

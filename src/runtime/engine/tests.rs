@@ -1,4 +1,4 @@
-//! What the public API cannot show: the engine between two turns.
+//! The engine between two turns, which the public API cannot show.
 
 use super::super::Outbox;
 use super::*;
@@ -73,7 +73,7 @@ fn a_core_that_panics_ends_every_hold_and_every_wait() {
         engine.turn(|_, _| panic!("on purpose: the core breaks"));
     }));
     assert!(broken.is_err());
-    // Whatever comes next finds it out.
+    // Any later event finds it out.
     engine.input(Input::Timer);
     assert_eq!(hold.fence(), Err(LostReason::Left));
     let Some(Err(outcome)) = engine.poll(waits, Waker::noop()) else { panic!("not answered") };
@@ -82,7 +82,7 @@ fn a_core_that_panics_ends_every_hold_and_every_wait() {
     engine.release_request(waits, clock::now());
 }
 
-/// Notes until when guards believe whenever something is sent.
+/// Notes, at each sent packet, the time until which guards believe.
 #[derive(Default)]
 struct Watcher {
     lease: std::sync::OnceLock<Arc<crate::runtime::hold_cell::MemberLease>>,
@@ -126,7 +126,7 @@ fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
     assert!(!seen.is_empty() && seen.iter().all(|end| *end != Time::MAX), "{seen:?}");
 }
 
-/// Refuses every vote until it is told otherwise, and notes whose thread asked.
+/// Refuses every vote until it is told otherwise, and notes the asking threads.
 struct Stubborn {
     refuses: Arc<AtomicBool>,
     asked_by: Arc<Mutex<Vec<std::thread::ThreadId>>>,
@@ -170,7 +170,7 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
     let (first, mut changes) = engine.subscribe_standing();
     assert_eq!((first, engine.connection_status()), (ConnectionStatus::Connected, ConnectionStatus::Connected));
     for standing in [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost] {
-        // At its end the turn says what is so.
+        // At its end the turn says the true status.
         engine.turn(|shell, after| shell.note_standing(standing, after));
     }
     let mut heard = std::iter::from_fn(|| changes.try_recv().ok());
@@ -187,7 +187,7 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
 
 /// A lane of a service that this member grants, from which locks can be taken.
 fn lane(engine: &Engine) -> Arc<LocalGrants> {
-    // The first one makes it the grantor, the second one finds out until when nothing is due.
+    // The first one makes it the grantor; the second one finds the time until which nothing is due.
     for _ in 0..2 {
         let (request, _) = ask(engine, Wait::Forever);
         engine.release_request(request, clock::now());
@@ -199,7 +199,7 @@ fn take(engine: &Engine, lane: &Arc<LocalGrants>) -> Option<Arc<HoldCell>> {
     engine.take(lane, &LockName::new(b"free").unwrap(), OwnerId::default(), &AtomicBool::new(false))
 }
 
-/// So that whatever ends all that was asked before ends this, too.
+/// Otherwise an event that ends all earlier requests would not end this one, too.
 #[test]
 fn what_is_in_a_lane_gets_a_lower_number_than_the_command_that_finds_it_there() {
     let engine = engine();
@@ -209,7 +209,7 @@ fn what_is_in_a_lane_gets_a_lower_number_than_the_command_that_finds_it_there() 
     assert!(taken.request().is_some_and(|taken| taken < asked));
 }
 
-/// Or each who meets a turn would have one, which others meet, and so on for ever.
+/// Otherwise each thread that meets a turn would take one, which others meet, and so on for ever.
 #[test]
 fn who_wants_a_free_lock_during_a_turn_waits_for_its_end_and_has_none() {
     let engine = engine();
@@ -217,7 +217,7 @@ fn who_wants_a_free_lock_during_a_turn_waits_for_its_end_and_has_none() {
     std::thread::scope(|scope| {
         let turn = engine.enter();
         let taking = scope.spawn(|| take(&engine, &lane));
-        // Longer than whoever does not wait takes to come back with nothing.
+        // Longer than a thread that does not wait takes to come back with nothing.
         std::thread::sleep(Duration::from_millis(20));
         drop(turn);
         assert!(taking.join().unwrap().is_some_and(|hold| hold.request().is_none()));

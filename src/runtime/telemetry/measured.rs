@@ -1,4 +1,4 @@
-//! With the feature `metrics`: what is counted and timed, and when gauges are read.
+//! With the feature `metrics`: the counters and timers, and the times at which gauges are read.
 
 use crate::protocol::{LostReason, Message, Node, Packet, ServiceName, Time};
 use crate::runtime::clock;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How often gauges are read and messages counted: several times between two looks of any collector.
 const SAMPLE: Duration = Duration::from_millis(250);
 
-/// Outcomes of a wait, those that come often first.
+/// Outcomes of a wait, frequent ones first.
 const WAITS: [&str; 11] = [
     "granted",
     "timed_out",
@@ -32,8 +32,8 @@ const WAITS: [&str; 11] = [
 const HOLDS: [&str; 9] =
     ["released", "lease_ended", "suspended", "expelled", "superseded", "left", "destroyed", "revoked", "forked"];
 
-/// What one handle of a service counts often. Each is registered when it is first used, so that there is no series of
-/// what never happened, and then kept.
+/// The frequent instruments of one handle of a service. Each is registered when it is first used,
+/// so that an event that never happened has no series, and then kept.
 #[derive(Clone)]
 pub(crate) struct Meter(Arc<Instruments>);
 
@@ -113,10 +113,10 @@ fn record(
     }
 }
 
-/// How long one hold lasts. Its end is recorded once, by whoever notices it first.
+/// How long one hold lasts. Its end is recorded once, by the thread that notices it first.
 pub(crate) struct HoldMeter {
     since: Time,
-    /// Set when the caller takes what was granted.
+    /// Set when the caller takes the granted hold.
     meter: OnceLock<Meter>,
     over: AtomicBool,
 }
@@ -131,12 +131,12 @@ impl HoldMeter {
         Some(self.since)
     }
 
-    /// The caller has it. A grant that nobody takes is a cancelled wait, and no hold.
+    /// The caller has it. A grant that no caller takes is a cancelled wait, and no hold.
     pub(crate) fn begin(&self, meter: &Meter) {
         let _ = self.meter.set(meter.clone());
     }
 
-    /// It is over; `why` says why it was lost, if it was.
+    /// It is over; `why` gives the reason if it was lost.
     pub(crate) fn end(&self, why: impl FnOnce() -> Option<LostReason>) {
         let Some(meter) = self.meter.get() else { return };
         if !self.over.swap(true, Ordering::AcqRel) {
@@ -181,7 +181,7 @@ impl PacketCounts {
     }
 }
 
-/// Those that belong to no service are counted under `None`.
+/// Packets that belong to no service are counted under `None`.
 #[derive(Default)]
 struct PacketTally(BTreeMap<Option<ServiceName>, BTreeMap<&'static str, u64>>);
 
@@ -240,7 +240,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
     }
 }
 
-/// What was read at one instant.
+/// The readings of one instant.
 pub(crate) struct Sample {
     /// Term, holds and waits of each service that is granted here.
     loads: BTreeMap<ServiceName, [f64; 3]>,
@@ -248,8 +248,8 @@ pub(crate) struct Sample {
     mail: PacketCounts,
 }
 
-/// Tells what is read from time to time. Belongs to the timer task, so what it tells is never older than what it told,
-/// and when that task ends, however it ends, its gauges go back to 0.
+/// Reports the periodic readings. It belongs to the timer task, so no reading is older than one
+/// that was reported before. When that task ends, however it ends, its gauges go back to 0.
 pub(crate) struct Sampler {
     due: Time,
     services: BTreeMap<ServiceName, [GaugeShare; 3]>,
@@ -288,7 +288,7 @@ impl Sampler {
         Sample { loads: loads.collect(), members, mail: std::mem::take(mail) }
     }
 
-    /// Tells what was read.
+    /// Reports a sample.
     pub(crate) fn tell(&mut self, sample: Sample) {
         let Sample { loads, members, mail } = sample;
         self.members.show(members);

@@ -17,7 +17,7 @@ const GUARD: Duration = Duration::from_secs(20);
 struct Letters {
     inputs: Mutex<Vec<Input>>,
     arrived: Notify,
-    /// Takes all for questions, which are answered.
+    /// Takes all inputs for questions, which are answered.
     answers: AtomicBool,
     /// Panics with the next, as the code of an application may.
     panics: AtomicBool,
@@ -193,18 +193,18 @@ async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before(
     let before = a.transport.counters().frames_out;
     assert_eq!([send(1, false), send(2, false), send(3, true)], [before, before, before + 3]);
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2, 3]).then_some(())).await;
-    // And what nobody waits for leaves a little later.
+    // And a frame that no task waits for leaves a little later.
     assert_eq!(send(4, false), before + 3);
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
 }
 
-/// Says something that is written at once; returns where the answer comes.
+/// Sends a message that is written at once; returns where the answer comes.
 fn ask(from: &TestPeer, to: &MemberInfo, number: u64) -> Option<Arc<ConnectionReader>> {
     from.transport.send(to.addr, Some(to.process), numbered(number));
     from.transport.flush(true)
 }
 
-/// One that attends for as long as a test may wait.
+/// A peer that attends for as long as a test may wait.
 async fn patient(process: u128) -> TestPeer {
     let busy_poll = Duration::from_millis(20);
     TestPeer::with(process, TransportOptions { busy_poll, ..TransportOptions::new("shop", "127.0.0.1:0") }).await
@@ -228,7 +228,7 @@ async fn who_attends_hears_what_has_come_before_any_task_runs() {
     assert!(!ear.busy_poll());
     assert_eq!((heard(), counted()), (vec![0, 1], (1, 1)));
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1, 2]).then_some(())).await;
-    // What goes to two says nothing of where the answer comes.
+    // A message to two peers does not say where the answer comes.
     let c = TestPeer::new(3).await;
     a.meet(&c).await;
     a.transport.send(b.me.addr, Some(b.me.process), numbered(2));
@@ -255,7 +255,7 @@ async fn who_has_answered_attends_to_the_next_question() {
     let (a, b) = (TestPeer::new(1).await, patient(2).await);
     b.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
-    // It attends before anybody else has the thread, so in vain.
+    // It attends before another task has the thread, so in vain.
     until("it has attended", || b.transport.counters().attended_in_vain == 1).await;
     b.letters.answers.store(false, Ordering::Relaxed);
     for number in 1..10 {
@@ -265,7 +265,8 @@ async fn who_has_answered_attends_to_the_next_question() {
     assert_eq!(b.transport.counters().attended_in_vain, 1, "these were no questions");
 }
 
-/// Who hears runs the wakers of others. The connection is not deaf after it: it ends, and another one is opened.
+/// A reading thread runs the wakers of others. The connection is not deaf after it: it ends, and
+/// another one is opened.
 #[tokio::test]
 async fn a_panic_of_who_attends_ends_the_connection() {
     let (a, b) = (patient(1).await, TestPeer::new(2).await);
@@ -357,7 +358,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
     wire::encode(&welcome, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
     a.letters.hint(Hint::Connected(slow.process)).await;
-    // Half of what may be queued, and more than the system keeps for one connection.
+    // Half of the queue's limit, and more than the system keeps for one connection.
     let many = 32_000;
     (1..many).for_each(&send);
     assert!(a.transport.counters().frames_out < many, "some of it is not written yet");
@@ -404,7 +405,7 @@ async fn connections_that_cross_lose_nothing() {
 #[tokio::test]
 async fn an_accepted_connection_carries_answers_to_a_member_that_cannot_be_dialled() {
     let b = TestPeer::new(2).await;
-    // Nobody listens where it says it is.
+    // No process listens where it says it is.
     let hidden =
         TransportOptions { advertise: Some("127.0.0.1:9".into()), ..TransportOptions::new("shop", "127.0.0.1:0") };
     let a = TestPeer::with(1, hidden).await;
@@ -433,7 +434,7 @@ async fn a_restart_at_the_same_address_is_told_as_replaced() {
     let c = TestPeer::with(3, TransportOptions::new("shop", addr.to_string())).await;
     a.send(&b, numbered(1));
     a.letters.hint(Hint::Replaced(b.me.process)).await;
-    // The new one is reached, and never saw what was meant for the old one.
+    // The new one is reached, and never saw the frames that were meant for the old one.
     a.send(&c, numbered(2));
     c.letters.until(|inputs| (numbers(inputs, a.me.process) == [2]).then_some(())).await;
     // Also while a connection with the new one is open.
@@ -470,7 +471,7 @@ async fn a_foreign_cluster_is_refused_by_name() {
     assert!(b.letters.inputs.lock().unwrap().is_empty());
 }
 
-/// What the listener at `addr` answers to `bytes`, until it closes.
+/// The answer of the listener at `addr` to `bytes`, until it closes.
 async fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Option<Frame> {
     let mut stream = TcpStream::connect(addr).await.expect("it listens");
     let _ = stream.write_all(bytes).await;
@@ -578,7 +579,7 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
     b.letters.until(|inputs| (numbers(inputs, me.process) == [7, 7]).then_some(())).await;
     assert_eq!(b.transport.counters().unfinished, 0);
     assert_eq!(b.letters.count(&Input::Hint(Hint::Unreachable(me.process))), 0);
-    // A damaged length: what follows it is swallowed, for all that the other side knows it is heard.
+    // A damaged length swallows the bytes that follow. The other side believes that they are heard.
     let mut endless = packet.clone();
     endless[1] |= 0x20;
     stream.write_all(&endless).await.unwrap();
@@ -657,7 +658,7 @@ async fn a_reborn_process_shakes_hands_anew() {
     b.letters.hint(Hint::Unreachable(a.me.process)).await;
     a.send(&b, numbered(5));
     b.letters.until(|inputs| (numbers(inputs, again.process) == [5]).then_some(())).await;
-    // Who still means the old one is told so.
+    // A sender that still means the old one is told so.
     b.send(&a, numbered(6));
     b.letters.hint(Hint::Replaced(a.me.process)).await;
 }

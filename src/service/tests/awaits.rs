@@ -170,7 +170,7 @@ async fn shares_objects_and_permits_far_from_the_grantor_can_be_dropped_at_any_p
     )
     .await;
 
-    // One more opens it, or the object would go with what is dropped.
+    // One more opens it, or the object would go with the dropped futures.
     let kept = pair.here.open("pool", 2_u32.to_le_bytes()).await.unwrap();
     let only_it = || left_over(&pair.grantor) == (1, 1, 0) && left_over(&pair.other) == NOTHING;
     poll_a_wait_then_drop(
@@ -307,7 +307,7 @@ async fn a_request_for_revocation_is_not_lost_with_the_future_that_waits_for_it(
     let mut again = guard.revocation();
     assert_eq!(again.requested().await.unwrap().metadata.as_bytes(), b"till 4");
 
-    // Nor does the end of the hold leave anybody waiting.
+    // Nor does the end of the hold leave any task waiting.
     let waiting = tokio::spawn(async move { again.requested().await });
     guard.release().await.unwrap();
     assert_eq!(waiting.await.unwrap(), None);
@@ -347,7 +347,7 @@ async fn batches_and_suspensions_far_from_the_grantor_can_be_dropped_at_any_poll
     };
     poll_a_wait_then_drop(protected, nothing).await;
 
-    // What is watched outlives the watching.
+    // The watched holds outlive the watching.
     let (both, suspended) = (pair.there.lock_all(["a", "b"]).await.unwrap(), pair.there.suspend().await.unwrap());
     assert!(poll_once(pin!(both.lost())).is_pending() && poll_once(pin!(suspended.lost())).is_pending());
     assert!(poll_once(pin!(both.protect(std::future::pending::<()>()))).is_pending());
@@ -398,12 +398,12 @@ async fn permits_and_values_far_from_the_grantor_can_be_watched_and_given_back_a
     )
     .await;
     pool.changed(expected).await.unwrap();
-    // What is still on its way of those that were dropped comes before this.
+    // Messages of dropped futures that are still on their way come before this.
     let seen = pair.there.open("pool", []).await.unwrap().get().unwrap();
     let count = u32::from_le_bytes(seen.value[..].try_into().unwrap());
     assert!((4..=3 + most).contains(&count), "{count} after {most}");
 
-    // A loss is told to whoever asks after the watching was dropped.
+    // A question after the watching was dropped is told of a loss.
     let watch = permits(HANG).await;
     for k in 0..3 {
         let mut watching = Box::pin(pool.lost());
@@ -562,7 +562,8 @@ async fn a_request_to_end_a_suspension_can_be_dropped_at_any_poll() {
     pair.nothing().await;
 }
 
-/// Whoever is dropped, at whatever poll, is followed by whoever stands behind it, at the grantor's member or not.
+/// A waiter that is dropped, at any poll, is followed by the next one in line, at the grantor's
+/// member or not.
 async fn those_behind_are_served<G: Grant + Send + 'static>(
     pair: &Pair,
     ask: impl Fn(&LockService) -> LockBuilder<G>,
@@ -626,7 +627,8 @@ async fn a_second_suspension_of_one_owner_is_a_deadlock_at_once_wherever_it_is_a
             // Another owner waits, whether or not the member as a whole suspends.
             assert!(service.suspend().owner(8).wait(5 * MS).await.unwrap_err().is_timeout());
             suspended.resume().await.unwrap();
-            // A hold whose lease is over by the clock is in nobody's way, whether or not its end was noticed.
+            // A hold whose lease is over by the clock stops no request, whether or not its end was
+            // noticed.
             let short = ask().lease(2 * MS).await.unwrap();
             while short.fence().is_ok() {
                 std::hint::spin_loop();

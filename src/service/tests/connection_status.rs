@@ -1,4 +1,5 @@
-//! How a member stands with its cluster: what it says of that, and what its guards do, in each state.
+//! How a member stands with its cluster: its reported status, and the behaviour of its guards, in
+//! each state.
 
 use super::rejoin::Lan;
 use super::*;

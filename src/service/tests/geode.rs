@@ -97,7 +97,7 @@ async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
 async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_waits_in_line() {
     let (member, stock) = service().await;
     let first = stock.lock("a").lease(SHORT).await.unwrap();
-    // Granted by the end of the lease. Nobody has asked the first guard anything since.
+    // Granted by the end of the lease. The first guard was not asked anything since.
     let second = stock.lock("a").wait(HANG).await.unwrap();
     let error = first.reenter().unwrap_err();
     assert_eq!(error, Lost { reason: LostReason::LeaseEnded });
@@ -107,7 +107,7 @@ async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_waits_in_li
     let mut fresh = Box::pin(stock.lock("a").into_future());
     assert!(poll_once(fresh.as_mut()).is_pending());
     assert_eq!(stock.try_lock("a").await.unwrap_err().holder().unwrap().token, second.token());
-    // Giving the lost one back frees nothing.
+    // Releasing the lost one frees nothing.
     assert_eq!(first.release().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
     assert!(poll_once(fresh.as_mut()).is_pending());
     assert_eq!(second.fence(), Ok(second.token()));
@@ -125,7 +125,7 @@ fn reentering_fails_at_the_end_of_the_lease_without_any_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_member, stock) = runtime.block_on(service());
     let guard = runtime.block_on(stock.lock("a").lease(SHORT).into_future()).unwrap();
-    // Nobody runs the runtime from here on.
+    // No thread runs the runtime from here on.
     let error = loop {
         match guard.reenter() {
             Ok(again) => drop(again),

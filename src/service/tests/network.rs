@@ -14,7 +14,7 @@ fn is_free(addr: &str) -> bool {
     TcpListener::bind(addr).is_ok() && UdpSocket::bind(addr).is_ok()
 }
 
-/// A grantor that is there may take as long as a lease to answer.
+/// A present grantor may take as long as a lease to answer.
 fn at(addr: &str) -> MemberBuilder {
     let fast = crate::Timing::fast();
     Member::builder("test").bind(addr).timing(crate::Timing { answer: fast.member_lease, ..fast })
@@ -128,7 +128,8 @@ async fn a_join_dropped_at_any_poll_frees_its_port() {
 #[tokio::test]
 async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_lease() {
     let timing = crate::Timing::fast();
-    // Until the lease has surely run out everywhere, until the elder that waits for it has decided, and what a busy machine takes.
+    // Until the lease has surely run out everywhere, until the elder that waits for it has decided,
+    // and the delays of a busy machine.
     let limit = timing.surely(timing.member_lease) + timing.elder_lease + Duration::from_secs(10);
     let (seed, addr) = (free_addr(), free_addr());
     let elder = at(&seed).seeds([&seed]).join().await.unwrap();
@@ -200,8 +201,8 @@ async fn a_query_dropped_at_any_poll_leaves_the_member_as_it_was() {
     assert!(is_free(&addr));
 }
 
-/// tokio's rule: a task that finds everything ready lets others have the thread nevertheless. Answers that are attended to are
-/// ready, and each of them takes as long as many free locks.
+/// tokio's rule: a task that finds everything ready still lets others have the thread. Answers that
+/// are attended to are ready, and each of them takes as long as many free locks.
 #[test]
 fn who_takes_locks_from_elsewhere_one_after_the_other_lets_other_tasks_have_the_thread() {
     const LOCKS: usize = 2000;

@@ -218,7 +218,7 @@ async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until
     let mut changes = mine.changes().unwrap();
     lan.cut(&members[2]);
 
-    // Nobody has to ask for anything: who has it open wants a grantor.
+    // No call is needed: a member with an open object wants a grantor.
     for seen in [&mine, &others] {
         come(|| seen.get().unwrap().maybe_stale).await;
         assert_eq!((&*seen.get().unwrap().value, seen.get().unwrap().version), (&b"green"[..], version));
@@ -271,7 +271,7 @@ async fn shares_and_permits_survive_the_loss_of_their_grantor() {
     services[1].lock("a").wait(HANG).await.unwrap().release().await.unwrap();
 }
 
-/// Not lost with the lease, as a hold is: nobody else gets anything by it that this member has.
+/// Not lost with the lease, as a hold is: no other member gets anything of this member's by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_stays_open_through_a_suspension_and_is_lost_with_the_member() {
     let (lan, members, services) = three(Timing::fast()).await;

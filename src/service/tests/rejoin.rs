@@ -1,5 +1,5 @@
-//! Members over a network of queues in one process: what happens to the public API when a member is cut off, expelled
-//! and comes back as a new process.
+//! Members over a network of queues in one process: the public API when a member is cut off,
+//! expelled and comes back as a new process.
 
 use super::*;
 use crate::protocol::{Config, Input, MemberInfo, Message, Packet, ProcessId, Timing, View};
@@ -24,15 +24,15 @@ type IsLost = fn(&Message) -> bool;
 #[derive(Default)]
 pub(crate) struct Lan {
     engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
-    /// What was said on links, but for what was repeated, since somebody has [taken](Lan::said) it.
+    /// The messages on links, except repeated ones, since a test last [took](Lan::said) them.
     said: Mutex<Vec<Message>>,
-    /// How many places in line were told on links.
+    /// How many positions in queues were told on links.
     places: AtomicUsize,
-    /// The number of the last word on each link.
+    /// The number of the last message on each link.
     last: Mutex<BTreeMap<(ProcessId, SocketAddr), u64>>,
-    /// Each of them reaches nobody.
+    /// Addresses that reach no other.
     cut: Mutex<BTreeSet<SocketAddr>>,
-    /// What is lost on links.
+    /// Selects the messages on links that are lost.
     loses: Mutex<Option<IsLost>>,
     /// How often that has happened.
     lost: AtomicUsize,
@@ -72,7 +72,7 @@ impl Lan {
             }
             let mut last = self.last.lock().unwrap();
             let last = last.entry((from.process, to)).or_default();
-            // Repeated: also when what was said before has been taken.
+            // Repeated: also when the earlier messages have been taken.
             if *seq > *last {
                 *last = *seq;
                 if matches!(message, Message::Queued { .. }) {
@@ -120,17 +120,17 @@ impl Lan {
         self.cut.lock().unwrap().insert(member.addr());
     }
 
-    /// What was said since this was last asked.
+    /// The messages since the last call of this.
     pub(crate) fn said(&self) -> Vec<Message> {
         std::mem::take(&mut *self.said.lock().unwrap())
     }
 
-    /// Waits until so many places in line were told to others than the grantor, in all.
+    /// Waits until so many positions were told to members other than the grantor, in all.
     pub(crate) async fn places(&self, count: usize) {
         come(|| self.places.load(Ordering::SeqCst) >= count).await;
     }
 
-    /// From now on such words are lost.
+    /// From now on such messages are lost.
     pub(crate) fn lose(&self, what: IsLost) {
         self.lost.store(0, Ordering::SeqCst);
         *self.loses.lock().unwrap() = Some(what);

@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 /// Orders of each kind in which a story is told.
 const ORDERS: usize = 15_000;
 
-/// Within so many of each kind a planted break must be found: what needs all of [`ORDERS`] is found by luck.
+/// Within so many of each kind a planted break must be found: a break that needs all of [`ORDERS`]
+/// is found by luck.
 const ORDERS_TO_FIND: usize = 2_000;
 
 /// Where the orders come from; `SHUTTLE_RANDOM_SEED` sets another.
@@ -51,7 +52,7 @@ struct Alone {
     timer: JoinHandle<()>,
 }
 
-/// An engine that has not been set going.
+/// An engine that has not been started.
 fn engine() -> Arc<Engine> {
     let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
@@ -67,7 +68,7 @@ fn alone() -> Alone {
 }
 
 impl Alone {
-    /// Whatever was given back is gone, without anybody looking once more; then the member leaves.
+    /// Every released hold is gone, without another look; then the member leaves.
     fn end(self) {
         self.rest();
         for service in self.engine.status().services {
@@ -168,7 +169,7 @@ fn take_locks_beside_each_other() {
         let (stock, last) = (alone.stock.clone(), last.clone());
         on(move || {
             for _ in 0..2 {
-                // A name that somebody has is left alone, so that all locks are free ones.
+                // A held name is left alone, so that all locks are free ones.
                 if let Ok(guard) = block_on(stock.try_lock(name).into_future()) {
                     let token = guard.fence().expect("nothing takes it away").as_i64();
                     if name == "a" {
@@ -256,7 +257,8 @@ fn give_back_while_the_lease_ends() {
     alone.end();
 }
 
-/// Nobody gives it back: only the timer task does, which has to be told of the lease when the lock is granted.
+/// No guard releases it: only the timer task does, which has to be told of the lease when the lock
+/// is granted.
 fn hold_until_the_lease_ends() {
     let alone = alone();
     let (held, stock) = (alone.stock.clone(), alone.stock.clone());

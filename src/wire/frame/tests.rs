@@ -380,7 +380,7 @@ fn a_body_cut_at_any_byte_is_an_error() {
                 if cut < LENGTH {
                     continue;
                 }
-                // Finished, as its length says, but short.
+                // Finished by its length, but short.
                 bytes[..LENGTH].copy_from_slice(&((cut - LENGTH) as u32).to_be_bytes());
                 let result = decoder(opened, &bytes).next();
                 assert!(result.is_err(), "{frame:?} cut to {cut} bytes: {result:?}");
@@ -394,7 +394,7 @@ fn a_body_cut_at_any_byte_is_an_error() {
     }
 }
 
-/// None comes out, at once or when the rest of the stream has come.
+/// No frame comes out, at once or when the rest of the stream has come.
 #[test]
 fn every_flipped_bit_of_a_frame_is_seen() {
     for (opened, frames) in [(true, frames()), (false, hellos())] {
@@ -410,7 +410,7 @@ fn every_flipped_bit_of_a_frame_is_seen() {
                     let mut decoder = decoder(opened, &bytes);
                     let mut result = decoder.next();
                     if let (0..LENGTH, Ok(None)) = (at, &result) {
-                        // It takes what follows for its own.
+                        // It takes the following bytes for its own.
                         let rest = frame_length(&bytes).unwrap() - bytes.len();
                         decoder.back().resize(bytes.len() + rest, 0x5a);
                         result = decoder.next();
@@ -462,7 +462,7 @@ fn an_oversized_length_is_refused_before_its_body_is_there() {
     assert_eq!(out, [1, 2, 3]);
 }
 
-/// One that did not would stop its link for ever.
+/// A decoder that did not would stop its link for ever.
 #[test]
 fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     let name = |number: usize| LockName::new(format!("{number:04096}").as_bytes()).unwrap();
@@ -519,7 +519,7 @@ fn another_version_is_told_apart_from_garbage() {
         let mut bytes = bytes_of(&hello);
         bytes[version + 1] ^= 2;
         let other = PROTOCOL_VERSION ^ 2;
-        // Whatever follows is of the other version and must not matter.
+        // All following bytes are of the other version and must not matter.
         bytes[version + 2..].fill(0xff);
         assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Version(other)));
         bytes[LENGTH + 1] ^= 1;

@@ -1,4 +1,4 @@
-//! A rival's client: one process, that takes that rival's locks when it is told to.
+//! A rival's client: one process, that takes that rival's locks on order.
 
 use super::Rival;
 use super::etcd::Etcd;
@@ -29,16 +29,16 @@ pub(crate) struct ClientArgs {
 /// How long locks and sessions last beyond their process: the least that ZooKeeper grants unless it
 /// is told otherwise, two of its ticks.
 pub(super) const LEASE: Duration = Duration::from_secs(4);
-/// Until the server answers: a Java machine takes its time to start.
+/// The time until the server answers: a Java machine is slow to start.
 const STARTING: Duration = Duration::from_secs(30);
-/// Between two tries of it.
+/// The pause between two tries to connect.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A client that finds a lock taken in Redis tries again after that.
+/// The pause after which a client that finds a lock taken in Redis tries again.
 const POLL: Duration = Duration::from_millis(1);
-/// Deletes the key if it is one's own: what Redis' manual gives for it.
+/// Deletes the key if it is one's own: the script that Redis' manual gives for it.
 const UNLOCK: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-/// What the killed one held, and another waits for.
+/// The lock that the killed client held, and another waits for.
 const LEGACY: &str = "legacy";
 
 pub(crate) async fn serve(args: ClientArgs) -> Done {
@@ -64,7 +64,7 @@ pub(crate) async fn serve(args: ClientArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Clients of one process, one for each task that it has had at the same time.
+/// Clients of one process, one for each task that has run at the same time.
 struct ClientPool {
     clients: Vec<Client>,
 }
@@ -100,7 +100,7 @@ impl ClientPool {
     }
 }
 
-/// Connected to a rival.
+/// A connection to a rival.
 #[derive(Clone)]
 enum Client {
     Postgresql(Postgresql),
@@ -119,7 +119,8 @@ impl Client {
         })
     }
 
-    /// For one more task of the same process. All but PostgreSQL's locks can share a connection.
+    /// A client for one more task of the same process. All but PostgreSQL's locks can share a
+    /// connection.
     async fn another(&self) -> Outcome<Client> {
         Ok(match self {
             Client::Postgresql(postgresql) => Client::Postgresql(Postgresql::connect(postgresql.at).await?),
@@ -127,7 +128,7 @@ impl Client {
         })
     }
 
-    /// Waits for the lock; what it is called when it is given back.
+    /// Waits for the lock; returns the handle with which it is released.
     async fn take(&mut self, name: &str) -> Outcome<String> {
         match self {
             Client::Postgresql(postgresql) => postgresql.take(name).await,

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Whose locks.
+/// The rival whose locks are measured.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rival {
     /// Session-level advisory locks, a connection for each client.
@@ -52,7 +52,7 @@ struct Entry {
 enum RivalKind {
     /// Members, and one more that grants.
     Ours,
-    /// Clients of a server. If `is_durable`, what is granted is on the disk first, where that is a
+    /// Clients of a server. If `is_durable`, each grant is on the disk first, where that is a
     /// choice.
     Theirs { rival: Rival, is_durable: bool },
 }
@@ -86,13 +86,13 @@ const WORKS: [Work; 3] = [
     Work { case: "one client, each task its own name", sizes: "tasks", clients: 1, tasks: 64, names: Names::Own },
     Work { case: "all want one name", sizes: "clients", clients: CLIENTS, tasks: 1, names: Names::One },
 ];
-/// What one client does is measured there, too: a server has no such place.
+/// The work of one client is measured there, too: a server has no such place.
 const AT_HOME: &str = "elderlock, at the grantor's own member";
-/// Processes that want locks, of each.
+/// The number of processes that want locks, of each.
 const CLIENTS: usize = 8;
-/// And what is measured of all but rates.
+/// The figure of each that is no rate.
 const KILLED: &str = "holder killed, until the next has it";
-/// Until the next stands in line.
+/// The time until the next waiter stands in line.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Steps of each round.
 pub(super) const STEPS: usize = ENTRIES.len();
@@ -109,7 +109,7 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
         progress.say(&format!("{} starts", entry.name));
         match RunningRival::start(entry, logs) {
             Ok(contender) => {
-                // Of a server with and without its disk the same.
+                // The version is the same for a server with and without its disk.
                 let version = contender.version().filter(|version| !sheets[0].notes.contains(version));
                 sheets[0].notes.extend(version);
                 contenders.push(contender);
@@ -142,7 +142,7 @@ impl Entry {
     }
 }
 
-/// A lock service that is measured, ready. The clients end before their server does.
+/// A measured lock service that is ready. The clients end before their server does.
 struct RunningRival {
     entry: &'static Entry,
     stage: BenchCluster,
@@ -173,7 +173,7 @@ impl RunningRival {
         self.server.as_ref().map(Server::version)
     }
 
-    /// All that is measured, once.
+    /// Measures all figures once.
     fn measure(&mut self, args: &BenchArgs, counts: bool, sheets: &mut [Sheet]) -> BenchResult<()> {
         for (work, sheet) in WORKS.iter().zip(&mut *sheets) {
             let mut turns = vec![(self.entry.name, self.first)];
@@ -197,7 +197,7 @@ impl RunningRival {
         Ok(())
     }
 
-    /// Kills a client that holds what another waits for, and lets it come again.
+    /// Kills a client that holds the lock that another waits for, and lets it come again.
     fn kill(&mut self) -> BenchResult<Duration> {
         let (holder, waiter) = (self.first + 1, self.first + 2);
         self.stage.ask(holder, &BenchOrder::HoldQueues(1), BenchReport::done)?;

@@ -31,7 +31,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it; a client that connects too early tries again. An error says what is missing.
+    /// Starts it; a client that connects too early tries again. An error names the missing part.
     pub(super) fn start(rival: Rival, is_durable: bool, folder: &Path) -> Result<Server, String> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let addrs = free_addresses(2).map_err(|error| error.to_string())?;
@@ -53,7 +53,7 @@ impl Server {
         self.addr
     }
 
-    /// As it says itself, when it is up.
+    /// The version that it reports itself, when it is up.
     pub(super) fn version(&self) -> String {
         match self.rival {
             Rival::Zookeeper => format!("{}, {}", srvr(self.addr).unwrap_or("ZooKeeper".to_owned()), self.version),
@@ -80,10 +80,10 @@ impl Drop for Server {
     }
 }
 
-/// What a server is to be.
+/// The setup of a server.
 struct Plan<'a> {
     addr: SocketAddr,
-    /// For the other servers of its cluster, which it does not have.
+    /// The address for the other servers of its cluster, which it does not have.
     peer: SocketAddr,
     is_durable: bool,
     folder: &'a Path,
@@ -131,7 +131,7 @@ impl Plan<'_> {
         command.arg(self.folder);
         command.args(["--appendonly", if self.is_durable { "yes" } else { "no" }, "--appendfsync", "always"]);
         let version = version(&program, "--version");
-        // What follows is of its build.
+        // The rest of the text is about its build.
         Ok((command, version.split(" sha=").next().unwrap_or_default().to_owned()))
     }
 
@@ -177,22 +177,22 @@ fn find(program: &str, folders: &[PathBuf]) -> Result<PathBuf, String> {
     files.find(|file| file.is_file()).ok_or_else(|| format!("there is no {program} here"))
 }
 
-/// A command that ends with the bench, as whatever user is said.
+/// A command that ends with the bench, as the given user.
 fn under(user: &[OsString], program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "INT"]).args(user).arg("--").arg(program);
     command
 }
 
-/// The first line that the program says of itself.
+/// The first line that the program prints about itself.
 fn version(program: &Path, flag: &str) -> String {
     let Ok(said) = Command::new(program).arg(flag).output() else { return "of no known version".to_owned() };
     let all = [said.stdout, said.stderr].concat();
     String::from_utf8_lossy(&all).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The first thing that ZooKeeper says when it is asked how it is: its version, which no flag
-/// tells, and when it was built.
+/// The first line of ZooKeeper's answer about its state: its version, which no flag tells, and when
+/// it was built.
 fn srvr(addr: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -1,4 +1,5 @@
-//! `Barrier`, `DoubleBarrier` and `CountDownLatch`: nobody passes too early, and everybody passes in the end.
+//! `Barrier`, `DoubleBarrier` and `CountDownLatch`: no player passes too early, and all players
+//! pass in the end.
 
 use super::{Workload, goes_on};
 use elderlock::{
@@ -10,11 +11,11 @@ use std::time::Duration;
 const SERVICE: &str = "gates";
 const GATE: &str = "gate";
 const ROUNDS: &str = "rounds";
-/// So many begin a round.
+/// The number of players that begin a round.
 const TOGETHER: u32 = 2;
-/// So many count-downs open a latch.
+/// The number of count-downs that open a latch.
 const COUNTS: u32 = 3;
-/// A latch is used for so long, then comes the next.
+/// How long a latch is used before the next one.
 const LATCH_FOR: u64 = 3_000_000_000;
 
 pub(super) async fn play(player: &Workload) {
@@ -45,14 +46,14 @@ async fn gate(player: &Workload, service: &LockService) {
                 player.stage.waits(player.number, "remove".to_owned());
                 let removed = barrier.remove().await;
                 board.gate_opened(player.number, began, removed.is_ok());
-                // Who waits goes on, though it is set again at once.
+                // Waiting players go on, though the barrier is set again at once.
                 match removed {
                     Ok(()) if player.below(2) == 0 => barrier.set().await.map_err(BarrierError::from),
                     removed => removed.map_err(BarrierError::from),
                 }
             }
             _ => {
-                // Who has seen it set passes only if somebody has begun to remove it since.
+                // A player that has seen it set passes only if a removal has begun since.
                 let removals = player.stage.board.removals();
                 let Some(Ok(is_set)) = player.fickle("is_set", barrier.is_set()).await else { continue };
                 let since = player.stage.board.now();
@@ -82,7 +83,7 @@ async fn round(player: &Workload, service: &LockService) {
     let Some(Ok(barrier)) = player.fickle("open", DoubleBarrier::open(service, ROUNDS, TOGETHER)).await else { return };
     let board = &player.stage.board;
     let (stay, began) = (board.enters(player.number), board.now());
-    // Some stay until all that goes wrong meanwhile is over, and its consequences.
+    // Some players wait until all faults of the time are over, with their consequences.
     let patience = if player.below(4) == 0 { player.millis(15_000, 30_000) } else { player.millis(100, 4_000) };
     let entered = player.fickle("enter", barrier.enter_within(patience)).await;
     let inside = match entered {
@@ -166,7 +167,7 @@ pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     let opens = |error: CountError| error.to_string();
     barrier.set().await.map_err(opens)?;
     let waits = async { barrier.wait().await.map_err(|error| error.to_string()) };
-    // Set again at once: who waits by then goes on all the same.
+    // It is set again at once: players that wait by then go on all the same.
     let removes = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         barrier.remove().await.map_err(opens)?;
@@ -177,7 +178,7 @@ pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     barrier.remove().await.map_err(opens)?;
     barrier.wait().await.map_err(|error| error.to_string())?;
     let rounds = DoubleBarrier::open(&service, ROUNDS, TOGETHER).await.map_err(|error| error.to_string())?;
-    // A full round of those who stay.
+    // A full round of the remaining players.
     let fails = |error: BarrierError| error.to_string();
     let (one, two) = tokio::join!(rounds.enter(), rounds.enter());
     let (one, two) = tokio::join!(one.map_err(fails)?.leave(), two.map_err(fails)?.leave());

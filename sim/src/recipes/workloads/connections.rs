@@ -1,4 +1,5 @@
-//! `Connection`: states come in the order that is written down, none is lost, and guards fail before it is told.
+//! `Connection`: states come in the documented order, none is lost, and guards fail before the
+//! state is told.
 
 use super::{Workload, at_once, goes_on, have_read_and_write};
 use crate::recipes::belief_checker::ClaimMode;
@@ -19,13 +20,13 @@ pub(super) async fn play(player: &Workload) {
     }
 }
 
-/// A guard that was good when so many had been told that the member is not connected.
+/// A guard that was valid after this number of disconnections was told.
 struct KeptGuard {
     guard: Rc<Guard>,
     breaks: usize,
 }
 
-/// What a reader has heard, and the guards that hang on it.
+/// The states that a reader has heard, and the guards that depend on them.
 struct Listener<'a> {
     player: &'a Workload,
     connection: Connection,
@@ -89,7 +90,7 @@ impl Listener<'_> {
         let wish = wish.wait(player.millis(1, 600)).owner(player.number);
         match player.fickle(name, wish.into_future()).await {
             Some(Ok(guard)) => {
-                // First what was told before: this guard has survived it.
+                // First the earlier states: this guard has survived them.
                 self.hear().await;
                 let guard = Rc::new(guard);
                 let seen = Rc::downgrade(&guard);
@@ -102,7 +103,7 @@ impl Listener<'_> {
         }
     }
 
-    /// Hears all that there is to hear. Whoever asks how the member stands makes it look at its clock.
+    /// Reads all pending states. Asking for the connection status makes the member read its clock.
     async fn hear(&mut self) {
         let standing = self.player.member.connection_status();
         while !self.is_over {
@@ -150,7 +151,7 @@ impl Listener<'_> {
             Some(Connected | Reconnected) => matches!(state, Suspended | Lost),
             Some(Suspended) => matches!(state, Reconnected | Lost),
             Some(Lost) => state == Reconnected,
-            // After what was missed anything may follow.
+            // After missed states any state may follow.
             Some(_) => true,
         };
         let is_next = follows || matches!(state, Missed { .. });

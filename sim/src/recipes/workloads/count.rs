@@ -13,7 +13,7 @@ pub(super) async fn play(player: &Workload) {
         let opened = player.fickle("open", SharedCount::open(&service, NAME, 0)).await;
         let Some(Ok(count)) = opened else { continue };
         let Ok(mut changes) = count.changes() else { continue };
-        // What this handle has seen, or was told of its own writes.
+        // The last version that this handle has seen, or that a write of its own returned.
         let mut last = None;
         for _ in 0..4 + player.below(30) {
             if player.is_ending() {
@@ -26,8 +26,8 @@ pub(super) async fn play(player: &Workload) {
                     match player.fickle("changes", tokio::time::timeout(player.millis(1, 1_000), changes.next())).await
                     {
                         Some(Ok(seen)) => {
-                            // What the stream tells is no older than what it told before, and may be older than what
-                            // this player has written since.
+                            // Each value of the stream is no older than the one before, and may be
+                            // older than this player's own later writes.
                             if let Ok(seen) = &seen {
                                 player.stage.board.value(SERVICE, NAME, seen.version, seen.count);
                             }
@@ -96,7 +96,7 @@ pub(super) async fn play(player: &Workload) {
     }
 }
 
-/// Whoever was told "written" sees that, or something later.
+/// A player whose write is confirmed sees that value, or a later one.
 fn written(
     player: &Workload,
     count: &SharedCount,

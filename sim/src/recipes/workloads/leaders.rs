@@ -1,4 +1,5 @@
-//! `LeaderLatch` and `LeaderSelector`: one leads at a time, and whoever listens hears of every change, once.
+//! `LeaderLatch` and `LeaderSelector`: one player leads at a time, and each listener hears of every
+//! change once.
 
 use super::{Workload, goes_on};
 use crate::recipes::belief_checker::ClaimMode;
@@ -84,7 +85,7 @@ async fn latch(player: &Workload, service: &LockService) {
     judge(player, &heard, &led, mode);
 }
 
-/// Whatever is still to be heard of a latch that is closed.
+/// Reads the remaining events of a closed latch.
 async fn rest_of(reader: &mut LatchEvents, heard: &mut Vec<LatchEvent>) {
     while let Some(event) = reader.next().await {
         heard.push(event);
@@ -145,7 +146,7 @@ async fn selector(player: &Workload, service: &LockService) {
             if player.below(4) == 0 {
                 selector.interrupt();
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                // It is dropped where it awaits.
+                // The work is dropped at its await point.
                 let what = format!("player {} works on after its term was interrupted", player.number);
                 player.stage.board.fail("one_leader_per_term", what);
             }
@@ -156,7 +157,8 @@ async fn selector(player: &Workload, service: &LockService) {
     }
 }
 
-/// A selector that runs on: one work at a time, each no longer than its term, and a place in line after each.
+/// A selector that runs on: one piece of work at a time, each no longer than its term, and a
+/// position in the queue after each.
 async fn run(player: &Workload, service: &LockService) {
     let Ok(mut selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else { return };
     if player.below(3) == 0 {
@@ -186,7 +188,7 @@ async fn run(player: &Workload, service: &LockService) {
     }
 }
 
-/// What is done in a term.
+/// The work of a term.
 async fn work(player: &Workload, term: Term, is_working: &Cell<bool>) {
     /// However it ends.
     struct Working<'a>(&'a Cell<bool>);
@@ -206,7 +208,8 @@ async fn work(player: &Workload, term: Term, is_working: &Cell<bool>) {
     player.count("works run");
     for _ in 0..1 + player.below(8) {
         player.rest(1, 60).await;
-        // It is dropped at the instant at which its term ends, though it may be polled first if it had rested enough just then.
+        // The work is dropped at the instant at which its term ends. It may be polled once before,
+        // if its rest ends at that instant.
         let mut looks = 0;
         while term.fence().is_err() {
             looks += 1;
@@ -218,7 +221,7 @@ async fn work(player: &Workload, term: Term, is_working: &Cell<bool>) {
     }
 }
 
-/// `selectors_stand_again`: who runs leads, or stands in line.
+/// `selectors_stand_again`: a running selector leads or queues.
 async fn watch(player: &Workload, selector: &LeaderSelector, works: &Cell<u64>, is_working: &Cell<bool>) {
     let (mut misses, mut last) = (0, 0);
     for _ in 0..5 + player.below(20) {
@@ -231,7 +234,7 @@ async fn watch(player: &Workload, selector: &LeaderSelector, works: &Cell<u64>, 
         }
         let Ok(seen) = selector.participants().await else { continue };
         let stands = seen.more > 0 || seen.first.iter().any(|one| one.id == selector.id());
-        // What is asked when a term is over is still on its way for a while.
+        // The request after a term is still under way for a while.
         if stands || is_working.get() || works.get() != last || !player.stage.board.is_calm() {
             player.count(if stands { "selectors seen in line" } else { "selectors between two terms" });
             (misses, last) = (0, works.get());

@@ -1,4 +1,4 @@
-//! `LockValue`: read and written by whoever holds the lock of its name.
+//! `LockValue`: read and written by the holder of the lock of its name.
 
 use super::{Workload, goes_on, have};
 use elderlock::{Guard, LockError, LockService, LockValue, LockValueError, Member, Token};
@@ -44,7 +44,7 @@ async fn hold(
     name: &'static str,
     value: &LockValue,
 ) -> Result<(), LockValueError> {
-    // Often so short that it ends while something is under way.
+    // Often so short that the lease ends while a call is under way.
     let wish = service.lock(name).wait(player.millis(1, 2_000)).lease(player.millis(1, 300));
     let guard: Guard = match player.fickle(name, wish.into_future()).await {
         Some(Ok(guard)) => guard,
@@ -57,7 +57,7 @@ async fn hold(
     let board = &player.stage.board;
     let token = guard.token();
     let mut number = 0;
-    // Who has read nothing knows of nobody before it.
+    // A player that has read nothing knows of no earlier version.
     let mut since = None;
     if player.below(8) > 0 {
         let Some(seen) = player.fickle("read", value.read(&guard)).await else { return Ok(()) };
@@ -85,7 +85,7 @@ async fn hold(
     Ok(())
 }
 
-/// Everybody sees the same number under a version.
+/// All players see the same number under a version.
 fn seen_at(player: &Workload, name: &'static str, version: Token, value: &[u8]) -> i32 {
     let Some(number) = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) else {
         player.stage.board.fail("values_are_seen_in_order", format!("{name} of {version:?} is {value:?}"));

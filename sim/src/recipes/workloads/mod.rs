@@ -1,4 +1,4 @@
-//! Who plays: for each recipe, tasks that use it as a program would, at random.
+//! The workloads: for each recipe, tasks that use it as a program would, at random.
 
 mod barriers;
 mod connections;
@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// What can be played.
+/// The kinds of workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkloadKind {
     /// Locks, batches, suspensions, transfers and destructions of a service.
@@ -43,9 +43,9 @@ pub enum WorkloadKind {
     LockValue,
     /// Barriers, double barriers and latches.
     Barriers,
-    /// Connections, and what their states mean for guards.
+    /// Connections, and the effect of their states on guards.
     Connections,
-    /// Locks that are wanted back, and taken away.
+    /// Locks whose revocation is requested, and then forced.
     Revocations,
 }
 
@@ -89,7 +89,7 @@ impl WorkloadKind {
             .ok_or_else(|| format!("nobody plays {name}; there are {}", names()))
     }
 
-    /// What its players must have done somewhere in a large batch.
+    /// The acts that its players must do somewhere in a large batch.
     pub fn deeds(self) -> &'static [&'static str] {
         match self {
             WorkloadKind::Locks => &[
@@ -163,7 +163,7 @@ pub fn enter(stage: &Rc<ClusterHarness>, seat: usize, member: &Member) {
     }
 }
 
-/// After the healing: everything that can be had can be had here.
+/// Checks after the healing that everything can be had at this member.
 pub async fn have_all(stage: &Rc<ClusterHarness>, member: &Member) -> Result<(), String> {
     for cast in stage.plan.casts.clone() {
         match cast {
@@ -182,13 +182,13 @@ pub async fn have_all(stage: &Rc<ClusterHarness>, member: &Member) -> Result<(),
     Ok(())
 }
 
-/// One of those who play. What it does is drawn from the seed and its number.
+/// One player. Its acts are drawn from the seed and its number.
 pub struct Workload {
     pub(super) stage: Rc<ClusterHarness>,
     pub(super) seat: usize,
     pub(super) member: Member,
     pub(super) number: u64,
-    /// In whose name it believes: its own number, or that of another task of the same owner.
+    /// The name for its beliefs: its own number, or that of another task of the same owner.
     name: u64,
     dice: RefCell<Rng>,
 }
@@ -199,7 +199,8 @@ impl Workload {
         Workload { stage, seat, member, number, name: number, dice }
     }
 
-    /// Begins a task of the same process that acts in this one's name. What both believe is believed by one.
+    /// Begins a task of the same process that acts in this player's name. The beliefs of both count
+    /// as one player's.
     fn begin<F: Future<Output = ()> + 'static>(&self, plays: &str, act: impl FnOnce(Rc<Workload>) -> F) {
         let mut other = self.stage.player(self.seat, &self.member, plays);
         other.name = self.name;
@@ -241,13 +242,13 @@ impl Workload {
         self.stage.board.claim(self.name, service, name, mode, self.by_own_clock(belief));
     }
 
-    /// Others ask what it believes, too.
+    /// The belief reads this member's clock even when another player evaluates it.
     fn by_own_clock(&self, belief: Belief) -> Belief {
         let clock = self.clock();
         Box::new(move || by_clock(clock, &belief))
     }
 
-    /// By so many millionths its member's clock is too fast.
+    /// The error of its member's clock, in millionths; positive: too fast.
     fn clock(&self) -> i32 {
         self.stage.plan.clocks[self.seat]
     }
@@ -266,8 +267,8 @@ impl Workload {
         }
     }
 
-    /// Waits for `future`, and notes what it came to; now and then it loses patience, after so many polls or so much
-    /// time, and drops it where it stands.
+    /// Waits for `future`, and notes its result. Now and then the player gives up after a number of
+    /// polls or some time, and drops the future as it is.
     async fn fickle<F: Future>(&self, what: &str, future: F) -> Option<F::Output> {
         let mut polls = if self.below(8) == 0 { 1 + self.below(6) } else { u64::MAX };
         let limit = if self.below(8) == 0 { self.millis(1, 800) } else { Duration::from_secs(1_000_000) };
@@ -283,7 +284,7 @@ impl Workload {
             }
             polls -= 1;
             if polls == 0 {
-                // Dropped at its next turn: what is on its way may meet it just before.
+                // The future is dropped at its next turn: an answer under way may come just before.
                 context.waker().wake_by_ref();
             }
             late.as_mut().poll(context).map(|()| None)
@@ -298,9 +299,9 @@ impl Workload {
     }
 }
 
-/// What the future comes to at this instant; `None`: it still waits.
+/// The result of the future at this instant; `None`: it still waits.
 async fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    // tokio would say "later" to whoever has done much since it was polled.
+    // Without this, tokio makes a task yield that has done much since its last poll.
     let mut future = pin!(tokio::task::unconstrained(future));
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -315,20 +316,20 @@ fn goes_on<E: Debug>(player: &Workload, what: &str, error: &E) {
     player.note(|| format!("{what}: {error:?}"));
 }
 
-/// A lock can be had and given back.
+/// Checks that a lock can be had and released.
 async fn have(member: &Member, service: &str, name: &str) -> Result<(), String> {
     let locks = member.lock_service(service).await.map_err(|error| error.to_string())?;
     loop {
         match locks.lock(name).await {
             Ok(guard) => break guard.release().await.map_err(|error| error.to_string()),
-            // It comes back at once.
+            // The member joins again at once.
             Err(LockError::Expelled) => tokio::time::sleep(Duration::from_millis(50)).await,
             Err(error) => break Err(format!("{service}/{name}: {error}")),
         }
     }
 }
 
-/// A share of a lock can be had, and then the lock.
+/// Checks that a share of a lock can be had, and then the lock.
 async fn have_read_and_write(member: &Member, service: &str, name: &str) -> Result<(), String> {
     let locks = member.lock_service(service).await.map_err(|error| error.to_string())?;
     let share = locks.share(name).await.map_err(|error| format!("a share of {service}/{name}: {error}"))?;

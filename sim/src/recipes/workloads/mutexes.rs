@@ -1,4 +1,5 @@
-//! `ReentrantMutex`, `Mutex` and `MultiLock` on the same locks: owners enter again, and everybody else waits.
+//! `ReentrantMutex`, `Mutex` and `MultiLock` on the same locks: owners enter again, and all others
+//! wait.
 
 use super::{Workload, goes_on, have};
 use crate::recipes::belief_checker::ClaimMode;
@@ -59,7 +60,7 @@ async fn reentrant(player: &Workload, service: &'static str, locks: &LockService
             }
         }
         player.rest(1, 40).await;
-        // The owner who has the lock is told so, and one who has lost it is not.
+        // The mutex knows whether an owner has the lock or has lost it.
         if guards.iter().any(|guard| guard.fence().is_ok()) != mutex.is_held_by(owner) {
             let what = format!("player {} and its mutex disagree whether it has {service}/{name}", player.number);
             return player.stage.board.fail("owners_know_what_they_hold", what);
@@ -78,9 +79,9 @@ async fn reentrant(player: &Workload, service: &'static str, locks: &LockService
 struct Pair {
     /// Which of them waits to enter.
     asks: [Cell<bool>; 2],
-    /// What they have.
+    /// Their guards.
     guards: [RefCell<Weak<ReentrantGuard>>; 2],
-    /// The other one has come to its end.
+    /// The other task has ended.
     is_over: Cell<bool>,
 }
 
@@ -99,8 +100,8 @@ async fn pair(player: &Workload, service: &'static str, locks: &LockService) {
     }
 }
 
-/// `owners_enter_together`: while one of the two has the lock the other does not wait for it, and what both have is one
-/// hold.
+/// `owners_enter_together`: while one of the two has the lock, the other does not wait for it, and
+/// both have the same hold.
 async fn one_of_two(
     player: &Workload,
     (service, name): (&'static str, &'static str),
@@ -148,7 +149,8 @@ async fn one_of_two(
             fail("owners_know_what_they_hold", "its mutex disagrees whether its owner has it");
         }
         drop(theirs);
-        // It is woken at the same instant, and is there at the next look, also if the process was stopped in between.
+        // It is woken at the same instant, and has entered by the next look, also if the process
+        // was stopped in between.
         let mut looks = 0;
         while pair.asks[other].get() && guard.fence().is_ok() && looks < 3 {
             looks += 1;
@@ -243,7 +245,8 @@ async fn several(player: &Workload, owner: Owner) {
     }
 }
 
-/// `owners_enter_together`: an owner enters what it has, by a multi lock or by a mutex, without waiting.
+/// `owners_enter_together`: an owner enters a lock that it has, by a multi lock or by a mutex,
+/// without waiting.
 async fn enter_again(
     player: &Workload,
     several: &MultiLock,

@@ -1,4 +1,5 @@
-//! Revocation: a holder is told once that its lock is wanted back; only then it is taken away, and the next one gets it.
+//! Revocation: a holder is told once that a revocation of its lock is requested. Only then the lock
+//! is revoked by force, and the next waiter gets it.
 
 use super::{Workload, at_once, goes_on, have};
 use crate::recipes::belief_checker::ClaimMode;
@@ -25,12 +26,12 @@ pub(super) async fn play(player: &Workload) {
     }
 }
 
-/// What can be seen of a hold without keeping it.
+/// A view of a hold that does not keep it.
 pub struct WatchedHold {
     watch: LossWatch,
     revocation: Revocation,
     is_revocable: bool,
-    /// By so many millionths its member's clock is too fast.
+    /// The error of its member's clock, in millionths; positive: too fast.
     clock: i32,
 }
 
@@ -73,7 +74,7 @@ async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable:
     let mode = if guard.is_shared() { ClaimMode::Share } else { ClaimMode::Lock };
     player.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
     let mut heard = BTreeSet::new();
-    // One in three gives it back when it is wanted, another one works on, the third is deaf.
+    // One in three releases it on request, another one works on, the third ignores requests.
     let (does, span) = (player.below(3), player.millis(1, 1_500));
     let listens = async {
         while let Some(request) = revocation.requested().await {
@@ -97,10 +98,11 @@ async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable:
     }
 }
 
-/// `told_before_taken`: what is taken away was revocable, its holder has been told, and has it no more.
+/// `told_before_taken`: a hold that was revoked by force was revocable, its holder was told, and
+/// the hold is over.
 fn judge_taken(player: &Workload, token: Token) {
     let board = &player.stage.board;
-    // Granted, and its player has not come to put it there.
+    // The hold is granted, and its player has not registered it yet.
     let Some(wanted) = board.wanted.borrow().get(&token).cloned() else { return };
     let fail = |what: &str| board.fail("told_before_taken", format!("{token:?} {what}"));
     if !wanted.is_revocable {
@@ -155,7 +157,7 @@ async fn ask(player: &Workload, service: &LockService) {
     }
 }
 
-/// Who is said not to have made it revocable has not.
+/// A holder that is reported as not revocable must not be revocable.
 fn judge_firm(player: &Workload, firm: &HolderInfo) {
     let board = &player.stage.board;
     if board.wanted.borrow().get(&firm.token).is_some_and(|wanted| wanted.is_revocable) {
@@ -163,7 +165,8 @@ fn judge_firm(player: &Workload, firm: &HolderInfo) {
     }
 }
 
-/// Who is said to have been told has been: whoever has a guard of it can hear it.
+/// A holder that is reported as told must have been told: each owner of its guard can see the
+/// request.
 async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
     let board = &player.stage.board;
     let Some(wanted) = board.wanted.borrow().get(&holder.token).cloned() else { return };
@@ -174,7 +177,7 @@ async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
                 return true;
             }
         }
-        // Nobody is told the requests of a hold that is over.
+        // The requests of a hold that is over are told to no one.
         wanted.is_over() && revocation.is_requested()
     };
     if !wanted.is_revocable || !is_told.await {
@@ -182,13 +185,13 @@ async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
     }
 }
 
-/// An operator who has asked nobody.
+/// An operator that forces a revocation without a request.
 async fn force_untold(player: &Workload, service: &LockService) {
     let name = *player.pick(&NAMES);
     let Ok(seen) = service.inspect(name).await else { return };
     let Some(holder) = seen.holder else { return };
     match player.fickle("to take what nobody asked for", service.force_revoke(&holder)).await {
-        // Somebody else has asked for it.
+        // Another player has requested it.
         Some(Ok(())) => taken(player, service, name, &holder).await,
         Some(Err(RevokeError::Untold | RevokeError::NotRevocable(_))) => player.count("untold not taken away"),
         Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
@@ -196,7 +199,7 @@ async fn force_untold(player: &Workload, service: &LockService) {
     }
 }
 
-/// It is over, and while all is calm whoever waits has it within a second.
+/// The hold is over. While all is calm, the next waiter has the lock within a second.
 async fn taken(player: &Workload, service: &LockService, name: &str, holder: &HolderInfo) {
     player.count("holds taken away");
     player.note(|| format!("has taken {name} by {:?} away", holder.token));

@@ -1,4 +1,4 @@
-//! `Semaphore`: several permits at once, some given back early, and a limit that changes meanwhile.
+//! `Semaphore`: several permits at once, some returned early, and a limit that changes meanwhile.
 
 use super::{Workload, goes_on};
 use crate::recipes::belief_checker::ClaimMode;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const SERVICE: &str = "pool";
 const NAME: &str = "connections";
-/// What the limit begins with, whenever nobody has it open any more.
+/// The initial limit, which comes back when no member has the object open any more.
 const INITIAL: u32 = 1;
 const HIGHEST: u64 = 4;
 
@@ -25,7 +25,7 @@ pub(super) async fn play(player: &Workload) {
                 return;
             }
             player.rest(1, 150).await;
-            // The limit may sink for good below what is asked for, so the wait has an end.
+            // The limit may sink for good below the wanted number, so the wait has an end.
             let asked = 1 + player.below(3) as u32;
             match player.below(100) {
                 0..=74 => {
@@ -97,7 +97,7 @@ async fn hold(player: &Workload, service: &LockService, guard: PermitGuard, bega
     }
 }
 
-/// Permits taken apart: each goes from task to task, and ends by itself.
+/// Permits split into leases: each passes from task to task, and ends by itself.
 async fn apart(player: &Workload, service: &LockService, guard: PermitGuard, began: u64) {
     let (hold, many) = (guard.token(), guard.permits());
     player.count("permits taken apart");

@@ -16,8 +16,8 @@ fn events(node: &mut Node, now: Time, inputs: impl IntoIterator<Item = Input>) -
     events.collect()
 }
 
-/// The member goes on beside a copy of it, which says nothing. Then the copy hears an answer of the
-/// elder to the member, and the member itself hears one, too.
+/// The member goes on beside a copy of it, which sends nothing. Then the copy receives an answer of
+/// the elder to the member, and the member itself receives one, too.
 #[test]
 fn a_copy_that_is_behind_in_its_beats_ends_and_the_other_goes_on() {
     let mut two = NodePair::new();

@@ -1,4 +1,4 @@
-//! What a step costs where very much is held: no more than where little is.
+//! The cost of a step with very many holds: no more than with few.
 
 use super::*;
 use crate::protocol::visit_count::touched;
@@ -36,7 +36,7 @@ fn large() -> (Node, u64) {
     (node, HELD as u64 + 1)
 }
 
-/// What an answer to a look says.
+/// The answer to a query, and its cost.
 fn seen(node: &mut Node, request: u64, at: Query) -> (QueryReply, usize) {
     let mut out = Vec::new();
     let command = Command::Query { request: RequestId(request), service: service(), at };
@@ -117,7 +117,7 @@ fn who_asks_from_outside_costs_a_short_look_and_hears_how_much_there_is() {
 fn the_place_of_a_suspension_is_told_without_going_through_all_who_wait() {
     let (mut node, mut next) = large();
     let mut out = Vec::new();
-    // Somebody waits for each of the locks.
+    // A request waits for each of the locks.
     for name in names(HELD) {
         node.step(NOW, Input::Command(command(next, Want::Lock(name), Wait::Forever)), &mut out);
         next += 1;
@@ -125,7 +125,7 @@ fn the_place_of_a_suspension_is_told_without_going_through_all_who_wait() {
     let suspension = next;
     let mut command = command(suspension, Want::Suspension, Wait::Forever);
     if let Command::Lock { owner, .. } = &mut command {
-        // What is held is not its own.
+        // The holds are of another owner.
         *owner = OwnerId(5);
     }
     node.step(NOW, Input::Command(command), &mut out);
@@ -171,7 +171,7 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
         Input::Command(Command::Query { request: RequestId(next + 4), service: service(), at: Query::Suspension }),
     );
     step(&mut node, Input::Timer);
-    // Nobody is known to grant, and one more asks.
+    // No grantor is known, and one more member asks.
     let view = node.view.clone().expect("it has founded");
     let mut outbox = Vec::new();
     let touched = touched(|| {

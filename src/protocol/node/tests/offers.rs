@@ -9,7 +9,8 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
     let names = names(6);
     let (mut commanded, mut offered) = (lone(), lone());
     let mut held: BTreeMap<LockName, RequestId> = BTreeMap::new();
-    // What was taken as offered, in the order of the tokens, and whether it is over; what the other node was told of none of it.
+    // The local grants, in the order of their tokens, and whether each is over. Neither node has
+    // heard of them yet.
     let mut taken: Vec<(LocalGrant, bool)> = Vec::new();
     let (mut spent, mut offers, mut refusals) = (0, 0, 0);
     let (mut next, mut now, mut draw) = (1, NOW, draws());
@@ -35,7 +36,7 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
             }
             _ => {}
         }
-        // Something else happens: first the core hears of what was taken.
+        // Another command comes: the core absorbs the local grants first.
         let mut out = Vec::new();
         let mut left = Vec::new();
         for (taken, is_over) in taken.drain(..) {
@@ -71,7 +72,8 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
     assert!(offers > 9000 && refusals > 0, "{offers} offers and {refusals} refusals show nothing");
 }
 
-/// Whoever waits, or has or wants all of it, is asked before anybody else gets anything.
+/// A waiter, or a suspension that holds or waits, is considered before any other request gets
+/// anything.
 #[test]
 fn nothing_is_offered_where_somebody_else_is_concerned() {
     let name = LockName::new(b"n").expect("a good name");

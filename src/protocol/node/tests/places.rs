@@ -1,13 +1,14 @@
-//! When those who wait in line hear of it.
+//! The time at which waiters learn their positions.
 
 use super::super::super::message::Query;
 use super::short::NodePair;
 use super::*;
 
-/// Lets all be heard that was said, and no time goes by.
+/// Delivers all messages, and no time goes by.
 const ALL_HEARD: Duration = Duration::ZERO;
 
-/// A grantor, and another member that waits with request 2 for what the grantor holds with request 1.
+/// A grantor, and another member that waits with request 2 for the lock that the grantor holds with
+/// request 1.
 fn one_waits() -> NodePair {
     let mut two = NodePair::new();
     for (at, request) in [(0, 1), (1, 2)] {
@@ -45,7 +46,7 @@ fn said(two: &NodePair) -> Vec<&'static str> {
     words.collect()
 }
 
-/// Goes on to the time at which a place is due, and lets the grantor's timer go off.
+/// Goes on to the time at which a position is due, and lets the grantor's timer go off.
 fn come_to_it(two: &mut NodePair) {
     two.now = two.nodes[0].places_due().expect("somebody is to be told");
     assert!(two.nodes[0].wake_by().is_some_and(|at| at <= two.now));
@@ -95,7 +96,7 @@ fn who_looks_hears_it_before_the_answer() {
     assert_eq!(said(&two), ["Queued", "QueryReply"]);
 }
 
-/// Who gave up and asks again has another place, and hears of that one.
+/// A waiter that gave up and asks again has another position, and learns that one.
 #[test]
 fn of_two_places_the_one_that_counts_is_told() {
     let mut two = one_waits();
@@ -108,7 +109,7 @@ fn of_two_places_the_one_that_counts_is_told() {
     assert_eq!(said(&two), ["Queued"]);
 }
 
-/// A timer goes off once for places that are no more, and not for each of them.
+/// A timer goes off once for positions that no longer exist, and not for each of them.
 #[test]
 fn places_that_are_no_more_are_forgotten_together() {
     let mut two = one_waits();

@@ -1,4 +1,4 @@
-//! Revocation, where a World would need luck: what is on its way while somebody asks.
+//! Revocation, where a World would need luck: messages that are on their way meanwhile.
 
 use super::super::super::event::{RevocationRequest, RevokeCommand};
 use super::super::super::id::Mode;
@@ -6,9 +6,9 @@ use super::super::super::message::{HolderInfo, RevocationAnswer};
 use super::*;
 
 const EPOCH: Epoch = Epoch(token(100));
-/// Of the one who asks.
+/// The request of the asker.
 const ASKS: RequestId = RequestId(70);
-/// Of the one who holds.
+/// The request of the holder.
 const HOLDS: RequestId = RequestId(80);
 
 fn lock_name(name: &str) -> LockName {
@@ -19,7 +19,7 @@ fn says(text: &str) -> Option<Metadata> {
     Some(Metadata::new(text.as_bytes()).expect("short"))
 }
 
-/// Who has the lock `x`.
+/// The holder of the lock `x`.
 fn holder(process: ProcessId, n: u32) -> HolderInfo {
     let (metadata, held_for) = (Metadata::default(), Duration::ZERO);
     let (name, token, mode) = (Some(lock_name("x")), token(n), Mode::Lock);
@@ -31,7 +31,7 @@ fn seen(holder: Option<HolderInfo>) -> QueryReply {
     QueryReply::Lock { holders, more_holders: 0, content: None, openers: 0, permits: 0, waiters, more: 0 }
 }
 
-/// What the holder of a node does, and what comes of it.
+/// The messages and outputs of a node's lock client.
 struct SentMessages {
     outbox: Vec<(ProcessId, Message)>,
     out: Vec<Output>,
@@ -81,7 +81,7 @@ fn told(told: &[HolderInfo], firm: &[HolderInfo]) -> Vec<Output> {
     answer(Outcome::RevocationRequested { told: told.to_vec(), firm: firm.to_vec(), more: 0 })
 }
 
-/// A member that has asked the grantor Ann who holds `x`.
+/// A member that has asked the grantor Ann for the holder of `x`.
 fn asker() -> Node {
     let mut node = with_two_more();
     act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
@@ -122,7 +122,7 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
         act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).outbox,
         [look(BOB, next)]
     );
-    // And one that cannot say yet is asked again, in a while.
+    // And a grantor that cannot answer yet is asked again, in a while.
     assert_eq!(sees(&mut node, QueryReply::Undecided).out, []);
     let due = node.holder.deadline().expect("it asks again");
     let outbox = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
@@ -150,7 +150,7 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
     let view = without(&node);
     assert_eq!(act(&mut node, |holder, _, turn| holder.on_view(&view, turn)).out, told(&[], &[]));
 
-    // It left before it was asked: to have it told is to look again, to take from it is to be done.
+    // The holder left before it was asked: an `Ask` queries again, and a `Take` is done.
     let mut node = asker();
     node.view = Some(Arc::new(without(&node)));
     let said = sees(&mut node, seen(Some(holder(BOB, 5))));
@@ -206,7 +206,7 @@ fn granted(node: &mut Node, n: u32) -> SentMessages {
     act(node, |holder, _, turn| holder.on_grant(ANN, &service(), EPOCH, HOLDS, token(n), turn))
 }
 
-/// Bob asks for what is held with that token.
+/// Bob requests back the hold with that token.
 fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> SentMessages {
     let what = (Some(lock_name("x")), token(n));
     act(node, |holder, _, turn| holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, turn))
@@ -232,7 +232,7 @@ fn a_holder_is_told_once_of_each_request() {
         let said = bob_asks(&mut node, request, 5, says(text));
         assert_eq!((heard(&said), said.out), (RevocationAnswer::HolderTold, out));
     }
-    // Told often enough is told.
+    // Further requests answer as told, without another output.
     for request in 3..100 {
         let said = bob_asks(&mut node, request, 5, says("again"));
         assert_eq!((heard(&said), said.out.len()), (RevocationAnswer::HolderTold, usize::from(request <= 64)));

@@ -47,7 +47,7 @@ fn speaker(process: ProcessId, node: &Node) -> VoteSender {
     VoteSender { vote: process, process, addr: node.config.me.addr, heir: None }
 }
 
-/// What the member says to others.
+/// The notices that the member sends to others.
 fn notices(out: &[Output]) -> Vec<Notice> {
     let packets = out.iter().filter_map(|output| match output {
         Output::Send { packet: Packet::Notice(notice), .. } => Some(notice.as_ref().clone()),

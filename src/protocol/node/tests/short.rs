@@ -1,9 +1,9 @@
-//! Steps that look at nothing but what they are about.
+//! Short steps: they read only the state that they concern.
 
 use super::*;
 use std::collections::VecDeque;
 
-/// Two members, and what is on its way between them, in order.
+/// Two members, and the messages on their way between them, in order.
 pub(super) struct NodePair {
     pub(super) nodes: [Node; 2],
     pub(super) ways: [VecDeque<Input>; 2],
@@ -30,7 +30,7 @@ impl NodePair {
         two
     }
 
-    /// Time goes on, and all that was said is heard.
+    /// Time goes on, and all messages are delivered.
     pub(super) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         for at in [0, 1] {
@@ -43,12 +43,13 @@ impl NodePair {
         }
     }
 
-    /// The next thing that was said to that one, if there is any.
+    /// Delivers the next message to that node, if there is any.
     pub(super) fn hear(&mut self, at: usize) -> Vec<Output> {
         self.ways[at].pop_front().map(|input| self.step(at, input)).unwrap_or_default()
     }
 
-    /// Returns what is not said to the other. What comes of it is what comes of the long way.
+    /// Returns the outputs that are no messages to the other node. The results equal those of a
+    /// full step.
     pub(super) fn step(&mut self, at: usize, input: Input) -> Vec<Output> {
         let (mut out, node) = (Vec::new(), &mut self.nodes[at]);
         let is_heard = matches!(input, Input::Received { .. });
@@ -84,7 +85,7 @@ fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
     for _ in 0..20_000 {
         let at = draw(2);
         let told = match draw(8) {
-            // Nobody's timer is in time.
+            // No timer is in time.
             0 if draw(2) == 0 => {
                 two.now = two.now + Duration::from_micros(100 * draw(30) as u64);
                 Vec::new()

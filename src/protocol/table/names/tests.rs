@@ -1,4 +1,4 @@
-//! Names that come and go, against a plain tree, and what the sieves keep meanwhile.
+//! Names that come and go, against a plain tree, and the state of the sieves meanwhile.
 
 use super::*;
 use crate::protocol::chance::draws;
@@ -67,7 +67,8 @@ impl NameMap<u64> {
     }
 }
 
-/// Names come and go at random, more of them coming and then more of them going, through all sizes and back to nothing.
+/// Names come and go at random, more of them coming and then more of them going, through all sizes
+/// and back to nothing.
 #[test]
 fn it_has_what_a_tree_has_while_sieves_come_and_go() {
     let (mut names, mut tree, mut below) = (NameMap::new(), BTreeMap::new(), draws(1));
@@ -110,7 +111,8 @@ fn it_has_what_a_tree_has_while_sieves_come_and_go() {
     assert!(names.is_empty() && names.sieves.is_none());
 }
 
-/// Each name that comes or goes right before, at and behind the mark, in each step of a sieve in the making.
+/// Each name that comes or goes right before, at and behind the mark, in each step of a sieve in
+/// the making.
 #[test]
 fn a_name_may_come_and_go_on_each_side_of_the_mark() {
     let count = PER_PAGE as u64 * 2;
@@ -137,8 +139,8 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
     assert!(steps > count / MOVED as u64, "{steps} steps");
 }
 
-/// What the tree is spared. Of names that are not there fewer than one in 20 is let through, one in 100 by a new sieve, and
-/// those of one beginning no more often than others.
+/// The share of absent names that the sieve lets through to the tree: fewer than one in 20, and one
+/// in 100 by a new sieve. Names of one beginning are let through no more often than others.
 #[test]
 fn few_names_that_are_not_there_are_let_through_to_the_tree() {
     let share = |names: &NameMap<u64>, of: &dyn Fn(u64) -> LockName| {
@@ -188,7 +190,8 @@ fn a_name_takes_few_bytes_of_sieves() {
     assert_eq!((names.pages(), names.sieves.is_none()), (0, true));
 }
 
-/// Nothing that names come to, however many there are, waits for all of them to be moved, or for much memory.
+/// No change of a name, however many names there are, waits for all of them to be moved, or for
+/// much memory.
 #[test]
 fn one_change_moves_few_names_and_gives_back_one_page() {
     let mut names = NameMap::new();
@@ -206,7 +209,8 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
         assert!(names.pages() + few >= pages, "of {pages} pages {} are left", names.pages());
         assert!(names.pages() <= pages + 2 + MOVED, "{pages} pages and then {}", names.pages());
         sieves += usize::from(before.is_none() && after.is_some());
-        // It is there in time: as fast as names come or go, never more than a seventh of them do meanwhile.
+        // It is there in time: as fast as names come or go, never more than a seventh of them do
+        // meanwhile.
         let len = names.len();
         if let Some(sieves) = &names.sieves {
             let fits = |len| sieves.current.pages() == 0 || is_fit(sieves.current.pages(), len);
@@ -277,7 +281,8 @@ fn names_that_came_by_other_ways_are_equal() {
     assert_eq!((&one, hash(&one), format!("{one:?}")), (&other, hash(&other), format!("{:?}", other.tree)));
 }
 
-/// Names that count at the same counters, as somebody could choose them: more than a counter can tell.
+/// Names that count at the same counters, as a program could choose them: more than a counter can
+/// tell.
 #[test]
 fn counters_at_their_end_stay_there_and_never_say_no() {
     let mut sieve = CountingBloomFilter::new(1);
