@@ -1,5 +1,6 @@
 //! `LockValue`: a small value that travels with a lock, and is changed by whoever holds it.
 
+use super::any_guard::{AnyGuard, Fenced};
 use super::mutex::MutexGuard;
 use super::read_write_lock::WriteGuard;
 use super::reentrant_mutex::ReentrantGuard;
@@ -69,8 +70,9 @@ impl Fence {
     }
 }
 
-/// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`].
-pub trait LockGuard: sealed::LockGuard {}
+/// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`]. It has the
+/// methods of [`Fenced`] and [`AnyGuard`].
+pub trait LockGuard: Fenced + AnyGuard + sealed::LockGuard {}
 
 mod sealed {
     use crate::service::Hold;

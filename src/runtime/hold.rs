@@ -11,6 +11,7 @@ use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 /// What all holds of one incarnation hang on.
 pub(crate) struct MemberLease {
@@ -75,6 +76,8 @@ pub(crate) struct HoldCell {
 struct Rare {
     /// Wakes those who wait to be told something.
     told: Notify,
+    /// Cancelled when the hold is over, for those who asked for it.
+    over: OnceLock<CancellationToken>,
     extras: Mutex<Extras>,
 }
 
@@ -377,7 +380,24 @@ impl HoldCell {
     /// Wakes those who wait for its loss.
     pub(crate) fn tell(&self) {
         self.tell_news();
+        if self.awaited.load(Ordering::SeqCst)
+            && self.lost_reason().is_some()
+            && let Some(over) = self.rare.get().and_then(|rare| rare.over.get())
+        {
+            over.cancel();
+        }
         self.meter.end(|| self.lost_reason());
+    }
+
+    /// A token that is cancelled when the hold is over; one for all who ask.
+    pub(crate) fn cancellation_token(&self) -> CancellationToken {
+        // Made before the flag is set and the hold is asked: so either `tell` finds it, or this sees the end.
+        let over = self.rare().over.get_or_init(CancellationToken::new).clone();
+        self.await_news();
+        if self.fence().is_err() {
+            over.cancel();
+        }
+        over.child_token()
     }
 
     /// Its lease ends then.
