@@ -1,6 +1,15 @@
 //! Fencing tokens checked where the writes happen.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(all(unix, feature = "files"))]
+#[cfg_attr(docsrs, doc(cfg(all(unix, feature = "files"))))]
+pub mod files;
+#[cfg(feature = "http")]
+#[cfg_attr(docsrs, doc(cfg(feature = "http")))]
+pub mod http;
+#[cfg(feature = "object-store")]
+#[cfg_attr(docsrs, doc(cfg(feature = "object-store")))]
+pub mod objects;
 #[cfg(any(feature = "tokio-postgres", feature = "sqlx-postgres"))]
 mod postgres;
 #[cfg(feature = "rusqlite")]

@@ -143,7 +143,7 @@ pub(crate) fn stamp_for(resource: &str, holder: &(impl Fenced + ?Sized)) -> Resu
     Ok(Stamp::of(holder)?)
 }
 
-fn check_resource(resource: &str) -> Result<(), NoStamp> {
+pub(crate) fn check_resource(resource: &str) -> Result<(), NoStamp> {
     let length = resource.len();
     let is_valid = (1..=MAX_RESOURCE).contains(&length) && !resource.contains('\0');
     if is_valid { Ok(()) } else { Err(NoStamp::InvalidResource { length }) }

@@ -1,6 +1,9 @@
 //! Each adapter against the real thing: servers of the distribution, files, stores.
 
+mod files;
+mod http;
 mod mariadb;
+mod objects;
 mod postgres;
 mod rounds;
 mod server;
