@@ -223,7 +223,7 @@ pub enum FileError {
         /// The limit.
         waited: Duration,
     },
-    /// The fence is no stamp, so nobody knows who may write. Nothing was changed. Stop all writers,
+    /// The fence is no stamp, so the latest writer is unknown. Nothing was changed. Stop all writers,
     /// then remove the file, or write the highest stamp into it.
     #[error(
         "the fence {} is damaged: {reason}; stop all writers, then remove it, or write the highest stamp into it",

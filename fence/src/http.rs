@@ -105,10 +105,18 @@ pub enum StoreError {
 /// # std::fs::create_dir_all(&folder)?;
 /// let store = SqliteStore::open(folder.join("fences.db"))?;
 /// let fence = FenceLayer::new(store, |request| request.uri.path().strip_prefix("/stock/").map(str::to_owned));
-/// let service = ServiceBuilder::new().layer(fence).service(service_fn(async |_: http::Request<()>| {
-///     Ok::<_, Infallible>(http::Response::new(Full::<&[u8]>::from("sold")))
+/// let mut service = ServiceBuilder::new().layer(fence).service(service_fn(async |_: http::Request<String>| {
+///     Ok::<_, Infallible>(http::Response::new(Full::<bytes::Bytes>::from("sold")))
 /// }));
-/// # let _ = service;
+///
+/// let put = |stamp: &str| {
+///     http::Request::put("/stock/sku-42").header(FENCING_TOKEN, stamp).body("41".to_owned())
+/// };
+/// let answer = service.ready().await?.call(put("8-0000000000000001")?).await?;
+/// assert_eq!(answer.status(), 200);
+/// let answer = service.ready().await?.call(put("7-0000000000000001")?).await?;
+/// assert_eq!(answer.status(), 412);
+/// assert_eq!(answer.headers()[FENCING_TOKEN], "8-0000000000000001");
 /// # std::fs::remove_dir_all(&folder)?;
 /// # Ok(()) }
 /// # #[cfg(not(feature = "rusqlite"))] fn main() {}

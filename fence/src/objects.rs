@@ -179,7 +179,7 @@ pub enum ObjectError {
         /// The object.
         path: Path,
     },
-    /// The metadata has a text that is no stamp, so nobody knows who may write. Nothing was changed.
+    /// The metadata has a text that is no stamp, so the latest writer is unknown. Nothing was changed.
     #[error("the metadata `fencingtoken` of {path} is damaged: {reason}; stop all writers and write the object anew")]
     Damaged {
         /// The object.

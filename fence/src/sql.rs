@@ -66,62 +66,88 @@
 use crate::stamp::{NoStamp, Stale, Stamp};
 use elderlock::{Fenced, Lost};
 
+/// A statement whose text is also printed in the documentation, for every other driver.
+macro_rules! statement {
+    ($(#[$doc:meta])* $name:ident = $text:literal) => {
+        $(#[$doc])*
+        ///
+        #[doc = concat!("```sql\n", $text, "\n```")]
+        pub const $name: &str = $text;
+    };
+}
+
 /// The statements for PostgreSQL.
 pub mod postgres {
-    /// Makes the table; for a migration. The name is found by the `search_path`.
-    pub const CREATE_TABLE: &str = "\
+    statement! {
+        /// Makes the table; for a migration. The name is found by the `search_path`.
+        CREATE_TABLE = "\
 CREATE TABLE IF NOT EXISTS elderlock_fences (
     resource TEXT PRIMARY KEY,
     token BIGINT NOT NULL CHECK (token > 0),
     lineage BIGINT NOT NULL,
     admitted_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
-)";
+)"
+    }
 
-    /// Admits `$1` resource, `$2` token ([`Token::as_i64`](elderlock::Token::as_i64)), `$3` lineage
-    /// ([`LineageId::as_i64`](elderlock::LineageId::as_i64)). The first statement of the transaction.
-    /// It changes one row, or none: then the holder is stale, and the transaction is rolled back.
-    ///
-    /// `CURRENT_TIMESTAMP` would be the start of the transaction, which may be long before.
-    pub const ADMIT: &str = "\
+    statement! {
+        /// Admits `$1` resource, `$2` token ([`Token::as_i64`](elderlock::Token::as_i64)), `$3` lineage
+        /// ([`LineageId::as_i64`](elderlock::LineageId::as_i64)). The first statement of the transaction.
+        /// It changes one row, or none: then the holder is stale, and the transaction is rolled back.
+        ///
+        /// `CURRENT_TIMESTAMP` would be the start of the transaction, which may be long before.
+        ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES ($1, $2, $3)
 ON CONFLICT (resource) DO UPDATE
    SET token = excluded.token, lineage = excluded.lineage, admitted_at = clock_timestamp()
  WHERE elderlock_fences.token < excluded.token
-    OR (elderlock_fences.token = excluded.token AND elderlock_fences.lineage = excluded.lineage)";
+    OR (elderlock_fences.token = excluded.token AND elderlock_fences.lineage = excluded.lineage)"
+    }
 
-    /// Token and lineage of the last holder that was admitted to `$1`, for the message of an error.
-    pub const STORED: &str = "SELECT token, lineage FROM elderlock_fences WHERE resource = $1";
+    statement! {
+        /// Token and lineage of the last holder that was admitted to `$1`, for the message of an error.
+        STORED = "SELECT token, lineage FROM elderlock_fences WHERE resource = $1"
+    }
 
-    /// Deletes the rows that were admitted before `$1`. See [when that is safe](super).
-    pub const FORGET: &str = "DELETE FROM elderlock_fences WHERE admitted_at < $1";
+    statement! {
+        /// Deletes the rows that were admitted before `$1`. See [when that is safe](super).
+        FORGET = "DELETE FROM elderlock_fences WHERE admitted_at < $1"
+    }
 }
 
 /// The statements for SQLite, 3.24 or later.
 pub mod sqlite {
-    /// Makes the table; for a migration.
-    pub const CREATE_TABLE: &str = "\
+    statement! {
+        /// Makes the table; for a migration.
+        CREATE_TABLE = "\
 CREATE TABLE IF NOT EXISTS elderlock_fences (
     resource TEXT NOT NULL PRIMARY KEY,
     token INTEGER NOT NULL CHECK (token > 0),
     lineage INTEGER NOT NULL,
     admitted_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
-)";
+)"
+    }
 
-    /// As [`postgres::ADMIT`](super::postgres::ADMIT), with `?1` resource, `?2` token, `?3` lineage.
-    /// (SQLite numbers `$1` by where it stands, not by what it says.)
-    pub const ADMIT: &str = "\
+    statement! {
+        /// As [`postgres::ADMIT`](super::postgres::ADMIT), with `?1` resource, `?2` token, `?3` lineage.
+        /// (SQLite numbers `$1` by where it stands, not by what it says.)
+        ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?1, ?2, ?3)
 ON CONFLICT (resource) DO UPDATE
    SET token = excluded.token, lineage = excluded.lineage, admitted_at = CURRENT_TIMESTAMP
  WHERE elderlock_fences.token < excluded.token
-    OR (elderlock_fences.token = excluded.token AND elderlock_fences.lineage = excluded.lineage)";
+    OR (elderlock_fences.token = excluded.token AND elderlock_fences.lineage = excluded.lineage)"
+    }
 
-    /// As [`postgres::STORED`](super::postgres::STORED).
-    pub const STORED: &str = "SELECT token, lineage FROM elderlock_fences WHERE resource = ?1";
+    statement! {
+        /// As [`postgres::STORED`](super::postgres::STORED).
+        STORED = "SELECT token, lineage FROM elderlock_fences WHERE resource = ?1"
+    }
 
-    /// Deletes the rows that were admitted before `?1`, a text as of `CURRENT_TIMESTAMP`:
-    /// `YYYY-MM-DD HH:MM:SS`, in UTC. See [when that is safe](super).
-    pub const FORGET: &str = "DELETE FROM elderlock_fences WHERE admitted_at < ?1";
+    statement! {
+        /// Deletes the rows that were admitted before `?1`, a text as of `CURRENT_TIMESTAMP`:
+        /// `YYYY-MM-DD HH:MM:SS`, in UTC. See [when that is safe](super).
+        FORGET = "DELETE FROM elderlock_fences WHERE admitted_at < ?1"
+    }
 }
 
 /// The statements for MySQL and MariaDB, with InnoDB.
@@ -132,46 +158,56 @@ ON CONFLICT (resource) DO UPDATE
 /// holder's own token and lineage, it was admitted; if not, it is stale, and the transaction is
 /// rolled back. The first statement has locked the row, so nothing comes between.
 pub mod mysql {
-    /// Makes the table; for a migration. Names are compared byte by byte: the collations of texts
-    /// would take `a`, `A` and `a ` for one resource.
-    pub const CREATE_TABLE: &str = "\
+    statement! {
+        /// Makes the table; for a migration. Names are compared byte by byte: the collations of texts
+        /// would take `a`, `A` and `a ` for one resource.
+        CREATE_TABLE = "\
 CREATE TABLE IF NOT EXISTS elderlock_fences (
     resource VARBINARY(1024) NOT NULL PRIMARY KEY,
     token BIGINT NOT NULL,
     lineage BIGINT NOT NULL,
     admitted_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP
-) ENGINE = InnoDB";
+) ENGINE = InnoDB"
+    }
 
-    /// Raises the row of resource, token and lineage, in this order. The first statement of the
-    /// transaction. Assignments are made from left to right: the token is the last one, for the
-    /// others compare it.
-    pub const ADMIT: &str = "\
+    statement! {
+        /// Raises the row of resource, token and lineage, in this order. The first statement of the
+        /// transaction. Assignments are made from left to right: the token is the last one, for the
+        /// others compare it.
+        ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?, ?, ?)
 ON DUPLICATE KEY UPDATE
     admitted_at = IF(token <= VALUES(token), CURRENT_TIMESTAMP, admitted_at),
     lineage = IF(token < VALUES(token), VALUES(lineage), lineage),
-    token = GREATEST(token, VALUES(token))";
+    token = GREATEST(token, VALUES(token))"
+    }
 
-    /// Token and lineage of the last holder that was admitted to the resource. A locking read: it
-    /// sees the row as it is, and makes no snapshot.
-    pub const STORED: &str = "SELECT token, lineage FROM elderlock_fences WHERE resource = ? FOR UPDATE";
+    statement! {
+        /// Token and lineage of the last holder that was admitted to the resource. A locking read: it
+        /// sees the row as it is, and makes no snapshot.
+        STORED = "SELECT token, lineage FROM elderlock_fences WHERE resource = ? FOR UPDATE"
+    }
 
-    /// Deletes the rows that were admitted before the moment given. See [when that is safe](super).
-    pub const FORGET: &str = "DELETE FROM elderlock_fences WHERE admitted_at < ?";
+    statement! {
+        /// Deletes the rows that were admitted before the moment given. See [when that is safe](super).
+        FORGET = "DELETE FROM elderlock_fences WHERE admitted_at < ?"
+    }
 }
 
 /// The statements for MariaDB 10.5 or later, where one statement is enough. The others are those of
 /// [`mysql`].
 pub mod mariadb {
-    /// As [`mysql::ADMIT`](super::mysql::ADMIT), and returns what the row is now: the holder's own
-    /// token and lineage, or it is stale.
-    pub const ADMIT: &str = "\
+    statement! {
+        /// As [`mysql::ADMIT`](super::mysql::ADMIT), and returns what the row is now: the holder's own
+        /// token and lineage, or it is stale.
+        ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?, ?, ?)
 ON DUPLICATE KEY UPDATE
     admitted_at = IF(token <= VALUES(token), CURRENT_TIMESTAMP, admitted_at),
     lineage = IF(token < VALUES(token), VALUES(lineage), lineage),
     token = GREATEST(token, VALUES(token))
-RETURNING token, lineage";
+RETURNING token, lineage"
+    }
 }
 
 /// Fences the transactions of a SQL database. It is a plain value without a connection: make one

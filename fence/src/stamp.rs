@@ -41,8 +41,9 @@ impl Stamp {
         self.token > stored.token || self == stored
     }
 
-    /// From two `BIGINT` columns; `None`: the first is no token.
-    pub(crate) fn from_columns(token: i64, lineage: i64) -> Option<Stamp> {
+    /// From two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`: the first is no
+    /// token.
+    pub fn from_columns(token: i64, lineage: i64) -> Option<Stamp> {
         Some(Stamp { token: Token::from_i64(token)?, lineage: LineageId::from_i64(lineage) })
     }
 }

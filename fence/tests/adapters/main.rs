@@ -1,5 +1,6 @@
 //! Each adapter against the real thing: servers of the distribution, files, stores.
 
+mod documents;
 mod files;
 mod http;
 mod mariadb;

@@ -15,7 +15,7 @@ const READ: &str = "SELECT stock FROM articles WHERE id = ?";
 const WRITE: &str = "UPDATE articles SET stock = ? WHERE id = ?";
 
 /// A database of its own with a table of articles; `None`: there is no server here.
-async fn database(name: &str) -> Option<MySqlPool> {
+pub(crate) async fn database(name: &str) -> Option<MySqlPool> {
     let server = tokio::task::spawn_blocking(server::mariadb).await.unwrap()?;
     let options = MySqlConnectOptions::new().socket(server.folder.join("socket")).username("root");
     let all = MySqlPoolOptions::new().connect_with(options.clone()).await.unwrap();

@@ -22,6 +22,11 @@ async fn database(name: &str) -> Option<Database> {
     Some(database)
 }
 
+/// A connection to a database of its own, without tables.
+pub(crate) async fn client(name: &str) -> Option<Client> {
+    Some(empty_database(name).await?.connect().await)
+}
+
 async fn empty_database(name: &str) -> Option<Database> {
     let server = tokio::task::spawn_blocking(server::postgres).await.unwrap()?;
     let database = Database { folder: server.folder.to_str().unwrap().to_owned(), name: name.to_owned() };

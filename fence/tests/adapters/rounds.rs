@@ -71,6 +71,9 @@ pub(crate) struct Outcome {
 /// With the fence no update is lost in any round; without it at least one is in a hundred. Prints what came of both.
 pub(crate) async fn prove(name: &str, shop: impl Shop, splits: &[bool]) {
     let shop = Arc::new(shop);
+    if let Ok(sales) = std::env::var("ELDERLOCK_FENCE_COST") {
+        return cost(name, &*shop, splits, sales.parse().expect("a number of sales")).await;
+    }
     let member = Member::local().await.expect("a member can be made");
     let service = member.lock_service("inventory").await.expect("a service can be opened");
     let start = std::time::Instant::now();
@@ -95,6 +98,29 @@ pub(crate) async fn prove(name: &str, shop: impl Shop, splits: &[bool]) {
     println!("{name}: fenced {fenced:?} in {took:.1?}; unfenced {open:?}");
     assert!(open.lost > 0, "{name}: without the fence no update was lost in a hundred rounds: {open:?}");
     member.leave().await.expect("a member can leave");
+}
+
+/// What the fence costs: the time of a sale by one writer, with the fence and without it in turn.
+async fn cost(name: &str, shop: &impl Shop, splits: &[bool], sales: u32) {
+    for &split in splits {
+        let article = format!("{name}-cost-{split}");
+        shop.fill(&article, i64::MAX).await;
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for number in 0..sales {
+            let stamp = super::stamp(1 + i64::from(number), 1);
+            for (fenced, times) in [(true, &mut with), (false, &mut without)] {
+                let start = std::time::Instant::now();
+                shop.sell(0, &article, stamp, Plan { fenced, split }, async {}).await.expect("it is alone");
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+        let [with, without] = [with, without].map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        });
+        let what = if split { "two transactions" } else { "one transaction" };
+        println!("{name}: {what}: {with:.0} us with the fence, {without:.0} us without, {:.2} times", with / without);
+    }
 }
 
 /// What the writers of a round have in common.
