@@ -11,7 +11,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stock = member.lock_service("inventory").await?;
 
     let guard = stock.lock("sku-42").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;
-    // Write with the token and its lineage; the table refuses a lower token: see `TokenGate`.
+    // Write with the token and its lineage; `elderlock-fence` refuses stale ones where you write.
     println!("sku-42 is mine, token {}, lineage {}", guard.fence()?.as_i64(), guard.lineage());
     guard.release().await?;
 

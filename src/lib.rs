@@ -58,7 +58,7 @@ mod service;
 #[doc(hidden)]
 pub mod wire;
 
-pub use protocol::id::InvalidBatch;
+pub use protocol::id::{InvalidBatch, InvalidLineage, InvalidToken};
 pub use protocol::message::WaiterInfo;
 pub use protocol::view::ViewMember;
 pub use protocol::{

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,7 +138,18 @@ impl fmt::Debug for Slot {
 
 /// The identity of a lineage: 64 of the random bits of its founder's id. Displayed as 16
 /// hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+///
+/// In JSON and other text formats it is the string that [`Display`](fmt::Display) writes: a number
+/// above 2^53 would change in many readers. Binary formats have the number.
+///
+/// ```
+/// use elderlock::LineageId;
+/// let lineage = LineageId::from_i64(-3);
+/// assert_eq!(lineage.to_string(), "fffffffffffffffd");
+/// assert_eq!("fffffffffffffffd".parse(), Ok(lineage));
+/// assert_eq!(LineageId::from_be_bytes(lineage.to_be_bytes()), lineage);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineageId(pub u64);
 
 impl LineageId {
@@ -151,6 +163,66 @@ impl LineageId {
     pub const fn from_i64(number: i64) -> Self {
         LineageId(number as u64)
     }
+
+    /// The 8 bytes, most significant first.
+    pub const fn to_be_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    /// The lineage that [`to_be_bytes`](LineageId::to_be_bytes) gave.
+    pub const fn from_be_bytes(bytes: [u8; 8]) -> Self {
+        LineageId(u64::from_be_bytes(bytes))
+    }
+}
+
+impl From<i64> for LineageId {
+    fn from(number: i64) -> Self {
+        LineageId::from_i64(number)
+    }
+}
+
+impl FromStr for LineageId {
+    type Err = InvalidLineage;
+
+    /// Reads the 16 hexadecimal digits that [`Display`](fmt::Display) writes.
+    fn from_str(text: &str) -> Result<Self, InvalidLineage> {
+        let is_digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = is_digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        number.map(LineageId).ok_or_else(|| InvalidLineage { text: shortened(text) })
+    }
+}
+
+impl Serialize for LineageId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        serializer.serialize_newtype_struct("LineageId", &self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for LineageId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = <std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
+            return text.parse().map_err(D::Error::custom);
+        }
+        u64::deserialize(deserializer).map(LineageId)
+    }
+}
+
+/// A text that is no [`LineageId`].
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a lineage has 16 hexadecimal digits, as its Display writes them; this is {text:?}")]
+#[non_exhaustive]
+pub struct InvalidLineage {
+    /// The text, at most its first 40 characters.
+    pub text: String,
+}
+
+/// What an error shows of a text from outside.
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
 }
 
 impl fmt::Display for LineageId {
@@ -197,7 +269,21 @@ impl fmt::Debug for Lineage {
 /// every grant that this one could know of.
 ///
 /// The high 41 bits are its [`Slot`], the low 22 count within the slot.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+///
+/// In JSON and other text formats it is a string of decimal digits: a number above 2^53 would change
+/// in many readers. A number is accepted as well. Binary formats have the number.
+///
+/// ```
+/// use elderlock::Token;
+/// let token = Token::try_from(4294967303_i64)?;
+/// assert_eq!(token.to_string(), "4294967303");
+/// assert_eq!("4294967303".parse(), Ok(token));
+/// assert_eq!(i64::from(token), 4294967303);
+/// let error = Token::try_from(0).unwrap_err();
+/// assert_eq!(error.to_string(), "a token is a whole number from 1 to 9223372036854775807; this is 0");
+/// # Ok::<(), elderlock::InvalidToken>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
 impl Token {
@@ -241,6 +327,78 @@ impl Token {
     pub const fn plus(self, count: u64) -> Token {
         Token(self.0.saturating_add(count))
     }
+}
+
+impl TryFrom<i64> for Token {
+    type Error = InvalidToken;
+
+    /// The token that [`as_i64`](Token::as_i64) gave.
+    fn try_from(number: i64) -> Result<Self, InvalidToken> {
+        Token::from_i64(number).ok_or_else(|| InvalidToken { text: number.to_string() })
+    }
+}
+
+impl From<Token> for i64 {
+    fn from(token: Token) -> i64 {
+        token.as_i64()
+    }
+}
+
+impl FromStr for Token {
+    type Err = InvalidToken;
+
+    /// Reads the decimal digits that [`Display`](fmt::Display) writes.
+    fn from_str(text: &str) -> Result<Self, InvalidToken> {
+        // `parse` alone would take a sign.
+        let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = is_digits.then(|| text.parse().ok()).flatten();
+        number.and_then(Token::from_i64).ok_or_else(|| InvalidToken { text: shortened(text) })
+    }
+}
+
+impl Serialize for Token {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        serializer.serialize_newtype_struct("Token", &self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl Visitor<'_> for TextVisitor {
+            type Value = Token;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a token as a string of decimal digits")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Token, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Token, E> {
+                Token::try_from(number).map_err(E::custom)
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Token, E> {
+                let invalid = || E::custom(InvalidToken { text: number.to_string() });
+                i64::try_from(number).ok().and_then(Token::from_i64).ok_or_else(invalid)
+            }
+        }
+        if deserializer.is_human_readable() {
+            return deserializer.deserialize_any(TextVisitor);
+        }
+        // Members also send what is no user's token: zero, and the complements in tickets.
+        u64::deserialize(deserializer).map(Token)
+    }
+}
+
+/// A number or a text that is no [`Token`].
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a token is a whole number from 1 to {}; this is {text}", i64::MAX)]
+#[non_exhaustive]
+pub struct InvalidToken {
+    /// What was given, at most its first 40 characters.
+    pub text: String,
 }
 
 impl fmt::Display for Token {

@@ -1,5 +1,6 @@
 //! `LockValue`: a small value that travels with a lock, and that the lock's holder changes.
 
+use super::any_guard::{AnyGuard, Fenced};
 use super::mutex::MutexGuard;
 use super::read_write_lock::WriteGuard;
 use super::reentrant_mutex::ReentrantGuard;
@@ -73,8 +74,9 @@ impl ValueFence {
     }
 }
 
-/// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`].
-pub trait LockGuard: sealed::ValueGuard {}
+/// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`]. It has the
+/// methods of [`Fenced`] and [`AnyGuard`].
+pub trait LockGuard: Fenced + AnyGuard + sealed::ValueGuard {}
 
 mod sealed {
     use crate::service::HoldHandle;

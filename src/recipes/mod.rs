@@ -3,6 +3,7 @@
 //! fenced, and outlive the grantor as locks do.
 
 mod acquire;
+mod any_guard;
 mod barrier;
 mod count_down_latch;
 mod double_barrier;
@@ -21,6 +22,7 @@ mod shared_count;
 mod token_gate;
 
 pub use acquire::Acquire;
+pub use any_guard::{AnyGuard, Fenced};
 pub use barrier::{Barrier, BarrierError};
 pub use count_down_latch::CountDownLatch;
 pub use double_barrier::{DoubleBarrier, DoubleBarrierGuard};

@@ -12,18 +12,25 @@ use serde::{Deserialize, Serialize};
 /// an equal token of another lineage is refused.
 ///
 /// It belongs to the resource, not to the holder of the lock: there is one, where the writes are
-/// done, and each write shows its token to it. It is a plain value. Keep it **under the same lock,
-/// or in the same transaction, as the guarded data**, or a stale write could come between the check
-/// and the write of another holder. (A gate that could be shared without one would let that
-/// happen.) In a SQL table it is two columns; the first statement of each transaction, before it
-/// reads anything, is
+/// done, and each write shows its token to it. It is a plain value, to be kept **under the same
+/// lock, or in the same transaction, as the guarded data**, or a stale write could come between the
+/// check and the write of another holder. (A gate that could be shared without one would let that
+/// happen.) The crate `elderlock-fence` has it ready made for SQL databases, object stores, HTTP
+/// services and files. In a database it is a row in a table of its own, and the **first statement of
+/// each transaction**, before it reads anything:
 ///
 /// ```sql
-/// UPDATE accounts SET fence = $2, lineage = $3
-///  WHERE id = $1 AND (fence < $2 OR (fence = $2 AND lineage = $3))
+/// CREATE TABLE IF NOT EXISTS fences (resource TEXT PRIMARY KEY, token BIGINT NOT NULL, lineage BIGINT NOT NULL);
+/// -- At the head of each transaction:
+/// INSERT INTO fences (resource, token, lineage) VALUES ($1, $2, $3)
+/// ON CONFLICT (resource) DO UPDATE SET token = excluded.token, lineage = excluded.lineage
+///  WHERE fences.token < excluded.token
+///     OR (fences.token = excluded.token AND fences.lineage = excluded.lineage);
 /// ```
 ///
-/// with [`Token::as_i64`] and [`LineageId::as_i64`]. If it changes no row, the holder is stale.
+/// with [`Token::as_i64`] and [`LineageId::as_i64`]. If it changes no row, the holder is stale: roll
+/// back. It comes first because the read has to be fenced as well. Checked in the write only, an
+/// update is lost in order: token 100 reads 10, 101 reads 10, 100 writes 9, 101 writes 9.
 ///
 /// Its limits:
 /// - *It knows one name.* Tokens of different locks cannot be compared, so each thing that has a

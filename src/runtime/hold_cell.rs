@@ -12,6 +12,7 @@ use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 /// The lease that all holds of one incarnation depend on.
 pub(crate) struct MemberLease {
@@ -76,6 +77,8 @@ pub(crate) struct HoldCell {
 struct HoldColdFields {
     /// Wakes tasks that wait for news.
     told: Notify,
+    /// Cancelled when the hold is over, for those who asked for it.
+    over: OnceLock<CancellationToken>,
     extras: Mutex<HoldDetails>,
 }
 
@@ -384,7 +387,24 @@ impl HoldCell {
     /// Wakes tasks that wait for its loss.
     pub(crate) fn tell(&self) {
         self.tell_news();
+        if self.awaited.load(Ordering::SeqCst)
+            && self.lost_reason().is_some()
+            && let Some(over) = self.rare.get().and_then(|rare| rare.over.get())
+        {
+            over.cancel();
+        }
         self.meter.end(|| self.lost_reason());
+    }
+
+    /// A token that is cancelled when the hold is over; one for all who ask.
+    pub(crate) fn cancellation_token(&self) -> CancellationToken {
+        // Made before the flag is set and the hold is asked: so either `tell` finds it, or this sees the end.
+        let over = self.rare().over.get_or_init(CancellationToken::new).clone();
+        self.await_news();
+        if self.fence().is_err() {
+            over.cancel();
+        }
+        over.child_token()
     }
 
     /// Its lease ends then.

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// A guard's part in a hold; the last one releases it.
 pub struct HoldHandle {
@@ -124,6 +125,10 @@ impl HoldHandle {
 
     pub(crate) fn is_shared(&self) -> bool {
         self.cell.is_shared()
+    }
+
+    pub(crate) fn cancellation_token(&self) -> CancellationToken {
+        self.cell.cancellation_token()
     }
 
     /// Whether it is of that service at that member.
@@ -269,6 +274,24 @@ impl Guard {
     /// Dropping the future changes nothing; a loss in between is told by the next call.
     pub async fn lost(&self) -> LostReason {
         self.hold.lost().await
+    }
+
+    /// A token that is cancelled when the hold is over: lost, or released by its last guard. For code that takes a
+    /// [`CancellationToken`]; it needs no task and no runtime, and does not keep the lock held. Each call gives another
+    /// child of one token: cancelling it changes nothing for the hold and for the others.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let guard = member.lock_service("inventory").await?.lock("sku-42").await?;
+    /// let over = guard.cancellation_token();
+    /// assert!(!over.is_cancelled());
+    /// guard.release().await?;
+    /// over.cancelled().await;
+    /// # Ok(()) }
+    /// ```
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.hold.cancellation_token()
     }
 
     /// A watch on the hold for tasks without a guard: a cheap handle that does not keep the lock

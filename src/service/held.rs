@@ -16,6 +16,12 @@ macro_rules! held {
                 self.hold().lost().await
             }
 
+            /// A token that is cancelled when the hold is over. See
+            /// [`Guard::cancellation_token`](crate::Guard::cancellation_token).
+            pub fn cancellation_token(&self) -> tokio_util::sync::CancellationToken {
+                self.hold().cancellation_token()
+            }
+
             /// A watch on the hold that does not keep it. See
             /// [`Guard::watch`](crate::Guard::watch).
             pub fn watch(&self) -> $crate::LossWatch {

@@ -1,0 +1,94 @@
+//! `sqlx`: PostgreSQL, SQLite, and MySQL or MariaDB.
+
+use crate::sql::{AdmitError, Answer, Transaction, sealed};
+use crate::stamp::Stamp;
+use sqlx::Error;
+
+/// An error that is none of the database's: of the connection, or of the driver.
+fn is_closed(error: &Error) -> bool {
+    matches!(error, Error::Io(_) | Error::Tls(_) | Error::WorkerCrashed | Error::PoolClosed)
+}
+
+fn stale(stored: Option<(i64, i64)>) -> Answer {
+    Answer::Stale(stored.and_then(|(token, lineage)| Stamp::from_columns(token, lineage)))
+}
+
+#[cfg(feature = "sqlx-postgres")]
+impl sealed::Transaction for sqlx::Transaction<'_, sqlx::Postgres> {}
+
+#[cfg(feature = "sqlx-postgres")]
+impl Transaction for sqlx::Transaction<'_, sqlx::Postgres> {
+    type Error = Error;
+
+    async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Error> {
+        use crate::sql::postgres::{ADMIT, STORED};
+        let admit = sqlx::query(ADMIT).bind(resource).bind(stamp.token.as_i64()).bind(stamp.lineage.as_i64());
+        if admit.execute(&mut **self).await?.rows_affected() > 0 {
+            return Ok(Answer::Admitted);
+        }
+        Ok(stale(sqlx::query_as(STORED).bind(resource).fetch_optional(&mut **self).await?))
+    }
+
+    fn classify(error: Error) -> AdmitError<Error> {
+        let code = error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned());
+        let is_closed = is_closed(&error);
+        crate::postgres::classify(error, code.as_deref(), is_closed)
+    }
+}
+
+#[cfg(feature = "sqlx-sqlite")]
+impl sealed::Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {}
+
+#[cfg(feature = "sqlx-sqlite")]
+impl Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {
+    type Error = Error;
+
+    async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Error> {
+        use crate::sql::sqlite::{ADMIT, STORED};
+        let admit = sqlx::query(ADMIT).bind(resource).bind(stamp.token.as_i64()).bind(stamp.lineage.as_i64());
+        if admit.execute(&mut **self).await?.rows_affected() > 0 {
+            return Ok(Answer::Admitted);
+        }
+        Ok(stale(sqlx::query_as(STORED).bind(resource).fetch_optional(&mut **self).await?))
+    }
+
+    fn classify(error: Error) -> AdmitError<Error> {
+        let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse().ok());
+        if code.is_none() && is_closed(&error) {
+            return AdmitError::Disconnected(error);
+        }
+        crate::sqlite::classify(error, code)
+    }
+}
+
+#[cfg(feature = "sqlx-mysql")]
+impl sealed::Transaction for sqlx::Transaction<'_, sqlx::MySql> {}
+
+#[cfg(feature = "sqlx-mysql")]
+impl Transaction for sqlx::Transaction<'_, sqlx::MySql> {
+    type Error = Error;
+
+    async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Error> {
+        use crate::sql::mysql::{ADMIT, STORED};
+        let (token, lineage) = (stamp.token.as_i64(), stamp.lineage.as_i64());
+        sqlx::query(ADMIT).bind(resource.as_bytes()).bind(token).bind(lineage).execute(&mut **self).await?;
+        let stored: Option<(i64, i64)> =
+            sqlx::query_as(STORED).bind(resource.as_bytes()).fetch_optional(&mut **self).await?;
+        Ok(if stored == Some((token, lineage)) { Answer::Admitted } else { stale(stored) })
+    }
+
+    fn classify(error: Error) -> AdmitError<Error> {
+        let database = error.as_database_error().and_then(|error| error.try_downcast_ref());
+        match database.map(sqlx::mysql::MySqlDatabaseError::number) {
+            Some(1146) => AdmitError::NoTable(error),
+            // Waiting for a lock, and the limits of a statement in MariaDB and in MySQL.
+            Some(1205 | 1969 | 3024) => AdmitError::Locked(error),
+            // A deadlock, and MariaDB's `innodb_snapshot_isolation`.
+            Some(1213 | 1020) => AdmitError::Retry(error),
+            // Shut down, or killed, also as idle in a transaction.
+            Some(1053 | 1927 | 4031 | 3169) => AdmitError::Disconnected(error),
+            None if is_closed(&error) => AdmitError::Disconnected(error),
+            _ => AdmitError::Other(error),
+        }
+    }
+}

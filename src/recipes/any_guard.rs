@@ -1,0 +1,169 @@
+//! `AnyGuard` and `Fenced`: what generic code asks of every guard.
+
+use super::double_barrier::DoubleBarrierGuard;
+use super::leadership::{Term, TermEnd};
+use super::multi_lock::MultiGuard;
+use super::mutex::MutexGuard;
+use super::read_write_lock::{ReadGuard, WriteGuard};
+use super::reentrant_mutex::ReentrantGuard;
+use crate::protocol::{LineageId, LostReason, Token};
+use crate::service::{BatchGuard, Guard, Lease, Lost, PermitGuard, ReleaseError, SuspendGuard};
+
+/// One fencing token and its lineage, with the knowledge whether the hold goes on: every guard of
+/// one name, and a leader's [`Term`].
+///
+/// A resource compares the pair of token and lineage, see [`TokenGate`](crate::TokenGate). Code that
+/// writes to such a resource takes `&impl Fenced` and works with each of them. A [`BatchGuard`] and
+/// a [`MultiGuard`] have a token for each name; ask them by the name.
+///
+/// A program may implement it for a type of its own, for example for a pair that came over the
+/// network.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::{Fenced, Lost, ReadWriteLock, TokenGate};
+/// fn admit(gate: &mut TokenGate, holder: &impl Fenced) -> Result<bool, Lost> {
+///     Ok(gate.admit(holder.fence()?, holder.lineage()).is_ok())
+/// }
+///
+/// let member = elderlock::Member::local().await?;
+/// let stock = member.lock_service("inventory").await?;
+/// let mut gate = TokenGate::new();
+/// let plain = stock.lock("sku-42").await?;
+/// assert!(admit(&mut gate, &plain)?);
+/// plain.release().await?;
+/// let writer = ReadWriteLock::new(&stock, "sku-42").write().await?;
+/// assert!(admit(&mut gate, &writer)?);
+/// # Ok(()) }
+/// ```
+pub trait Fenced {
+    /// The fencing token, if the hold goes on at this instant. See [`Guard::fence`].
+    ///
+    /// # Errors
+    /// [`Lost`] with the reason, for good. Nothing is changed by asking. A [`Term`] that was given
+    /// up has the reason [`LostReason::Released`].
+    fn fence(&self) -> Result<Token, Lost>;
+
+    /// The lineage that dealt the token. See [`Guard::lineage`].
+    fn lineage(&self) -> LineageId;
+
+    /// Whether other holders may have the same name at the same time: a share, or permits. Their
+    /// tokens order no writes: a resource that admits the highest would refuse holders that are
+    /// not stale.
+    fn is_shared(&self) -> bool;
+}
+
+/// Every kind of guard: [`Guard`], [`BatchGuard`], [`SuspendGuard`], [`PermitGuard`], [`Lease`] and
+/// the guards of the recipes. Generic code learns by it of a loss, and gives the guard back.
+///
+/// Sealed: a value of such a type is a hold of this library.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::{AnyGuard, ReleaseError};
+/// /// Works until it is done or the guard is lost, and gives the guard back.
+/// async fn with<G: AnyGuard>(guard: G, work: impl Future<Output = ()>) -> Result<(), ReleaseError> {
+///     tokio::select! {
+///         _ = guard.lost() => {}
+///         () = work => {}
+///     }
+///     guard.release().await
+/// }
+///
+/// let member = elderlock::Member::local().await?;
+/// let stock = member.lock_service("inventory").await?;
+/// with(stock.lock("sku-42").await?, async {}).await?;
+/// with(stock.lock_all(["sku-42", "sku-43"]).await?, async {}).await?;
+/// with(stock.suspend().await?, async {}).await?;
+/// # Ok(()) }
+/// ```
+pub trait AnyGuard: sealed::AnyGuard + Send + Sync + Sized {
+    /// Completes when the hold is lost, with the reason; never while it is held. Of several locks:
+    /// when any of them is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    fn lost(&self) -> impl Future<Output = LostReason> + Send;
+
+    /// Gives the hold back and says whether it was held until now. Does not wait for the grantor.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: it had been lost before. It is given back all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives it back too.
+    fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send;
+}
+
+mod sealed {
+    pub trait AnyGuard {}
+}
+
+/// For guards with inherent methods of these names.
+macro_rules! any_guard {
+    ($($guard:ident . $release:ident),+) => {$(
+        impl sealed::AnyGuard for $guard {}
+
+        impl AnyGuard for $guard {
+            async fn lost(&self) -> LostReason {
+                $guard::lost(self).await
+            }
+
+            async fn release(self) -> Result<(), ReleaseError> {
+                $guard::$release(self).await
+            }
+        }
+    )+};
+}
+
+any_guard!(Guard.release, MutexGuard.release, ReentrantGuard.release, ReadGuard.release, WriteGuard.release);
+any_guard!(BatchGuard.release, MultiGuard.release, SuspendGuard.resume, PermitGuard.release, Lease.release);
+
+/// For guards of one name, and how it is known whether others have it too.
+macro_rules! fenced {
+    ($($guard:ident: $shared:expr),+ $(,)?) => {$(
+        impl Fenced for $guard {
+            fn fence(&self) -> Result<Token, Lost> {
+                $guard::fence(self)
+            }
+
+            fn lineage(&self) -> LineageId {
+                $guard::lineage(self)
+            }
+
+            fn is_shared(&self) -> bool {
+                let shared: fn(&$guard) -> bool = $shared;
+                shared(self)
+            }
+        }
+    )+};
+}
+
+fenced! {
+    Guard: Guard::is_shared,
+    MutexGuard: |_| false,
+    ReentrantGuard: |_| false,
+    WriteGuard: |_| false,
+    SuspendGuard: |_| false,
+    ReadGuard: |_| true,
+    PermitGuard: |_| true,
+    Lease: |_| true,
+    DoubleBarrierGuard: |_| true,
+}
+
+impl Fenced for Term {
+    fn fence(&self) -> Result<Token, Lost> {
+        Term::fence(self).map_err(|end| match end {
+            TermEnd::Lost(lost) => lost,
+            TermEnd::GivenUp => Lost::new(LostReason::Released),
+        })
+    }
+
+    fn lineage(&self) -> LineageId {
+        Term::lineage(self)
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
