@@ -367,8 +367,8 @@ impl Serialize for Token {
 
 impl<'de> Deserialize<'de> for Token {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl Visitor<'_> for TextVisitor {
+        struct TokenVisitor;
+        impl Visitor<'_> for TokenVisitor {
             type Value = Token;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a token as a string of decimal digits")
@@ -385,7 +385,7 @@ impl<'de> Deserialize<'de> for Token {
             }
         }
         if deserializer.is_human_readable() {
-            return deserializer.deserialize_any(TextVisitor);
+            return deserializer.deserialize_any(TokenVisitor);
         }
         // Members also send what is no user's token: zero, and the complements in tickets.
         u64::deserialize(deserializer).map(Token)
@@ -521,8 +521,8 @@ impl fmt::Display for ServiceName {
 
 impl<'de> Deserialize<'de> for ServiceName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl Visitor<'_> for TextVisitor {
+        struct LineageVisitor;
+        impl Visitor<'_> for LineageVisitor {
             type Value = ServiceName;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a service name")
@@ -531,7 +531,7 @@ impl<'de> Deserialize<'de> for ServiceName {
                 ServiceName::new(text).map_err(E::custom)
             }
         }
-        deserializer.deserialize_str(TextVisitor)
+        deserializer.deserialize_str(LineageVisitor)
     }
 }
 

@@ -77,7 +77,7 @@ pub trait Fenced {
 /// with(stock.suspend().await?, async {}).await?;
 /// # Ok(()) }
 /// ```
-pub trait AnyGuard: sealed::AnyGuard + Send + Sync + Sized {
+pub trait AnyGuard: sealed::SealedGuard + Send + Sync + Sized {
     /// Completes when the hold is lost, with the reason; never while it is held. Of several locks:
     /// when any of them is.
     ///
@@ -96,13 +96,13 @@ pub trait AnyGuard: sealed::AnyGuard + Send + Sync + Sized {
 }
 
 mod sealed {
-    pub trait AnyGuard {}
+    pub trait SealedGuard {}
 }
 
 /// For guards with inherent methods of these names.
 macro_rules! any_guard {
     ($($guard:ident . $release:ident),+) => {$(
-        impl sealed::AnyGuard for $guard {}
+        impl sealed::SealedGuard for $guard {}
 
         impl AnyGuard for $guard {
             async fn lost(&self) -> LostReason {

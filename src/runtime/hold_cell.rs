@@ -77,7 +77,7 @@ pub(crate) struct HoldCell {
 struct HoldColdFields {
     /// Wakes tasks that wait for news.
     told: Notify,
-    /// Cancelled when the hold is over, for those who asked for it.
+    /// Cancelled when the hold is over, for the tasks that asked for it.
     over: OnceLock<CancellationToken>,
     extras: Mutex<HoldDetails>,
 }
@@ -396,7 +396,7 @@ impl HoldCell {
         self.meter.end(|| self.lost_reason());
     }
 
-    /// A token that is cancelled when the hold is over; one for all who ask.
+    /// A token that is cancelled when the hold is over; one for all tasks that ask.
     pub(crate) fn cancellation_token(&self) -> CancellationToken {
         // Made before the flag is set and the hold is asked: so either `tell` finds it, or this sees the end.
         let over = self.rare().over.get_or_init(CancellationToken::new).clone();
