@@ -52,7 +52,7 @@ fn what_is_independent_commutes() {
     let scope = scopes::RUMOUR;
     let first = scope.first(|world| world);
     let find = |part: &str| scope.moves(&first).into_iter().find(|what| format!("{what:?}").contains(part));
-    let (ask, rumour) = (find("RequestLock").expect("a client may ask"), find("Notice").expect("gossip may be wrong"));
+    let (ask, rumour) = (find("Ask").expect("a client may ask"), find("Notice").expect("gossip may be wrong"));
     let (asked, told) = (scope.go(&first, &ask), scope.go(&first, &rumour));
     assert_ne!(asked, told);
     assert_eq!(scope.go(&asked, &rumour), scope.go(&told, &ask));
