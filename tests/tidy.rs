@@ -158,7 +158,7 @@ fn the_codec_crate_is_named_in_one_file() {
 fn nothing_is_left_undone() {
     let mut files = 0;
     for folder in ["src", "cli", "sim", "tests", "benches", "examples"] {
-        for file in rust_files(&root().join(folder)) {
+        for file in files_below(&root().join(folder), "rs") {
             let text = read(&file);
             assert_eq!(undone(&text), Vec::<String>::new(), "{}", file.display());
             files += 1;
@@ -399,7 +399,7 @@ fn files_and_rules() -> Vec<(PathBuf, Vec<String>)> {
 
 /// Every file, seen from the root, with its tests.
 fn test_files() -> Vec<(PathBuf, Vec<String>)> {
-    let files = ["src", "cli", "sim", "tests"].into_iter().flat_map(|folder| rust_files(&root().join(folder)));
+    let files = ["src", "cli", "sim", "tests"].into_iter().flat_map(|folder| files_below(&root().join(folder), "rs"));
     let tests = files.map(|file| {
         let names = tests_of(&read(&file)).into_iter().map(str::to_owned).collect();
         (file.strip_prefix(root()).map(Path::to_owned).unwrap_or(file), names)
@@ -486,7 +486,7 @@ fn undone_words() -> Vec<String> {
 fn room_files() -> Vec<(String, PathBuf, String)> {
     let mut files = Vec::new();
     for (room, _) in ROOMS {
-        let found = rust_files(&root().join("src").join(room));
+        let found = files_below(&root().join("src").join(room), "rs");
         assert!(!found.is_empty(), "room {room} is empty: its rules would see nothing");
         for file in found {
             if file.file_name().is_some_and(|name| name != "tests.rs") {
@@ -497,16 +497,17 @@ fn room_files() -> Vec<(String, PathBuf, String)> {
     files
 }
 
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
+/// The files below a folder whose names end so.
+fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let Ok(entries) = std::fs::read_dir(folder) else { return files };
     for entry in entries {
         let path = entry.expect("the folder can be read").path();
         if path.is_dir() {
             if path.file_name().is_some_and(|name| name != "target") {
-                files.extend(rust_files(&path));
+                files.extend(files_below(&path, extension));
             }
-        } else if path.extension().is_some_and(|end| end == "rs") {
+        } else if path.extension().is_some_and(|end| end == extension) {
             files.push(path);
         }
     }
