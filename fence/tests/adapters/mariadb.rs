@@ -1,11 +1,10 @@
 //! MariaDB by `sqlx`, and the statement of MariaDB alone.
 
-use super::postgres::refused;
-use super::rounds::{Plan, Refused, Shop, WRITERS, prove};
+use super::rounds::{WRITERS, prove, sqlx_shop};
 use super::{server, stamp};
 use elderlock_fence::sql::mariadb;
 use elderlock_fence::sql::mysql::{CREATE_TABLE, FORGET};
-use elderlock_fence::{AdmitError, Fence, Stamp};
+use elderlock_fence::{AdmitError, Fence};
 use sqlx::MySqlPool;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
@@ -26,45 +25,7 @@ pub(crate) async fn database(name: &str) -> Option<MySqlPool> {
     Some(pool)
 }
 
-struct Pool(MySqlPool);
-
-impl Shop for Pool {
-    async fn fill(&self, article: &str, stock: i64) {
-        sqlx::query(FILL).bind(article).bind(stock).execute(&self.0).await.unwrap();
-    }
-
-    async fn stock(&self, article: &str) -> i64 {
-        sqlx::query_scalar(READ).bind(article).fetch_one(&self.0).await.unwrap()
-    }
-
-    async fn sell(
-        &self,
-        _: usize,
-        article: &str,
-        stamp: Stamp,
-        plan: Plan,
-        pause: impl Future<Output = ()> + Send,
-    ) -> Result<(), Refused> {
-        let mut tx = self.0.begin().await.unwrap();
-        if plan.fenced {
-            Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
-        }
-        let stock: i64 = sqlx::query_scalar(READ).bind(article).fetch_one(&mut *tx).await.unwrap();
-        if plan.split {
-            tx.commit().await.unwrap();
-            pause.await;
-            tx = self.0.begin().await.unwrap();
-            if plan.fenced {
-                Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
-            }
-        } else {
-            pause.await;
-        }
-        sqlx::query(WRITE).bind(stock - 1).bind(article).execute(&mut *tx).await.unwrap();
-        tx.commit().await.unwrap();
-        Ok(())
-    }
-}
+sqlx_shop!(MySqlPool, |error, _| panic!("{error:?}"));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlx_with_mariadb_loses_no_update() {

@@ -1,6 +1,6 @@
 //! PostgreSQL by `tokio-postgres` and by `sqlx`.
 
-use super::rounds::{Plan, Refused, Shop, WRITERS, prove};
+use super::rounds::{Plan, Refused, Shop, WRITERS, prove, sqlx_shop};
 use super::server;
 use super::stamp;
 use elderlock_fence::sql::postgres::{ADMIT, CREATE_TABLE, FORGET};
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, IsolationLevel, NoTls};
 const ARTICLES: &str = "CREATE TABLE IF NOT EXISTS articles (id TEXT PRIMARY KEY, stock BIGINT NOT NULL)";
 const FILL: &str = "INSERT INTO articles (id, stock) VALUES ($1, $2)";
 const READ: &str = "SELECT stock FROM articles WHERE id = $1";
-const WRITE: &str = "UPDATE articles SET stock = $2 WHERE id = $1";
+const WRITE: &str = "UPDATE articles SET stock = $1 WHERE id = $2";
 
 /// A database of its own, with both tables; `None`: there is no server here.
 async fn database(name: &str) -> Option<Database> {
@@ -102,7 +102,7 @@ impl Shop for Clients {
         } else {
             pause.await;
         }
-        tx.execute(WRITE, &[&article, &(stock - 1)]).await.unwrap();
+        tx.execute(WRITE, &[&(stock - 1), &article]).await.unwrap();
         tx.commit().await.unwrap();
         Ok(())
     }
@@ -126,45 +126,7 @@ async fn tokio_postgres_loses_no_update() {
     prove("tokio-postgres", Clients { each, books: database.connect().await }, &[true, false]).await;
 }
 
-struct Pool(sqlx::PgPool);
-
-impl Shop for Pool {
-    async fn fill(&self, article: &str, stock: i64) {
-        sqlx::query(FILL).bind(article).bind(stock).execute(&self.0).await.unwrap();
-    }
-
-    async fn stock(&self, article: &str) -> i64 {
-        sqlx::query_scalar(READ).bind(article).fetch_one(&self.0).await.unwrap()
-    }
-
-    async fn sell(
-        &self,
-        _: usize,
-        article: &str,
-        stamp: Stamp,
-        plan: Plan,
-        pause: impl Future<Output = ()> + Send,
-    ) -> Result<(), Refused> {
-        let mut tx = self.0.begin().await.unwrap();
-        if plan.fenced {
-            Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
-        }
-        let stock: i64 = sqlx::query_scalar(READ).bind(article).fetch_one(&mut *tx).await.unwrap();
-        if plan.split {
-            tx.commit().await.unwrap();
-            pause.await;
-            tx = self.0.begin().await.unwrap();
-            if plan.fenced {
-                Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
-            }
-        } else {
-            pause.await;
-        }
-        sqlx::query(WRITE).bind(article).bind(stock - 1).execute(&mut *tx).await.unwrap();
-        tx.commit().await.unwrap();
-        Ok(())
-    }
-}
+sqlx_shop!(sqlx::PgPool, |error, _| panic!("{error:?}"));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlx_with_postgres_loses_no_update() {

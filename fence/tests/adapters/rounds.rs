@@ -58,6 +58,56 @@ pub(crate) trait Shop: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Refused>> + Send;
 }
 
+/// `Pool`: the shop in a database by way of `sqlx`, with the statements `FILL`, `READ` and `WRITE` of the
+/// module. The closure judges a write that fails.
+macro_rules! sqlx_shop {
+    ($pool:ty, $failed:expr) => {
+        struct Pool($pool);
+
+        impl $crate::rounds::Shop for Pool {
+            async fn fill(&self, article: &str, stock: i64) {
+                sqlx::query(FILL).bind(article).bind(stock).execute(&self.0).await.unwrap();
+            }
+
+            async fn stock(&self, article: &str) -> i64 {
+                sqlx::query_scalar(READ).bind(article).fetch_one(&self.0).await.unwrap()
+            }
+
+            async fn sell(
+                &self,
+                _: usize,
+                article: &str,
+                stamp: elderlock_fence::Stamp,
+                plan: $crate::rounds::Plan,
+                pause: impl Future<Output = ()> + Send,
+            ) -> Result<(), $crate::rounds::Refused> {
+                use $crate::postgres::refused;
+                let failed: fn(sqlx::Error, $crate::rounds::Plan) -> $crate::rounds::Refused = $failed;
+                let mut tx = self.0.begin().await.unwrap();
+                if plan.fenced {
+                    Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
+                }
+                let stock: i64 = sqlx::query_scalar(READ).bind(article).fetch_one(&mut *tx).await.unwrap();
+                if plan.split {
+                    tx.commit().await.unwrap();
+                    pause.await;
+                    tx = self.0.begin().await.unwrap();
+                    if plan.fenced {
+                        Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
+                    }
+                } else {
+                    pause.await;
+                }
+                let write = sqlx::query(WRITE).bind(stock - 1).bind(article).execute(&mut *tx).await;
+                write.map_err(|error| failed(error, plan))?;
+                tx.commit().await.unwrap();
+                Ok(())
+            }
+        }
+    };
+}
+pub(crate) use sqlx_shop;
+
 /// What came of some rounds.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Outcome {

@@ -1,7 +1,7 @@
 //! SQLite by `rusqlite` and by `sqlx`, each with a file of its own.
 
 use super::postgres::refused;
-use super::rounds::{Plan, Refused, Shop, WRITERS, prove};
+use super::rounds::{Plan, Refused, Shop, WRITERS, prove, sqlx_shop};
 use super::{Folder, stamp};
 use elderlock_fence::sql::sqlite::{CREATE_TABLE, FORGET};
 use elderlock_fence::{AdmitError, Fence, Stamp};
@@ -16,7 +16,7 @@ use tokio::task::block_in_place;
 const ARTICLES: &str = "CREATE TABLE IF NOT EXISTS articles (id TEXT PRIMARY KEY, stock INTEGER NOT NULL)";
 const FILL: &str = "INSERT INTO articles (id, stock) VALUES (?1, ?2)";
 const READ: &str = "SELECT stock FROM articles WHERE id = ?1";
-const WRITE: &str = "UPDATE articles SET stock = ?2 WHERE id = ?1";
+const WRITE: &str = "UPDATE articles SET stock = ?1 WHERE id = ?2";
 
 fn open(folder: &Folder) -> Connection {
     let connection = Connection::open(folder.path("shop.db")).unwrap();
@@ -64,7 +64,7 @@ impl Shop for Connections {
             } else {
                 Handle::current().block_on(pause);
             }
-            tx.execute(WRITE, params![article, stock - 1]).unwrap();
+            tx.execute(WRITE, params![stock - 1, article]).unwrap();
             tx.commit().unwrap();
             Ok(())
         })
@@ -80,56 +80,17 @@ async fn rusqlite_loses_no_update() {
     prove("rusqlite", Connections { each, books: Mutex::new(books) }, &[true, false]).await;
 }
 
-struct Pool(sqlx::SqlitePool);
-
 async fn pool(file: &Path) -> sqlx::SqlitePool {
     let options = SqliteConnectOptions::new().filename(file).create_if_missing(true);
     let options = options.journal_mode(SqliteJournalMode::Wal).busy_timeout(Duration::from_secs(60));
     SqlitePoolOptions::new().max_connections(WRITERS as u32 + 1).connect_with(options).await.unwrap()
 }
 
-impl Shop for Pool {
-    async fn fill(&self, article: &str, stock: i64) {
-        sqlx::query(FILL).bind(article).bind(stock).execute(&self.0).await.unwrap();
-    }
-
-    async fn stock(&self, article: &str) -> i64 {
-        sqlx::query_scalar(READ).bind(article).fetch_one(&self.0).await.unwrap()
-    }
-
-    async fn sell(
-        &self,
-        _: usize,
-        article: &str,
-        stamp: Stamp,
-        plan: Plan,
-        pause: impl Future<Output = ()> + Send,
-    ) -> Result<(), Refused> {
-        let mut tx = self.0.begin().await.unwrap();
-        if plan.fenced {
-            Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
-        }
-        let stock: i64 = sqlx::query_scalar(READ).bind(article).fetch_one(&mut *tx).await.unwrap();
-        if plan.split {
-            tx.commit().await.unwrap();
-            pause.await;
-            tx = self.0.begin().await.unwrap();
-            if plan.fenced {
-                Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
-            }
-        } else {
-            pause.await;
-        }
-        let write = sqlx::query(WRITE).bind(article).bind(stock - 1).execute(&mut *tx).await;
-        if let Err(error) = write {
-            // Another one has written since the read, which SQLite sees in one transaction.
-            assert!(!plan.fenced && error.as_database_error().is_some(), "{error:?}");
-            return Err(Refused::Again);
-        }
-        tx.commit().await.unwrap();
-        Ok(())
-    }
-}
+sqlx_shop!(sqlx::SqlitePool, |error, plan| {
+    // Another one has written since the read, which SQLite sees in one transaction.
+    assert!(!plan.fenced && error.as_database_error().is_some(), "{error:?}");
+    Refused::Again
+});
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlx_with_sqlite_loses_no_update() {
