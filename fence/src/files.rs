@@ -23,7 +23,7 @@
 //! between them. It does on local file systems. On NFS it does between machines only where the server
 //! and all clients support locks. Blocking calls: in async code use `tokio::task::spawn_blocking`.
 
-use crate::stamp::{NoStamp, Stale, Stamp};
+use crate::stamp::{NoStamp, Stale, Stamp, exclusive_stamp};
 use elderlock::{Fenced, Lost};
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::{OsStr, OsString};
@@ -116,11 +116,7 @@ impl FencedFile {
 
     /// Compares the stamps and records the holder's. What it returns keeps the lock file.
     fn admit(&self, holder: &(impl Fenced + ?Sized)) -> Result<File, FileError> {
-        let name = self.path.to_string_lossy().into_owned();
-        if holder.is_shared() {
-            return Err(NoStamp::Shared.into());
-        }
-        let shown = Stamp::of(holder).map_err(NoStamp::Lost)?;
+        let shown = exclusive_stamp(holder)?;
         let lock = self.lock()?;
         let fence = self.beside("fence")?;
         let stored = match std::fs::read_to_string(&fence) {
@@ -132,12 +128,9 @@ impl FencedFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed("read", &fence, error)),
         };
-        match stored {
-            Some(stored) if stored == shown => {}
-            Some(stored) if !shown.admits_after(stored) => {
-                return Err(FileError::Stale(Stale { resource: name, shown, stored: Some(stored) }));
-            }
-            _ => self.put(&fence, format!("{shown}\n").as_bytes())?,
+        shown.check_after(stored, || self.path.to_string_lossy().into_owned()).map_err(FileError::Stale)?;
+        if stored != Some(shown) {
+            self.put(&fence, format!("{shown}\n").as_bytes())?;
         }
         Ok(lock)
     }

@@ -31,7 +31,7 @@
 //! The stamps are in a [`FenceStore`], which must survive a restart: a store that forgets admits the
 //! first stamp that comes, also a stale one. `SqliteStore`, with the feature `rusqlite`, does.
 
-use crate::stamp::{NoStamp, Stale, Stamp, check_resource};
+use crate::stamp::{NoStamp, Stale, Stamp, check_resource, exclusive_stamp};
 use elderlock::Fenced;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -61,10 +61,7 @@ pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 /// # Ok(()) }
 /// ```
 pub fn header_value(holder: &(impl Fenced + ?Sized)) -> Result<HeaderValue, NoStamp> {
-    if holder.is_shared() {
-        return Err(NoStamp::Shared);
-    }
-    let text = Stamp::of(holder)?.to_string();
+    let text = exclusive_stamp(holder)?.to_string();
     Ok(HeaderValue::try_from(text).expect("digits and a hyphen are a header's value"))
 }
 

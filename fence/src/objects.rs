@@ -148,13 +148,7 @@ impl Seen<'_> {
     }
 
     fn check(&self, shown: Stamp) -> Result<(), ObjectError> {
-        match self.stamp {
-            Some(stored) if !shown.admits_after(stored) => {
-                let resource = self.path.to_string();
-                Err(ObjectError::Stale(Stale { resource, shown, stored: Some(stored) }))
-            }
-            _ => Ok(()),
-        }
+        shown.check_after(self.stamp, || self.path.to_string()).map_err(ObjectError::Stale)
     }
 }
 

@@ -63,7 +63,7 @@
 //! may also simply stay. [`FORGET`](postgres::FORGET) deletes by `admitted_at`; it is safe beside
 //! running writers, as it waits for their rows.
 
-use crate::stamp::{NoStamp, Stale, Stamp};
+use crate::stamp::{NoStamp, Stale, Stamp, stamp_for};
 use elderlock::{Fenced, Lost};
 
 /// A statement whose text is also printed in the documentation, for every other driver.
@@ -261,11 +261,7 @@ impl Fence {
         holder: &(impl Fenced + ?Sized),
     ) -> Result<(), AdmitError<T::Error>> {
         let shown = stamp_for(resource, holder)?;
-        match transaction.show(resource, shown).await {
-            Ok(Answer::Admitted) => Ok(()),
-            Ok(Answer::Stale(stored)) => Err(stale(resource, shown, stored)),
-            Err(error) => Err(T::classify(error)),
-        }
+        transaction.show(resource, shown).await.map_err(T::classify)?.decide(resource, shown)
     }
 
     /// As [`admit`](Fence::admit), for a driver that blocks.
@@ -282,20 +278,9 @@ impl Fence {
         holder: &(impl Fenced + ?Sized),
     ) -> Result<(), AdmitError<rusqlite::Error>> {
         let shown = stamp_for(resource, holder)?;
-        match crate::rusqlite::show(transaction, resource, shown) {
-            Ok(Answer::Admitted) => Ok(()),
-            Ok(Answer::Stale(stored)) => Err(stale(resource, shown, stored)),
-            Err(error) => Err(crate::rusqlite::classify(error)),
-        }
+        let answer = crate::rusqlite::show(transaction, resource, shown);
+        answer.map_err(crate::rusqlite::classify)?.decide(resource, shown)
     }
-}
-
-fn stamp_for<E>(resource: &str, holder: &(impl Fenced + ?Sized)) -> Result<Stamp, AdmitError<E>> {
-    Ok(crate::stamp::stamp_for(resource, holder)?)
-}
-
-fn stale<E>(resource: &str, shown: Stamp, stored: Option<Stamp>) -> AdmitError<E> {
-    AdmitError::Stale(Stale { resource: resource.to_owned(), shown, stored })
 }
 
 /// An open transaction of a driver. Sealed; the features of this crate implement it:
@@ -330,6 +315,15 @@ pub enum Answer {
     Admitted,
     /// This was admitted before, as far as it can be read.
     Stale(Option<Stamp>),
+}
+
+impl Answer {
+    fn decide<E>(self, resource: &str, shown: Stamp) -> Result<(), AdmitError<E>> {
+        match self {
+            Answer::Admitted => Ok(()),
+            Answer::Stale(stored) => Err(AdmitError::Stale(Stale { resource: resource.to_owned(), shown, stored })),
+        }
+    }
 }
 
 /// Why a holder was not admitted. `E` is the driver's error.

@@ -13,6 +13,23 @@ fn stale(stored: Option<(i64, i64)>) -> Answer {
     Answer::Stale(stored.and_then(|(token, lineage)| Stamp::from_columns(token, lineage)))
 }
 
+/// `Transaction::show` where the number of changed rows says whether the holder was admitted.
+#[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
+macro_rules! show_by_rows {
+    ($statements:path) => {
+        async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Error> {
+            use $statements as statements;
+            let admit = sqlx::query(statements::ADMIT).bind(resource);
+            let admit = admit.bind(stamp.token.as_i64()).bind(stamp.lineage.as_i64());
+            if admit.execute(&mut **self).await?.rows_affected() > 0 {
+                return Ok(Answer::Admitted);
+            }
+            let stored = sqlx::query_as(statements::STORED).bind(resource);
+            Ok(stale(stored.fetch_optional(&mut **self).await?))
+        }
+    };
+}
+
 #[cfg(feature = "sqlx-postgres")]
 impl sealed::Transaction for sqlx::Transaction<'_, sqlx::Postgres> {}
 
@@ -20,14 +37,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, sqlx::Postgres> {}
 impl Transaction for sqlx::Transaction<'_, sqlx::Postgres> {
     type Error = Error;
 
-    async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Error> {
-        use crate::sql::postgres::{ADMIT, STORED};
-        let admit = sqlx::query(ADMIT).bind(resource).bind(stamp.token.as_i64()).bind(stamp.lineage.as_i64());
-        if admit.execute(&mut **self).await?.rows_affected() > 0 {
-            return Ok(Answer::Admitted);
-        }
-        Ok(stale(sqlx::query_as(STORED).bind(resource).fetch_optional(&mut **self).await?))
-    }
+    show_by_rows!(crate::sql::postgres);
 
     fn classify(error: Error) -> AdmitError<Error> {
         let code = error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned());
@@ -43,14 +53,7 @@ impl sealed::Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {}
 impl Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {
     type Error = Error;
 
-    async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Error> {
-        use crate::sql::sqlite::{ADMIT, STORED};
-        let admit = sqlx::query(ADMIT).bind(resource).bind(stamp.token.as_i64()).bind(stamp.lineage.as_i64());
-        if admit.execute(&mut **self).await?.rows_affected() > 0 {
-            return Ok(Answer::Admitted);
-        }
-        Ok(stale(sqlx::query_as(STORED).bind(resource).fetch_optional(&mut **self).await?))
-    }
+    show_by_rows!(crate::sql::sqlite);
 
     fn classify(error: Error) -> AdmitError<Error> {
         let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse().ok());

@@ -1,6 +1,6 @@
 //! `Stamp`: a token and its lineage, as one value that can be sent and stored.
 
-use elderlock::{Fenced, InvalidLineage, InvalidToken, LineageId, Lost, Token};
+use elderlock::{Fenced, InvalidLineage, InvalidToken, LineageId, Lost, Token, TokenGate};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -35,10 +35,21 @@ impl Stamp {
         Ok(Stamp { token: holder.fence()?, lineage: holder.lineage() })
     }
 
-    /// Whether a writer with this stamp may write after the one with `stored`: its token is higher,
-    /// or it is the same stamp.
+    /// Whether a writer with this stamp may write after the one with `stored`, as a [`TokenGate`]
+    /// decides: its token is higher, or it is the same stamp.
     pub fn admits_after(self, stored: Stamp) -> bool {
-        self.token > stored.token || self == stored
+        TokenGate::with_highest(stored.token, stored.lineage).admit(self.token, self.lineage).is_ok()
+    }
+
+    /// Refuses this stamp at `resource` if it may not come after the one that is stored, if any.
+    #[cfg(any(feature = "files", feature = "object-store"))]
+    pub(crate) fn check_after(self, stored: Option<Stamp>, resource: impl FnOnce() -> String) -> Result<(), Stale> {
+        match stored {
+            Some(stored) if !self.admits_after(stored) => {
+                Err(Stale { resource: resource(), shown: self, stored: Some(stored) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// From two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`: the first is no
@@ -138,6 +149,11 @@ pub const MAX_RESOURCE: usize = 1024;
 /// What is shown for `resource`, if anything may be.
 pub(crate) fn stamp_for(resource: &str, holder: &(impl Fenced + ?Sized)) -> Result<Stamp, NoStamp> {
     check_resource(resource)?;
+    exclusive_stamp(holder)
+}
+
+/// The stamp of a holder that is alone with the lock.
+pub(crate) fn exclusive_stamp(holder: &(impl Fenced + ?Sized)) -> Result<Stamp, NoStamp> {
     if holder.is_shared() {
         return Err(NoStamp::Shared);
     }
