@@ -521,8 +521,8 @@ impl fmt::Display for ServiceName {
 
 impl<'de> Deserialize<'de> for ServiceName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LineageVisitor;
-        impl Visitor<'_> for LineageVisitor {
+        struct ServiceNameVisitor;
+        impl Visitor<'_> for ServiceNameVisitor {
             type Value = ServiceName;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a service name")
@@ -531,7 +531,7 @@ impl<'de> Deserialize<'de> for ServiceName {
                 ServiceName::new(text).map_err(E::custom)
             }
         }
-        deserializer.deserialize_str(LineageVisitor)
+        deserializer.deserialize_str(ServiceNameVisitor)
     }
 }
 

@@ -296,8 +296,8 @@ impl LockClient {
     /// Another member asked after this one, which grants still. This one may go on to win until it
     /// is asked for its table.
     pub(crate) fn on_outbid_while_granting(&mut self, service: &ServiceName, last: RequestId, by: ProcessId) {
+        self.on_named(service, Some(last));
         let session = self.session(service);
-        session.named_for = session.named_for.max(Some(last));
         session.outbid = session.outbid.max(Some((last, by)));
     }
 
