@@ -836,11 +836,11 @@ mod measured {
             .run(async move { drop(asker.lock_service("other").await.expect("a good name").lock("a").await) })
             .await;
         for labels in [
-            "kind=Ask,service=stock",
+            "kind=RequestLock,service=stock",
             "kind=Grant,service=stock",
-            "kind=Table,service=stock",
+            "kind=TableChunk,service=stock",
             "kind=Report,service=stock",
-            "kind=Ask,service=other",
+            "kind=RequestLock,service=other",
             "kind=Grant,service=other",
             "kind=Beat",
             "kind=Inventory",
@@ -853,9 +853,9 @@ mod measured {
         }
         for (process, _) in &members {
             let names = process.book.names();
-            assert!(!names.iter().any(|name| name.contains("kind=Ask}") || name.contains("kind=Beat,")), "{names:?}");
+            assert!(!names.iter().any(|name| name.contains("kind=RequestLock}") || name.contains("kind=Beat,")), "{names:?}");
             let of_other = |kind: &str| names.iter().any(|name| name.contains(&format!("kind={kind},service=other")));
-            assert!(!of_other("Table") && !of_other("Report"), "it stayed where it was: {names:?}");
+            assert!(!of_other("TableChunk") && !of_other("Report"), "it stayed where it was: {names:?}");
         }
 
         // A leaving member shows nothing any more.
