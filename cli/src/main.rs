@@ -1,7 +1,6 @@
-//! The `elderlock` command: the demo, the bench, a member to run by hand, the status of a running
+//! The `elderlock` command: the demo, a member to run by hand, the status of a running
 //! member, and the revocation of a lock.
 
-mod bench;
 mod demo;
 mod node;
 mod processes;
@@ -30,16 +29,6 @@ enum Command {
     Status(status::StatusArgs),
     /// Ask the holder of a lock to release it, and take it away if it does not.
     Revoke(revoke::RevokeArgs),
-    /// Measure what locks cost, each beside a floor, and how long fail-over takes, with real
-    /// processes.
-    Bench(bench::BenchArgs),
-    /// One of the bench's processes.
-    #[command(hide = true)]
-    BenchMember(bench::MemberArgs),
-    /// One of the bench's clients of another lock service.
-    #[cfg(feature = "peers")]
-    #[command(hide = true)]
-    BenchClient(bench::peers::ClientArgs),
     /// One of the demo's processes.
     #[command(hide = true)]
     Worker(demo::WorkerArgs),
@@ -50,10 +39,6 @@ fn main() -> ExitCode {
         // No runtime here: its threads come and go, and a child dies with the thread that started
         // it.
         Command::Demo(args) => demo::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::BenchMember(args) => with_runtime(bench::serve(args)),
-        #[cfg(feature = "peers")]
-        Command::BenchClient(args) => with_runtime(bench::peers::serve(args)),
         Command::Worker(args) => with_runtime(demo::work(args)),
         Command::Node(args) => with_runtime(node::run(args)),
         Command::Status(args) => with_runtime(status::run(args)),
