@@ -73,3 +73,18 @@ pub use {
     runtime::{QueryError, query_status, telemetry},
     service::*,
 };
+
+/// The code of the documents, as doctests.
+#[cfg(all(doctest, feature = "tokio"))]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/guide/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../docs/guide/recipes.md")]
+    struct Recipes;
+    #[doc = include_str!("../docs/guide/fencing.md")]
+    struct Fencing;
+    #[doc = include_str!("../docs/guide/testing.md")]
+    struct Testing;
+}
