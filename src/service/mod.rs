@@ -1,12 +1,16 @@
 //! The public API for users: members, lock services, guards, events.
 
 mod batch_guard;
+mod claim;
 mod claims;
+mod command;
 mod connection;
 mod events;
 mod grantorship;
 mod guard;
+mod handle;
 mod held;
+mod hold;
 mod inspect;
 mod lock_builder;
 mod lock_error;
@@ -28,16 +32,17 @@ pub use crate::runtime::engine::ConnectionStatus;
 pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
-pub(crate) use claims::Claim;
+pub(crate) use claim::Claim;
 pub use connection::{Connection, ConnectionState};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, BecomeFuture};
-pub(crate) use guard::HoldHandle;
-pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, UpgradeFuture};
+pub use guard::{Guard, UpgradeFuture};
 pub(crate) use held::{held, held_by_token};
+pub(crate) use hold::HoldHandle;
+pub use hold::LossWatch;
 pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
-pub use lock_error::{InvalidLease, LockError, TryLockError};
+pub use lock_error::{ExtendError, InvalidLease, LockError, Lost, ReleaseError, TryLockError, UpgradeError};
 pub use lock_service::{DestroyError, LockService};
 pub use member::{ForceError, LeaveError, Member, ServiceError};
 pub use member_builder::{JoinError, MemberBuilder};
