@@ -1,9 +1,10 @@
-//! An embeddable distributed lock service: fair, fenced, crash-proof locks between peer processes, with no server to
-//! run.
+//! An embeddable distributed lock service: fair, fenced, crash-proof locks between peer processes,
+//! with no server to run.
 //!
-//! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other, agree who belongs to
-//! the cluster, and the first to ask for a lock of a [`LockService`] grants the locks of that service. When any of them
-//! dies, the others go on: what it granted is granted by another, what it held is given to the next in line.
+//! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other,
+//! agree who belongs to the cluster, and the first to ask for a lock of a [`LockService`] grants
+//! the locks of that service. When any of them dies, the others go on: what it granted is granted
+//! by another, what it held is given to the next in line.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -37,8 +38,8 @@
 //! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!
-//! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all seeds found it
-//! together, and whoever is not a seed joins: see [`MemberBuilder::seeds`].
+//! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all
+//! seeds found it together, and whoever is not a seed joins: see [`MemberBuilder::seeds`].
 //!
 //! # Features
 //! - `tokio` (default): everything but the pure protocol.

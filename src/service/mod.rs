@@ -20,6 +20,7 @@ mod member_builder;
 mod permit_guard;
 mod request;
 mod revocation;
+mod scoped;
 mod shared_value;
 #[cfg(feature = "simulated")]
 #[doc(hidden)]
@@ -50,6 +51,7 @@ pub use permit_guard::{Lease, PermitGuard, ReturnPermitsError};
 pub(crate) use request::sealed;
 pub use request::{Grant, LockFuture, TryLockFuture};
 pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeFuture, RevokeOutcome};
+pub use scoped::WithError;
 pub use shared_value::{SetError, SharedValue, ValueChanges, Versioned};
 pub use suspend_guard::SuspendGuard;
 

@@ -22,7 +22,7 @@ const CLAUSES: [(&str, f64); 10] = [
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
 const LONG_LINES: [(&str, usize); 7] =
-    [("src", 1605), ("sim", 1724), ("bench", 190), ("cli", 156), ("fence", 181), ("tests", 526), ("docs", 51)];
+    [("src", 1581), ("sim", 1724), ("bench", 190), ("cli", 156), ("fence", 181), ("tests", 526), ("docs", 51)];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 5] =
