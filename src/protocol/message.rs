@@ -4,12 +4,12 @@
 //! sender sends it again by a timer of its own. A [`Message`] is about locks. It travels on a link
 //! (`link.rs`), which delivers it exactly once and in order while both processes live.
 
+use super::cluster::view::{Change, View};
 use super::edit::Edit;
 use super::id::{
     Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, OwnerId, ProcessId, RequestId, ServiceName, Slot, Ticket,
     Token, Value, ViewNumber, Want,
 };
-use super::view::{Change, View};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -8,30 +8,30 @@ mod leasing;
 mod routing;
 mod voting;
 
-use super::client::{LockClient, LockRequest};
-use super::decision::{Acceptor, Proposal, ProposalPhase, choose};
-use super::discovery::{Discovery, FoundingOutcome};
-use super::durability::{AfterStore, VoteDurability, founding_vote};
-use super::elder::Elder;
+use super::cluster::decision::{Acceptor, Proposal, ProposalPhase, choose};
+use super::cluster::discovery::{Discovery, FoundingOutcome};
+use super::cluster::durability::{AfterStore, VoteDurability, founding_vote};
+use super::cluster::elder::Elder;
+use super::cluster::lease::{OwnLease, rank};
+use super::cluster::view::{Change, View};
+use super::cluster::vote_successor::{StoredVote, VoteSender, VoteSuccessor, VoteSuccessors};
 use super::event::{
     Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Sizes,
     Status, StatusMark, Wait,
 };
-use super::grantor::{Asked, Grantor};
 use super::id::{
     Epoch, Lineage, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Slot, Ticket, Token,
     ViewNumber, Want,
 };
-use super::lease::{OwnLease, rank};
 use super::link::LinkSet;
+use super::locks::client::{LockClient, LockRequest};
+use super::locks::grantor::{Asked, Grantor};
+use super::locks::registry::Registry;
+use super::locks::table::{Contents, RequestSpec};
 use super::message::{Affiliation, Ballot, Content, Message, Notice, Origin, Packet, Query, QueryReply, TokenRange};
-use super::registry::Registry;
 use super::step_context::StepContext;
-use super::table::{Contents, RequestSpec};
 use super::time::{Time, WallClock, WrongClock};
 use super::timing::Timing;
-use super::view::{Change, View};
-use super::vote_successor::{StoredVote, VoteSender, VoteSuccessor, VoteSuccessors};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Naming grantors, asking them, and telling a new elder about them.
 
-use super::super::message::{HoldReport, Refusal, WaitReport};
 use super::*;
+use crate::protocol::message::{HoldReport, Refusal, WaitReport};
 
 impl Node {
     /// Reports positions to members whose requests have waited for a while and still wait. Most

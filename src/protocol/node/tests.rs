@@ -1,13 +1,13 @@
 //! Cases that no World reaches: a lock that was granted twice, and more requests than any program
 //! makes.
 
-use super::super::chance;
-use super::super::edit::Edit;
-use super::super::event::{Input, Wait};
-use super::super::id::{Metadata, OpenRequest, OwnerId, Value, Want};
-use super::super::message::{Content, HoldReport, LastWrite, ObjectReply};
-use super::super::view::ViewMember;
 use super::*;
+use crate::protocol::chance;
+use crate::protocol::cluster::view::ViewMember;
+use crate::protocol::edit::Edit;
+use crate::protocol::event::{Input, Wait};
+use crate::protocol::id::{Metadata, OpenRequest, OwnerId, Value, Want};
+use crate::protocol::message::{Content, HoldReport, LastWrite, ObjectReply};
 use std::time::Duration;
 
 mod clones;
@@ -405,7 +405,7 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
             grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), turn);
             assert!(matches!(
                 turn.outbox.back(),
-                Some((BOB, Message::Refuse { refusal, .. })) if **refusal == super::super::message::Refusal::NotOpen
+                Some((BOB, Message::Refuse { refusal, .. })) if **refusal == crate::protocol::message::Refusal::NotOpen
             ));
         });
     }

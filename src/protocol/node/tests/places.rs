@@ -1,8 +1,8 @@
 //! The time at which waiters learn their positions.
 
-use super::super::super::message::Query;
 use super::short::NodePair;
 use super::*;
+use crate::protocol::message::Query;
 
 /// Delivers all messages, and no time goes by.
 const ALL_HEARD: Duration = Duration::ZERO;

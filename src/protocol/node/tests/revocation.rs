@@ -1,9 +1,9 @@
 //! Revocation, where a World would need luck: messages that are on their way meanwhile.
 
-use super::super::super::event::{RevocationRequest, RevokeCommand};
-use super::super::super::id::Mode;
-use super::super::super::message::{HolderInfo, RevocationAnswer};
 use super::*;
+use crate::protocol::event::{RevocationRequest, RevokeCommand};
+use crate::protocol::id::Mode;
+use crate::protocol::message::{HolderInfo, RevocationAnswer};
 
 const EPOCH: Epoch = Epoch(token(100));
 /// The request of the asker.

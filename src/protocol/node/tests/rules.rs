@@ -2,12 +2,12 @@
 //! rule is for. In builds with deliberate breaks it also tells that the rule's break changes the
 //! answer, so the test can fail.
 
-use super::super::super::decision::{Proposal, ProposalPhase};
-use super::super::super::grantor::Asked;
-use super::super::super::message::{Ballot, Query, QueryReply, WaitReport};
-use super::super::super::view::Change;
-use super::super::super::vote_successor::VoteSender;
 use super::*;
+use crate::protocol::cluster::decision::{Proposal, ProposalPhase};
+use crate::protocol::cluster::view::Change;
+use crate::protocol::cluster::vote_successor::VoteSender;
+use crate::protocol::locks::grantor::Asked;
+use crate::protocol::message::{Ballot, Query, QueryReply, WaitReport};
 
 const CYD: ProcessId = ProcessId(3);
 
@@ -19,7 +19,7 @@ macro_rules! rule {
             assert!($kept(Box::new(|_: &mut Node| {})), "the rule is broken");
             #[cfg(elderlock_mutants)]
             {
-                let mutant = Some(super::super::super::mutant::ProtocolMutant::$broken_by);
+                let mutant = Some(crate::protocol::mutant::ProtocolMutant::$broken_by);
                 let plant = move |node: &mut Node| node.config.mutant = mutant;
                 assert!(!$kept(Box::new(plant)), "the break is not seen");
             }

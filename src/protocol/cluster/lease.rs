@@ -6,10 +6,10 @@
 //! - a promise is counted from when the elder's pulse *arrived*, so it outlasts the time that the
 //!   elder counts from sending.
 
-use super::id::{ProcessId, ViewNumber};
-use super::message::Notice;
-use super::time::Time;
-use super::timing::Timing;
+use crate::protocol::id::{ProcessId, ViewNumber};
+use crate::protocol::message::Notice;
+use crate::protocol::time::Time;
+use crate::protocol::timing::Timing;
 use std::collections::VecDeque;
 
 /// More beats than a lease has room for; older ones can no longer be renewed to any effect.

@@ -5,13 +5,13 @@
 //! - It removes a member only when that said goodbye, its lease is surely over, or its death is
 //!   vouched for.
 
-use super::id::{MemberInfo, ProcessId, ViewNumber};
 use super::lease::{MemberRecord, Pulses};
-use super::message::Notice;
-use super::registry::Registry;
-use super::time::Time;
-use super::timing::Timing;
 use super::view::{Change, View};
+use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
+use crate::protocol::locks::registry::Registry;
+use crate::protocol::message::Notice;
+use crate::protocol::time::Time;
+use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) struct Elder {
     pub(crate) registry: Registry,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
-    pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
+    pub(crate) mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
 impl Elder {
