@@ -1027,7 +1027,77 @@ impl Notice {
     }
 }
 
+/// The role of a member that a message is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Addressee {
+    /// The elder's registry of services.
+    Registry,
+    /// The member, told by the elder which grantors there are.
+    Named,
+    /// The grantor of a service, or a member that is taken for it.
+    Grantor,
+    /// The lock client.
+    Client,
+}
+
 impl Message {
+    /// The role that handles it.
+    pub(crate) fn addressee(&self) -> Addressee {
+        match self {
+            Message::FindGrantor { .. }
+            | Message::Become { .. }
+            | Message::Acts { .. }
+            | Message::ProposeSuccessor { .. }
+            | Message::Vacant { .. }
+            | Message::Decline { .. }
+            | Message::MoreTokens { .. }
+            | Message::InventoryReply { .. } => Addressee::Registry,
+            Message::GrantorIs { .. }
+            | Message::NameGrantor { .. }
+            | Message::Tokens { .. }
+            | Message::Outbid { .. }
+            | Message::SuccessorDeclined { .. }
+            | Message::Inventory { .. } => Addressee::Named,
+            Message::RequestLock { .. }
+            | Message::Release { .. }
+            | Message::Reduce { .. }
+            | Message::Upgrade { .. }
+            | Message::Write { .. }
+            | Message::Query { .. }
+            | Message::ConfirmDestroy { .. }
+            | Message::Report { .. }
+            | Message::RequestTable { .. }
+            | Message::TableChunk { .. }
+            | Message::NoTable { .. } => Addressee::Grantor,
+            Message::Grant { .. }
+            | Message::Queued { .. }
+            | Message::Refuse { .. }
+            | Message::NotGrantor { .. }
+            | Message::Upgraded { .. }
+            | Message::Value { .. }
+            | Message::QueryReply { .. }
+            | Message::Recover { .. }
+            | Message::Supersede { .. }
+            | Message::Deposed { .. }
+            | Message::DestroyConfirmed { .. }
+            | Message::DestroyUnconfirmed { .. }
+            | Message::RequestRevocation { .. }
+            | Message::RevocationReply { .. } => Addressee::Client,
+        }
+    }
+
+    /// Whether it changes only requests and tables.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Message::RequestLock { .. }
+                | Message::Queued { .. }
+                | Message::Grant { .. }
+                | Message::Refuse { .. }
+                | Message::Release { .. }
+        )
+    }
+
     /// The name of its variant.
     fn kind(&self) -> &'static str {
         match self {

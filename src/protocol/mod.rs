@@ -13,14 +13,29 @@
 //!   the timer -----------------+
 //! ```
 //!
+//! # Two sides
+//!
+//! A node has two sides. `cluster.rs` has the membership: views, votes, leases, deaths, and the
+//! elder's renewals. `locks.rs` has the locks: the elder's registry of services, the grantors, and
+//! the lock client. `node.rs` routes between them and the links.
+//!
+//! ```text
+//!   Notice  --> Cluster ---- named calls: a view, a lease, the membership begins or ends --+
+//!                  |                                                                       v
+//!                  +-- Standing: the view, whether the lease runs (read only) ---------> Locks
+//!   Message (on a link) ---------------------------------------------------------------> |
+//! ```
+//!
+//! A [`Message`] never changes the membership.
+//!
 //! # Roles
 //!
 //! Each member has some of these roles at the same time:
 //!
 //! | role | file | what it decides |
 //! |---|---|---|
-//! | member | `node/affiliation.rs`, `node/leasing.rs` | whether its own lease runs |
-//! | voter | `cluster/decision.rs`, `node/voting.rs`, `cluster/vote_successor.rs` | the next view, with a quorum of the council |
+//! | member | `cluster/affiliation.rs`, `cluster/leasing.rs` | whether its own lease runs |
+//! | voter | `cluster/decision.rs`, `cluster/voting.rs`, `cluster/vote_successor.rs` | the next view, with a quorum of the council |
 //! | elder | `cluster/elder.rs`, `locks/registry.rs` | which leases it renews, which member grants which service |
 //! | grantor | `locks/grantor.rs`, `locks/table.rs` | which request has which lock of one service |
 //! | holder | `locks/client.rs` | nothing for others: it asks, waits, holds and gives back |
@@ -153,6 +168,7 @@ pub mod message;
 pub mod mutant;
 pub mod node;
 pub(crate) mod paged_map;
+mod step;
 mod step_context;
 pub mod time;
 pub mod timing;

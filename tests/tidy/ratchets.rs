@@ -19,7 +19,7 @@ const CLAUSES: [(&str, f64); 8] = [
 ];
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
-const LONG_LINES: [(&str, usize); 5] = [("src", 1711), ("sim", 1724), ("cli", 345), ("tests", 526), ("docs", 51)];
+const LONG_LINES: [(&str, usize); 5] = [("src", 1709), ("sim", 1724), ("cli", 345), ("tests", 526), ("docs", 51)];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 3] = [("src", 0), ("sim/src", 0), ("cli/src", 0)];
@@ -28,8 +28,8 @@ const SHARED_NAMES: [(&str, usize); 3] = [("src", 0), ("sim/src", 0), ("cli/src"
 /// aim is none.
 const FILES_IN_CIRCLES: usize = 24;
 
-/// The most fields that a struct of the protocol has. The aim is 20.
-const MOST_FIELDS: usize = 41;
+/// The most fields that a struct of the protocol has.
+const MOST_FIELDS: usize = 20;
 
 /// The most lines of the two documents that are read first.
 const MOST_LINES: [(&str, usize); 2] = [("README.md", 150), ("DESIGN.md", 400)];

@@ -95,7 +95,7 @@ impl Registry {
                 turn.send(process, Message::Inventory { view: view.number });
             }
         }
-        let dealer = Dealer::new(clocks, view, turn.limits);
+        let dealer = Dealer::new(clocks, view, *turn.limits);
         Registry {
             entries: BTreeMap::new(),
             asked_in: view.number,

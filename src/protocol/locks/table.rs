@@ -233,7 +233,7 @@ impl Table {
     /// The same table with the bounds of a member.
     pub(crate) fn within(self, turn: &StepContext) -> Table {
         Table {
-            bounds: TableLimits::of(&turn.limits),
+            bounds: TableLimits::of(turn.limits),
             #[cfg(elderlock_mutants)]
             mutant: turn.mutant,
             ..self
