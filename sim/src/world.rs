@@ -173,8 +173,8 @@ impl World {
         self.digest.finish()
     }
 
-    /// A number that is equal for runs with the same outcomes in the same order: the answers to each
-    /// client with their tokens, the losses, the contents of objects, and the views of each member.
+    /// A number that is equal for runs with the same outcomes in the same order: the answers to
+    /// each client with their tokens, the losses, the contents of objects, and each member's views.
     /// It does not depend on messages, so a change of their form alone leaves it equal.
     pub fn outcomes(&self) -> u64 {
         self.outcomes.finish()
