@@ -3,42 +3,35 @@
 use super::affiliation::gone;
 use super::*;
 
-impl Node {
+impl Cluster {
     /// The view whose council this process votes in: its own, or, as a vote successor, that of its
     /// voter.
     pub(super) fn ballot_view(&self) -> Option<Arc<View>> {
-        self.view.clone().or_else(|| self.vote_successor.as_ref().map(|heir| heir.view.clone()))
+        self.view.clone().or_else(|| self.votes.successor.as_ref().map(|heir| heir.view.clone()))
     }
 
     /// The process whose vote it gives.
     pub(super) fn voter(&self) -> ProcessId {
-        self.vote_successor.as_ref().map_or(self.config.me.process, |heir| heir.voter)
+        self.votes.successor.as_ref().map_or(self.config.me.process, |heir| heir.voter)
     }
 
     /// The vote that a data directory has to store of this process now.
-    pub fn stored_vote(&self) -> Option<StoredVote> {
+    pub(crate) fn stored_vote(&self) -> Option<StoredVote> {
         let view = self.ballot_view()?;
-        let heirs = self.vote_successor.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
-        Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.acceptor.clone(), heirs })
+        let heirs = self.votes.successor.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
+        Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.votes.acceptor.clone(), heirs })
     }
 
     /// Sends a notice about the choice of a view to a member or a vote successor.
-    pub(super) fn say_ballot(
-        &mut self,
-        now: Time,
-        addr: SocketAddr,
-        to: ProcessId,
-        notice: Notice,
-        out: &mut Vec<Output>,
-    ) {
-        match &self.vote_successor {
+    pub(super) fn say_ballot(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, step: &mut Step) {
+        match &self.votes.successor {
             Some(VoteSuccessor { voter, view, .. }) => {
                 let (me, lineage) = (self.config.me.clone(), view.lineage);
                 let packet =
                     Packet::VoteSuccessor { voter: *voter, me: Box::new(me), lineage, notice: Box::new(notice) };
-                out.push(Output::Send { to: addr, process: Some(to), packet });
+                step.out.push(Output::Send { to: addr, process: Some(to), packet });
             }
-            None => self.reply(now, addr, to, notice, out),
+            None => self.reply(now, addr, to, notice, step),
         }
     }
 
@@ -49,7 +42,7 @@ impl Node {
         view.lineage == lineage
             && view.has_vote(voter)
             && !is_rival
-            && self.vote_successors.hear(now, voter, info, view.timing.retry * 8)
+            && self.votes.successors.hear(now, voter, info, view.timing.retry * 8)
     }
 
     /// A vote successor reports the view of its stored vote.
@@ -58,19 +51,19 @@ impl Node {
         now: Time,
         info: &MemberInfo,
         (voter, lineage, theirs): (ProcessId, Lineage, ViewNumber),
-        out: &mut Vec<Output>,
+        step: &mut Step,
     ) {
         let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
         if theirs > view.number {
-            send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, out);
+            send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, step);
         } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
             // Older than a vote that its process is known to have had: the directory was restored
             // to an older state.
-            send(info.addr, info.process, Notice::StaleVote { voter }, out);
+            send(info.addr, info.process, Notice::StaleVote { voter }, step);
         } else if theirs < view.number {
             // While there is an elder it answers: it may know that the vote is stale.
             if self.elder.is_some() || !self.is_ready(now) {
-                send(info.addr, info.process, Notice::FullView(View::clone(&view)), out);
+                send(info.addr, info.process, Notice::FullView(View::clone(&view)), step);
             }
         } else {
             self.hear_heir(now, voter, lineage, info);
@@ -80,32 +73,32 @@ impl Node {
     /// The directory was restored to an older state: its vote may contradict later votes of its
     /// process.
     pub(super) fn on_stale(&mut self, voter: ProcessId) {
-        if self.vote_successor.as_ref().is_some_and(|heir| heir.voter == voter) {
-            self.vote_successor = None;
-            self.proposal = None;
-            self.acceptor = Acceptor::default();
-            self.durability.end_instance();
+        if self.votes.successor.as_ref().is_some_and(|heir| heir.voter == voter) {
+            self.votes.successor = None;
+            self.votes.proposal = None;
+            self.votes.acceptor = Acceptor::default();
+            self.votes.durability.end_instance();
         }
     }
 
     /// A vote successor learns of a later view of the lineage: it has a vote there too, or none any
     /// more.
-    pub(super) fn inherit(&mut self, view: View, out: &mut Vec<Output>) {
-        let Some(heir) = &mut self.vote_successor else { return };
+    pub(super) fn inherit(&mut self, view: View, step: &mut Step) {
+        let Some(heir) = &mut self.votes.successor else { return };
         heir.inherit(view);
-        self.acceptor = Acceptor::default();
-        self.proposal = None;
-        self.yield_until = Time::ZERO;
-        self.rounds = 0;
-        self.vote_successors.clear();
-        self.keep_view(out);
-        if let Some(heir) = &self.vote_successor {
+        self.votes.acceptor = Acceptor::default();
+        self.votes.proposal = None;
+        self.votes.yield_until = Time::ZERO;
+        self.votes.rounds = 0;
+        self.votes.successors.clear();
+        self.keep_view(step);
+        if let Some(heir) = &self.votes.successor {
             let addrs = heir.addrs();
             // A still later view may list an earlier vote successor, which asked to be taken in.
             if !heir.view.contains(heir.voter) && heir.heirs.len() == 1 {
                 self.config.remembered = Some(View::clone(&heir.view));
                 self.config.stored = None;
-                self.vote_successor = None;
+                self.votes.successor = None;
             }
             if let MemberPhase::Seeking(seeking) = &mut self.phase {
                 seeking.set_voters(addrs);
@@ -114,71 +107,71 @@ impl Node {
     }
 
     /// Handles all notices about the choice of the next view.
-    pub(super) fn on_ballot(&mut self, now: Time, speaker: VoteSender, notice: Notice, out: &mut Vec<Output>) {
+    pub(crate) fn on_ballot(&mut self, now: Time, speaker: VoteSender, notice: Notice, step: &mut Step) {
         let from = speaker.process;
         match notice {
             Notice::PreVote { instance, ballot, dead } => {
-                self.believe(now, speaker.vote, dead, out);
-                if let Some(willing) = self.on_canvass(now, &speaker, instance, ballot, out) {
-                    self.say_ballot(now, speaker.addr, from, Notice::PreVoteReply { instance, ballot, willing }, out);
+                self.believe(now, speaker.vote, dead, step);
+                if let Some(willing) = self.on_canvass(now, &speaker, instance, ballot, step) {
+                    self.say_ballot(now, speaker.addr, from, Notice::PreVoteReply { instance, ballot, willing }, step);
                 }
             }
             Notice::Prepare { instance, ballot, dead } => {
-                self.believe(now, speaker.vote, dead, out);
-                if self.on_canvass(now, &speaker, instance, ballot, out) == Some(true) {
+                self.believe(now, speaker.vote, dead, step);
+                if self.on_canvass(now, &speaker, instance, ballot, step) == Some(true) {
                     let is_news = self.is_news(ballot);
                     self.stand_down(now, ballot);
                     if let Some(view) = self.ballot_view() {
                         if is_news {
-                            self.yield_until = self.yield_until.max(now + view.timing.retry * 4);
+                            self.votes.yield_until = self.votes.yield_until.max(now + view.timing.retry * 4);
                         }
-                        let answer = self.acceptor.on_prepare(view.elder().process, instance, ballot);
+                        let answer = self.votes.acceptor.on_prepare(view.elder().process, instance, ballot);
                         let answer = match answer {
                             Notice::Promise { .. } if planted!(self.config.mutant, ForgetAccepted) => {
                                 Notice::Promise { instance, ballot, accepted: None }
                             }
                             answer => answer,
                         };
-                        self.answer_when_kept(now, &speaker, answer, out);
+                        self.answer_when_kept(now, &speaker, answer, step);
                     }
-                } else if let Some(promised) = self.acceptor.promised
+                } else if let Some(promised) = self.votes.acceptor.promised
                     && self.is_open(instance)
                     && promised > ballot
                 {
-                    self.say_ballot(now, speaker.addr, from, Notice::Nack { instance, promised }, out);
+                    self.say_ballot(now, speaker.addr, from, Notice::Nack { instance, promised }, step);
                 }
             }
             Notice::Accept { instance, ballot, change } => {
                 let is_sound = self.ballot_view().is_some_and(|view| view.next(&change).is_sound());
-                if self.is_voter(now, &speaker, instance, out) && is_sound {
-                    if self.acceptor.promised.is_none_or(|promised| promised <= ballot) {
+                if self.is_voter(now, &speaker, instance, step) && is_sound {
+                    if self.votes.acceptor.promised.is_none_or(|promised| promised <= ballot) {
                         self.stand_down(now, ballot);
                     }
                     if planted!(self.config.mutant, BreakPromise) {
-                        self.acceptor.promised = None;
+                        self.votes.acceptor.promised = None;
                     }
                     #[cfg(elderlock_mutants)]
-                    let promised = self.acceptor.promised;
+                    let promised = self.votes.acceptor.promised;
                     if let Some(view) = self.ballot_view() {
-                        let answer = self.acceptor.on_accept(view.elder().process, instance, ballot, &change);
+                        let answer = self.votes.acceptor.on_accept(view.elder().process, instance, ballot, &change);
                         #[cfg(elderlock_mutants)]
                         if planted!(self.config.mutant, AcceptPromisesNothing) {
-                            self.acceptor.promised = promised;
+                            self.votes.acceptor.promised = promised;
                         }
-                        self.answer_when_kept(now, &speaker, answer, out);
+                        self.answer_when_kept(now, &speaker, answer, step);
                     }
                 }
             }
             Notice::PreVoteReply { instance, ballot, willing: true } if self.is_open(instance) => {
-                self.on_vote(now, &speaker, ballot, None, out);
+                self.on_vote(now, &speaker, ballot, None, step);
             }
             Notice::Promise { instance, ballot, accepted } if self.is_open(instance) => {
-                self.on_vote(now, &speaker, ballot, Some(accepted), out);
+                self.on_vote(now, &speaker, ballot, Some(accepted), step);
             }
             Notice::Accepted { instance, ballot } if self.is_open(instance) => {
-                self.on_accepted(now, speaker.vote, ballot, out);
+                self.on_accepted(now, speaker.vote, ballot, step);
             }
-            Notice::Nack { instance, promised } if self.is_open(instance) => self.on_nack(now, promised, out),
+            Notice::Nack { instance, promised } if self.is_open(instance) => self.on_nack(now, promised, step),
             _ => {}
         }
     }
@@ -186,37 +179,31 @@ impl Node {
     /// Whether this process has not promised that ballot its vote yet. A candidate that receives
     /// nothing repeats its message for ever, and is waited for once.
     pub(super) fn is_news(&self, ballot: Ballot) -> bool {
-        self.acceptor.promised != Some(ballot) || planted!(self.config.mutant, YieldForEver)
+        self.votes.acceptor.promised != Some(ballot) || planted!(self.config.mutant, YieldForEver)
     }
 
     /// This process as a voter.
     pub(super) fn own_voice(&self) -> VoteSender {
         let me = &self.config.me;
-        let heir = self.vote_successor.is_some().then(|| me.clone());
+        let heir = self.votes.successor.is_some().then(|| me.clone());
         VoteSender { vote: self.voter(), process: me.process, addr: me.addr, heir }
     }
 
     /// Whether this process may give its vote in `instance` to `from`. A process with an older view
     /// is told.
-    pub(super) fn is_voter(
-        &mut self,
-        now: Time,
-        from: &VoteSender,
-        instance: ViewNumber,
-        out: &mut Vec<Output>,
-    ) -> bool {
+    pub(super) fn is_voter(&mut self, now: Time, from: &VoteSender, instance: ViewNumber, step: &mut Step) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         if instance > view.number.next() {
-            match self.vote_successor {
+            match self.votes.successor {
                 Some(_) => {
                     let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
-                    send(from.addr, from.process, fetch, out);
+                    send(from.addr, from.process, fetch, step);
                 }
-                None => self.fetch(now, from.process, from.addr, out),
+                None => self.fetch(now, from.process, from.addr, step),
             }
             false
         } else if instance <= view.number || !view.contains(from.vote) {
-            send(from.addr, from.process, Notice::FullView(View::clone(&view)), out);
+            send(from.addr, from.process, Notice::FullView(View::clone(&view)), step);
             false
         } else {
             view.has_vote(self.voter()) && view.has_vote(from.vote)
@@ -225,7 +212,7 @@ impl Node {
 
     /// Until when this voter may have promised its vote to the elder of the view.
     fn promised_until(&self) -> Time {
-        self.vote_successor.as_ref().map_or(self.lease.promised_until, |heir| heir.free_at)
+        self.votes.successor.as_ref().map_or(self.lease.promised_until, |heir| heir.free_at)
     }
 
     /// Whether this member would promise the ballot. `None`: it gives no answer.
@@ -235,34 +222,35 @@ impl Node {
         from: &VoteSender,
         instance: ViewNumber,
         ballot: Ballot,
-        out: &mut Vec<Output>,
+        step: &mut Step,
     ) -> Option<bool> {
-        if !self.is_voter(now, from, instance, out) {
+        if !self.is_voter(now, from, instance, step) {
             return None;
         }
         let view = self.ballot_view()?;
         let elder = view.elder().process;
         let released = from.process == elder
-            || self.dead.contains(&elder)
+            || self.liveness.dead.contains(&elder)
             || (self.elder.is_none() && now >= self.promised_until())
             || planted!(self.config.mutant, VoteEarly);
-        let is_open = self.acceptor.promised.is_none_or(|promised| promised <= ballot)
+        let is_open = self.votes.acceptor.promised.is_none_or(|promised| promised <= ballot)
             || planted!(self.config.mutant, BreakPromise);
         // A member that cannot store its promise could not answer the `Prepare` that comes after
         // this.
-        Some(is_open && released && ballot.process == from.process && !self.durability.is_failing())
+        Some(is_open && released && ballot.process == from.process && !self.votes.durability.is_failing())
     }
 
-    /// When this member tries to take over: after its promise to the elder, and after its elders in the council.
+    /// When this member tries to take over: after its promise to the elder, and after its elders in
+    /// the council.
     pub(super) fn takeover_at(&self, view: &View) -> Time {
         let me = self.voter();
         let elder = view.elder().process;
-        if !view.has_vote(me) || self.durability.is_failing() {
+        if !view.has_vote(me) || self.votes.durability.is_failing() {
             return Time::MAX;
         }
         let listens_until = match &self.phase {
             // A vote successor goes on with a lineage only if no other process does.
-            MemberPhase::Seeking(seeking) if self.vote_successor.is_none() || seeking.knows_a_cluster() => {
+            MemberPhase::Seeking(seeking) if self.votes.successor.is_none() || seeking.knows_a_cluster() => {
                 return Time::MAX;
             }
             MemberPhase::Seeking(seeking) => seeking.listens_until(),
@@ -270,13 +258,15 @@ impl Node {
         };
         if let Some(state) = &self.elder {
             // An elder that voted for a candidate that then failed tries itself.
-            return if state.deposed { self.yield_until } else { Time::MAX };
+            return if state.deposed { self.votes.yield_until } else { Time::MAX };
         }
-        let rivals =
-            view.council().map(|info| info.process).filter(|process| *process != elder && !self.dead.contains(process));
+        let rivals = view
+            .council()
+            .map(|info| info.process)
+            .filter(|process| *process != elder && !self.liveness.dead.contains(process));
         let wait = view.timing.stagger * rank(rivals, me);
-        let free = self.elder_dead_at.unwrap_or(self.promised_until());
-        (free.max(listens_until) + wait).max(self.yield_until)
+        let free = self.liveness.elder_dead_at.unwrap_or(self.promised_until());
+        (free.max(listens_until) + wait).max(self.votes.yield_until)
     }
 
     pub(super) fn proposal_due(&self, view: &View, proposal: &Proposal) -> Time {
@@ -287,22 +277,22 @@ impl Node {
     }
 
     /// The elder proposes a due change; others take over from an elder that is silent or dead.
-    pub(super) fn decide(&mut self, now: Time, out: &mut Vec<Output>) {
+    pub(crate) fn decide(&mut self, now: Time, step: &mut Step) {
         let Some(view) = self.ballot_view() else { return };
         let me = self.config.me.process;
-        if let Some(proposal) = &mut self.proposal {
+        if let Some(proposal) = &mut self.votes.proposal {
             if proposal.again_at <= now {
                 proposal.again_at = now + view.timing.retry;
-                self.question(now, &view, out);
+                self.question(now, &view, step);
             }
             if let Some(Proposal { step: ProposalPhase::Preparing { promises, quorum_at: Some(at) }, .. }) =
-                &self.proposal
+                &self.votes.proposal
             {
                 let all = view
                     .council()
-                    .all(|info| promises.contains_key(&info.process) || self.dead.contains(&info.process));
+                    .all(|info| promises.contains_key(&info.process) || self.liveness.dead.contains(&info.process));
                 if all || *at + view.timing.stagger <= now {
-                    self.propose_chosen(now, out);
+                    self.propose_chosen(now, step);
                 }
             }
             return;
@@ -310,76 +300,77 @@ impl Node {
         if now >= self.takeover_at(&view) {
             let round = self.next_round();
             let ballot = Ballot { round, process: me };
-            let step = ProposalPhase::Canvassing { willing: BTreeSet::new() };
-            self.proposal = Some(Proposal::new(ballot, step, now + view.timing.retry));
-            self.question(now, &view, out);
-            self.on_vote(now, &self.own_voice(), ballot, None, out);
+            let phase = ProposalPhase::Canvassing { willing: BTreeSet::new() };
+            self.votes.proposal = Some(Proposal::new(ballot, phase, now + view.timing.retry));
+            self.question(now, &view, step);
+            self.on_vote(now, &self.own_voice(), ballot, None, step);
             return;
         }
         let Some(elder) = &mut self.elder else { return };
         if elder.deposed {
             return;
         }
-        let gone = || gone(now, &self.dead, &self.refused, &view.timing);
-        let change = elder.wanted_change(now, me, &view, &self.dead, gone);
-        if change.is_empty() && !elder.registry.is_exhausted() {
+        let gone = || gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
+        let longer = step.locks.wants_more_slots();
+        let change = elder.wanted_change(now, me, &view, &self.liveness.dead, longer, gone);
+        if change.is_empty() && !step.locks.is_exhausted() {
             return;
         }
         self.stand_down(now, Ballot { round: 0, process: me });
-        if self.acceptor.promised.is_none() {
+        if self.votes.acceptor.promised.is_none() {
             let ballot = Ballot { round: 0, process: me };
-            self.accept_own(now, &view, ballot, change, out);
+            self.accept_own(now, &view, ballot, change, step);
         } else {
             let round = self.next_round();
-            self.prepare(now, &view, Ballot { round, process: me }, out);
+            self.prepare(now, &view, Ballot { round, process: me }, step);
         }
     }
 
     pub(super) fn next_round(&self) -> u32 {
-        self.acceptor.promised.map_or(0, |ballot| ballot.round).max(self.rounds).saturating_add(1)
+        self.votes.acceptor.promised.map_or(0, |ballot| ballot.round).max(self.votes.rounds).saturating_add(1)
     }
 
-    pub(super) fn question(&mut self, now: Time, view: &View, out: &mut Vec<Output>) {
-        let Some(proposal) = &self.proposal else { return };
-        let question = proposal.question(view.number.next(), &self.dead);
+    pub(super) fn question(&mut self, now: Time, view: &View, step: &mut Step) {
+        let Some(proposal) = &self.votes.proposal else { return };
+        let question = proposal.question(view.number.next(), &self.liveness.dead);
         let me = self.voter();
         for process in proposal.silent(view).into_iter().filter(|process| *process != me) {
-            if let Some(heir) = self.vote_successors.of(process).cloned() {
-                self.say_ballot(now, heir.addr, heir.process, question.clone(), out);
+            if let Some(heir) = self.votes.successors.of(process).cloned() {
+                self.say_ballot(now, heir.addr, heir.process, question.clone(), step);
             }
             if let Some(member) = view.member(process) {
-                self.say_ballot(now, member.info.addr, process, question.clone(), out);
+                self.say_ballot(now, member.info.addr, process, question.clone(), step);
             }
         }
     }
 
-    pub(super) fn prepare(&mut self, now: Time, view: &View, ballot: Ballot, out: &mut Vec<Output>) {
+    pub(super) fn prepare(&mut self, now: Time, view: &View, ballot: Ballot, step: &mut Step) {
         self.stand_down(now, ballot);
-        let own = self.acceptor.on_prepare(view.elder().process, view.number.next(), ballot);
-        let step = ProposalPhase::Preparing { promises: BTreeMap::new(), quorum_at: None };
-        self.proposal = Some(Proposal::new(ballot, step, now + view.timing.retry));
-        self.question(now, view, out);
+        let own = self.votes.acceptor.on_prepare(view.elder().process, view.number.next(), ballot);
+        let phase = ProposalPhase::Preparing { promises: BTreeMap::new(), quorum_at: None };
+        self.votes.proposal = Some(Proposal::new(ballot, phase, now + view.timing.retry));
+        self.question(now, view, step);
         if let Notice::Promise { accepted, .. } = own {
-            self.tell_when_kept(now, AfterStore::Promised { ballot, accepted }, out);
+            self.tell_when_kept(now, AfterStore::Promised { ballot, accepted }, step);
         }
     }
 
-    pub(super) fn accept_own(&mut self, now: Time, view: &View, ballot: Ballot, change: Change, out: &mut Vec<Output>) {
+    pub(super) fn accept_own(&mut self, now: Time, view: &View, ballot: Ballot, change: Change, step: &mut Step) {
         if !view.next(&change).is_sound() {
             // Data on a disk may be anything: no process may install a view without members.
-            (self.proposal, self.yield_until) = (None, now + view.timing.retry);
+            (self.votes.proposal, self.votes.yield_until) = (None, now + view.timing.retry);
             return;
         }
         if let Some(elder) = &mut self.elder {
             elder.condemn(&change.remove);
         }
-        let own = self.acceptor.on_accept(view.elder().process, view.number.next(), ballot, &change);
-        let step = ProposalPhase::Accepting { change, accepted: BTreeSet::new() };
-        let heirs = self.proposal.take().map(|proposal| proposal.heirs).unwrap_or_default();
-        self.proposal = Some(Proposal { heirs, ..Proposal::new(ballot, step, now + view.timing.retry) });
-        self.question(now, view, out);
+        let own = self.votes.acceptor.on_accept(view.elder().process, view.number.next(), ballot, &change);
+        let phase = ProposalPhase::Accepting { change, accepted: BTreeSet::new() };
+        let heirs = self.votes.proposal.take().map(|proposal| proposal.heirs).unwrap_or_default();
+        self.votes.proposal = Some(Proposal { heirs, ..Proposal::new(ballot, phase, now + view.timing.retry) });
+        self.question(now, view, step);
         if let Notice::Accepted { .. } = own {
-            self.tell_when_kept(now, AfterStore::Accepted { ballot }, out);
+            self.tell_when_kept(now, AfterStore::Accepted { ballot }, step);
         }
     }
 
@@ -390,11 +381,11 @@ impl Node {
         from: &VoteSender,
         ballot: Ballot,
         promise: Option<Option<(Ballot, Change)>>,
-        out: &mut Vec<Output>,
+        step: &mut Step,
     ) {
         let Some(view) = self.ballot_view() else { return };
         let voter = self.voter();
-        let Some(proposal) = &mut self.proposal else { return };
+        let Some(proposal) = &mut self.votes.proposal else { return };
         if proposal.ballot != ballot {
             return;
         }
@@ -403,7 +394,7 @@ impl Node {
                 willing.insert(from.vote);
                 if view.is_quorum(willing.iter()) {
                     let round = self.next_round();
-                    self.prepare(now, &view, Ballot { round, process: self.config.me.process }, out);
+                    self.prepare(now, &view, Ballot { round, process: self.config.me.process }, step);
                 }
             }
             (ProposalPhase::Preparing { promises, quorum_at }, Some(accepted)) => {
@@ -423,29 +414,31 @@ impl Node {
     }
 
     /// A quorum has promised, and the other voters had their chance.
-    pub(super) fn propose_chosen(&mut self, now: Time, out: &mut Vec<Output>) {
+    pub(super) fn propose_chosen(&mut self, now: Time, step: &mut Step) {
         let Some(view) = self.ballot_view() else { return };
-        let Some(Proposal { ballot, step: ProposalPhase::Preparing { promises, .. }, heirs, .. }) = &self.proposal
+        let Some(Proposal { ballot, step: ProposalPhase::Preparing { promises, .. }, heirs, .. }) =
+            &self.votes.proposal
         else {
             return;
         };
-        let (ballot, mut change) = (*ballot, choose(&view, promises, heirs, &self.dead));
+        let (ballot, mut change) = (*ballot, choose(&view, promises, heirs, &self.liveness.dead));
         if promises.values().all(Option::is_none)
             && let Some(elder) = &mut self.elder
         {
             // The elder itself, in a later round: it may propose its pending change.
-            let gone = || gone(now, &self.dead, &self.refused, &view.timing);
-            change = elder.wanted_change(now, self.config.me.process, &view, &self.dead, gone);
+            let gone = || gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
+            let longer = step.locks.wants_more_slots();
+            change = elder.wanted_change(now, self.config.me.process, &view, &self.liveness.dead, longer, gone);
         }
         if planted!(self.config.mutant, ForgetGhosts) {
             change.remove.append(&mut change.ghost);
         }
-        self.accept_own(now, &view, ballot, change, out);
+        self.accept_own(now, &view, ballot, change, step);
     }
 
-    pub(super) fn on_accepted(&mut self, now: Time, from: ProcessId, ballot: Ballot, out: &mut Vec<Output>) {
+    pub(crate) fn on_accepted(&mut self, now: Time, from: ProcessId, ballot: Ballot, step: &mut Step) {
         let Some(view) = self.ballot_view() else { return };
-        let Some(proposal) = &mut self.proposal else { return };
+        let Some(proposal) = &mut self.votes.proposal else { return };
         let ProposalPhase::Accepting { change, accepted } = &mut proposal.step else { return };
         if proposal.ballot != ballot {
             return;
@@ -461,56 +454,56 @@ impl Node {
         // others before it goes. A member that must wait tells them all the same: it may be the
         // only one left that can decide.
         let may_forget = planted!(self.config.mutant, ForgetAtOnce)
-            || self.vote_successor.is_some()
+            || self.votes.successor.is_some()
             || next.is_quorum(accepted.iter())
             || view.has_sole_voter();
         let change = change.clone();
         let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
         for member in view.members.iter().filter(|member| member.info.process != me) {
-            match self.vote_successor {
-                Some(_) => send(member.info.addr, member.info.process, install.clone(), out),
+            match self.votes.successor {
+                Some(_) => send(member.info.addr, member.info.process, install.clone(), step),
                 None => {
                     let packet = Packet::from(install.clone());
-                    self.links.dispatch(now, &self.config.me, &view, member.info.process, packet, out);
+                    step.dispatch(now, &self.config.me, &view, member.info.process, packet);
                 }
             }
         }
-        for heir in self.vote_successors.all() {
-            send(heir.addr, heir.process, install.clone(), out);
+        for heir in self.votes.successors.all() {
+            send(heir.addr, heir.process, install.clone(), step);
         }
         for info in &change.join {
-            send(info.addr, info.process, Notice::FullView(next.clone()), out);
+            send(info.addr, info.process, Notice::FullView(next.clone()), step);
         }
         if !next.contains(me) && !may_forget {
             return;
         }
         self.last_change = Some((next.number, change));
         if next.contains(me) {
-            self.install(now, next, None, out);
-        } else if self.vote_successor.is_some() {
-            self.inherit(next, out);
+            self.install(now, next, None, step);
+        } else if self.votes.successor.is_some() {
+            self.inherit(next, step);
         } else {
-            self.part(now, next, None, out);
+            self.part(now, next, None, step);
         }
     }
 
-    pub(super) fn on_nack(&mut self, now: Time, promised: Ballot, out: &mut Vec<Output>) {
+    pub(super) fn on_nack(&mut self, now: Time, promised: Ballot, step: &mut Step) {
         let Some(view) = self.ballot_view() else { return };
         let me = self.config.me.process;
-        let own = self.proposal.as_ref().map(|proposal| proposal.ballot);
+        let own = self.votes.proposal.as_ref().map(|proposal| proposal.ballot);
         if promised.process == me || own.is_some_and(|own| promised <= own) {
             return;
         }
         if self.elder.as_ref().is_some_and(|elder| !elder.deposed) {
-            self.rounds = self.rounds.max(promised.round);
+            self.votes.rounds = self.votes.rounds.max(promised.round);
             let round = self.next_round();
-            self.prepare(now, &view, Ballot { round, process: me }, out);
+            self.prepare(now, &view, Ballot { round, process: me }, step);
         } else if own.is_some() {
             // Let the other candidate finish; if it does not, try a higher ballot.
-            self.proposal = None;
+            self.votes.proposal = None;
             let rivals = view.council().map(|info| info.process);
-            self.yield_until = now + view.timing.retry + view.timing.stagger * (rank(rivals, self.voter()) + 1);
-            self.rounds = self.rounds.max(promised.round);
+            self.votes.yield_until = now + view.timing.retry + view.timing.stagger * (rank(rivals, self.voter()) + 1);
+            self.votes.rounds = self.votes.rounds.max(promised.round);
         }
     }
 }

@@ -13,11 +13,11 @@
 //!   slot at which it came into the lineage. Ranges wait for the limit, views never do.
 //!   never do.
 
-use super::id::{MAX_PERMITS, Slot, Token};
-use super::limits::Limits;
-use super::message::TokenRange;
-use super::time::{Time, WallClock};
-use super::view::View;
+use crate::protocol::cluster::view::View;
+use crate::protocol::id::{MAX_PERMITS, Slot, Token};
+use crate::protocol::limits::Limits;
+use crate::protocol::message::TokenRange;
+use crate::protocol::time::{Time, WallClock};
 use std::time::Duration;
 
 /// How far above its own clock an elder deals, and a founding begins.
@@ -127,9 +127,9 @@ impl Dealer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::id::{MemberInfo, ProcessId};
-    use super::super::timing::Timing;
-    use super::super::view::{Change, MAX_SLOTS};
+    use super::super::super::cluster::view::{Change, MAX_SLOTS};
+    use super::super::super::id::{MemberInfo, ProcessId};
+    use super::super::super::timing::Timing;
     use super::*;
 
     const LIMITS: Limits = Limits::DEFAULT;

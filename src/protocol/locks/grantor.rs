@@ -20,16 +20,16 @@
 //! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants
 //!   nothing after it.
 
-use super::edit::{Edit, Edited};
-use super::event::{Event, GrantorLoad, GrantorState, LockStatus, Output};
-use super::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
-use super::message::{
+use super::table::{Contents, EntryStatus, RequestSpec, Table};
+use crate::protocol::cluster::view::View;
+use crate::protocol::edit::{Edit, Edited};
+use crate::protocol::event::{Event, GrantorLoad, GrantorState, LockStatus, Output};
+use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use crate::protocol::message::{
     Content, HoldReport, LastWrite, Message, ObjectReply, Origin, Query, QueryReply, Refusal, TokenRange, WaitReport,
 };
-use super::step_context::StepContext;
-use super::table::{Contents, EntryStatus, RequestSpec, Table};
-use super::time::Time;
-use super::view::View;
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use token_pool::TokenPool;
@@ -369,7 +369,7 @@ impl Grantor {
     }
 
     /// The tokens with which this very member may have that lock without a step, see
-    /// [`Node::offer`](super::Node::offer).
+    /// [`Node::offer`](crate::protocol::Node::offer).
     pub(crate) fn offer(&self, name: &LockName) -> Option<TokenRange> {
         let others = self.tokens.spare().checked_sub(1)?;
         let first = self.tokens.ranges.front()?.first;

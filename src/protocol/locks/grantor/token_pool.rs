@@ -5,10 +5,10 @@
 //! when it asks last for half a member lease. In that time it goes on granting while the elder dies
 //! and another takes over.
 
-use super::super::id::Token;
-use super::super::message::TokenRange;
-use super::super::step_context::StepContext;
-use super::super::time::Time;
+use crate::protocol::id::Token;
+use crate::protocol::message::TokenRange;
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -103,8 +103,8 @@ impl TokenPool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::id::Slot;
-    use super::super::super::limits::Limits;
+    use super::super::super::super::id::Slot;
+    use super::super::super::super::limits::Limits;
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(5);

@@ -35,13 +35,13 @@
 //!   of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
-use super::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want};
-use super::limits::Limits;
-use super::message::{Content, HoldReport, Refusal, WaitReport};
-use super::paged_map::PagedMap;
-use super::step_context::StepContext;
-use super::time::Time;
-use super::visit_count::touch;
+use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want};
+use crate::protocol::limits::Limits;
+use crate::protocol::message::{Content, HoldReport, Refusal, WaitReport};
+use crate::protocol::paged_map::PagedMap;
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
+use crate::protocol::visit_count::touch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -186,7 +186,7 @@ pub(crate) struct Table {
     bounds: TableLimits,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
-    mutant: Option<super::mutant::ProtocolMutant>,
+    mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
 /// The room that tickets have, and the size of an answer, see [`Limits`].
@@ -233,7 +233,7 @@ impl Table {
     /// The same table with the bounds of a member.
     pub(crate) fn within(self, turn: &StepContext) -> Table {
         Table {
-            bounds: TableLimits::of(&turn.limits),
+            bounds: TableLimits::of(turn.limits),
             #[cfg(elderlock_mutants)]
             mutant: turn.mutant,
             ..self
@@ -538,7 +538,7 @@ impl Table {
 
     /// How a name is held, if it is.
     #[cfg(elderlock_mutants)]
-    pub(crate) fn mode_of(&self, name: &LockName) -> Option<super::id::Mode> {
+    pub(crate) fn mode_of(&self, name: &LockName) -> Option<crate::protocol::id::Mode> {
         let key = self.holders_of(name).next()?;
         self.get(key).map(|request| request.entry.want.mode())
     }

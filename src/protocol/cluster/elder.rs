@@ -5,16 +5,14 @@
 //! - It removes a member only when that said goodbye, its lease is surely over, or its death is
 //!   vouched for.
 
-use super::id::{MemberInfo, ProcessId, ViewNumber};
 use super::lease::{MemberRecord, Pulses};
-use super::message::Notice;
-use super::registry::Registry;
-use super::time::Time;
-use super::timing::Timing;
 use super::view::{Change, View};
+use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
+use crate::protocol::message::Notice;
+use crate::protocol::time::Time;
+use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::time::Duration;
 
 /// The elder's knowledge of the cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -53,20 +51,13 @@ pub(crate) struct Elder {
     /// Until then no member is removed for a lease that ended, so that unread beats can be read
     /// first.
     patient_until: Time,
-    pub(crate) registry: Registry,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
-    pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
+    pub(crate) mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
 impl Elder {
-    pub(crate) fn new(
-        now: Time,
-        me: ProcessId,
-        view: &View,
-        registry: Registry,
-        (last_pulse, joins): (u64, u32),
-    ) -> Elder {
+    pub(crate) fn new(now: Time, me: ProcessId, view: &View, (last_pulse, joins): (u64, u32)) -> Elder {
         let mut elder = Elder {
             members: BTreeMap::new(),
             lease_ends: BTreeSet::new(),
@@ -85,7 +76,6 @@ impl Elder {
             answer_at: now,
             looked_at: now,
             patient_until: now,
-            registry,
             #[cfg(elderlock_mutants)]
             mutant: None,
         };
@@ -102,7 +92,6 @@ impl Elder {
         self.leaves.retain(|process, _| view.contains(*process));
         self.revives.clear();
         self.condemned.clear();
-        self.registry.on_view(view);
         self.members.retain(|process, _| view.contains(*process));
         self.lease_ends.retain(|(_, process)| view.contains(*process));
         self.missing_view.clear();
@@ -246,8 +235,8 @@ impl Elder {
 
     /// Whether the members that wait for an answer are to be looked at again. Most changes that
     /// concern them are seen at once.
-    pub(crate) fn is_time_to_answer(&mut self, now: Time, timing: &Timing) -> bool {
-        let due = self.registry.has_parked() && now >= self.answer_at;
+    pub(crate) fn is_time_to_answer(&mut self, now: Time, has_parked: bool, timing: &Timing) -> bool {
+        let due = has_parked && now >= self.answer_at;
         if due {
             self.answer_at = now + timing.retry;
         }
@@ -287,19 +276,20 @@ impl Elder {
         self.condemned.extend(members);
     }
 
-    /// The change that the next view should make; empty if none. `gone`: the processes that are
-    /// gone, for an elder that leaves.
+    /// The change that the next view should make; empty if none. `longer`: the last view had
+    /// too few slots. `gone`: the processes that are gone, for an elder that leaves.
     pub(crate) fn wanted_change(
         &mut self,
         now: Time,
         me: ProcessId,
         view: &View,
         dead: &BTreeSet<ProcessId>,
+        longer: bool,
         gone: impl FnOnce() -> BTreeSet<ProcessId>,
     ) -> Change {
         let patience = view.timing.retry * 4;
         self.joins.retain(|process, (_, heard)| *heard + patience > now && !dead.contains(process));
-        let mut change = Change { longer: self.registry.wants_more_slots(), ..Change::default() };
+        let mut change = Change { longer, ..Change::default() };
         change.remove.extend(dead.iter().copied().filter(|process| view.contains(*process) && *process != me));
         change.remove.extend(self.leaves.keys().copied().filter(|process| view.contains(*process)));
         if now >= self.patient_until && self.has_authority(now, &view.timing) {
@@ -390,15 +380,13 @@ impl Elder {
             || (is_behind && !planted!(self.mutant, KeepTheDeaf))
     }
 
-    /// The earliest time at which something is due. `idle`: no proposal is under way.
-    pub(crate) fn deadline(&self, idle: bool, retry: Duration) -> Time {
+    /// The earliest time at which something is due. `idle`: no proposal is under way. `registry`:
+    /// the times at which the registry can go on.
+    pub(crate) fn deadline(&self, idle: bool, registry: [Option<Time>; 2]) -> Time {
         let mut due = self.rally_at;
         // A young turk that is due waits only for this elder's quorum, and is looked at with
         // everything that changes.
-        if let Some(at) = self.registry.deadline(retry).filter(|at| *at > self.looked_at) {
-            due = due.min(at);
-        }
-        if let Some(at) = self.registry.opens_at().filter(|at| *at > self.looked_at) {
+        for at in registry.into_iter().flatten().filter(|at| *at > self.looked_at) {
             due = due.min(at);
         }
         // Leases that were over when last looked at are looked at again with the next rally.

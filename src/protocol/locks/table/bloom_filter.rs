@@ -14,7 +14,7 @@
 //!   sieve.
 //! - No name costs more than one block, and memory comes and goes by pages.
 
-use super::super::id::LockName;
+use crate::protocol::id::LockName;
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
 

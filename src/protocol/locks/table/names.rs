@@ -24,8 +24,8 @@
 //! - Few names have no sieve, and take no memory for it.
 //! - The sieves are no part of a map's value: two `NameMap` with the same tree are equal.
 
-use super::super::id::LockName;
 use super::bloom_filter::{CountingBloomFilter, FilterSpot};
+use crate::protocol::id::LockName;
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -2,7 +2,7 @@
 //!
 //! A vote is stored before any message tells of it. The protocol asks for the write
 //! ([`Output::Store`]) and goes on; messages that tell of the vote wait here until the write is
-//! confirmed ([`Input::Stored`](super::Input::Stored)):
+//! confirmed ([`Input::Stored`](crate::protocol::Input::Stored)):
 //!
 //! ```text
 //!            a vote changes                     Stored n
@@ -18,12 +18,12 @@
 //! nothing waits for ever.
 
 use super::decision::Acceptor;
-use super::event::Output;
-use super::id::ProcessId;
-use super::message::{Ballot, Notice};
-use super::time::Time;
 use super::view::{Change, View};
 use super::vote_successor::StoredVote;
+use crate::protocol::event::Output;
+use crate::protocol::id::ProcessId;
+use crate::protocol::message::{Ballot, Notice};
+use crate::protocol::time::Time;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;

@@ -10,10 +10,10 @@
 //! weight. The pre-vote binds no voter: it keeps a member that alone cannot hear the elder from
 //! spoiling the elder's ballot.
 
-use super::id::{MemberInfo, ProcessId, ViewNumber};
-use super::message::{Ballot, Notice};
-use super::time::Time;
 use super::view::{Change, View};
+use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
+use crate::protocol::message::{Ballot, Notice};
+use crate::protocol::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -8,10 +8,10 @@
 //! surely over, and the vote successors are members.
 
 use super::decision::Acceptor;
-use super::id::{MemberInfo, ProcessId, ViewNumber};
-use super::message::Ballot;
-use super::time::Time;
 use super::view::View;
+use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
+use crate::protocol::message::Ballot;
+use crate::protocol::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ impl StoredVote {
     /// The same with this change accepted, by the voter itself.
     #[cfg(test)]
     pub(crate) fn accept(&mut self, change: super::view::Change) {
-        self.acceptor.accepted = Some((super::message::Ballot { round: 0, process: self.voter }, change));
+        self.acceptor.accepted = Some((crate::protocol::message::Ballot { round: 0, process: self.voter }, change));
     }
 }
 
@@ -167,9 +167,9 @@ pub(crate) struct VoteSender {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{Config, Input, Output};
-    use super::super::node::Node;
-    use super::super::timing::Timing;
+    use super::super::super::event::{Config, Input, Output};
+    use super::super::super::node::Node;
+    use super::super::super::timing::Timing;
     use super::super::view::Change;
     use super::*;
     use std::collections::VecDeque;

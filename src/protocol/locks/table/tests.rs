@@ -1,9 +1,9 @@
 //! The rules one by one, then all of them against a model that knows no shortcuts.
 
-use super::super::id::{Batch, Mode, OpenRequest, Permits, Slot};
-use super::super::message::{HolderInfo, LastWrite, Query, QueryReply, WaiterInfo};
 use super::*;
 use crate::protocol::chance::draws;
+use crate::protocol::id::{Batch, Mode, OpenRequest, Permits, Slot};
+use crate::protocol::message::{HolderInfo, LastWrite, Query, QueryReply, WaiterInfo};
 use std::time::Duration;
 
 const NOW: Time = Time::from_nanos(5_000_000_000);

@@ -16,18 +16,18 @@
 //! (`calls.rs`). Open objects are in `objects.rs`. A hold that is wanted back is in
 //! `revocation.rs`.
 
-use super::edit::Edit;
-use super::event::{LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait};
-use super::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
-use super::limits::Limits;
-use super::message::{
+use crate::protocol::cluster::view::View;
+use crate::protocol::edit::Edit;
+use crate::protocol::event::{LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait};
+use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use crate::protocol::limits::Limits;
+use crate::protocol::message::{
     Content, HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal, RevocationAnswer, WaitReport,
 };
-use super::paged_map::PagedMap;
-use super::step_context::StepContext;
-use super::time::Time;
-use super::view::View;
-use super::visit_count::touch;
+use crate::protocol::paged_map::PagedMap;
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
+use crate::protocol::visit_count::touch;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound;
 use std::time::Duration;
@@ -991,7 +991,7 @@ impl LockClient {
         self.sessions.get(service)?.newest
     }
 
-    /// For [`Status`](super::Status): the service, its grantor and epoch, waits, holds and open
+    /// For [`Status`](crate::protocol::Status): the service, its grantor and epoch, waits, holds and open
     /// objects of this member. Services `after` that one, all if there is none, in the order of
     /// their names.
     pub(crate) fn status(

@@ -1,9 +1,9 @@
 //! A table's answers to queries: the holders of a name, its waiters, and the position of a request.
 //! Only here a queue is walked.
 
-use super::super::event::LockStatus;
-use super::super::message::{HolderInfo, Query, QueryReply, WaiterInfo};
 use super::*;
+use crate::protocol::event::LockStatus;
+use crate::protocol::message::{HolderInfo, Query, QueryReply, WaiterInfo};
 
 /// The most that is counted of the requests that wait before another one, or hold.
 pub(super) const COUNTED: usize = 1 << 14;

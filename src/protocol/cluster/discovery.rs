@@ -3,18 +3,18 @@
 //! No process founds alone unless told to. Otherwise the first view takes *every* seed: each one
 //! agrees to one founding only, and the one with the lowest address proposes it. So two foundings
 //! would need one process to agree twice. Before that it listens for a while
-//! ([`Timing::listen`](super::timing::Timing)): members of a cluster greet the seeds all the time,
-//! so that seeds which all start again at once find the cluster that lives on without them. A
-//! process in no view holds nothing. If it cannot know how a founding ended it may give itself up
-//! and start again as a new process ([`Event::Abandoned`](super::Event::Abandoned)), which is as
-//! safe as a crash.
+//! ([`Timing::listen`](crate::protocol::timing::Timing)): members of a cluster greet the seeds all
+//! the time, so that seeds which all start again at once find the cluster that lives on without
+//! them. A process in no view holds nothing. If it cannot know how a founding ended it may give
+//! itself up and start again as a new process
+//! ([`Event::Abandoned`](crate::protocol::Event::Abandoned)), which is as safe as a crash.
 
-use super::dealer::AHEAD;
-use super::event::{Config, Output};
-use super::id::{Lineage, MemberInfo, ProcessId};
-use super::message::{Affiliation, Notice, Packet};
-use super::time::{Time, WallClock, WrongClock};
 use super::view::View;
+use crate::protocol::event::{Config, Output};
+use crate::protocol::id::{Lineage, MemberInfo, ProcessId};
+use crate::protocol::locks::dealer::AHEAD;
+use crate::protocol::message::{Affiliation, Notice, Packet};
+use crate::protocol::time::{Time, WallClock, WrongClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -336,7 +336,8 @@ impl Discovery {
         now >= self.listens_until && !self.knows_a_cluster()
     }
 
-    /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its leases are.
+    /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its
+    /// leases are.
     pub(crate) fn knows_a_cluster(&self) -> bool {
         self.heard.values().any(|heard| matches!(heard.belonging, Affiliation::Member { led: true, .. }))
     }

@@ -1,14 +1,15 @@
 //! Naming grantors, asking them, and telling a new elder about them.
 
-use super::super::message::{HoldReport, Refusal, WaitReport};
 use super::*;
+use crate::protocol::message::{HoldReport, Refusal, WaitReport};
 
-impl Node {
-    /// Reports positions to members whose requests have waited for a while and still wait. Most
-    /// waits end before that, so that the grant is their only message.
-    pub(super) fn tell_places(&mut self, now: Time, out: &mut Vec<Output>) {
+impl Locks {
+    /// The positions of requests that have waited for a while and still wait, for their members.
+    /// Most waits end before that, so that the grant is their only message.
+    pub(crate) fn take_places_due(&mut self, now: Time) -> Vec<(ProcessId, Message)> {
+        let mut due = Vec::new();
         if self.places_due().is_none_or(|at| at > now) {
-            return;
+            return due;
         }
         while let Some(place) = self.pending_positions.pop_front() {
             if !self.counts(&place) {
@@ -16,27 +17,50 @@ impl Node {
             }
             if place.at > now {
                 self.pending_positions.push_front(place);
-                return;
+                return due;
             }
-            self.tell_place(now, place, out);
+            due.push((place.to, place.into()));
         }
         // Occasionally there was one for each of many thousands of requests.
         self.pending_positions.shrink_to(MAIL);
+        due
     }
 
-    /// Reports all its positions to one member before a query is answered. Links keep order, so the
-    /// member has them when the answer arrives.
-    pub(super) fn tell_places_to(&mut self, now: Time, to: ProcessId, out: &mut Vec<Output>) {
+    /// All positions of one member's requests, which it gets before the answer to a query.
+    pub(crate) fn take_places_of(&mut self, to: ProcessId) -> Vec<Message> {
+        let mut taken = Vec::new();
         if !self.pending_positions.iter().any(|place| place.to == to) {
-            return;
+            return taken;
         }
         for place in std::mem::take(&mut self.pending_positions) {
             if place.to != to {
                 self.pending_positions.push_back(place);
             } else if self.counts(&place) {
-                self.tell_place(now, place, out);
+                taken.push(place.into());
             }
         }
+        taken
+    }
+
+    /// Keeps the position of another member's request for a while. Returns any other message, which
+    /// is to be sent now.
+    pub(crate) fn put_off(&mut self, now: Time, to: ProcessId, message: Message, wait: Duration) -> Option<Message> {
+        match message {
+            Message::Queued { service, epoch, request, ticket } => {
+                let at = now + wait;
+                self.pending_positions.push_back(PendingPosition { at, to, service, epoch, request, ticket });
+                return None;
+            }
+            // A granted request has mostly waited longest. Then its position needs no timer any
+            // more.
+            Message::Grant { request, .. }
+                if self.pending_positions.front().is_some_and(|place| (place.to, place.request) == (to, request)) =>
+            {
+                self.pending_positions.pop_front();
+            }
+            _ => {}
+        }
+        Some(message)
     }
 
     /// Whether the request still waits at that position.
@@ -45,22 +69,14 @@ impl Node {
         grantor.is_some_and(|grantor| grantor.waits_at((place.to, place.request), place.ticket))
     }
 
-    fn tell_place(&mut self, now: Time, place: PendingPosition, out: &mut Vec<Output>) {
-        let PendingPosition { at: _, to, service, epoch, request, ticket } = place;
-        if let Some(view) = self.view.as_ref().filter(|view| view.contains(to)) {
-            let message = Message::Queued { service, epoch, request, ticket };
-            self.links.send(now, &self.config.me, view, to, message, out);
-        }
-    }
-
     /// When the next position is to be reported.
-    pub(super) fn places_due(&self) -> Option<Time> {
+    pub(crate) fn places_due(&self) -> Option<Time> {
         self.pending_positions.front().map(|place| place.at)
     }
 
     pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut StepContext) {
         let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
-        for (service, grantor, epoch) in self.holder.known() {
+        for (service, grantor, epoch) in self.client.known() {
             // Only the hosting member states where a grantor is, so this member names only its own
             // grantors.
             let grantor = if grantor == turn.me { ProcessId(0) } else { grantor };
@@ -96,32 +112,32 @@ impl Node {
     ) {
         // Named by this elder in an earlier tenure: in the present one it deals higher tokens
         // already. Requests from that tenure were made again with the view.
-        if self.view.as_ref().is_none_or(|view| range.first < Token::new(view.tenure, 0))
+        if turn.view.is_none_or(|view| range.first < Token::new(view.tenure, 0))
             && !planted!(turn.mutant, HeedFormerElder)
         {
             return;
         }
         let epoch = Epoch(range.first);
-        self.holder.on_named(&service, asked);
-        if self.holder.is_destroyed(&service) {
+        self.client.on_named(&service, asked);
+        if self.client.is_destroyed(&service) {
             // It bid, or was proposed as the successor, before the destruction. If it bids again it
             // is named again.
-            self.holder.on_ended(&service, epoch);
+            self.client.on_ended(&service, epoch);
             for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
                 self.on_ask(service.clone(), asked_for, asked, turn);
             }
             turn.send_elder(Message::Decline { service, epoch });
             return;
         }
-        if self.phase != MemberPhase::Member || self.holder.newest(&service).is_some_and(|newest| newest > epoch) {
+        if !turn.is_member || self.client.newest(&service).is_some_and(|newest| newest > epoch) {
             // Named, and superseded by a younger turk before it knew.
-            if let Some(by) = self.holder.grantor(&service).0 {
-                self.holder.on_superseded(&service, by, turn);
+            if let Some(by) = self.client.grantor(&service).0 {
+                self.client.on_superseded(&service, by, turn);
             }
             turn.send_elder(Message::Decline { service, epoch });
             return;
         }
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = turn.view else { return };
         let before = match self.grantors.get(&service) {
             Some(before) if before.epoch() >= epoch => return,
             Some(_) => self.grantors.remove(&service),
@@ -135,7 +151,7 @@ impl Node {
                     before.close(None, turn);
                 }
                 let origin = if origin == Origin::Predecessor(turn.me) { Origin::Everyone } else { origin };
-                Grantor::new(service.clone(), range, origin, &view, turn)
+                Grantor::new(service.clone(), range, origin, view, turn)
             }
         };
         self.relinquishing.remove(&service);
@@ -154,8 +170,8 @@ impl Node {
             turn.send(from, Message::NoTable { service, epoch });
             return;
         }
-        if !self.holder.on_successor(from, &service, epoch, turn) {
-            let (by, newest) = self.holder.grantor(&service);
+        if !self.client.on_successor(from, &service, epoch, turn) {
+            let (by, newest) = self.client.grantor(&service);
             turn.send(from, Message::NoTable { service: service.clone(), epoch });
             if let Some(epoch) = newest {
                 turn.send(from, Message::Deposed { service, by, epoch });
@@ -171,7 +187,7 @@ impl Node {
                     self.hand_over(&service, (from, epoch), turn);
                 }
                 let by = turn.elder.filter(|_| planted!(turn.mutant, CallTheElderWinner)).unwrap_or(from);
-                self.holder.on_superseded(&service, by, turn);
+                self.client.on_superseded(&service, by, turn);
             }
         }
         self.send_on_early(&service, from, epoch, turn);
@@ -187,7 +203,7 @@ impl Node {
             grantor.hand_over(heir, turn);
             if self.relinquishing.remove(service).is_some() {
                 self.pending_handovers.insert(service.clone(), PendingHandover { to: heir.0, last: None });
-                self.holder.bid_again(service, turn);
+                self.client.bid_again(service, turn);
             }
         }
     }
@@ -208,7 +224,7 @@ impl Node {
         }
         if self.grantors.get(service).is_some_and(|grantor| grantor.is_acting() || planted!(turn.mutant, WinWhenNamed))
         {
-            self.holder.on_won(service, turn);
+            self.client.on_won(service, turn);
         }
     }
 
@@ -228,19 +244,19 @@ impl Node {
         {
             self.end_grantor(service, by.map(|by| (by, epoch)), turn);
             if let Some(by) = by {
-                self.holder.on_successor(by, service, epoch, turn);
-                self.holder.on_superseded(service, by, turn);
+                self.client.on_successor(by, service, epoch, turn);
+                self.client.on_superseded(service, by, turn);
             }
         }
     }
 
     /// This member stops granting the service, because it leaves or has destroyed the service.
     pub(crate) fn depart_service(&mut self, service: &ServiceName, turn: &mut StepContext) {
-        let (Some(view), Some(grantor)) = (self.view.clone(), self.grantors.get_mut(service)) else {
+        let (Some(view), Some(grantor)) = (turn.view, self.grantors.get_mut(service)) else {
             self.relinquishing.remove(service);
             return;
         };
-        if grantor.depart(&view, &self.suspected, turn) {
+        if grantor.depart(view, turn.suspected, turn) {
             self.end_grantor(service, None, turn);
         } else {
             self.relinquishing.insert(service.clone(), turn.now + turn.retry);
@@ -254,23 +270,56 @@ impl Node {
     }
 
     /// Whether nothing is granted here any more, and all successors have got their whole tables.
-    pub(super) fn has_handed_over(&self) -> bool {
+    pub(crate) fn has_handed_over(&self) -> bool {
         self.grantors.is_empty() && self.pending_handovers.is_empty()
     }
 
-    /// Proposes successors again, and forgets successors that have their whole tables.
-    pub(super) fn keep_departing(&mut self, now: Time, out: &mut Vec<Output>) {
-        if !self.pending_handovers.is_empty() {
-            let (post, view) = (&self.links, &self.view);
-            self.pending_handovers.retain(|_, PendingHandover { to, last }| {
-                let last = *last.get_or_insert_with(|| post.sent(*to));
-                view.as_ref().is_some_and(|view| view.contains(*to)) && !post.is_acknowledged(*to, last)
-            });
+    /// Forgets successors that have their whole tables, or have left.
+    pub(crate) fn forget_handed_over(&mut self, view: Option<&Arc<View>>, links: &LinkSet) {
+        self.pending_handovers.retain(|_, PendingHandover { to, last }| {
+            let last = *last.get_or_insert_with(|| links.sent(*to));
+            view.is_some_and(|view| view.contains(*to)) && !links.is_acknowledged(*to, last)
+        });
+    }
+
+    /// The services for which a successor is to be proposed again.
+    pub(crate) fn due_to_depart(&self, now: Time) -> Vec<ServiceName> {
+        self.relinquishing.iter().filter(|(_, at)| **at <= now).map(|(service, _)| service.clone()).collect()
+    }
+
+    /// The services that are granted here.
+    pub(crate) fn granted_here(&self) -> Vec<ServiceName> {
+        self.grantors.keys().cloned().collect()
+    }
+
+    /// The member that was named to succeed the grantor here declines.
+    pub(super) fn on_successor_declined(&mut self, service: ServiceName, by: ProcessId, turn: &mut StepContext) {
+        let Some(grantor) = self.grantors.get_mut(&service) else { return };
+        if self.relinquishing.contains_key(&service) {
+            grantor.on_declined(by);
+            self.depart_service(&service, turn);
+        } else if by != turn.me {
+            // Requests that are still in the table here may have been released there: a new
+            // epoch asks for them.
+            turn.send_elder(Message::FindGrantor { service });
         }
-        let due: Vec<ServiceName> =
-            self.relinquishing.iter().filter(|(_, at)| **at <= now).map(|(service, _)| service.clone()).collect();
-        for service in due {
-            self.act(now, out, |node, turn| node.depart_service(&service, turn));
+    }
+
+    /// A request is over.
+    pub(super) fn on_release(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        request: RequestId,
+        turn: &mut StepContext,
+    ) {
+        if let Some(early) = self.early_requests.get_mut(service)
+            && !planted!(turn.mutant, ForgetEarlyDone)
+        {
+            early.retain(|(_, asked)| (asked.from, asked.request) != (from, request));
+        }
+        if let Some(grantor) = self.grantors.get_mut(service) {
+            grantor.on_done(from, request, turn);
         }
     }
 
@@ -290,9 +339,9 @@ impl Node {
         }
         // If this member has heard of the epoch and does not grant in it, it was the grantor
         // before.
-        let outdated = self.holder.has_heard_of(&service, epoch);
+        let outdated = self.client.has_heard_of(&service, epoch);
         let early = self.early_requests.entry(service.clone()).or_default();
-        if outdated || early.len() >= turn.limits.early as usize || self.phase != MemberPhase::Member {
+        if outdated || early.len() >= turn.limits.early as usize || !turn.is_member {
             if early.is_empty() {
                 self.early_requests.remove(&service);
             }
@@ -310,7 +359,7 @@ impl Node {
 
     /// The grantor after that epoch, if it is another member, and known.
     fn grantor_after(&self, service: &ServiceName, epoch: Epoch, me: ProcessId) -> Option<(ProcessId, Epoch)> {
-        let (by, newest) = self.holder.grantor(service);
+        let (by, newest) = self.client.grantor(service);
         by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != me)
     }
 
@@ -342,13 +391,13 @@ impl Node {
         request: RequestId,
         turn: &mut StepContext,
     ) {
-        let known = self.holder.grantor(service).0.filter(|by| *by != turn.me);
-        let settled = match (self.grantors.get(service), &self.elder, known) {
+        let known = self.client.grantor(service).0.filter(|by| *by != turn.me);
+        let settled = match (self.grantors.get(service), &self.registry, known) {
             (Some(grantor), ..) => grantor.is_settled(from, request),
             _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
             // The elder knows when no member grants any more, regardless of the grantor that its
             // lock client knows.
-            (_, Some(elder), _) if self.has_authority(turn.now) => elder.registry.is_settled(service),
+            (_, Some(registry), _) if turn.may_name => registry.is_settled(service),
             (.., Some(by)) => Err(Some(by)),
             (_, Some(_), _) => Err(None),
             _ => Err(turn.elder),
@@ -373,7 +422,7 @@ impl Node {
     ) {
         if let Some(grantor) = self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch) {
             grantor.on_look(from, request, at, turn);
-        } else if !self.holder.has_heard_of(&service, epoch) && self.phase == MemberPhase::Member {
+        } else if !self.client.has_heard_of(&service, epoch) && turn.is_member {
             // This member may be named already, with the message still on its way.
             turn.send(from, Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) });
         } else {
@@ -394,10 +443,10 @@ impl Node {
     ) -> Option<&mut Grantor> {
         if self.grantors.get(service).is_none_or(|grantor| grantor.epoch() < epoch) {
             let service = service.clone();
-            let is_early = !self.holder.has_heard_of(&service, epoch);
+            let is_early = !self.client.has_heard_of(&service, epoch);
             turn.send(
                 from,
-                if is_early && self.phase == MemberPhase::Member {
+                if is_early && turn.is_member {
                     // This member may be named already, with the message still on its way.
                     Message::Refuse { service, epoch, request, refusal: Box::new(Refusal::Undecided) }
                 } else {
@@ -449,7 +498,7 @@ impl Node {
     ) {
         if self.grantors.get(service).is_some_and(|grantor| grantor.epoch() < epoch) {
             self.end_grantor(service, Some((by, epoch)), turn);
-            self.holder.on_superseded(service, by, turn);
+            self.client.on_superseded(service, by, turn);
         }
     }
 
@@ -475,10 +524,10 @@ impl Node {
             self.on_grantor_end(service, &grantor, turn);
             grantor.close(next, turn);
             if next.is_none() {
-                self.holder.on_ended_unasked(service, turn);
+                self.client.on_ended_unasked(service, turn);
             }
             if self.relinquishing.remove(service).is_some() {
-                self.holder.bid_again(service, turn);
+                self.client.bid_again(service, turn);
             }
         }
     }
@@ -487,7 +536,7 @@ impl Node {
     /// every member here for ever.
     fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, turn: &mut StepContext) {
         let epoch = grantor.epoch();
-        self.holder.on_ended(service, epoch);
+        self.client.on_ended(service, epoch);
         grantor.tell_end(turn);
         turn.send_elder(Message::Decline { service: service.clone(), epoch });
     }
@@ -498,5 +547,12 @@ impl Node {
         for grantor in std::mem::take(&mut self.grantors).into_values() {
             grantor.tell_end(turn);
         }
+    }
+}
+
+impl From<PendingPosition> for Message {
+    fn from(place: PendingPosition) -> Message {
+        let PendingPosition { at: _, to: _, service, epoch, request, ticket } = place;
+        Message::Queued { service, epoch, request, ticket }
     }
 }

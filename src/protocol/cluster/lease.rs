@@ -1,4 +1,5 @@
-//! The member's side of the leases: beats to the elder, the end of its own lease, and its promise to the elder.
+//! The member's side of the leases: beats to the elder, the end of its own lease, and its promise
+//! to the elder.
 //!
 //! Two rules carry all of P2:
 //! - a lease is counted from when the member *asked*, so any delay of the message is on the safe
@@ -6,10 +7,10 @@
 //! - a promise is counted from when the elder's pulse *arrived*, so it outlasts the time that the
 //!   elder counts from sending.
 
-use super::id::{ProcessId, ViewNumber};
-use super::message::Notice;
-use super::time::Time;
-use super::timing::Timing;
+use crate::protocol::id::{ProcessId, ViewNumber};
+use crate::protocol::message::Notice;
+use crate::protocol::time::Time;
+use crate::protocol::timing::Timing;
 use std::collections::VecDeque;
 
 /// More beats than a lease has room for; older ones can no longer be renewed to any effect.
@@ -90,7 +91,8 @@ impl OwnLease {
 pub(crate) struct MemberRecord {
     /// The latest beat renewed.
     pub(crate) renewed: u64,
-    /// When that beat arrived, or when this elder began: the member's lease is surely over one lease later.
+    /// When that beat arrived, or when this elder began: the member's lease is surely over one
+    /// lease later.
     pub(crate) renewed_at: Time,
     /// When the latest pulse that the member stands by was sent.
     pub(crate) acked: Option<Time>,

@@ -5,11 +5,11 @@
 //! - `epochs_rise`: ranges are dealt in order within a view (`dealer.rs`), and views only rise.
 
 use super::dealer::Dealer;
-use super::id::{Epoch, ProcessId, RequestId, ServiceName, Token, ViewNumber};
-use super::message::{Message, Origin};
-use super::step_context::StepContext;
-use super::time::{Time, WallClock};
-use super::view::View;
+use crate::protocol::cluster::view::View;
+use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, Token, ViewNumber};
+use crate::protocol::message::{Message, Origin};
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::{Time, WallClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ impl Registry {
                 turn.send(process, Message::Inventory { view: view.number });
             }
         }
-        let dealer = Dealer::new(clocks, view, turn.limits);
+        let dealer = Dealer::new(clocks, view, *turn.limits);
         Registry {
             entries: BTreeMap::new(),
             asked_in: view.number,

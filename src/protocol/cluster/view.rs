@@ -1,7 +1,7 @@
 //! Views: the members, oldest first, and the step from one view to the next.
 
-use super::id::{Lineage, MemberInfo, ProcessId, Slot, Token, ViewNumber};
-use super::timing::Timing;
+use crate::protocol::id::{Lineage, MemberInfo, ProcessId, Slot, Token, ViewNumber};
+use crate::protocol::timing::Timing;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -51,13 +51,13 @@ pub struct View {
 }
 
 /// A request to join counts for this many views after the one that its sender had heard of.
-pub const ENTRY_WINDOW: u64 = 16;
+pub(crate) const ENTRY_WINDOW: u64 = 16;
 
 /// A view has at most this many slots: half a second, or 2^32 tokens.
-pub const MAX_SLOTS: u32 = 1024;
+pub(crate) const MAX_SLOTS: u32 = 1024;
 
 /// Views whose slots are further above the own clock are refused: one of the two clocks is wrong.
-pub const MAX_AHEAD: Duration = Duration::from_secs(3600);
+pub(crate) const MAX_AHEAD: Duration = Duration::from_secs(3600);
 
 /// The difference between a view and the next one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
