@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `.stock.json.fence` | the stamp of the last holder that read or wrote by this module |
 //! | `.stock.json.lock` | nothing; each call locks it for its duration |
-//! | `.stock.json.new` | what is being written; replaced by the next call if it is left over |
+//! | `.stock.json.new` | the new content during a call; the next call replaces a left-over one |
 //!
 //! Each call locks the lock file (`flock`), compares the stamps, and records its own. No lock is
 //! kept between calls: a writer that stops between its read and its write hinders no other, and is
@@ -61,10 +61,10 @@ pub struct FencedFile {
     wait: Duration,
 }
 
-/// How long a call waits for the call of another process, unless it is told otherwise.
+/// The default time that a call waits for the call of another process.
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at the lock file. It has no queue that could be waited in with a limit.
+/// The pause between two attempts to lock the lock file. `flock` cannot wait with a limit.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl FencedFile {
@@ -73,8 +73,8 @@ impl FencedFile {
         FencedFile { path: path.into(), wait: DEFAULT_WAIT }
     }
 
-    /// How long each call waits while the call of another process or thread has the lock file; 10 s
-    /// unless said otherwise.
+    /// How long each call waits while the call of another process or thread has the lock file.
+    /// Default: 10 s.
     pub fn wait(mut self, limit: Duration) -> FencedFile {
         self.wait = limit;
         self
@@ -85,8 +85,8 @@ impl FencedFile {
         &self.path
     }
 
-    /// Reads the content; `None`: there is no such file. From now on earlier holders are refused: so
-    /// begin with it what ends with [`replace`](FencedFile::replace).
+    /// Reads the content, or returns `None` if there is no such file. From then on earlier holders
+    /// are refused, so call it before the work that ends with [`replace`](FencedFile::replace).
     ///
     /// # Errors
     /// [`FileError`]. The content is as before; earlier holders may be refused or not.
@@ -105,8 +105,8 @@ impl FencedFile {
     /// old content or the new one.
     ///
     /// # Errors
-    /// [`FileError`]. Unless it is [`FileError::Io`] the content is as before; then it may be the new
-    /// one, and is in no case mixed: replace it again.
+    /// [`FileError`]. After [`FileError::Io`] the content is the old one or the new one, never a
+    /// mixture: replace it again. After any other error it is as before.
     pub fn replace(&self, holder: &(impl Fenced + ?Sized), content: &[u8]) -> Result<(), FileError> {
         let admitted = self.admit(holder)?;
         let replaced = self.put(&self.path, content);
@@ -114,7 +114,7 @@ impl FencedFile {
         replaced
     }
 
-    /// Compares the stamps and records the holder's. What it returns keeps the lock file.
+    /// Compares the stamps and records the holder's. The returned file keeps the lock file locked.
     fn admit(&self, holder: &(impl Fenced + ?Sized)) -> Result<File, FileError> {
         let shown = exclusive_stamp(holder)?;
         let lock = self.lock()?;
@@ -135,7 +135,7 @@ impl FencedFile {
         Ok(lock)
     }
 
-    /// Locks the lock file, until what it returns is dropped.
+    /// Locks the lock file until the returned file is dropped.
     fn lock(&self) -> Result<File, FileError> {
         let path = self.beside("lock")?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -166,7 +166,7 @@ impl FencedFile {
             file.write_all(content)?;
             file.sync_all()?;
             std::fs::rename(&new, target)?;
-            // Or the rename may be gone after a crash.
+            // Without it, a crash may undo the rename.
             File::open(self.directory())?.sync_all()
         };
         write().map_err(|error| failed("replace", target, error))
@@ -225,17 +225,17 @@ pub enum FileError {
     Damaged {
         /// The file of the fence.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in its content.
         reason: String,
     },
-    /// The operating system refused. The content is the old one or the new one, whole.
+    /// The operating system failed. The content is the old one or the new one, whole.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

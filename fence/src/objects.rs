@@ -3,9 +3,9 @@
 //!
 //! The stamp of the last writer is in the object's metadata. A holder [reads](ObjectFence::read) the
 //! object with its stamp and its version, and [replaces](Seen::replace) exactly that version by a
-//! conditional put. So an update is lost in no case: of two that have read one version, one fails
-//! with [`ObjectError::Changed`]. The stamp says which of them is to try again: a holder that finds
-//! a later stamp is stale ([`ObjectError::Stale`]), all others read again.
+//! conditional put. So no update is lost: of two writers that have read one version, one fails with
+//! [`ObjectError::Changed`]. The stamp decides which of them is to try again: a holder that finds a
+//! later stamp is stale ([`ObjectError::Stale`]), and every other one reads again.
 //!
 //! A read costs one request and changes nothing: the write proves that it was fresh. So an earlier
 //! holder may write until a later one has; the later one then gets `Changed`, reads what the earlier
@@ -119,18 +119,19 @@ impl Seen<'_> {
     /// object's other metadata is not kept.
     ///
     /// # Errors
-    /// [`ObjectError`]. Unless it is [`ObjectError::Store`] nothing is changed; then it may have been
-    /// replaced: read again.
+    /// [`ObjectError`]. After [`ObjectError::Store`] the object may have been replaced: read again.
+    /// After any other error nothing is changed.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing is changed. Dropped later it may be replaced all the same.
+    /// A future that is dropped before its first poll changes nothing. If it is dropped later, the
+    /// object may still be replaced.
     pub async fn replace(
         self,
         holder: &(impl Fenced + ?Sized),
         content: impl Into<PutPayload>,
     ) -> Result<(), ObjectError> {
         let shown = stamp_for(self.path.as_ref(), holder)?;
-        // Another holder's stamp may be shown than at the read.
+        // The caller may pass another holder than at the read.
         self.check(shown)?;
         let mode = self.found.map_or(PutMode::Create, |(_, version)| PutMode::Update(version));
         let mut options = PutOptions::from(mode);
@@ -178,7 +179,7 @@ pub enum ObjectError {
     Damaged {
         /// The object.
         path: Path,
-        /// What is wrong with it.
+        /// The error in its stamp.
         reason: String,
     },
     /// The store cannot do what the fence needs: metadata and conditional puts. Nothing was changed.

@@ -1,4 +1,4 @@
-//! What PostgreSQL's error codes mean for a fence, and `tokio-postgres`.
+//! The meaning of PostgreSQL's error codes for a fence, and `tokio-postgres`.
 
 use crate::sql::AdmitError;
 

@@ -20,7 +20,7 @@
 //! cannot be compared.
 //!
 //! # Isolation levels
-//! | database | level | what happens |
+//! | database | level | behaviour |
 //! |---|---|---|
 //! | PostgreSQL | `READ COMMITTED` (default) | the statement waits for the row; the statements after it see what was committed before |
 //! | PostgreSQL | `REPEATABLE READ`, `SERIALIZABLE` | as above, but if another transaction has changed the row since this one began, error 40001: [`AdmitError::Retry`] |
@@ -48,9 +48,9 @@
 //!
 //! # When a row may be deleted
 //! A row with token `T` refuses every token below `T`, and `T` itself of another lineage. Without the
-//! row the next token is admitted, whatever it is. So a row may go only when **no process may still
-//! show a token below `T`, or `T` of another lineage**. A lower token of the same lineage was granted
-//! before `T`, and `T` was granted before `admitted_at`, by the database's clock. So delete
+//! row any next token is admitted. So a row may be deleted only when **no process may still show a
+//! token below `T`, or `T` of another lineage**. A lower token of the same lineage was granted before
+//! `T`, and `T` was granted before `admitted_at`, by the database's clock. So delete
 //!
 //! - rows whose `admitted_at` is before the start of the oldest process that may show a token for
 //!   the resource: after a deployment has replaced every process, all rows from before it; or
@@ -153,10 +153,10 @@ ON CONFLICT (resource) DO UPDATE
 /// The statements for MySQL and MariaDB, with InnoDB.
 ///
 /// How many rows [`ADMIT`](mysql::ADMIT) changes depends on a flag of the connection
-/// (`CLIENT_FOUND_ROWS`), and a second transaction of one holder changes none. So it is not counted:
-/// [`STORED`](mysql::STORED) reads, in the same transaction, what the row is now. If that is the
-/// holder's own token and lineage, it was admitted; if not, it is stale, and the transaction is
-/// rolled back. The first statement has locked the row, so nothing comes between.
+/// (`CLIENT_FOUND_ROWS`), and a second transaction of one holder changes none. So the number is not
+/// used: [`STORED`](mysql::STORED) reads the row in the same transaction. If the row has the holder's
+/// own token and lineage, the holder was admitted. If not, the holder is stale, and the transaction
+/// is rolled back. The first statement has locked the row, so nothing comes between.
 pub mod mysql {
     statement! {
         /// Makes the table; for a migration. Names are compared byte by byte: the collations of texts
@@ -198,8 +198,8 @@ ON DUPLICATE KEY UPDATE
 /// [`mysql`].
 pub mod mariadb {
     statement! {
-        /// As [`mysql::ADMIT`](super::mysql::ADMIT), and returns what the row is now: the holder's own
-        /// token and lineage, or it is stale.
+        /// As [`mysql::ADMIT`](super::mysql::ADMIT), and returns the row. If it has another token or
+        /// lineage than the holder's, the holder is stale.
         ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?, ?, ?)
 ON DUPLICATE KEY UPDATE
@@ -243,17 +243,18 @@ impl Fence {
     /// any other statement of the transaction. One round trip (two in MySQL and MariaDB), and one
     /// more to say why a holder is stale.
     ///
-    /// A holder is admitted as often as it asks, in as many transactions, until a later one is.
+    /// A holder may call this in any number of transactions, until a later holder is admitted.
     /// `holder` is a guard of an exclusive lock, a leader's [`Term`](elderlock::Term) or a [`Stamp`].
-    /// The lock is asked once, before the statement: waiting for the row may outlast the lease. The
-    /// transaction is in order all the same. To not begin long work then, ask the guard again.
+    /// The holder is checked once, before the statement: the wait for the row may outlast the lease.
+    /// The transaction is still ordered correctly. Check the guard again before long work.
     ///
     /// # Errors
     /// [`AdmitError`]. In every case the transaction must be rolled back, which dropping it does;
     /// then nothing is changed.
     ///
     /// # Cancel safety
-    /// Dropped at any time, the statement may or may not have been made: roll the transaction back.
+    /// If the future is dropped, the statement may or may not have been made: roll the transaction
+    /// back.
     pub async fn admit<T: Transaction>(
         &self,
         transaction: &mut T,
@@ -307,7 +308,7 @@ pub(crate) mod sealed {
     pub trait Transaction {}
 }
 
-/// What a database said of a stamp.
+/// A database's decision about a stamp.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {

@@ -15,7 +15,7 @@ const CLAUSES: [(&str, f64); 10] = [
     ("sim", 2.51),
     ("bench", 0.86),
     ("cli", 1.46),
-    ("fence", 3.09),
+    ("fence", 0.1),
     ("tests", 1.66),
     ("docs", 0.3),
 ];

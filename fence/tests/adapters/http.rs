@@ -168,7 +168,7 @@ async fn a_request_without_a_stamp_or_with_a_wrong_one_says_what_is_wanted() {
     assert_eq!(ask(&service, request(Method::PUT, "/other/a", None, 1)).await.0, StatusCode::OK);
 }
 
-/// A store that cannot say lets nobody in.
+/// A store that fails admits no request.
 struct Broken;
 
 impl FenceStore for Broken {
