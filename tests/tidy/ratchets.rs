@@ -13,7 +13,7 @@ const CLAUSES: [(&str, f64); 10] = [
     ("src/service", 0.5),
     ("src/recipes", 0.1),
     ("sim", 2.51),
-    ("bench", 0.86),
+    ("bench", 0.1),
     ("cli", 1.46),
     ("fence", 0.1),
     ("tests", 1.66),
