@@ -232,7 +232,7 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             ("wrong_clock", text, json!({ "ahead": ahead.as_secs_f64() }))
         }
         MemberEvent::VoteNotStored { reason } => {
-            let text = format!("its vote cannot be stored, and counts for nobody until it is: {reason}");
+            let text = format!("its vote cannot be stored, and does not count until it is: {reason}");
             ("vote_not_stored", text, json!({ "reason": reason }))
         }
         MemberEvent::VoteStored => ("vote_stored", "its vote is stored again".to_owned(), Value::Null),

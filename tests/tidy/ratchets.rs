@@ -14,7 +14,7 @@ const CLAUSES: [(&str, f64); 10] = [
     ("src/recipes", 0.1),
     ("sim", 2.51),
     ("bench", 0.1),
-    ("cli", 1.46),
+    ("cli", 0.1),
     ("fence", 0.1),
     ("tests", 1.66),
     ("docs", 0.3),
