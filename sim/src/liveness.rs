@@ -62,7 +62,7 @@ impl World {
             self.resume(place);
         }
         self.doomed_until = 0;
-        self.spare_everybody();
+        self.spare_all();
         // Packets under way arrive first, and hold up later packets until then.
         self.run_for(Duration::from_nanos(self.longest_way()));
         // Leaving members leave first, so that another process can start there.

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_misses_the_grantor_of_what_nobody_wants_or_another_has() {
+    fn a_missing_grantor_does_not_count_for_an_unwanted_or_held_lock() {
         let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
         let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
         let want = |call, deed, names: &[&str]| Entry::Invoke {

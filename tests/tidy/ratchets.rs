@@ -12,7 +12,7 @@ const CLAUSES: [(&str, f64); 10] = [
     ("src/runtime", 0.5),
     ("src/service", 0.5),
     ("src/recipes", 0.1),
-    ("sim", 2.51),
+    ("sim", 0.1),
     ("bench", 0.1),
     ("cli", 0.1),
     ("fence", 0.1),

@@ -74,7 +74,7 @@ fn neighbour(op: &BinOp) -> Option<BinOp> {
     })
 }
 
-/// Whether a statement may be left out: what it is for is what it does.
+/// Whether a statement may be left out: its only purpose is its effect.
 fn may_be_left_out(expr: &Expr) -> bool {
     match expr {
         Expr::MethodCall(_) | Expr::Call(_) | Expr::Assign(_) => true,
@@ -207,7 +207,7 @@ fn run(from: &Path, to: &Path, list: &Path) -> io::Result<()> {
         let (source, target) = (from.join(file), to.join(file));
         fs::create_dir_all(target.parent().unwrap_or(to))?;
         let text = fs::read(source)?;
-        // What has not changed keeps its time, so that it is not built again.
+        // An unchanged file keeps its time, so that it is not built again.
         if fs::read(&target).ok().as_ref() != Some(&text) {
             fs::write(target, text)?;
         }

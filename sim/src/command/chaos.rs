@@ -160,7 +160,7 @@ fn idle(total: &Summary) -> Option<String> {
     let forced = total.forced.iter().filter(|(loss, _)| **loss != QuorumLoss::Reckless.name()).map(|(_, count)| count);
     let forced: u64 = forced.sum();
     if total.seeds >= TELLING_SEEDS && forced * 1_000 > total.seeds * FORCED_PER_MILLE {
-        why.push(format!("{forced} runs lost a quorum that nobody meant to take"));
+        why.push(format!("{forced} runs lost a quorum that no fault was meant to take"));
     }
     if total.forced.contains_key(QuorumLoss::Unexplained.name()) {
         why.push("a quorum was lost that was there".to_string());
@@ -306,7 +306,7 @@ mod tests {
         let forced =
             |loss: QuorumLoss, times| Summary { forced: BTreeMap::from([(loss.name(), times)]), ..batch(1_000) };
         assert_eq!(idle(&forced(QuorumLoss::Ended, FORCED_PER_MILLE)), None);
-        assert!(says(&forced(QuorumLoss::Ended, FORCED_PER_MILLE + 1)).contains("nobody meant to take"));
+        assert!(says(&forced(QuorumLoss::Ended, FORCED_PER_MILLE + 1)).contains("no fault was meant to take"));
         assert_eq!(idle(&forced(QuorumLoss::Reckless, 100)), None);
         assert!(says(&forced(QuorumLoss::Unexplained, 1)).contains("that was there"));
     }

@@ -95,7 +95,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 };
                 let table = Table { place, service, holds: holds.iter().copied().collect(), waits };
                 if *strange > 0 {
-                    findings.flaw(NAME, at, format!("m{place} has {strange} of {service} that nobody asked for"));
+                    findings.flaw(NAME, at, format!("m{place} has {strange} of {service} that no member asked for"));
                 }
                 let mut wrong = table.surplus(&calls, question, view);
                 wrong.extend(table.lacks(&calls, question, view, findings));

@@ -194,7 +194,7 @@ impl ValuesAreSeenInOrder {
         let service = &key.0;
         let is_unclear = self.unclear.iter().any(|(of, epoch)| of == service && epoch.0 > sight.version);
         if sight.stale && !is_unclear && !self.was_asked_for(service, sight.version, None) {
-            return Err(format!("{sight:?} is marked as maybe stale, and nobody had to ask for it"));
+            return Err(format!("{sight:?} is marked as maybe stale, and no grantor had to ask for it"));
         }
         Ok(())
     }

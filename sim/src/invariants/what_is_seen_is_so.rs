@@ -80,7 +80,7 @@ impl WhatIsSeenIsSo {
                 wants && granted && lasted && call.metadata == holder.metadata
             });
             if !fits {
-                return Err(format!("m{place} says that this one holds, and nobody does so: {holder:?}"));
+                return Err(format!("m{place} reports a holder that does not hold: {holder:?}"));
             }
         }
         if !world.bounded {
@@ -105,7 +105,7 @@ impl WhatIsSeenIsSo {
                 };
                 if !call.tokens().any(is_told) {
                     self.lock = Some(key.clone());
-                    return Err(format!("m{place} tells nothing of who holds {}: {call:?}", lock_name(key)));
+                    return Err(format!("m{place} does not report a holder of {}: {call:?}", lock_name(key)));
                 }
             }
         }

@@ -142,7 +142,7 @@ impl World {
     }
 
     /// Cancels a planned death in the middle of a step.
-    pub(crate) fn spare_everybody(&mut self) {
+    pub(crate) fn spare_all(&mut self) {
         self.torn = None;
     }
 
