@@ -7,18 +7,18 @@ use std::time::Duration;
 
 /// Issue: founding by one.
 #[test]
-fn one_member_founds_alone_and_needs_nobody() {
+fn one_member_founds_alone_and_needs_no_other() {
     let mut w = World::new(1).members(1);
     w.settle();
     let a = w.try_lock(0, "s", "x");
     assert!(w.is_granted(a), "a free lock at the grantor's own member costs no message, not even the first time");
     w.run_for(Duration::from_secs(60));
-    assert!(w.fence(a).is_some(), "nobody can take over, so the lease of a lone member does not end");
+    assert!(w.fence(a).is_some(), "no other member can take over, so the lease of a lone member does not end");
 }
 
 /// Issue: founding by several, in every order of start.
 #[test]
-fn seeds_found_one_cluster_together_in_whatever_order_they_start() {
+fn seeds_found_one_cluster_together_in_any_order_of_starts() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         for gap in [0, 1, 40, 700] {
             let mut w = World::new(2).members(3).asleep();
@@ -60,7 +60,7 @@ fn a_seed_that_restarts_joins_and_does_not_found_again() {
     w.restart(1);
     w.settle();
     assert_eq!(w.view(1).map(|view| view.lineage), lineage);
-    assert_eq!(w.in_view(), [0, 2, 1], "who joins is the youngest");
+    assert_eq!(w.in_view(), [0, 2, 1], "the joining member is the youngest");
 }
 
 /// Issue: a seed dies in the middle of founding.
@@ -104,7 +104,7 @@ fn many_joiners_at_once_come_in() {
 
 /// Brief 3.3: a member that says goodbye is not waited for.
 #[test]
-fn who_leaves_is_gone_at_once_and_so_are_its_locks() {
+fn a_leaving_member_is_gone_at_once_and_so_are_its_locks() {
     let mut w = World::new(8).members(3).timing(Timing::lan());
     w.settle();
     let a = w.hold_lock(1, "s", "x");
@@ -127,9 +127,9 @@ fn the_elder_leaves_and_the_next_oldest_is_elder() {
     assert_eq!(w.elder(), order[1]);
 }
 
-/// Chaos seed 499: the elder says goodbye while it hears nobody.
+/// Chaos seed 499: the elder says goodbye while it receives nothing.
 #[test]
-fn an_elder_that_hears_nobody_leaves_all_the_same() {
+fn an_elder_that_receives_nothing_can_leave() {
     let mut w = World::new(10).members(3);
     w.settle();
     let elder = w.elder();
@@ -278,7 +278,7 @@ fn an_elder_goes_although_others_come_or_go_at_the_same_moment() {
 /// When all go at nearly the same moment, each has its goodbye heard, or no member is left to hear
 /// it. No member waits for its lease.
 #[test]
-fn when_all_leave_at_nearly_once_nobody_waits_long() {
+fn when_all_leave_at_nearly_once_no_member_waits_long() {
     for seed in 0..400 {
         let count = 2 + seed as usize % 5;
         let mut w = World::new(4_000 + seed).members(count);

@@ -10,7 +10,7 @@ use std::time::Duration;
 fn met(seed: u64, members: usize) -> World {
     let mut world = World::new(seed).members(members).timing(Timing::wan()).with_gossip();
     world.settle();
-    world.expect("everybody knows everybody", |world| {
+    world.expect("every member knows all others", |world| {
         world.places().all(|place| world.contacts(place).len() == world.places().len() - 1)
     });
     world

@@ -264,7 +264,7 @@ fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
     w.run_for(ms(20));
     assert!(w.view(a).is_some_and(|view| view.members.len() == 3) && !w.is_granted(ask));
     let next = w.lock(a, "s", "x");
-    w.expect("nobody is in its way", |w| w.is_granted(next));
+    w.expect("the lock is free", |w| w.is_granted(next));
     assert!(w.view(a).is_some_and(|view| view.members.len() == 3), "before the view is another");
     goodbyes.into_iter().for_each(|goodbye| w.let_go(goodbye));
     w.expect("it is gone", |w| !w.is_alive(b));
@@ -338,7 +338,7 @@ fn a_holder_that_slept_past_its_lease_cannot_extend_it() {
 
 /// Geode 6 number 11: a cancelled wait leaves nothing, at any point of any exchange.
 #[test]
-fn a_cancelled_wait_leaves_nothing_whatever_was_under_way() {
+fn a_cancelled_wait_leaves_nothing_at_any_moment() {
     for after in 0..40 {
         let (mut w, elder, _, b) = with_grantor(11);
         let a = w.hold_lock(elder, "s", "x");

@@ -68,7 +68,7 @@ fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> PageReport {
         std::thread::sleep(Duration::from_millis(20));
     }
     let dom = std::fs::read_to_string(&dom).expect("the page as it is shown");
-    let log = String::from_utf8_lossy(&std::fs::read(&log).expect("what the browser says")).into_owned();
+    let log = String::from_utf8_lossy(&std::fs::read(&log).expect("the browser's output")).into_owned();
     let root = dom.split_once("<html").and_then(|(_, rest)| rest.split_once('>')).map_or("", |(root, _)| root);
     let text = |name: &str| {
         let (_, rest) = root.split_once(&format!("data-{name}=\"")).unwrap_or_else(|| panic!("no {name} in {root:?}"));

@@ -43,7 +43,7 @@ enum PartyFate {
     Dies,
     /// It says goodbye.
     Leaves,
-    /// It reaches nobody any more, and nobody reaches it.
+    /// It is cut off from all others, in both directions.
     CutOff,
     /// It and this one no longer reach each other.
     CutFrom(usize),
@@ -221,10 +221,10 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     w.granted(next);
 }
 
-/// Geode's documentation: the old grantor says that it is none any more, and the young turk answers
-/// nobody before it has the table.
+/// Geode's documentation: the old grantor answers that it grants no longer, and the young turk
+/// answers no request before it has the table.
 #[test]
-fn a_young_turk_answers_nobody_before_its_table_has_come() {
+fn a_young_turk_answers_no_request_before_its_table_has_come() {
     let (mut w, order) = with_grantor(22, 4);
     let (elder, grantor, asker, turk) = (order[0], order[1], order[2], order[3]);
     let held = w.hold_lock(elder, "s", "x");
@@ -358,7 +358,7 @@ fn the_table_of_a_transfer_goes_in_parts() {
     assert!(held.iter().all(|held| w.fence(*held).is_some()));
 }
 
-/// Geode 6 number 16: the old grantor dies, leaves, or is cut off at any moment of the transfer, and nobody's lock with it.
+/// Geode 6 number 16: the old grantor dies, leaves, or is cut off at any moment of the transfer, and no lock is lost.
 #[test]
 fn the_old_grantor_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(200, OLD, fate));
@@ -438,7 +438,7 @@ fn the_youngest_of_a_line_may_go_at_any_moment() {
 /// Two members that both insist do not starve the service: between two transfers the grantor
 /// grants.
 #[test]
-fn two_who_insist_take_turns_and_the_service_goes_on() {
+fn two_repeated_young_turks_take_turns_and_the_service_goes_on() {
     let (mut w, order) = with_grantor(4, 4);
     let mut bids = [w.become_grantor(order[2], "s"), w.become_grantor(order[3], "s")];
     let (mut served, mut transfers, mut held) = (0, 0, w.lock(order[0], "s", "x"));
@@ -466,20 +466,20 @@ fn two_who_insist_take_turns_and_the_service_goes_on() {
 
 /// The seed's successor: the member with most holds, with the table and without a recovery.
 #[test]
-fn a_grantor_that_leaves_hands_over_to_who_holds_most() {
+fn a_leaving_grantor_hands_over_to_the_member_with_most_holds() {
     // The oldest waits for more than the member with more holds.
     assert_is_followed_by(2, &[(0, 1, 3), (2, 2, 0), (3, 1, 1)]);
 }
 
 /// Of the members with equally many holds, the one with most waits.
 #[test]
-fn of_those_who_hold_as_much_the_successor_is_who_waits_for_most() {
+fn among_equal_holds_the_successor_has_the_most_waits() {
     assert_is_followed_by(3, &[(0, 1, 0), (2, 1, 1), (3, 1, 2)]);
 }
 
 /// Of the members with equally many holds and waits, the oldest.
 #[test]
-fn of_those_who_hold_and_wait_for_as_much_the_successor_is_the_oldest() {
+fn among_equal_holds_and_waits_the_successor_is_the_oldest() {
     assert_is_followed_by(2, &[(0, 0, 3), (2, 1, 1), (3, 1, 1)]);
 }
 
@@ -495,7 +495,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     }
     // All wait for a lock that the first of them holds: a lock that the grantor holds itself is
     // granted before it goes.
-    let (first, ..) = shares.iter().find(|(_, held, _)| *held > 0).expect("somebody holds something");
+    let (first, ..) = shares.iter().find(|(_, held, _)| *held > 0).expect("a member with a hold");
     for &(age, _, waited) in shares {
         waits.extend((0..waited).map(|_| w.lock(order[age], "s", &format!("{first} 0"))));
     }
@@ -512,7 +512,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     w.release(holds[0]);
     for served in 0..waits.len() {
         w.expect("the next is served", |w| waits.iter().filter(|ask| w.is_granted(**ask)).count() == served + 1);
-        let holder = waits.iter().copied().find(|ask| w.fence(*ask).is_some()).expect("somebody has it");
+        let holder = waits.iter().copied().find(|ask| w.fence(*ask).is_some()).expect("another member has it");
         w.release(holder);
     }
 }
@@ -520,7 +520,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
 /// While the elder renews its lease, a member can take over a leaving member's service: the leaving
 /// member waits for that, however long it takes.
 #[test]
-fn who_leaves_waits_until_its_work_is_in_other_hands() {
+fn a_leaving_member_waits_until_its_work_is_in_other_hands() {
     let (mut w, order) = with_grantor(7, 4);
     let grantor = order[1];
     let held = w.hold_lock(order[2], "s", "x");
@@ -538,7 +538,7 @@ fn who_leaves_waits_until_its_work_is_in_other_hands() {
 }
 
 /// Geode's documentation: destroying the service at its grantor ends when the table is in other
-/// hands. Until then nobody's request, release or destruction is answered, and none is lost.
+/// hands. Until then no request, release or destruction is answered, and none is lost.
 #[test]
 fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
     let (mut w, order) = with_grantor(23, 4);

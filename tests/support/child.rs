@@ -66,7 +66,7 @@ fn say(mut line: String) {
         line = format!("@ ! copy {event}");
     }
     line.push('\n');
-    // Nobody is left to hear it if this fails.
+    // If this fails, the test has ended.
     let _ = std::io::stdout().lock().write_all(line.as_bytes());
     let _ = std::io::stdout().lock().flush();
 }

@@ -33,7 +33,7 @@ impl Local {
         Local::start_with(count, TIMING).await
     }
 
-    /// The same, with other leases: long ones for tests in which nobody dies, on a machine that has other things to do.
+    /// The same, with other leases: long ones for tests in which no member dies, on a busy machine.
     pub(crate) async fn start_with(count: usize, timing: Timing) -> Local {
         let local = loop {
             // A port that was free a moment ago may be taken by now: once more with others then.

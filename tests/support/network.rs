@@ -66,7 +66,7 @@ impl Network {
         format!("{}hub", self.prefix)
     }
 
-    /// From now on these reach each other and nobody else, and the others neither them. Packets
+    /// From now on these reach only each other, and the others do not reach them. Packets
     /// vanish silently.
     pub(crate) fn split(&self, apart: &[usize]) {
         for number in apart {
