@@ -352,8 +352,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
     soon(two).await.expect("no panic").expect("all have left");
 }
 
-/// TestDistributedDoubleBarrier.testBasic, testMultiClient: no member begins before five have entered,
-/// and none is out before all are.
+/// TestDistributedDoubleBarrier.testBasic, testMultiClient: no member begins before five have
+/// entered, and none is out before all are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_begin_together_and_end_together() {
     const QTY: usize = 5;

@@ -396,8 +396,7 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
     // for itself.
     assert!(soon(services[1].suspend().owner(2).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
     assert_eq!(soon(services[1].suspend()).await.expect_err("it would wait for itself"), LockError::Deadlock);
-    let seen =
-        soon(services[2].inspect_suspension()).await.expect("the grantor answers").holder.expect("it is held");
+    let seen = soon(services[2].inspect_suspension()).await.expect("the grantor answers").holder.expect("it is held");
     assert_eq!((seen.process, seen.metadata.as_bytes()), (local.members[1].process(), &b"stock-taking"[..]));
     suspended.resume().await.expect("it was held");
     // The lease ends before another member suspends, and while that one waits to.

@@ -75,8 +75,8 @@ async fn an_owner_that_has_the_lock_enters_again_at_once_with_the_same_token() {
     let (_local, _here, there) = pair().await;
     let (mutex, owner) = (ReentrantMutex::new(&there, "a"), Owner::new());
     let outer = soon(mutex.acquire(owner)).await.expect("granted");
-    // No other member is asked: the lock is granted at the first poll, also through another value of
-    // the same name.
+    // No other member is asked: the lock is granted at the first poll, also through another value
+    // of the same name.
     let mut again = ReentrantMutex::new(&there, "a").acquire(owner).into_future();
     let std::task::Poll::Ready(inner) = local::poll_once(std::pin::Pin::new(&mut again)) else {
         panic!("it asked another member")

@@ -1,4 +1,5 @@
-//! Reads the sources: imports between directories, words that do not belong, and tests that tables name. Each rule is shown a breach here.
+//! Reads the sources: imports between directories, words that do not belong, and tests that tables
+//! name. Each rule is shown a breach here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -203,8 +204,8 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
 }
 
 /// Of each article, and of each sentence of Geode's package documentation (001), the tables of
-/// `tests/README.md` have rows. Each of them says where the test is, or why there is none, and there
-/// it is.
+/// `tests/README.md` have rows. Each of them says where the test is, or why there is none, and
+/// there it is.
 #[test]
 fn every_row_of_the_articles_names_a_test_of_the_file_that_it_names_or_a_reason() {
     let files = files_and_rules();
@@ -254,8 +255,8 @@ fn a_test_of_geode_that_has_no_row_is_found() {
     assert_eq!(count("| OneTest | testA, ... | x |\n"), [("OneTest".to_owned(), 1)].into());
 }
 
-/// Of each complaint the table of `tests/README.md` has a row, and each says where the test is that shows that it does not apply, or the
-/// reason, or that it does.
+/// Of each complaint the table of `tests/README.md` has a row, and each says where the test is that
+/// shows that it does not apply, or the reason, or that it does.
 #[test]
 fn every_complaint_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
     let (files, text) = (test_files(), read(&root().join("tests/README.md")));
@@ -373,7 +374,8 @@ fn complaint_lacks(number: usize, row: &[&str], files: &[(PathBuf, Vec<String>)]
     row_lacks(here, files)
 }
 
-/// Words with an underscore in backticks, outside of code blocks: in the tables of tests those are their names.
+/// Words with an underscore in backticks, outside of code blocks: in the tables of tests those are
+/// their names.
 fn tests_named(text: &str) -> BTreeSet<String> {
     let is_name = |word: &&str| {
         word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')

@@ -33,8 +33,8 @@ const BESIDE: f64 = 0.01;
 /// however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// At the grantor's own member, one task and two, each on a thread with a runtime of its own: a task
-/// that yields wakes no other runtime. L beside.
+/// At the grantor's own member, one task and two, each on a thread with a runtime of its own: a
+/// task that yields wakes no other runtime. L beside.
 pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     let mut stage = BenchCluster::set(1, logs.to_owned())?;
     stage.ask(0, &BenchOrder::Become, BenchReport::did)?;

@@ -18,7 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found, insecure, trust_refused, data_dir, join_seconds.
+    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found,
+    /// insecure, trust_refused, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Print one JSON object per event.
@@ -51,7 +52,8 @@ struct Settings {
     /// Listen outside the loopback although there is no secret.
     #[arg(long, env = "ELDERLOCK_INSECURE")]
     insecure: bool,
-    /// Take a member for dead that refuses connections of two others. Only where no firewall refuses for the living.
+    /// Take a member for dead that refuses connections of two others. Only where no firewall
+    /// refuses for the living.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
     trust_refused: bool,
     /// Directory that keeps this member's vote, so that the cluster goes on after all members

@@ -13,15 +13,16 @@
 //! refused when it goes on. A writer that stops *within* a call keeps the lock, and others get
 //! [`FileError::Locked`] after their limit.
 //!
-//! A file, and its fence, are replaced by a rename: written under another name, synchronised, renamed,
-//! and the directory synchronised. After a crash there is the old content or the new one. The fence is
-//! recorded before the content, so no crash lets an earlier holder in again.
+//! A file, and its fence, are replaced by a rename: written under another name, synchronised,
+//! renamed, and the directory synchronised. After a crash there is the old content or the new one.
+//! The fence is recorded before the content, so no crash lets an earlier holder in again.
 //!
 //! A rename replaces a symbolic link itself, not the file that it points to.
 //!
-//! All processes must reach the file by the same path in the same file system, and `flock` must hold
-//! between them. It does on local file systems. On NFS it does between machines only where the server
-//! and all clients support locks. Blocking calls: in async code use `tokio::task::spawn_blocking`.
+//! All processes must reach the file by the same path in the same file system, and `flock` must
+//! hold between them. It does on local file systems. On NFS it does between machines only where the
+//! server and all clients support locks. Blocking calls: in async code use
+//! `tokio::task::spawn_blocking`.
 
 use crate::stamp::{NoStamp, Stale, Stamp, exclusive_stamp};
 use elderlock::{Fenced, Lost};
@@ -207,8 +208,8 @@ pub enum FileError {
     /// A later holder has read or replaced the file. Nothing was changed: take the lock again.
     #[error(transparent)]
     Stale(Stale),
-    /// Another call has the lock file, and the limit ran out: a process is slow, or stopped within a
-    /// call. Nothing was changed. Try again if the guard is still held.
+    /// Another call has the lock file, and the limit ran out: a process is slow, or stopped within
+    /// a call. Nothing was changed. Try again if the guard is still held.
     #[error("{} was locked by another process for {waited:?}; try again", path.display())]
     Locked {
         /// The lock file.
@@ -216,8 +217,8 @@ pub enum FileError {
         /// The limit.
         waited: Duration,
     },
-    /// The fence is no stamp, so the latest writer is unknown. Nothing was changed. Stop all writers,
-    /// then remove the file, or write the highest stamp into it.
+    /// The fence is no stamp, so the latest writer is unknown. Nothing was changed. Stop all
+    /// writers, then remove the file, or write the highest stamp into it.
     #[error(
         "the fence {} is damaged: {reason}; stop all writers, then remove it, or write the highest stamp into it",
         path.display()

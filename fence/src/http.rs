@@ -20,16 +20,16 @@
 //!
 //! # Guarantees
 //! While a request for a resource is in the service, the layer admits no other one for that
-//! resource: an earlier holder's request cannot take effect after a later holder's. The layer orders
-//! the requests of one process. If several processes serve one resource, fence where they write, for
-//! example by the feature of their database.
+//! resource: an earlier holder's request cannot take effect after a later holder's. The layer
+//! orders the requests of one process. If several processes serve one resource, fence where they
+//! write, for example by the feature of their database.
 //!
 //! The next request enters when the service has answered or its future was dropped, for example
-//! because the client disconnected. A service that works in a separate task must end that task then,
-//! or wait for it.
+//! because the client disconnected. A service that works in a separate task must end that task
+//! then, or wait for it.
 //!
-//! The stamps are in a [`FenceStore`], which must survive a restart: a store that forgets admits the
-//! first stamp that comes, also a stale one. `SqliteStore`, with the feature `rusqlite`, does.
+//! The stamps are in a [`FenceStore`], which must survive a restart: a store that forgets admits
+//! the first stamp that comes, also a stale one. `SqliteStore`, with the feature `rusqlite`, does.
 
 use crate::stamp::{NoStamp, Stale, Stamp, check_resource, exclusive_stamp};
 use elderlock::Fenced;
@@ -67,11 +67,12 @@ pub fn header_value(holder: &(impl Fenced + ?Sized)) -> Result<HeaderValue, NoSt
 
 /// The highest stamp of each resource, kept where a restart does not lose it.
 pub trait FenceStore: Send + Sync + 'static {
-    /// Admits the stamp if it [may](Stamp::admits_after) come after the one that is stored, and stores
-    /// it. When this returns, the stamp is stored for good.
+    /// Admits the stamp if it [may](Stamp::admits_after) come after the one that is stored, and
+    /// stores it. When this returns, the stamp is stored for good.
     ///
     /// # Errors
-    /// [`StoreError::Stale`]: nothing is changed. [`StoreError::Failed`]: the stamp may be stored or not.
+    /// [`StoreError::Stale`]: nothing is changed. [`StoreError::Failed`]: the stamp may be stored or
+    /// not.
     fn admit(&self, resource: &str, stamp: Stamp) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
@@ -129,8 +130,8 @@ struct Shared<S, R> {
 }
 
 impl<S: FenceStore, R: Fn(&Parts) -> Option<String>> FenceLayer<S, R> {
-    /// A fence with its stamps in `store`. Its clones, and all services that it is put around, are one
-    /// fence.
+    /// A fence with its stamps in `store`. Its clones, and all services that it is put around, are
+    /// one fence.
     pub fn new(store: S, resource: R) -> FenceLayer<S, R> {
         FenceLayer { shared: Arc::new(Shared { store, resource, queues: Queues::default() }) }
     }
@@ -326,8 +327,8 @@ mod sqlite_store {
     const BUSY: Duration = Duration::from_secs(5);
 
     /// A [`FenceStore`] in a SQLite file: a stamp that was admitted survives the end of the process
-    /// and of the machine. Clones share one connection. Its calls need tokio: SQLite blocks, so each
-    /// call runs on a blocking thread.
+    /// and of the machine. Clones share one connection. Its calls need tokio: SQLite blocks, so
+    /// each call runs on a blocking thread.
     #[derive(Clone, Debug)]
     pub struct SqliteStore {
         file: Arc<Mutex<Connection>>,

@@ -13,8 +13,8 @@ fn stale(stored: Option<(i64, i64)>) -> Answer {
     Answer::Stale(stored.and_then(|(token, lineage)| Stamp::from_columns(token, lineage)))
 }
 
-/// `Transaction::show` for databases in which the number of changed rows tells whether the holder was
-/// admitted.
+/// `Transaction::show` for databases in which the number of changed rows tells whether the holder
+/// was admitted.
 #[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 macro_rules! show_by_rows {
     ($statements:path) => {

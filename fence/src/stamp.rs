@@ -52,8 +52,8 @@ impl Stamp {
         }
     }
 
-    /// From two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`: the first is no
-    /// token.
+    /// From two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`: the first is
+    /// no token.
     pub fn from_columns(token: i64, lineage: i64) -> Option<Stamp> {
         Some(Stamp { token: Token::from_i64(token)?, lineage: LineageId::from_i64(lineage) })
     }

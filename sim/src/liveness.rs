@@ -23,8 +23,8 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Twelve member leases to come together: a takeover, the leases of ghosts, and those expelled joining again,
-    /// each with room for a false start.
+    /// Twelve member leases to come together: a takeover, the leases of ghosts, and those expelled
+    /// joining again, each with room for a false start.
     pub fn of(timing: &Timing) -> Demand {
         Demand { converge: timing.member_lease * 12, answer: timing.member_lease * 4 }
     }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 /// The first range.
 const MILLISECOND: u64 = 1_000_000;
 
-/// Many spans of time in nanoseconds, to three digits. They can be added up over threads and asked for percentiles.
+/// Many spans of time in nanoseconds, to three digits. They can be added up over threads and asked
+/// for percentiles.
 #[derive(Clone, Debug)]
 pub struct Times(Histogram<u64>);
 

@@ -46,7 +46,8 @@ fn a_search_that_was_cut_says_so() {
     assert!(!found.complete && found.broken.is_none());
 }
 
-/// Two moves that do not touch each other lead to the same state in either order, though not to the same World.
+/// Two moves that do not touch each other lead to the same state in either order, though not to the
+/// same World.
 #[test]
 fn independent_steps_commute() {
     let scope = scopes::RUMOUR;

@@ -22,7 +22,8 @@ fn met(members: usize) -> World {
     world
 }
 
-/// The packets of one way since true time `since`: when sent, whether lost at once, and when arrived.
+/// The packets of one way since true time `since`: when sent, whether lost at once, and when
+/// arrived.
 fn packets(world: &World, from: usize, to: usize, since: u64) -> Vec<(u64, bool, Option<u64>)> {
     let lines = &world.record().lines;
     let sent = lines.iter().filter(|line| line.at >= since && line.place == Some(from));
@@ -41,7 +42,8 @@ fn now(world: &World) -> u64 {
     world.elapsed().as_nanos() as u64
 }
 
-/// A process that is stopped as soon as it knows that it was expelled begins anew when it goes on, and not before.
+/// A process that is stopped as soon as it knows that it was expelled begins anew when it goes on,
+/// and not before.
 #[test]
 fn a_stopped_process_does_not_begin_anew_before_it_wakes() {
     let mut world = met(3);
@@ -80,7 +82,8 @@ fn a_clogged_way_delivers_late_and_in_order() {
     assert!(packets(&world, 1, 0, since).iter().any(|(.., arrived)| arrived.is_some_and(|at| at < until)));
 }
 
-/// A reset loses everything that is on its way between the two, one of them both ways, and both notice.
+/// A reset loses everything that is on its way between the two, one of them both ways, and both
+/// notice.
 #[test]
 fn a_reset_loses_packets_in_flight_and_both_ends_notice() {
     for both in [true, false] {
@@ -227,8 +230,8 @@ fn a_clock_that_turns_fast_ends_a_lease_earlier() {
     assert_eq!(took(&mut world, -200_000) / MS, 1_250);
 }
 
-/// Wall clocks may jump, and a process may start again after its wall clock was set back. This has no
-/// effect.
+/// Wall clocks may jump, and a process may start again after its wall clock was set back. This has
+/// no effect.
 #[test]
 fn a_wall_clock_that_is_set_back_has_no_effect() {
     let mut world = World::new(6).members(3).with_gossip();
@@ -247,7 +250,8 @@ fn a_wall_clock_that_is_set_back_has_no_effect() {
     assert!(world.token(next) > before);
 }
 
-/// A client may drop its future at any moment, and its guard right after: nothing stays held or queued.
+/// A client may drop its future at any moment, and its guard right after: nothing stays held or
+/// queued.
 #[test]
 fn a_future_dropped_at_any_moment_leaves_nothing_behind() {
     let mut world = World::new(8).members(3);

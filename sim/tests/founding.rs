@@ -155,7 +155,8 @@ fn a_member_that_leaves_with_locks_held_waits_for_the_word() {
     w.expect("it is gone", |w| !w.is_alive(youngest));
 }
 
-/// Chaos seed 328: an elder that decided its own leaving and stays until others know sees the view after that as well.
+/// Chaos seed 328: an elder that decided its own leaving and stays until others know sees the view
+/// after that as well.
 #[test]
 fn an_elder_that_leaves_has_left_and_is_not_expelled() {
     let mut w = World::new(12).members(3).joiners(1);
@@ -231,8 +232,8 @@ fn an_only_voter_that_leaves_does_not_leave_its_vote_to_the_dead() {
     assert!(w.fence(held).is_some());
 }
 
-/// A deployment that restarts every seed at once: the members that live on greet the seeds, and so no second cluster is
-/// founded beside them.
+/// A deployment that restarts every seed at once: the members that live on greet the seeds, and so
+/// no second cluster is founded beside them.
 #[test]
 fn seeds_that_all_restart_at_once_find_the_cluster_that_lives_on() {
     let mut w = World::new(50).members(2).joiners(5);
@@ -295,9 +296,9 @@ fn when_all_leave_at_nearly_once_no_member_waits_long() {
     }
 }
 
-/// Issue 19.1: two foundings within a second dealt the same tokens, and tokens went back after many views in a short time. One
-/// member founds alone, uses up view after view, is killed and founds again at once, over and over: every token is higher than
-/// all before it, and none comes twice.
+/// Issue 19.1: two foundings within a second dealt the same tokens, and tokens went back after many
+/// views in a short time. One member founds alone, uses up view after view, is killed and founds
+/// again at once, over and over: every token is higher than all before it, and none comes twice.
 #[test]
 fn foundings_that_follow_each_other_at_once_deal_higher_tokens() {
     let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };

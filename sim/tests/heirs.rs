@@ -53,7 +53,8 @@ fn a_restart_of_all_members_goes_on_with_the_lineage() {
     }
 }
 
-/// The former processes stay as ghosts until their leases are surely over: one of them may only be cut off.
+/// The former processes stay as ghosts until their leases are surely over: one of them may only be
+/// cut off.
 #[test]
 fn the_former_processes_are_awaited_as_ghosts() {
     let mut w = three();
@@ -84,8 +85,9 @@ fn without_directories_a_restart_of_all_members_founds_anew() {
     assert!(w.token(again) > w.token(held));
 }
 
-/// hazelcast#17436: all seeds restart without their disks, and a member that lives on goes on with them. (If it is a seed itself the others
-/// wait for it, and it for an operator: `an_orphan_says_so_and_goes_on_when_forced`.)
+/// hazelcast#17436: all seeds restart without their disks, and a member that lives on goes on with
+/// them. (If it is a seed itself the others wait for it, and it for an operator:
+/// `an_orphan_says_so_and_goes_on_when_forced`.)
 #[test]
 fn a_surviving_member_joins_the_others_when_they_have_founded_anew_without_directories() {
     let mut w = World::new(67).members(3).joiners(1).two_lineages_may_meet();
@@ -133,8 +135,8 @@ fn all_others_restart_while_one_that_is_cut_off_still_holds() {
     w.settle();
 }
 
-/// Brief 3.10 number 10, with directories: a seed restarts cut off from the others, meets one that never was a
-/// member, and does not found again with it.
+/// Brief 3.10 number 10, with directories: a seed restarts cut off from the others, meets one that
+/// never was a member, and does not found again with it.
 #[test]
 fn a_seed_that_restarts_cut_off_with_its_directory_founds_nothing() {
     let mut w = three();
@@ -311,8 +313,8 @@ fn an_orphan_says_so_and_goes_on_when_forced() {
     w.settle();
 }
 
-/// Two lineages that meet: the one founded later has the higher tokens and goes on; the members of the other are told
-/// that their holds are lost, and join it.
+/// Two lineages that meet: the one founded later has the higher tokens and goes on; the members of
+/// the other are told that their holds are lost, and join it.
 #[test]
 fn of_two_lineages_that_meet_the_later_one_goes_on() {
     let mut w = World::new(6).members(3).joiners(4).two_lineages_may_meet();

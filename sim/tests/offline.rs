@@ -305,7 +305,8 @@ bent! {
     };
 }
 
-/// The holder of a lost answer may have it for ever: its lock may be granted on, and it may never have had it.
+/// The holder of a lost answer may have it for ever: its lock may be granted on, and it may never
+/// have had it.
 #[test]
 fn a_lost_answer_is_unknown_for_ever() {
     let mut record = story();

@@ -1,6 +1,8 @@
-//! The pages of the report, opened in a real browser: no error, nothing fetched, and no label over another.
+//! The pages of the report, opened in a real browser: no error, nothing fetched, and no label over
+//! another.
 //!
-//! The page measures its labels itself and leaves the figures as attributes of its root (`src/report/page.js`).
+//! The page measures its labels itself and leaves the figures as attributes of its root
+//! (`src/report/page.js`).
 
 use elderlock_sim::World;
 use elderlock_sim::chance::Rng;

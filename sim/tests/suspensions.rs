@@ -245,7 +245,8 @@ fn a_suspension_survives_a_transfer() {
     w.granted(behind);
 }
 
-/// Locks of one owner do not stand beside another owner's suspension, though both are of one member.
+/// Locks of one owner do not stand beside another owner's suspension, though both are of one
+/// member.
 #[test]
 fn owners_of_one_member_are_told_apart() {
     let (mut w, order) = with_grantor(13);
@@ -399,7 +400,8 @@ fn the_table_can_be_read_from_every_member() {
     }
 }
 
-/// Geode's free_resources needs no call: ten thousand names that were locked and freed leave nothing.
+/// Geode's free_resources needs no call: ten thousand names that were locked and freed leave
+/// nothing.
 #[test]
 fn idle_names_cost_nothing() {
     let (mut w, order) = with_grantor(19);

@@ -51,7 +51,8 @@ fn a_member_that_vanishes_is_removed_after_its_lease_and_not_before() {
     w.settle();
 }
 
-/// Brief 1: a process killed on a host that another member can vouch for: the next waiter within 10 ms.
+/// Brief 1: a process killed on a host that another member can vouch for: the next waiter within 10
+/// ms.
 #[test]
 fn a_vouched_death_is_quick() {
     let mut w = World::new(2).members(3).hosts(&[0, 0, 0]).timing(Timing::lan());
@@ -208,7 +209,8 @@ fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_no_grantor(
     assert_eq!((w.elder(), w.grantor("s")), (next, asker));
 }
 
-/// Issue: each crash point of a takeover. The taker is killed when it has sent its first packet of a kind.
+/// Issue: each crash point of a takeover. The taker is killed when it has sent its first packet of
+/// a kind.
 #[test]
 fn a_taker_that_is_killed_at_any_step_is_replaced() {
     for step in ["PreVote", "Prepare", "Accept", "Install"] {
@@ -393,7 +395,8 @@ fn a_pair_survives_the_loss_of_the_younger_and_not_of_the_elder() {
     }
 }
 
-/// Brief 3.3: ghosts still hold. A member cut off at a takeover that is back within its lease keeps its lock.
+/// Brief 3.3: ghosts still hold. A member cut off at a takeover that is back within its lease keeps
+/// its lock.
 #[test]
 fn a_ghost_that_is_back_within_its_lease_keeps_its_lock() {
     let mut w = World::new(15).members(5);
@@ -419,7 +422,8 @@ fn a_ghost_that_is_back_within_its_lease_keeps_its_lock() {
     w.settle();
 }
 
-/// Brief 3.10 number 4: a takeover drops a member with a running lease; the next elder counts only its own removals.
+/// Brief 3.10 number 4: a takeover drops a member with a running lease; the next elder counts only
+/// its own removals.
 #[test]
 fn two_takeovers_in_a_row_still_wait_for_a_cut_off_holder() {
     let mut w = World::new(16).members(7);
@@ -459,7 +463,8 @@ fn two_members_that_reach_each_other_only_through_the_elder_share_a_lock() {
     assert_eq!(w.in_view(), order);
 }
 
-/// As above, with the grantor gone: recovery does not hang on the pair that cannot reach each other.
+/// As above, with the grantor gone: recovery does not hang on the pair that cannot reach each
+/// other.
 #[test]
 fn recovery_reaches_a_member_by_way_of_the_elder() {
     let mut w = World::new(18).members(4);
@@ -479,7 +484,8 @@ fn recovery_reaches_a_member_by_way_of_the_elder() {
     assert!(!w.is_granted(c), "the other member's hold was reported");
 }
 
-/// Chaos seed 141: once the elder has proposed a removal because a lease is surely over, it must not renew that lease.
+/// Chaos seed 141: once the elder has proposed a removal because a lease is surely over, it must
+/// not renew that lease.
 #[test]
 fn an_elder_that_was_not_heard_does_not_renew_a_member_with_a_pending_removal() {
     let mut w = World::new(19).members(3).without_hints();
@@ -569,7 +575,8 @@ fn an_elder_of_a_pair_does_not_go_before_the_other_knows() {
     assert_eq!(w.elder(), other);
 }
 
-/// Chaos seed 656: a process that was out of a view is never in a later one: its links have been forgotten.
+/// Chaos seed 656: a process that was out of a view is never in a later one: its links have been
+/// forgotten.
 #[test]
 fn a_joiner_that_never_heard_of_its_joining_comes_in_under_another_name() {
     let mut w = World::new(21).members(3).joiners(1);

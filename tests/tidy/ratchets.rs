@@ -1,5 +1,6 @@
-//! Measures of the text and the layout that may fall and never rise. Each limit is the value that was
-//! measured last; a change that makes a value smaller lowers its limit. Each measure is shown a breach.
+//! Measures of the text and the layout that may fall and never rise. Each limit is the value that
+//! was measured last; a change that makes a value smaller lowers its limit. Each measure is shown a
+//! breach.
 
 use super::{code, files_below, read, root};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,14 +23,14 @@ const CLAUSES: [(&str, f64); 10] = [
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
 const LONG_LINES: [(&str, usize); 7] =
-    [("src", 1710), ("sim", 1724), ("bench", 190), ("cli", 156), ("fence", 181), ("tests", 526), ("docs", 51)];
+    [("src", 1710), ("sim", 1454), ("bench", 189), ("cli", 151), ("fence", 126), ("tests", 463), ("docs", 51)];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 5] =
     [("src", 0), ("sim/src", 0), ("bench/src", 0), ("cli/src", 0), ("fence/src", 1)];
 
-/// Files of `src` in circles of imports, without the imports between a module and its own parts. The
-/// aim is none.
+/// Files of `src` in circles of imports, without the imports between a module and its own parts.
+/// The aim is none.
 const FILES_IN_CIRCLES: usize = 24;
 
 /// The most fields that a struct of the protocol has. The aim is 20.
@@ -59,7 +60,7 @@ fn a_bare_clause_is_found() {
     assert_eq!(found("// What it holds is over. It says what it holds.\n"), 1);
     assert_eq!(found("let who = what; // a process\n"), 0);
     assert_eq!(found("const TEXT: &str = \"{who} waits: {what}.\";"), 0);
-    assert_eq!(bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who` it is")).len(), 1);
+    assert_eq!(bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who`, who")).len(), 2);
 }
 
 #[test]
@@ -174,8 +175,9 @@ fn prose(file: &Path, text: &str) -> String {
     } else {
         let mut is_code = false;
         for line in text.lines() {
-            is_code ^= line.trim_start().starts_with("```");
-            if !is_code {
+            let is_fence = line.trim_start().starts_with("```");
+            is_code ^= is_fence;
+            if !is_code && !is_fence {
                 out.push_str(&format!("{line}\n"));
             }
         }

@@ -44,7 +44,8 @@ async fn sqlx_with_mariadb_tells_each_error() {
     drop(tx);
     sqlx::query(CREATE_TABLE).execute(&pool).await.unwrap();
 
-    // The same holder twice in one transaction, and once in another one, which changes nothing in the row.
+    // The same holder twice in one transaction, and once in another one, which changes nothing in
+    // the row.
     let mut tx = pool.begin().await.unwrap();
     fence.admit(&mut tx, "a", &stamp(7, 1)).await.unwrap();
     fence.admit(&mut tx, "a", &stamp(7, 1)).await.unwrap();

@@ -58,8 +58,8 @@ pub(crate) trait Shop: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Refused>> + Send;
 }
 
-/// `Pool`: the shop in a database by way of `sqlx`, with the statements `FILL`, `READ` and `WRITE` of the
-/// module. The closure judges a write that fails.
+/// `Pool`: the shop in a database by way of `sqlx`, with the statements `FILL`, `READ` and `WRITE`
+/// of the module. The closure judges a write that fails.
 macro_rules! sqlx_shop {
     ($pool:ty, $failed:expr) => {
         struct Pool($pool);

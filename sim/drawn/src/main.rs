@@ -1,11 +1,13 @@
-//! Plants breaks in a copy of this repository, all behind one switch, so that one build serves them all:
+//! Plants breaks in a copy of this repository, all behind one switch, so that one build serves them
+//! all:
 //!
 //! - a comparison becomes its neighbour: `<` and `<=`, `>` and `>=`, `==` and `!=`;
 //! - a number 0, 1 or 2 becomes the one beside it;
 //! - a statement is left out.
 //!
-//! Every place of that kind is found; a sequence of numbers from a fixed start chooses which of them are planted. The list
-//! says what was planted where, and is kept in the repository: `elderlock-sim drawn` in the copy tries one after the other.
+//! Every place of that kind is found; a sequence of numbers from a fixed start chooses which of
+//! them are planted. The list says what was planted where, and is kept in the repository:
+//! `elderlock-sim drawn` in the copy tries one after the other.
 
 use proc_macro2::Span;
 use quote::ToTokens;

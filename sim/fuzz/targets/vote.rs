@@ -1,6 +1,6 @@
-//! Stored votes: any bytes as the file of a data directory, or as the part that its checksum covers.
-//! A vote that is read is written and read to the same, not in another cluster and not with a bit
-//! flipped. A vote successor starts with it and never goes back behind it. Nothing panics.
+//! Stored votes: any bytes as the file of a data directory, or as the part that its checksum
+//! covers. A vote that is read is written and read to the same, not in another cluster and not with
+//! a bit flipped. A vote successor starts with it and never goes back behind it. Nothing panics.
 #![no_main]
 
 use elderlock::protocol::{Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing};

@@ -86,7 +86,8 @@ fn elder_is_cut_off(world: World) -> World {
     world
 }
 
-/// m2 holds, granted by m0. It is cut off with its last renewal under way to it. Its clock runs slow.
+/// m2 holds, granted by m0. It is cut off with its last renewal under way to it. Its clock runs
+/// slow.
 fn holder_is_cut_off(world: World) -> World {
     let error = 20_000;
     let (mut world, ask) = granted_by(world, [error, error, -error], 0, true);

@@ -49,10 +49,12 @@ pub(crate) struct ChaosOptions {
     /// Go on after a break and tell of each.
     #[arg(long)]
     keep_going: bool,
-    /// Write the record of the broken run (shrunk), or of the first seed if none breaks, here as JSON lines.
+    /// Write the record of the broken run (shrunk), or of the first seed if none breaks, here as
+    /// JSON lines.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// The folder into which the steps of a broken run (shrunk) are written, to be told again by `replay`.
+    /// The folder into which the steps of a broken run (shrunk) are written, to be told again by
+    /// `replay`.
     #[arg(long, value_name = "FOLDER", default_value = "target/breaks")]
     save: PathBuf,
     /// Write a page of HTML here: the broken run (shrunk), or the whole batch if none breaks.

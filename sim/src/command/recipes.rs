@@ -1,4 +1,5 @@
-//! `recipes`: whole members with the recipes in simulated time, on all cores of the machine. Needs the feature `recipes`.
+//! `recipes`: whole members with the recipes in simulated time, on all cores of the machine. Needs
+//! the feature `recipes`.
 
 #[cfg(not(feature = "recipes"))]
 use std::process::ExitCode;

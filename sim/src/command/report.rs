@@ -18,7 +18,8 @@ const HUNTED: u64 = 2_000;
 /// The options of `report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportOptions {
-    /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed: the first that breaks.
+    /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed:
+    /// the first that breaks.
     #[arg(long, required_unless_present_any = ["history", "replay", "mutant"])]
     seed: Option<u64>,
     /// How many members, as 5 or 3..7, both ends included; 2 to 12.
@@ -218,11 +219,19 @@ fn words(fault: &Fault) -> String {
             let loyal = with(loyal);
             let restart = if restart { "; the others restart" } else { "" };
             let candidate = target_words(Target::Council(candidate));
-            format!("{name}: {candidate} receives nothing for {}, then the elder is cut off{loyal}{restart}", about(deaf))
+            format!(
+                "{name}: {candidate} receives nothing for {}, then the elder is cut off{loyal}{restart}",
+                about(deaf)
+            )
         }
         FaultKind::SplitView(loyal) => format!("{name}: the elder{} from the others", with(loyal)),
         FaultKind::Reprieve(Reprieve { target, cut, pending }) => {
-            format!("{name}: {}, heard again after {}, and removed {} later", target_words(target), about(cut), about(pending))
+            format!(
+                "{name}: {}, heard again after {}, and removed {} later",
+                target_words(target),
+                about(cut),
+                about(pending)
+            )
         }
         FaultKind::Turncoat(..) => format!("{name}: one of the council"),
         FaultKind::StrayName(named, other) => format!("{name}: m{named} is named late, and m{other} asks"),
@@ -310,14 +319,8 @@ mod tests {
         // Numbers that are no sites.
         assert_eq!(said(FaultKind::Resets(7, 5)), "reset: 5 times, somewhere");
         let loyal = CutOffGroup { places: 5, holder: true };
-        assert_eq!(
-            said(FaultKind::SplitView(loyal)),
-            "split view: the elder with m0 m2 with a holder from the others"
-        );
+        assert_eq!(said(FaultKind::SplitView(loyal)), "split view: the elder with m0 m2 with a holder from the others");
         let late = Late { kind: "Grant", from: Some(Target::Grantor), to: Some(1), blow: Some(ConcurrentFault::Crash) };
-        assert_eq!(
-            said(FaultKind::Late(late)),
-            "late: every Grant from the grantor to m1, and the sender is killed"
-        );
+        assert_eq!(said(FaultKind::Late(late)), "late: every Grant from the grantor to m1, and the sender is killed");
     }
 }

@@ -19,7 +19,8 @@ struct CallRecord<'a> {
     is_try: bool,
     asked: u64,
     token: Option<u64>,
-    /// Its share is to become the lock, or has, or it is to open an object: its grantor may have another token for it.
+    /// Its share is to become the lock, or has, or it is to open an object: its grantor may have
+    /// another token for it.
     turns: bool,
     /// When its client ended it, or its process ended.
     over: u64,

@@ -70,7 +70,8 @@ impl WhatIsSeenIsSo {
         for holder in holders {
             self.premises += 1;
             let is_it = |(key, token): (&Key, _)| key.1 == holder.name && token == holder.token;
-            // The grant may be on its way still. Beyond the clock bound a former grantor may grant beside the next.
+            // The grant may be on its way still. Beyond the clock bound a former grantor may grant
+            // beside the next.
             let fits = world.history().calls.iter().filter(|call| call.process == holder.process).any(|call| {
                 let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
                 // A share may be the lock before its client hears it.

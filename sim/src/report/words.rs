@@ -16,17 +16,19 @@ pub fn meaning(invariant: &str) -> (String, String) {
         "one_grantor_per_epoch" => ("an epoch has one grantor", "two members grant in one epoch"),
         "epochs_rise" => ("each grantor of a service has a later epoch", "an epoch came back"),
         "told_after_kept" => ("a vote is on disk before it is told", "a vote was told before it was on disk"),
-        "told_before_regrant" => {
-            ("a holder is told of the loss before the next one has the lock", "a lock was granted before its former holder was told")
-        }
+        "told_before_regrant" => (
+            "a holder is told of the loss before the next one has the lock",
+            "a lock was granted before its former holder was told",
+        ),
         "told_before_taken" => {
             ("a holder is told before its hold is taken away", "a hold was taken away before its holder was told")
         }
         "one_outcome_per_request" => ("every request has one answer", "a request was answered twice"),
         "fifo_across_failover" => ("acknowledged positions keep their order", "a request was served before its turn"),
-        "way_round_keeps_leases" => {
-            ("a member that is reached round a cut keeps its lease", "a lease ran out although there was a way round the cut")
-        }
+        "way_round_keeps_leases" => (
+            "a member that is reached round a cut keeps its lease",
+            "a lease ran out although there was a way round the cut",
+        ),
         "minority_is_silent" => ("nothing is granted without a quorum", "a lock was granted without a quorum"),
         "cost_is_bounded" => ("no storm of packets", "a storm of packets"),
         "time_goes_on" => ("nothing is due at one instant for ever", "a member never comes to rest"),
@@ -47,16 +49,16 @@ pub fn meaning(invariant: &str) -> (String, String) {
             "the last young turk becomes grantor, and every answer to a bid is true",
             "a superseded young turk acted, or a bid had a false answer",
         ),
-        "nothing_lost_in_transfer" => {
-            ("a table is transferred whole", "a hold or a position was lost in a transfer")
+        "nothing_lost_in_transfer" => ("a table is transferred whole", "a hold or a position was lost in a transfer"),
+        "destroyed_is_over" => ("nothing is left of a destroyed service", "a request outlived its destroyed service"),
+        "what_is_seen_is_so" => {
+            ("a grantor reports its holds and waits truly", "a grantor reported holds or waits falsely")
         }
-        "destroyed_is_over" => {
-            ("nothing is left of a destroyed service", "a request outlived its destroyed service")
-        }
-        "what_is_seen_is_so" => ("a grantor reports its holds and waits truly", "a grantor reported holds or waits falsely"),
         "no_resurrected_grant" => ("no hold begins after its epoch is over", "a grant that was over came back"),
         "stale_writes_are_refused" => ("the store takes no stale write", "a stale write was taken"),
-        "who_leaves_has_left" => ("a member that says goodbye leaves in order", "a member that said goodbye was expelled, or not heard"),
+        "who_leaves_has_left" => {
+            ("a member that says goodbye leaves in order", "a member that said goodbye was expelled, or not heard")
+        }
         "record_is_sound" => ("the record of a run makes sense", "the record of the run makes no sense"),
         "no_panic" => ("the core never panics", "the core panicked"),
         "determinism" => ("the same seed is the same run", "the same seed went another way"),
