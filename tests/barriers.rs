@@ -86,7 +86,7 @@ fn leaving(inside: DoubleBarrierGuard) -> JoinHandle<Result<(), BarrierError>> {
 
 /// TestDistributedBarrier.testNoBarrier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_at_a_barrier_that_is_not_set() {
+async fn a_barrier_that_is_not_set_lets_members_pass() {
     let local = Local::start(2).await;
     for barrier in barriers(&local.services("s").await, "x").await {
         barrier.wait_within(HANG).await.expect("it is not set");
@@ -98,7 +98,7 @@ async fn nobody_waits_at_a_barrier_that_is_not_set() {
 /// TestDistributedBarrier.testBasic, testMultiClient: set by one, waited for by others, removed by
 /// a third.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_wait_go_on_when_anybody_removes_the_barrier() {
+async fn all_waiters_go_on_when_any_member_removes_the_barrier() {
     let local = Local::start(3).await;
     let barriers = barriers(&local.services("s").await, "x").await;
     soon(barriers[0].set()).await.expect("it is open");
@@ -122,7 +122,7 @@ async fn all_who_wait_go_on_when_anybody_removes_the_barrier() {
 /// Curator `DistributedBarrier.waitOnBarrier`: a waiter there is woken by the removal, looks again,
 /// and waits on if it was set meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
+async fn a_waiter_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
     let local = Local::start(2).await;
     let barriers = barriers(&local.services("s").await, "x").await;
     for of in [&barriers[0], &barriers[1]] {
@@ -187,7 +187,7 @@ async fn a_barrier_stays_set_when_the_grantor_that_set_it_dies() {
 
 /// Curator's barrier stays for ever; this one is gone with the last that has it open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_barrier_that_nobody_has_open_is_not_set() {
+async fn a_barrier_that_no_member_has_open_is_not_set() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let barrier = soon(Barrier::open(&services[0], "x")).await.expect("it opens");
@@ -201,7 +201,7 @@ async fn a_barrier_that_nobody_has_open_is_not_set() {
 
 /// A member that is gone does not go on waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_hears_that_the_member_has_left() {
+async fn a_waiter_hears_that_its_member_has_left() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let barriers = barriers(&services, "x").await;
@@ -352,8 +352,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
     soon(two).await.expect("no panic").expect("all have left");
 }
 
-/// TestDistributedDoubleBarrier.testBasic, testMultiClient: nobody begins before five have entered,
-/// nobody is out before all are.
+/// TestDistributedDoubleBarrier.testBasic, testMultiClient: no member begins before five have
+/// entered, and none is out before all are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_begin_together_and_end_together() {
     const QTY: usize = 5;
@@ -369,11 +369,11 @@ async fn all_begin_together_and_end_together() {
                 tokio::spawn(async move {
                     entered.fetch_add(1, Ordering::SeqCst);
                     let inside = barrier.enter_within(HANG).await.expect("all enter");
-                    assert_eq!(entered.load(Ordering::SeqCst), round * QTY, "somebody began before all had entered");
+                    assert_eq!(entered.load(Ordering::SeqCst), round * QTY, "a member began before all had entered");
                     inside.fence().expect("it is inside");
                     leaving.fetch_add(1, Ordering::SeqCst);
                     inside.leave_within(HANG).await.expect("all leave");
-                    assert_eq!(leaving.load(Ordering::SeqCst), round * QTY, "somebody was out before all were");
+                    assert_eq!(leaving.load(Ordering::SeqCst), round * QTY, "a member was out before all were");
                 })
             })
             .collect();
@@ -411,7 +411,7 @@ async fn more_than_the_number_may_enter_and_all_leave_together() {
 /// TestDistributedDoubleBarrier.testSpuriousWakeup: a member that comes and goes meanwhile wakes no
 /// waiter for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_and_gives_up_does_not_count() {
+async fn a_member_that_enters_and_gives_up_does_not_count() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 3).await;
@@ -430,7 +430,7 @@ async fn who_comes_and_gives_up_does_not_count() {
 /// A round begins after the last one has ended: a member that comes while it ends is in the next
 /// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_enters_while_others_leave_is_of_the_next_round() {
+async fn a_member_that_enters_while_others_leave_is_in_the_next_round() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 2).await;
@@ -462,11 +462,11 @@ async fn who_enters_while_others_leave_is_of_the_next_round() {
 /// The same at any moment: a member that comes while the others go is in their round or in the next
 /// one. No two members wait for each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_while_others_go_is_in_one_of_the_two_rounds() {
+async fn a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 2).await;
-    let mut rng = Rng::new("who_comes_while_others_go_is_in_one_of_the_two_rounds", 1);
+    let mut rng = Rng::new("a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds", 1);
     for _ in 0..100 {
         let (one, two) = (entering(&barriers[0]), entering(&barriers[1]));
         let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
@@ -492,7 +492,7 @@ async fn who_comes_while_others_go_is_in_one_of_the_two_rounds() {
 
 /// A round that ends without a leave (all drop their places, or die) is over all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_round_that_nobody_leaves_properly_is_over_with_the_last_inside() {
+async fn a_round_without_a_proper_leave_is_over_with_the_last_inside() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 2).await;
@@ -508,7 +508,7 @@ async fn a_round_that_nobody_leaves_properly_is_over_with_the_last_inside() {
 /// More than a look at the lock lists: an entering member still sees that the last round is over,
 /// and for how many it waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_hundred_begin_together_after_a_round_that_nobody_left_properly() {
+async fn three_hundred_begin_together_after_a_round_without_a_proper_leave() {
     const QTY: usize = 300;
     let local = Local::start(2).await;
     let services = local.services("s").await;
@@ -587,7 +587,7 @@ async fn a_double_barrier_of_another_number_is_refused() {
 /// after it wait for each other until one of them gives up. Then the others go on, and nothing is
 /// left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gathers_and_a_suspension_of_the_service_wait_for_each_other_until_a_limit() {
+async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 2).await;
@@ -636,7 +636,7 @@ async fn who_gathers_and_a_suspension_of_the_service_wait_for_each_other_until_a
     })
     .await;
     first.abort();
-    let suspended = soon(suspending).await.expect("no panic").expect("nobody gathers any more");
+    let suspended = soon(suspending).await.expect("no panic").expect("no member gathers any more");
     assert!(!second.is_finished());
     soon(suspended.resume()).await.expect("it was held");
     until_inside(&services[0], "y", 1).await;
@@ -708,7 +708,7 @@ async fn a_member_that_dies_before_the_round_begins_does_not_count() {
 
 /// The grantor dies while they gather: they gather on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_gather_survive_a_killed_grantor() {
+async fn gathering_members_survive_a_killed_grantor() {
     let mut local = Local::start(3).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 2).await;
@@ -716,10 +716,10 @@ async fn those_who_gather_survive_a_killed_grantor() {
     let first = entering(&barriers[1]);
     until_inside(&services[0], "x", 1).await;
     local.kill(0);
-    // While nobody grants, and after.
+    // While no member grants, and after.
     let second = entering(&barriers[2]);
     let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
-    soon(services[2].become_grantor()).await.expect("nobody else asks");
+    soon(services[2].become_grantor()).await.expect("no other member asks");
     let first = leaving(first);
     soon(second.leave()).await.expect("all have left");
     soon(first).await.expect("no panic").expect("all have left");
@@ -802,7 +802,7 @@ async fn a_count_down_whose_grantor_died_is_not_made_twice() {
 
 /// A member that dies takes back nothing that it has counted, and counts nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dead_member_has_counted_stays_counted() {
+async fn the_count_downs_of_a_dead_member_stay_counted() {
     let mut local = Local::start(3).await;
     let latches = latches(&local.services("s").await, "x", 2).await;
     assert_eq!(soon(latches[2].count_down()).await, Ok(1));
@@ -823,12 +823,12 @@ async fn a_latch_and_a_barrier_survive_a_transfer() {
     let barriers = barriers(&services, "y").await;
     soon(barriers[0].set()).await.expect("it is open");
     for (number, service) in services.iter().enumerate().rev() {
-        soon(service.become_grantor()).await.expect("nobody else asks");
+        soon(service.become_grantor()).await.expect("no other member asks");
         assert_eq!(soon(barriers[number].is_set()).await, Ok(true));
         assert_eq!(soon(latches[number].count_down()).await, Ok(number as u32));
     }
     soon(latches[1].wait()).await.expect("it is zero");
-    // Where nobody waits any more, nothing is polled.
+    // Without waiters nothing is polled.
     let mut wait = Box::pin(barriers[1].wait());
     assert!(poll_once(wait.as_mut()).is_pending());
     soon(barriers[2].remove()).await.expect("it is open");

@@ -1,4 +1,5 @@
-//! Members as real processes on the loopback interface: killed, stopped, restarted, started in crowds, lied to.
+//! Members as real processes on the loopback interface: killed, stopped, restarted, started in
+//! crowds, lied to.
 #![cfg(all(unix, feature = "tokio"))]
 
 mod support;
@@ -70,7 +71,7 @@ fn the_two_oldest_killed_at_once_leave_the_third_as_elder() {
 }
 
 #[test]
-fn whoever_leaves_costs_the_others_nothing() {
+fn a_leaving_member_costs_the_others_nothing() {
     for role in [Role::Holder, Role::Waiter, Role::Grantor, Role::Elder] {
         hit_again_and_again("whoever_leaves", 6, role, Exit::Leave, 3);
     }
@@ -91,7 +92,8 @@ enum Exit {
     Leave,
 }
 
-/// A cluster of five; again and again one role (or two) goes at another moment and is started again in place.
+/// A cluster of five; again and again one role (or two) goes at another moment and is started again
+/// in place.
 fn hit_again_and_again(test: &str, seed: u64, role: Role, exit: Exit, moments: usize) {
     let mut rng = Rng::new(test, seed);
     let mut cluster = Cluster::start(5, &mut rng);
@@ -224,7 +226,8 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     next_grant
 }
 
-/// Lets each contender have the lock and give it back; in which order, and when the first one got it that did not have it.
+/// Lets each contender have the lock and give it back; in which order, and when the first one got
+/// it that did not have it.
 fn take_turns(
     peers: &[Peer],
     contenders: &mut Vec<Contender>,
@@ -234,7 +237,7 @@ fn take_turns(
     let mut order = Vec::new();
     let mut next_grant = None;
     while !contenders.is_empty() {
-        let holder = wait::until("somebody gets the lock", || {
+        let holder = wait::until("a member gets the lock", || {
             for (index, contender) in contenders.iter_mut().enumerate() {
                 if let Some(answer) = contender.pending.as_ref().and_then(Pending::poll) {
                     let text = answer.unwrap_or_else(|error| panic!("lock at {}: {error}", contender.number));
@@ -311,7 +314,7 @@ fn stopped_past_its_lease(test: &str, seed: u64, role: Role) {
     old.process.resume();
     let fence = fence.wait();
     assert!(fence.is_err(), "the one that was stopped believes in {fence:?} while {next:?} is held");
-    assert!(old.last_belief(&grant) < next.at, "nobody believed in the lock when the next one had it");
+    assert!(old.last_belief(&grant) < next.at, "the former holder believed in the lock when the next one had it");
     assert_eq!(waiter.fence(&next), Ok(next.token));
     assert_eq!(bystander.fence(&kept), Ok(kept.token), "{:#?}", bystander.events());
 
@@ -328,7 +331,7 @@ fn stopped_past_its_lease(test: &str, seed: u64, role: Role) {
 }
 
 fn rejoined(peer: &Peer, before: &str) {
-    wait::until("somebody new at the old address", || {
+    wait::until("a new process at the old address", || {
         let status = peer.status();
         let events = peer.events();
         let told = events.iter().any(|event| event.starts_with("rejoined "));
@@ -355,12 +358,13 @@ fn a_restart_in_place_does_not_bring_an_old_hold_back() {
         let grant = cluster.peers[killed].lock(&service, "x");
         let before = cluster.peers[killed].status().process;
         cluster.peers[killed].process.kill();
-        // At once, so that the new process meets members that do not know of the end of the old one.
+        // At once, so that the new process meets members that do not know of the end of the old
+        // one.
         let join = cluster.restart(killed, &mut rng);
         join.wait().unwrap_or_else(|error| panic!("restart in place, round {round}: {error}"));
         cluster.agree();
         let status = cluster.peers[killed].status();
-        assert_ne!(status.process, before, "every start is somebody new");
+        assert_ne!(status.process, before, "every start is a new process");
         let held: usize = status.services.iter().map(|service| service.held_here).sum();
         assert_eq!(held, 0, "round {round}: the new process holds nothing: {status:?}");
         let next = cluster.peers[numbers[2]].lock(&service, "x");
@@ -466,7 +470,7 @@ fn seeds_that_do_not_answer_are_named() {
         .ask(&format!("join cluster=lonely bind={here} seeds={here},{missing} limit=700"))
         .expect_err("one of two seeds cannot found");
     assert!(start.elapsed() >= Duration::from_millis(700), "not before the limit: {error}");
-    let (answered, rest) = error.split_once("missing").unwrap_or_else(|| panic!("who is missing? {error}"));
+    let (answered, rest) = error.split_once("missing").unwrap_or_else(|| panic!("no missing seeds: {error}"));
     assert!(answered.contains(&here.to_string()) && rest.contains(&missing.to_string()), "{error}");
     assert!(error.contains("1 of 2") && error.contains("refused"), "{error}");
     // Nothing is left behind: the same again founds when the other seed is there.
@@ -491,13 +495,13 @@ fn a_foreign_cluster_is_named_and_left_alone() {
     for seed in &cluster.seeds {
         assert!(error.contains(seed), "{error}");
     }
-    assert!(error.contains(&cluster.name), "whom it has met: {error}");
+    assert!(error.contains(&cluster.name), "the name of the cluster: {error}");
     cluster.agree();
     assert_eq!(cluster.peers[0].status().view, before, "the cluster took no notice");
 }
 
 #[test]
-fn garbage_at_both_ports_harms_nobody() {
+fn garbage_at_both_ports_harms_no_member() {
     let mut rng = Rng::new("garbage", 14);
     let cluster = Cluster::start(3, &mut rng);
     let before = cluster.peers[0].status().view;
@@ -534,7 +538,7 @@ fn garbage_at_both_ports_harms_nobody() {
     println!("{thrown} bytes of garbage and {} open connections in {} ms", open.len(), (now() - start) / 1_000_000);
     assert_eq!(cluster.peers[2].fence(&held), Ok(held.token), "{:#?}", cluster.peers[2].events());
     cluster.agree();
-    assert_eq!(cluster.peers[0].status().view, before, "nobody was lost");
+    assert_eq!(cluster.peers[0].status().view, before, "no member was lost");
     for (peer, before) in cluster.peers.iter().zip(memory) {
         let after = peer.process.memory();
         assert!(after < before + 64 * 1024, "memory of {}: {before} kB, then {after} kB", peer.addr);

@@ -81,7 +81,7 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
 
 /// Curator `ConnectionStateListener`: each listener hears of each change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_reader_hears_every_state_and_those_who_live_on_hear_none() {
+async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
     let mut local = Local::start(3).await;
     let (dies, lives) = (local.members[2].clone(), local.members[0].clone());
     let mut readers = [dies.connection(), dies.connection()];
@@ -90,7 +90,7 @@ async fn every_reader_hears_every_state_and_those_who_live_on_hear_none() {
         assert_eq!(next(reader).await, ConnectionState::Connected);
     }
     let guard = soon(dies.lock_service("inventory").await.expect("a good name").lock("a")).await.expect("granted");
-    // The runtime under a member ends: nobody would renew anything any more.
+    // The runtime under a member ends: nothing would renew its leases any more.
     local.kill(2);
     for reader in &mut readers {
         assert_eq!(next(reader).await, ConnectionState::Lost);
@@ -109,7 +109,7 @@ async fn every_reader_hears_every_state_and_those_who_live_on_hear_none() {
 /// makers "should set their own connection state listener": permits, shares and places inside are
 /// lost with SUSPENDED. An open object is not, and goes with LOST.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_open_with_lost() {
+async fn permits_shares_and_places_inside_are_lost_with_suspended_and_open_objects_with_lost() {
     let mut local = Local::start(3).await;
     let member = local.members[2].clone();
     let stock = member.lock_service("inventory").await.expect("a good name");
@@ -170,9 +170,9 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_op
     assert_eq!(soon(permits.release()).await, Err(ReleaseError::Lost(suspended)));
     assert_eq!(soon(writer.release()).await, Err(ReleaseError::Lost(suspended)));
     let again = soon(Semaphore::open(&stock, "pool", 5)).await.expect("it opens");
-    assert_eq!(again.limit().get().expect("it is open").count, 5, "nobody had it open any more");
+    assert_eq!(again.limit().get().expect("it is open").count, 5, "no member had it open any more");
     soon(again.acquire(5)).await.expect("all are free").release().await.expect("held");
-    soon(prices.write()).await.expect("nobody reads").release().await.expect("held");
+    soon(prices.write()).await.expect("no share is held").release().await.expect("held");
     let latch = soon(CountDownLatch::open(&stock, "latch", 1)).await.expect("it opens");
     assert_eq!(soon(latch.count_down()).await, Ok(0));
     drop((leases, barrier));

@@ -109,7 +109,7 @@ fn a_cluster_that_ended_whole_goes_on_with_its_directories() {
 }
 
 #[test]
-fn who_is_left_alone_goes_on_only_when_forced() {
+fn a_member_that_is_left_alone_goes_on_only_when_forced() {
     let scratch = Scratch::new("forced");
     let addrs = ports::free(3);
     let dirs: Vec<PathBuf> = (0..3).map(|member| scratch.of(member)).collect();
@@ -177,7 +177,7 @@ fn a_vote_that_cannot_be_kept_is_not_given() {
     std::fs::create_dir_all(&obstacle).expect("a directory");
     let runtime = runtime();
     let found = || builder(addrs[0], &addrs, &dir);
-    let error = runtime.block_on(found().join()).expect_err("nothing is founded that nobody would remember");
+    let error = runtime.block_on(found().join()).expect_err("a cluster is not founded without a stored vote");
     assert!(!dir.join("vote").exists(), "{error}");
     std::fs::remove_dir(&obstacle).expect("a directory");
     let member = runtime.block_on(found().join()).expect("it founds");

@@ -1,4 +1,5 @@
-//! Disks that take their time, and disks that are full: members go on without their vote, and locks keep their promises.
+//! Disks that take their time, and disks that are full: members go on without their vote, and locks
+//! keep their promises.
 #![cfg(all(target_os = "linux", feature = "tokio"))]
 
 mod support;
@@ -99,8 +100,8 @@ fn tick(runtime: &Runtime) -> Arc<AtomicU64> {
     longest
 }
 
-/// The elder needs a second for each fsync while another member is removed: calls keep their limits, its program goes on, and
-/// nobody loses a lock.
+/// The elder needs a second for each fsync while another member is removed: calls keep their
+/// limits, its program goes on, and nobody loses a lock.
 #[test]
 fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
     let scratch = Scratch::new("slow-test");
@@ -154,7 +155,7 @@ fn with_a_slow_disk() {
     assert!(longest < limit + Duration::from_millis(700), "a call took {longest:?}");
     assert!(pause.load(Ordering::Relaxed) < 700, "the program's timers stood still for {pause:?} ms");
     for guard in &guards {
-        guard.fence().expect("nobody loses a lock");
+        guard.fence().expect("no member loses a lock");
     }
     println!("with a slow disk: done");
     // Goodbyes would wait for the slow disk.
@@ -195,7 +196,7 @@ impl Drop for Tmpfs {
 /// Three members share a disk that is full, and a fourth wants to join: no member ends, and it
 /// joins when there is room again.
 #[test]
-fn a_full_disk_keeps_a_member_out_and_ends_nobody() {
+fn a_full_disk_keeps_a_member_out_and_ends_no_other() {
     let Some(tmpfs) = Tmpfs::mount("full") else { return };
     let elsewhere = Scratch::new("full-elsewhere");
     let addrs: Vec<SocketAddr> = ports::free(4);
@@ -210,9 +211,9 @@ fn a_full_disk_keeps_a_member_out_and_ends_nobody() {
     for (one, events) in members.iter().zip(&mut events) {
         let reason = one.runtime.block_on(async {
             loop {
-                match events.next().await.expect("nobody ends") {
+                match events.next().await.expect("the stream goes on") {
                     MemberEvent::VoteNotStored { reason } => return reason,
-                    MemberEvent::Left | MemberEvent::Failed { .. } => panic!("a full disk ends nobody"),
+                    MemberEvent::Left | MemberEvent::Failed { .. } => panic!("a full disk ends no running member"),
                     _ => {}
                 }
             }
@@ -221,7 +222,7 @@ fn a_full_disk_keeps_a_member_out_and_ends_nobody() {
     }
     // Longer than a member lease.
     std::thread::sleep(Duration::from_secs(4));
-    assert!(guards.iter().all(|guard| guard.fence().is_ok()), "nobody loses a lock");
+    assert!(guards.iter().all(|guard| guard.fence().is_ok()), "no member loses a lock");
     assert!(!join.is_finished());
     std::fs::remove_file(filler).expect("room can be made");
     let fourth = runtime.block_on(join).expect("the task ends").expect("it joins");
@@ -229,7 +230,7 @@ fn a_full_disk_keeps_a_member_out_and_ends_nobody() {
         let view = fourth.status().view;
         if view.as_ref().is_some_and(|view| view.members.len() == 4) { Ok(()) } else { Err(format!("{view:?}")) }
     });
-    assert!(guards.iter().all(|guard| guard.fence().is_ok()), "nobody loses a lock");
+    assert!(guards.iter().all(|guard| guard.fence().is_ok()), "no member loses a lock");
     for One { runtime, member } in members {
         runtime.shutdown_timeout(Duration::from_secs(10));
         drop(member);

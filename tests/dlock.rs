@@ -27,7 +27,7 @@ async fn lock(service: &LockService, name: &str) -> Guard {
 /// DistributedLockServiceDUnitTest.testOneGetsThenOtherGets: all waiters for one lock have it in
 /// turn, and none twice before each waiter has had it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_want_a_lock_have_it_in_turn() {
+async fn all_waiters_of_a_lock_have_it_in_turn() {
     let local = Local::start(4).await;
     let services = local.services("s").await;
     let first = lock(&services[0], "x").await;
@@ -147,7 +147,7 @@ async fn all_agree_on_one_grantor() {
 /// Geode's documentation has the elder asked before a service is created. Here a service is had at
 /// once and without any message, and the first member that asks for a lock becomes its grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_is_had_at_once_and_granted_by_whoever_asks_first() {
+async fn a_service_is_there_at_once_and_granted_by_the_first_member_that_asks() {
     let local = Local::start(3).await;
     let mut services = Vec::new();
     for member in &local.members {
@@ -199,7 +199,7 @@ async fn holds_survive_a_young_turk() {
     let again = guards[2].reenter().expect("it is held");
     assert_eq!(grantors(&services), [0]);
     let (mut events, mut losses) = (local.members[2].events(), local.members[0].events());
-    soon(services[2].become_grantor()).await.expect("nobody else asks");
+    soon(services[2].become_grantor()).await.expect("no other member asks");
     assert_eq!(grantors(&services), [2]);
     while !matches!(soon(events.next()).await, Some(MemberEvent::BecameGrantor { .. })) {}
     while !matches!(soon(losses.next()).await, Some(MemberEvent::LostGrantor { .. })) {}
@@ -333,7 +333,7 @@ async fn a_lock_is_entered_again_by_its_guard_and_ends_with_its_lease() {
 /// testLeaseExpiresWhileOtherLocks: a sibling of the same member, or another member, has it next,
 /// and the old guard hears that its lease ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_whose_lease_ended_goes_to_whoever_is_next() {
+async fn a_lock_whose_lease_ended_goes_to_the_next_waiter() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     for (next, ends_before) in [(0, true), (0, false), (1, true), (1, false)] {
@@ -359,10 +359,10 @@ async fn a_suspension_is_had_once_and_resumed_once() {
     lock(&services[0], "first").await.release().await.expect("it was held");
     // At the grantor, and at another member.
     for service in services.iter().cycle().take(4) {
-        soon(service.suspend()).await.expect("nobody holds anything").resume().await.expect("it was held");
+        soon(service.suspend()).await.expect("no lock is held").resume().await.expect("it was held");
     }
     for (service, owner) in services.iter().flat_map(|service| [(service, 0), (service, 7)]) {
-        let suspended = soon(service.suspend().owner(owner)).await.expect("nobody holds anything");
+        let suspended = soon(service.suspend().owner(owner)).await.expect("no lock is held");
         let again = soon(service.suspend().owner(owner).wait(HANG)).await;
         assert_eq!(again.expect_err("it would wait for itself"), LockError::Deadlock);
         suspended.fence().expect("the refusal changes nothing");
@@ -371,7 +371,7 @@ async fn a_suspension_is_had_once_and_resumed_once() {
     }
     // The task ends, and the guard lives on; without it the service is resumed.
     let suspending = tokio::spawn(services[0].suspend().owner(3).into_future());
-    let suspended = soon(suspending).await.expect("no panic").expect("nobody holds anything");
+    let suspended = soon(suspending).await.expect("no panic").expect("no lock is held");
     assert!(soon(services[0].suspend().owner(4).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
     drop(suspended);
     let last = soon(services[0].suspend().owner(4)).await.expect("it is resumed");
@@ -389,15 +389,14 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
     assert!(soon(services[1].suspend().wait(100 * MS)).await.expect_err("x is held").is_timeout());
     let suspending = services[1].suspend().reason("stock-taking").start();
     held.release().await.expect("it was held");
-    let suspended = soon(suspending).await.expect("nobody holds anything");
+    let suspended = soon(suspending).await.expect("no lock is held");
     assert!(soon(services[2].lock("x").wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
     assert!(soon(services[2].suspend().wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
     // Another task of the suspender's member waits in vain, too; the suspender itself would wait
     // for itself.
     assert!(soon(services[1].suspend().owner(2).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
     assert_eq!(soon(services[1].suspend()).await.expect_err("it would wait for itself"), LockError::Deadlock);
-    let seen =
-        soon(services[2].inspect_suspension()).await.expect("the grantor answers").holder.expect("somebody has it");
+    let seen = soon(services[2].inspect_suspension()).await.expect("the grantor answers").holder.expect("it is held");
     assert_eq!((seen.process, seen.metadata.as_bytes()), (local.members[1].process(), &b"stock-taking"[..]));
     suspended.resume().await.expect("it was held");
     // The lease ends before another member suspends, and while that one waits to.
@@ -477,7 +476,7 @@ async fn a_wait_that_is_dropped_leaves_nothing() {
 /// testReleaseOrphanedGrant_RemoteWithDestroy, testDestroyLockServiceAfterGrantResponse: the grant
 /// has come, and the caller looks away, or destroys the service, before it takes the grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_nobody_takes_is_given_back() {
+async fn a_grant_that_no_caller_takes_is_given_back() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     lock(&services[0], "first").await.release().await.expect("it was held");
@@ -523,7 +522,7 @@ async fn a_destroyed_service_is_over_and_can_be_used_anew() {
             soon(services[2].try_lock(name)).await.expect("nothing is left").release().await.expect("it was held");
         }
     }
-    held.fence().expect("nobody else noticed");
+    held.fence().expect("no other member noticed");
 }
 
 /// Geode's becomeLockGrantor on a destroyed service deposes the grantor all the same, and
@@ -605,7 +604,7 @@ async fn the_holder_can_be_seen_from_everywhere() {
     let services = local.services("s").await;
     let guard = soon(services[1].lock("x").metadata("till 3")).await.expect("it is granted");
     for service in &services {
-        let holder = soon(service.inspect("x")).await.expect("the grantor answers").holder.expect("somebody has it");
+        let holder = soon(service.inspect("x")).await.expect("the grantor answers").holder.expect("it is held");
         assert_eq!((holder.process, holder.token), (local.members[1].process(), guard.token()));
         assert_eq!(holder.metadata.as_bytes(), b"till 3");
     }
@@ -632,9 +631,9 @@ async fn a_batch_is_all_or_nothing_and_survives_a_transfer() {
     let services = local.services("s").await;
     let batch = soon(services[1].lock_all(["a", "b", "c"])).await.expect("all are free");
     let refused = soon(services[2].try_lock_all(["z", "b"])).await.expect_err("b is held");
-    let holder = refused.holder().expect("somebody has it");
+    let holder = refused.holder().expect("it is held");
     assert_eq!(holder.name.as_ref().map(|name| name.as_bytes()), Some(&b"b"[..]));
-    soon(services[2].become_grantor()).await.expect("nobody else asks");
+    soon(services[2].become_grantor()).await.expect("no other member asks");
     for name in ["a", "b", "c"] {
         batch.fence(name).expect("it is still held");
         assert!(soon(services[0].try_lock(name)).await.is_err());
@@ -723,13 +722,13 @@ async fn a_circle_of_holders_that_wait_for_each_other_can_be_seen_and_broken() {
 
 /// A service goes on while its grantors leave one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_member_has_what_all_before_it_handed_over() {
+async fn the_last_member_has_the_holds_of_all_tables_before_it() {
     let mut local = Local::start(4).await;
     let mut services = local.services("s").await;
     let last = lock(&services[0], "x").await;
     for _ in 0..3 {
         let (member, service) = (local.members.pop().expect("one is left"), services.pop().expect("one is left"));
-        soon(service.become_grantor()).await.expect("nobody else asks");
+        soon(service.become_grantor()).await.expect("no other member asks");
         soon(member.leave()).await.expect("it leaves");
         last.fence().expect("it is still held");
     }

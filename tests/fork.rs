@@ -71,7 +71,7 @@ fn a_daemon_that_outlives_the_holder_believes_in_nothing() {
 }
 
 #[test]
-fn what_a_copy_drops_stays_held() {
+fn a_hold_that_a_copy_drops_stays_held() {
     let (cluster, holder) = cluster("what_a_copy_drops", MANY_THREADS);
     cluster.peers[0].lock("stock", "first");
     let grant = holder.lock("stock", "x");
@@ -96,7 +96,7 @@ fn a_copy_of_the_grantor_is_granted_nothing() {
 }
 
 #[test]
-fn a_copy_that_goes_on_with_its_runtime_disturbs_nobody() {
+fn a_copy_that_goes_on_with_its_runtime_disturbs_no_member() {
     let (cluster, holder) = cluster("a_copy_that_goes_on", ONE_THREAD);
     cluster.peers[0].lock("stock", "first");
     let grant = holder.lock("stock", "x");

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::child;
 use support::cluster::Cluster;
-use support::leaders::{latch, nobody_stands, participants, term};
+use support::leaders::{latch, no_latch_stands, participants, term};
 use support::local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 use support::process::Peer;
 use support::rng::Rng;
@@ -97,7 +97,7 @@ async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
         assert_eq!(participants(&latches[0], left).await.len(), left);
         soon(leaders[0].close()).await.expect("it is started");
     }
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
 }
 
 /// Curator: `LeaderLatch.start`: it can be started once. `LeaderLatch.close`: a latch that has not
@@ -163,7 +163,7 @@ async fn latches_lead_in_the_order_of_their_places() {
         soon(latches[at].close()).await.expect("it leads");
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
 }
 
 /// Curator: `LeaderLatch.start` asks in the background, so that the order is left to chance. Here
@@ -196,7 +196,7 @@ async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
     let early = soon(waits.await_leadership_for(100 * MS)).await;
     assert!(early.expect_err("it is behind the suspension").is_timeout());
     soon(held.release()).await.expect("it was held");
-    soon(suspending).await.expect("nobody holds anything").resume().await.expect("it was held");
+    soon(suspending).await.expect("no lock is held").resume().await.expect("it was held");
     term(&waits).await;
 }
 
@@ -219,7 +219,7 @@ async fn a_latch_that_is_closed_at_once_leaves_no_place() {
     }
     assert_eq!(participants(&leader, 1).await, ["leader"]);
     drop(leader);
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
 }
 
 /// Curator: `LeaderLatch.close`: all must be closed; dropping one does so, and the next one leads.
@@ -399,7 +399,7 @@ async fn readers_and_suspensions_are_no_participants() {
     let seen = soon(looks_on.leader()).await.expect("the grantor answers").expect("it leads");
     assert_eq!((seen.id.as_str(), seen.token), ("one", Some(leads.token())));
     soon(one.close()).await.expect("it leads");
-    let suspended = soon(suspending).await.expect("nobody holds anything");
+    let suspended = soon(suspending).await.expect("no lock is held");
     assert_eq!(participants(&looks_on, 1).await, ["other"]);
     assert_eq!(soon(looks_on.leader()).await.expect("the grantor answers"), None);
     suspended.resume().await.expect("it was held");
@@ -450,7 +450,7 @@ async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     assert_eq!(participants(&last, 2).await, ["last", "two"], "it stands behind all others");
     soon(last.close()).await.expect("it leads");
     let again = term(&two).await;
-    assert!(!again.revocation().is_requested(), "of this term nobody has asked");
+    assert!(!again.revocation().is_requested(), "this term has not been asked for");
     soon(service.revoke("leader").wait(HANG)).await.expect("it is revocable in each term");
 }
 
@@ -539,7 +539,7 @@ async fn no_two_latches_ever_lead_at_once() {
     for task in tasks {
         soon(task).await.expect("no panic");
     }
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
 }
 
 /// Curator: `LeaderLatch` cannot report that its client is gone for good. Here it is closed, and
@@ -625,7 +625,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
             drop(held);
             async move { waits.await_leadership().await.map(drop) }
         },
-        async |_| nobody_stands(&local.members).await,
+        async |_| no_latch_stands(&local.members).await,
     )
     .await;
     assert!(k > 0);
@@ -647,7 +647,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
                     result
                 }
             },
-            async |_| nobody_stands(&local.members).await,
+            async |_| no_latch_stands(&local.members).await,
         )
         .await;
     }
@@ -677,7 +677,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
             term(&one).await;
             async move { one.close().await }
         },
-        async |_| nobody_stands(&local.members).await,
+        async |_| no_latch_stands(&local.members).await,
     )
     .await;
 
@@ -693,7 +693,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     .await;
     drop(leads);
     poll_k_then_drop(async || its_term.ended(), async |_| ()).await;
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
 
     // Reading events.
     let turning = latch(there, "turning").await.lease(50 * MS);
@@ -754,7 +754,7 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
                     job.abort();
                 }
             }
-            // Closed silently: nobody is told, and the job ends with its term.
+            // Closed silently: no listener is told, and the job ends with its term.
             if let Some(job) = job {
                 soon(job).await.expect("no panic");
             }
@@ -810,7 +810,7 @@ async fn the_next_in_line_leads_when_the_member_of_the_leader_is_killed() {
 async fn a_leader_and_its_line_survive_the_grantor() {
     let mut local = Local::start(4).await;
     let services = local.services("latches").await;
-    soon(services[3].become_grantor()).await.expect("nobody else asks");
+    soon(services[3].become_grantor()).await.expect("no other member asks");
     let latches = in_line(&local.members[..3], 6).await;
     let leads = term(&latches[0]).await;
     local.kill(3);
@@ -870,7 +870,7 @@ fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
     let mut highest = 0;
     for round in 0..3 {
         let (number, leader) = line.remove(0);
-        wait::until("somebody leads", || {
+        wait::until("a latch leads", || {
             // The two that wait asked at the same time.
             if leader.events("leads").is_empty() { Err(format!("round {round}")) } else { Ok(()) }
         });

@@ -32,7 +32,7 @@ async fn lock(service: &LockService) -> Guard {
 /// `LCK$M_VALBLK`: a new holder is given the value that the holder before left, even if this member
 /// had not heard of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_holder_reads_what_the_one_before_has_written() {
+async fn each_holder_reads_the_value_of_the_one_before() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     let values = values(&services, "0").await;
@@ -51,7 +51,7 @@ async fn each_holder_reads_what_the_one_before_has_written() {
 
 /// Readers need no lock, and hear of each change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_has_it_open_sees_it_without_the_lock() {
+async fn a_member_with_the_value_open_sees_it_without_the_lock() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let values = values(&services, "first").await;
@@ -149,7 +149,7 @@ async fn a_count_is_no_value_of_a_lock_and_the_other_way_round() {
     );
     assert!(get(&value).is_empty());
     let raw = soon(services[0].open("x", "")).await.expect("it opens");
-    soon(raw.set("something else")).await.expect("nobody minds");
+    soon(raw.set("something else")).await.expect("no holder is in the way");
     assert_eq!(value.get(), Err(LockValueError::NotALockValue));
     let guard = lock(&services[0]).await;
     assert_eq!(soon(value.write(&guard, "")).await, Err(LockValueError::NotALockValue));

@@ -43,7 +43,7 @@ async fn locks_of_several_services_are_held_and_given_back_together() {
     for (service, name) in [(&of_other, "alice"), (&of_other, "bob"), (&orders_of_other, "17"), (&orders_of_other, "4")]
     {
         let held = soon(service.try_lock(name)).await.unwrap_err();
-        assert_eq!(held.holder().expect("somebody has it").metadata.as_bytes(), b"transfer");
+        assert_eq!(held.holder().expect("it is held").metadata.as_bytes(), b"transfer");
     }
     assert_eq!(all.protect(async { 7 }).await, Ok(7));
     all.release().await.expect("held");
@@ -81,7 +81,7 @@ async fn multi_locks_put_together_in_any_order_never_wait_for_each_other() {
 
 /// Curator `InterProcessMultiLock.acquire(time)`: gives each lock the whole limit.
 #[tokio::test]
-async fn one_limit_holds_for_the_whole_and_what_came_earlier_is_given_back() {
+async fn one_limit_holds_for_the_whole_and_earlier_grants_are_given_back() {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
@@ -138,7 +138,7 @@ async fn the_loss_of_one_is_the_loss_of_all() {
 }
 
 #[tokio::test]
-async fn what_is_lost_while_a_later_service_is_waited_for_ends_the_waiting() {
+async fn a_loss_while_a_later_service_is_waited_for_ends_the_waiting() {
     let member = Member::local().await.expect("a local member");
     let (accounts, orders) = two_services(&member).await;
     let held = orders.lock("17").await.expect("granted");
@@ -186,7 +186,7 @@ async fn a_lease_counts_from_the_last_grant_and_outlasts_the_waiting() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_for_is_said_and_nothing_is_held() {
+async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
     let (member, other) = (Member::local().await.expect("local"), Member::local().await.expect("local"));
     let (accounts, orders) = two_services(&member).await;
     let (of_other, _) = two_services(&other).await;
@@ -279,7 +279,7 @@ async fn a_multi_lock_survives_the_grantors_of_its_services() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_enters_what_it_has_by_whichever_recipe_and_nobody_else_does() {
+async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
     let (local, [accounts, _orders], multi) = far_from_the_grantor().await;
     let mine = local.members[1].lock_service("accounts").await.expect("a good name");
     let (alices, bobs) = (ReentrantMutex::new(&mine, "alice"), ReentrantMutex::new(&mine, "bob"));
@@ -316,7 +316,7 @@ async fn an_owner_enters_what_it_has_by_whichever_recipe_and_nobody_else_does() 
     assert_eq!(Ok(bob.fence().expect("held")), all.fence("accounts", "bob"));
     assert!(bob.token() > all.fence("accounts", "alice").expect("held"));
     all.release_and_confirm().await.expect("it was held");
-    assert!(soon(accounts.try_lock("alice")).await.is_err(), "what was granted together is given back together");
+    assert!(soon(accounts.try_lock("alice")).await.is_err(), "locks that are granted together are released together");
     bob.release_and_confirm().await.expect("it was held");
     free("alice").await;
 

@@ -75,10 +75,11 @@ async fn an_owner_that_has_the_lock_enters_again_at_once_with_the_same_token() {
     let (_local, _here, there) = pair().await;
     let (mutex, owner) = (ReentrantMutex::new(&there, "a"), Owner::new());
     let outer = soon(mutex.acquire(owner)).await.expect("granted");
-    // Nobody is asked: it is there at the first poll, through another value of the same name too.
+    // No other member is asked: the lock is granted at the first poll, also through another value
+    // of the same name.
     let mut again = ReentrantMutex::new(&there, "a").acquire(owner).into_future();
     let std::task::Poll::Ready(inner) = local::poll_once(std::pin::Pin::new(&mut again)) else {
-        panic!("it asked somebody")
+        panic!("it asked another member")
     };
     let inner = inner.expect("entered");
     assert_eq!((inner.token(), mutex.depth(owner)), (outer.token(), 2));
@@ -114,7 +115,7 @@ async fn the_lock_is_free_at_the_count_of_zero_in_whatever_order_it_is_released(
 /// own the lock. Here it has no guard, and no other act of it, say in its `finally`, takes anything
 /// from the owner.
 #[tokio::test]
-async fn who_does_not_own_the_lock_has_nothing_to_release() {
+async fn an_owner_without_the_lock_has_nothing_to_release() {
     let (_member, stock) = alone().await;
     let mutex = ReentrantMutex::new(&stock, "a");
     let (owner, other) = (Owner::new(), Owner::new());
@@ -146,7 +147,7 @@ async fn a_limit_that_ends_leaves_no_place_in_line() {
 
 /// Curator `InterProcessMutex`: fair, first come, first served, by the sequence of the nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_asked_first_has_the_lock_first() {
+async fn requests_are_granted_in_their_order() {
     let (local, here, there) = pair().await;
     let guard = soon(here.lock("a")).await.expect("granted");
     let order = Arc::new(StdMutex::new(Vec::new()));
@@ -188,7 +189,7 @@ async fn a_waiter_that_gives_up_in_the_middle_changes_no_order() {
         waiters[number].abort();
     }
     until(|| left_over(&local.members[1]).1 == 6).await;
-    guard.fence().expect("nobody else has it");
+    guard.fence().expect("no other owner has it");
     guard.release().await.expect("held");
     for (number, waiter) in waiters.into_iter().enumerate() {
         assert_eq!(soon(waiter).await.is_err(), [4, 1, 8].contains(&number));
@@ -282,7 +283,7 @@ async fn the_lock_of_a_process_that_dies_goes_to_the_next() {
 
 /// Curator `InterProcessMutex`: a container node without children is deleted.
 #[tokio::test]
-async fn a_mutex_that_nobody_holds_takes_no_room() {
+async fn a_free_mutex_takes_no_room() {
     let (member, stock) = alone().await;
     for number in 0..100 {
         let (mutex, owner) = (ReentrantMutex::new(&stock, format!("sku-{number}")), Owner::new());
@@ -450,7 +451,7 @@ async fn entering_with_a_lease_extends_the_hold_and_never_shortens_it() {
 }
 
 #[tokio::test]
-async fn whoever_enters_without_a_lease_has_it_for_that_of_the_hold() {
+async fn an_entry_without_a_lease_lasts_as_long_as_the_hold() {
     let (_member, stock) = alone().await;
     let (mutex, owner) = (ReentrantMutex::new(&stock, "a"), Owner::new());
     let outer = mutex.acquire(owner).lease(100 * MS).await.expect("granted");
@@ -639,7 +640,7 @@ async fn a_plain_mutex_that_is_lost_is_not_acquired() {
 
 /// Its holder is alone, so it may write the value of its lock, as a guard of the lock itself may.
 #[tokio::test]
-async fn whoever_has_a_plain_mutex_changes_the_value_of_its_lock() {
+async fn the_holder_of_a_plain_mutex_changes_the_value_of_its_lock() {
     let (_member, stock) = alone().await;
     let left = LockValue::open(&stock, "a", "100").await.expect("it opens");
     let guard: MutexGuard = Mutex::new(&stock, "a").acquire().await.expect("free");

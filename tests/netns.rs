@@ -1,5 +1,5 @@
-//! Members in network namespaces, some of whose packets are dropped. Needs root and the command `ip`; says
-//! `skipped:` where they are missing.
+//! Members in network namespaces, some of whose packets are dropped. Needs root and the command
+//! `ip`; says `skipped:` where they are missing.
 #![cfg(all(unix, feature = "tokio"))]
 
 mod support;
@@ -46,7 +46,7 @@ enum Cut {
     Whole,
     /// It hears the others, but they do not hear it.
     Dumb,
-    /// It is heard, and hears nobody.
+    /// The others receive its packets, and it receives none.
     Deaf,
 }
 
@@ -107,7 +107,8 @@ fn cut_off(test: &str, seed: u64, role: Role, cut: Cut) {
     let next = Grant::read(&next);
     println!("{role:?} {cut:?}: its lock was given on after {:.1?}", cut_at.elapsed());
     assert!(next.token > grant.token);
-    // It has suspended itself, and no belief in the lock outlasted the moment at which the next one had it.
+    // It has suspended itself, and no belief in the lock outlasted the moment at which the next one
+    // had it.
     let fence = victim.fence(&grant);
     assert!(fence.is_err(), "the one cut off believes in {fence:?} while {next:?} is held");
     assert!(victim.last_belief(&grant) < next.at);
@@ -118,7 +119,7 @@ fn cut_off(test: &str, seed: u64, role: Role, cut: Cut) {
 
     network.heal();
     let healed_at = Instant::now();
-    wait::until("somebody new at the old address", || {
+    wait::until("a new process at the old address", || {
         let status = victim.status();
         let told = victim.events().iter().any(|event| event.starts_with("rejoined "));
         if status.process != process && status.leased && told {
@@ -171,7 +172,7 @@ fn a_cut_shorter_than_the_lease_costs_nothing() {
         assert!(last.token > next.token);
         peers[others[1]].release(&last).expect("it is held");
         assert_eq!(peers[grantor].fence(&first), Ok(first.token), "{:#?}", peers[grantor].events());
-        assert_eq!(peers[elder].status().view, view, "nobody was given up");
+        assert_eq!(peers[elder].status().view, view, "no member was given up");
     }
 }
 
@@ -234,7 +235,7 @@ fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
         for (peer, grant) in [(far, &first), (near, &kept)] {
             assert_eq!(peer.fence(grant), Ok(grant.token), "round {round}: {:#?}", peer.events());
         }
-        assert_eq!(cluster.peers[elder].status().view, view, "nobody was given up");
+        assert_eq!(cluster.peers[elder].status().view, view, "no member was given up");
         network.heal();
     }
 }
@@ -264,7 +265,7 @@ fn a_member_with_one_good_neighbour_keeps_its_locks() {
     println!("{count} locks through one neighbour");
     assert_eq!(peers[far].fence(&kept), Ok(kept.token), "{:#?}", peers[far].events());
     assert_eq!(peers[grantor].fence(&first), Ok(first.token), "{:#?}", peers[grantor].events());
-    assert_eq!(peers[elder].status().view, view, "nobody was given up");
+    assert_eq!(peers[elder].status().view, view, "no member was given up");
     network.heal();
 }
 
@@ -292,6 +293,6 @@ fn members_in_a_ring_keep_their_locks_and_are_granted_more() {
     for (number, grant) in ring.iter().zip(&held) {
         assert_eq!(peers[*number].fence(grant), Ok(grant.token), "{:#?}", peers[*number].events());
     }
-    assert_eq!(peers[elder].status().view, view, "nobody was given up");
+    assert_eq!(peers[elder].status().view, view, "no member was given up");
     network.heal();
 }

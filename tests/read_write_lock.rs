@@ -94,7 +94,7 @@ async fn many_read_at_once_and_one_writes_alone() {
     for task in tasks {
         soon(task).await.expect("no panic");
     }
-    assert!(reading.most() > 1, "nobody read beside another");
+    assert!(reading.most() > 1, "no two readers were inside at once");
     assert!(writing.most() <= 1, "{} wrote at once", writing.most());
     nothing_is_left(&local).await;
 }
@@ -119,7 +119,7 @@ async fn an_upgrade_succeeds_or_fails_at_once() {
         let waiting = locks[0].write().start();
         soon(waiting.position()).await.expect("the grantor answers");
         let before = one.token();
-        let writer = soon(one.upgrade()).await.expect("nobody else reads");
+        let writer = soon(one.upgrade()).await.expect("no other owner reads");
         assert!(writer.fence().expect("it is held") > before, "a new token");
         assert_eq!(in_line(&services[1], "x").await, (0, 1, 0, 1));
         assert!(soon(of.try_read()).await.is_err());
@@ -142,7 +142,7 @@ async fn two_readers_that_upgrade_do_not_wait_for_each_other() {
 /// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: nobody else reads beside a
 /// writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_reads_beside_a_writer() {
+async fn no_reader_is_inside_beside_a_writer() {
     let local = Local::start(2).await;
     let locks = locks(&local.services("s").await, "x");
     let writer = write(&locks[0]).await;
@@ -180,7 +180,7 @@ async fn a_writer_becomes_a_reader_and_keeps_its_token() {
 /// TestInterProcessReadWriteLock.testContendingDowngrading: a writer that waits does not get in
 /// between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_writes_between_a_writer_and_the_reader_that_it_becomes() {
+async fn no_writer_comes_between_a_writer_and_the_reader_that_it_becomes() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let locks = locks(&services, "x");
@@ -251,14 +251,14 @@ async fn readers_behind_a_writer_that_gives_up_read_beside_the_first() {
     let locks = locks(&local.services("s").await, "x");
     let first = read(&locks[0]).await;
     let writer = locks[1].write().start();
-    soon(writer.position()).await.expect("the grantor answers").expect("somebody reads");
+    soon(writer.position()).await.expect("the grantor answers").expect("a share is held");
     let late = [locks[0].read().start(), locks[1].read().start()];
     for reader in &late {
         soon(reader.position()).await.expect("the grantor answers").expect("a writer was first");
     }
     drop(writer);
     for reader in late {
-        drop(soon(reader).await.expect("nobody writes"));
+        drop(soon(reader).await.expect("no writer is left"));
     }
     first.fence().expect("it reads all the time");
 }
@@ -307,12 +307,12 @@ async fn readers_and_writers_survive_a_transfer() {
     let two = read(&locks[1]).await;
     let writer = locks[2].write().start();
     soon(writer.position()).await.expect("the grantor answers");
-    soon(services[2].become_grantor()).await.expect("nobody else asks");
+    soon(services[2].become_grantor()).await.expect("no other member asks");
     assert_eq!(in_line(&services[0], "x").await, (2, 0, 0, 1));
     one.release().await.expect("it was held");
     soon(async { while in_line(&services[0], "x").await.0 > 1 {} }).await;
     let two = soon(two.upgrade()).await.expect("it is the only reader");
-    soon(services[1].become_grantor()).await.expect("nobody else asks");
+    soon(services[1].become_grantor()).await.expect("no other member asks");
     assert_eq!(in_line(&services[0], "x").await, (0, 1, 0, 1));
     two.release().await.expect("it was held");
     drop(soon(writer).await.expect("its turn comes"));

@@ -67,7 +67,7 @@ async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeE
 /// Curator: `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: the listener is told, and
 /// releases the lock to the waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_is_told_and_gives_the_lock_back_to_the_one_who_waits() {
+async fn a_holder_is_told_and_gives_the_lock_back_to_the_waiter() {
     let cluster = RevocationCluster::of(3).await;
     // The grantor is the holder, the asker, and neither.
     for (holds, waits) in [(0, 1), (1, 0), (1, 2)] {
@@ -110,7 +110,7 @@ async fn a_holder_that_is_told_may_keep_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_asked_before_anybody_listened_is_not_lost() {
+async fn a_revocation_before_the_first_listener_is_not_lost() {
     let cluster = RevocationCluster::of(2).await;
     let guard = revocable(&cluster.services[1], "x").await;
     let inner = guard.reenter().expect("it is held");
@@ -125,7 +125,7 @@ async fn what_was_asked_before_anybody_listened_is_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_holds_or_holds_for_good_is_not_revoked() {
+async fn a_free_lock_and_one_that_is_not_revocable_are_not_revoked() {
     let cluster = RevocationCluster::of(2).await;
     assert_eq!(revoke(&cluster.services[1], "x").await, Err(RevokeError::NotHeld));
     let too_long = soon(cluster.services[1].revoke([0; 5000])).await;
@@ -184,7 +184,7 @@ async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
 
     let asked = soon(cluster.services[0].revoke_suspension()).await;
     assert_eq!(asked, Err(RevokeError::NotHeld));
-    let suspended = soon(cluster.services[1].suspend().revocable()).await.expect("nobody holds anything");
+    let suspended = soon(cluster.services[1].suspend().revocable()).await.expect("no lock is held");
     let told = soon(cluster.services[0].revoke_suspension()).await.expect("it is revocable").told;
     assert!(soon(suspended.revocation().requested()).await.is_some());
     force(&cluster.services[0], &told[0]).await.expect("it was told");
@@ -194,11 +194,11 @@ async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
 
 /// The record that the holder was told is kept with the hold, whichever member grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_told_was_told_for_the_next_grantor_too() {
+async fn a_holder_that_was_told_counts_as_told_at_the_next_grantor() {
     let mut cluster = RevocationCluster::of(4).await;
     let guard = revocable(&cluster.services[1], "x").await;
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
-    soon(cluster.services[3].become_grantor()).await.expect("nobody else asks");
+    soon(cluster.services[3].become_grantor()).await.expect("no other member asks");
     assert!(soon(guard.revocation().requested()).await.is_some());
     // After a transfer, and after a crash.
     assert_eq!(revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token, guard.token());
@@ -216,10 +216,10 @@ async fn who_was_told_was_told_for_the_next_grantor_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grantor_that_dies_before_it_has_said_who_holds_is_asked_no_more_and_its_successor_is() {
+async fn a_grantor_that_dies_before_it_has_named_the_holders_is_replaced_by_its_successor() {
     let mut cluster = RevocationCluster::of(3).await;
     let guard = revocable(&cluster.services[1], "x").await;
-    soon(cluster.services[2].become_grantor()).await.expect("nobody else asks");
+    soon(cluster.services[2].become_grantor()).await.expect("no other member asks");
     cluster.kill_last();
     assert_eq!(revoke(&cluster.services[0], "x").await.expect("it is revocable")[0].token, guard.token());
     assert!(soon(guard.revocation().requested()).await.is_some());
@@ -245,7 +245,7 @@ async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
 /// A read lock has many holders, and each decides for itself. Curator: `InterProcessReadWriteLock`
 /// cannot be revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_share_a_lock_are_told() {
+async fn all_holders_of_shares_are_told() {
     let cluster = RevocationCluster::of(2).await;
     let share = async |member: usize| soon(cluster.services[member].share("x").revocable()).await.expect("it is free");
     let (first, second) = (share(0).await, share(1).await);
@@ -262,17 +262,17 @@ async fn all_who_share_a_lock_are_told() {
         force(&cluster.services[1], holder).await.expect("it was told");
     }
     assert!(first.fence().is_err() && second.fence().is_err());
-    firm.fence().expect("it is nobody else's to take");
+    firm.fence().expect("no other member can take it");
     drop((first, second, firm));
     cluster.nothing().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_share_was_told_it_knows_as_the_lock_too() {
+async fn a_share_that_was_told_counts_as_told_after_its_upgrade() {
     let cluster = RevocationCluster::of(2).await;
     let share = soon(cluster.services[1].share("x").revocable()).await.expect("it is free");
     let as_share = revoke(&cluster.services[0], "x").await.expect("it is revocable");
-    let guard = soon(share.upgrade()).await.expect("nobody else has a share");
+    let guard = soon(share.upgrade()).await.expect("no other share is held");
     // To take a share away the lock is asked for again.
     assert_eq!(force(&cluster.services[0], &as_share[0]).await, Err(RevokeError::NotHeld));
     guard.fence().expect("nothing was taken away");
@@ -313,12 +313,12 @@ async fn mutexes_are_revoked_as_they_were_acquired() {
 
     let firm = soon(mutex.acquire()).await.expect("it is free");
     assert!(matches!(revoke(asker, "x").await, Err(RevokeError::NotRevocable(_))));
-    firm.release().await.expect("nobody took it");
+    firm.release().await.expect("no member took it");
 
     let guard = soon(mutex.acquire().revocable()).await.expect("it is free");
     revoke(asker, "x").await.expect("it is revocable");
     assert!(soon(guard.revocation().requested()).await.is_some() && mutex.is_acquired(), "it decides");
-    guard.release().await.expect("nobody took it");
+    guard.release().await.expect("no member took it");
 
     let outer = soon(reentrant.acquire(owner).revocable()).await.expect("it is free");
     let inner = soon(reentrant.acquire(owner)).await.expect("it is the owner's");
@@ -347,7 +347,7 @@ async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
     let writer = soon(prices.write().revocable()).await.expect("the reader is out");
     revoke(asker, "x").await.expect("it is revocable");
     assert!(soon(writer.revocation().requested()).await.is_some());
-    writer.release().await.expect("nobody took it");
+    writer.release().await.expect("no member took it");
 
     let pool = soon(Semaphore::open(service, "pool", 2)).await.expect("it opens");
     let leases = soon(pool.acquire(2).revocable()).await.expect("there are two").into_leases();
@@ -377,7 +377,7 @@ async fn an_inspection_says_whether_a_hold_is_revocable() {
     assert_eq!(seen(&cluster.services[2], "x").await, there);
     assert_eq!(seen(&cluster.services[2], "y").await, [(firm.token(), false)]);
     // After a transfer, and after a crash.
-    soon(cluster.services[3].become_grantor()).await.expect("nobody else asks");
+    soon(cluster.services[3].become_grantor()).await.expect("no other member asks");
     assert_eq!(seen(&cluster.services[2], "x").await, there);
     cluster.kill_last();
     assert_eq!(seen(&cluster.services[2], "x").await, there);

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use support::leaders::{latch, nobody_stands, participants, term};
+use support::leaders::{latch, no_latch_stands, participants, term};
 use support::local::{HANG, Local, MS, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 
 async fn selector(member: &Member, id: &str) -> LeaderSelector {
@@ -46,7 +46,7 @@ async fn a_selector_leads_while_its_work_runs() {
                     }
                 })
                 .await
-                .expect("nobody is cut off");
+                .expect("no member is cut off");
             assert!(!selector.has_leadership());
             assert_eq!(term.fence(), Err(TermEnd::GivenUp));
             term.token()
@@ -56,7 +56,7 @@ async fn a_selector_leads_while_its_work_runs() {
     for task in tasks {
         assert!(tokens.insert(soon(task).await.expect("no panic")), "a term of its own");
     }
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
 }
 
 /// Curator: `LeaderSelector.interruptLeadership`, `requeue`: the work is stopped, another one
@@ -191,7 +191,7 @@ async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_wanted_back()
     let (listens, asked) = tokio::join!(soon(listens), asks);
     let why = listens.expect("it was not taken away").expect("it was asked");
     assert_eq!(why.as_bytes(), b"maintenance");
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
     assert_eq!(soon(service.force_revoke(&asked.told[0])).await, Err(RevokeError::NotHeld));
 
     let hangs = one.run_once(async |_| std::future::pending::<()>().await);
@@ -204,7 +204,7 @@ async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_wanted_back()
         Err(SelectorError::Ended(TermEnd::Lost(lost))) => assert_eq!(lost.reason, LostReason::Revoked),
         other => panic!("{other:?}"),
     }
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
 }
 
 /// One that is alone leads again as soon as its work is done.
@@ -235,7 +235,7 @@ async fn work_that_panics_gives_the_lead_back() {
     let one = selector(&local.members[0], "one").await;
     let panics = tokio::spawn(async move { one.run(async |_| panic!("on purpose")).await });
     assert!(soon(panics).await.is_err());
-    nobody_stands(&local.members).await;
+    no_latch_stands(&local.members).await;
     let other = latch(&local.members[1], "other").await;
     other.start().expect("it is new");
     term(&other).await;
@@ -267,7 +267,7 @@ async fn a_selector_can_be_dropped_at_any_poll() {
         async |_| {
             assert_eq!(begun.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
             assert!(!selector.has_leadership());
-            nobody_stands(&local.members).await;
+            no_latch_stands(&local.members).await;
         },
     )
     .await;
@@ -297,7 +297,7 @@ async fn a_selector_can_be_dropped_at_any_poll() {
             let behind = next.lock().expect("no panic").take().expect("one in each round");
             term(&behind).await;
             drop(behind);
-            nobody_stands(&local.members).await;
+            no_latch_stands(&local.members).await;
         },
     )
     .await;
@@ -316,6 +316,6 @@ async fn a_selector_can_be_dropped_at_any_poll() {
                 tokio::time::sleep(MS).await;
             }
         }
-        nobody_stands(&local.members).await;
+        no_latch_stands(&local.members).await;
     }
 }

@@ -431,7 +431,7 @@ async fn a_limit_that_grows_lets_waiters_in() {
     let third = semaphores[1].acquire(1).start();
     until_waiting(&semaphores[0], 2).await;
     let seen = count.get().expect("it is open");
-    soon(count.try_set(seen.version, 2)).await.expect("nobody else changes it");
+    soon(count.try_set(seen.version, 2)).await.expect("no other member changes it");
     let second = soon(second).await.expect("two fit");
     assert_eq!(soon(semaphores[1].usage()).await.expect("the grantor answers").waiting, 1);
     soon(semaphores[1].limit().set(3)).await.expect("it is open");
@@ -465,7 +465,7 @@ async fn a_semaphore_of_a_count_has_its_limit() {
 /// InterProcessSemaphoreV2.acquire(qty): "this method blocks until either the maximum number of
 /// leases is increased enough or other clients/processes close enough leases".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_for_more_than_there_are_waits_until_there_are_so_many() {
+async fn a_request_above_the_limit_waits_until_the_limit_allows_it() {
     let local = Local::start(2).await;
     let semaphores = semaphores(&local.services("s").await, "x", 2).await;
     let one = acquire(&semaphores[0], 1).await;
@@ -480,13 +480,13 @@ async fn who_asks_for_more_than_there_are_waits_until_there_are_so_many() {
     let six = semaphores[1].acquire(6).start();
     soon(six.position()).await.expect("the grantor answers").expect("there are four");
     soon(semaphores[0].limit().set(6)).await.expect("it is open");
-    assert_eq!(soon(six).await.expect("nobody else has any").permits(), 6);
+    assert_eq!(soon(six).await.expect("no other permits are held").permits(), 6);
 }
 
 /// InterProcessSemaphoreV2.internalAcquire1Lease: however it ends, `lock.release()` in the end lets
 /// the next one look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_behind_a_request_that_gives_up_have_what_is_left() {
+async fn requests_behind_one_that_gives_up_get_the_remaining_permits() {
     let local = Local::start(2).await;
     let semaphores = semaphores(&local.services("s").await, "x", 4).await;
     let _held = acquire(&semaphores[0], 3).await;
@@ -639,7 +639,7 @@ async fn permits_limit_and_queue_survive_a_transfer() {
     let waiting = semaphores[0].acquire(3).start();
     soon(waiting.position()).await.expect("the grantor answers");
     for service in [&services[2], &services[1], &services[0]] {
-        soon(service.become_grantor()).await.expect("nobody else asks");
+        soon(service.become_grantor()).await.expect("no other member asks");
         let usage = soon(semaphores[2].usage()).await.expect("the grantor answers");
         assert_eq!((usage.limit, usage.used, usage.waiting), (5, 4, 1));
         assert!(!soon(semaphores[2].limit().read()).await.expect("it is open").maybe_stale);
@@ -720,7 +720,7 @@ async fn a_lease_that_is_extended_keeps_all_of_its_grant() {
 
 /// Curator: none, there leases end with the session. Here each may have a time of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_whose_lease_ended_go_to_whoever_is_next() {
+async fn permits_whose_lease_ended_go_to_the_next_waiter() {
     let local = Local::start(2).await;
     let semaphores = semaphores(&local.services("s").await, "x", 2).await;
     let held = soon(semaphores[1].acquire(2).lease(30 * MS)).await.expect("both are free");
@@ -733,7 +733,7 @@ async fn permits_whose_lease_ended_go_to_whoever_is_next() {
 
 /// A semaphore that no member has open does not exist: its limit went with the last one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_semaphore_lives_while_somebody_has_it_open() {
+async fn a_semaphore_lives_while_a_member_has_it_open() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let first = soon(Semaphore::open(&services[0], "x", 1)).await.expect("it opens");

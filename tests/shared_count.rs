@@ -88,7 +88,7 @@ async fn a_count_is_set_if_it_is_at_the_version_that_was_seen() {
     let mut seen = get(count);
     assert_eq!((seen.count, seen.maybe_stale), (0, false));
     for next in [1, 5, 10] {
-        let version = soon(count.try_set(seen.version, next)).await.expect("nobody else changes it");
+        let version = soon(count.try_set(seen.version, next)).await.expect("no other member changes it");
         assert!(version > seen.version);
         // A task that was told that it is written sees it.
         seen = get(count);
@@ -105,26 +105,26 @@ async fn a_count_is_set_if_it_is_at_the_version_that_was_seen() {
 
 /// TestSharedCount.testMultiClientVersioned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_who_saw_the_same_one_sets_it() {
+async fn of_two_writers_of_one_version_one_succeeds() {
     let local = Local::start(2).await;
     let counts = counts(&local.services("s").await, "x", 0).await;
-    soon(counts[0].try_set(get(&counts[0]).version, 10)).await.expect("nobody else changes it");
+    soon(counts[0].try_set(get(&counts[0]).version, 10)).await.expect("no other member changes it");
     until(|| get(&counts[1]).count == 10).await;
-    soon(counts[1].try_set(get(&counts[1]).version, 20)).await.expect("nobody else changes it");
+    soon(counts[1].try_set(get(&counts[1]).version, 20)).await.expect("no other member changes it");
     until(|| get(&counts[0]).count == 20).await;
 
     let seen = [get(&counts[0]), get(&counts[1])];
-    soon(counts[1].try_set(seen[1].version, 30)).await.expect("nobody else changes it");
+    soon(counts[1].try_set(seen[1].version, 30)).await.expect("no other member changes it");
     let error = soon(counts[0].try_set(seen[0].version, 40)).await.expect_err("it is 30");
     assert!(matches!(error, CountError::Changed(VersionedCount { count: 30, .. })), "{error:?}");
     // A task that was told so knows it.
-    soon(counts[0].try_set(get(&counts[0]).version, 40)).await.expect("nobody else changes it");
+    soon(counts[0].try_set(get(&counts[0]).version, 40)).await.expect("no other member changes it");
     assert_eq!(soon(counts[1].read()).await.expect("it is open").count, 40);
 }
 
 /// TestSharedCount.testMultiClientDifferentSeed: the first opening sets the initial value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_to_open_it_says_what_it_begins_with() {
+async fn the_first_opening_sets_the_initial_value() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let first = soon(SharedCount::open(&services[0], "x", 10)).await.expect("it opens");
@@ -135,7 +135,7 @@ async fn the_first_to_open_it_says_what_it_begins_with() {
 
 /// Curator has no `add`. Many add at several members, and none is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_added_at_several_members_is_all_there() {
+async fn additions_at_several_members_are_all_made() {
     let local = Local::start(3).await;
     let counts = counts(&local.services("s").await, "x", 0).await;
     let tasks: Vec<_> = (0..30)
@@ -170,7 +170,7 @@ async fn a_count_survives_its_grantor_and_says_that_it_may_be_stale() {
     let version = soon(counts[1].set(7)).await.expect("it is open");
     assert_eq!(soon(changes.next()).await.expect("it is open").count, 7);
     local.kill(0);
-    // Under way while nobody grants.
+    // Under way while no member grants.
     let read = soon(counts[2].read()).await.expect("it is open");
     assert_eq!((read.count, read.version, read.maybe_stale), (7, version, true));
     until(|| get(&counts[1]).maybe_stale).await;
@@ -186,7 +186,7 @@ async fn a_count_survives_a_transfer_and_a_leave() {
     let services = local.services("s").await;
     let counts = counts(&services, "x", 0).await;
     for (number, service) in services.iter().enumerate().rev() {
-        soon(service.become_grantor()).await.expect("nobody else asks");
+        soon(service.become_grantor()).await.expect("no other member asks");
         soon(counts[(number + 1) % 3].add(1)).await.expect("it is open");
     }
     soon(local.members[0].leave()).await.expect("it leaves");

@@ -158,9 +158,9 @@ impl MeteredProcess {
             let _log = tracing::subscriber::set_default(subscriber);
             let live = || {
                 let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-                ready.send(runtime.handle().clone()).expect("somebody waits for it");
+                ready.send(runtime.handle().clone()).expect("the test waits for it");
                 let _ = runtime.block_on(stopped);
-                // All tasks end with it, where they stand: nobody says goodbye.
+                // All tasks end with it at once: no member says goodbye.
             };
             #[cfg(feature = "metrics")]
             metrics::with_local_recorder(&recorder, live);
@@ -256,11 +256,11 @@ async fn grantor_is(members: &[(MeteredProcess, Member)], service: &str) -> usiz
             return index;
         }
     }
-    panic!("nobody grants {service}");
+    panic!("no member grants {service}");
 }
 
 #[tokio::test]
-async fn to_acquire_is_a_span_of_the_callers_whatever_becomes_of_it() {
+async fn to_acquire_is_a_span_of_the_caller_with_any_outcome() {
     let process = MeteredProcess::start();
     let (log, seen_inside) = (process.log.clone(), process.log.clone());
     let tokens = process
@@ -279,14 +279,14 @@ async fn to_acquire_is_a_span_of_the_callers_whatever_becomes_of_it() {
             let tokens = [guard.token(), batch.tokens().next().expect("it has two").1].map(|token| token.to_string());
             guard.release().await.expect("it was held");
             batch.release().await.expect("they were held");
-            let suspended = stock.suspend().await.expect("nobody holds");
+            let suspended = stock.suspend().await.expect("no lock is held");
             let mut kept = Box::pin(stock.lock("d").into_future());
             kept.as_mut().await.expect("the suspender passes").release().await.expect("it was held");
             let last = seen_inside.named("acquire").pop().expect("there are some");
             assert_eq!(last.get("lock.name"), "d", "its span has ended, although the future is kept");
             drop(kept);
             suspended.resume().await.expect("it was suspended");
-            member.leave().await.expect("nobody else");
+            member.leave().await.expect("it can leave");
             tokens
         })
         .await;
@@ -320,7 +320,7 @@ async fn to_acquire_is_a_span_of_the_callers_whatever_becomes_of_it() {
 }
 
 #[tokio::test]
-async fn a_view_change_a_transfer_and_a_recovery_are_spans_of_whom_they_happen_to() {
+async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerned() {
     let mut members = cluster(3).await;
     // Told after they can be seen.
     for (process, member) in &members {
@@ -356,7 +356,7 @@ async fn a_view_change_a_transfer_and_a_recovery_are_spans_of_whom_they_happen_t
             stock.become_grantor().await
         })
         .await
-        .expect("nobody else wants to");
+        .expect("no other member wants to");
     let log = members[2].0.log.clone();
     let transfer = log.reaches("transfer", 1).await;
     assert_eq!((transfer.level.as_str(), transfer.parent.clone()), ("INFO", None));
@@ -455,7 +455,7 @@ async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_passed_on_is_lost_to_whom_it_passes() {
+async fn a_forwarded_table_ends_the_transfer_span_as_lost() {
     let members = cluster(4).await;
     let [_, (old, first), (between, second), (young, third)] = &members[..] else { panic!("there are four") };
     let guard = hold(old, first).await;
@@ -479,7 +479,7 @@ async fn a_table_that_is_passed_on_is_lost_to_whom_it_passes() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_when_a_member_goes_ends_as_lost() {
+async fn open_spans_end_as_lost_when_their_member_goes() {
     let mut members = cluster(4).await;
     let member = members[1].1.clone();
     let guard = members[1]
@@ -534,7 +534,7 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
     elder.log.is_closed().await;
     let seeds: Vec<String> = before.members.iter().map(|member| member.info.addr.to_string()).collect();
 
-    // Nobody answers the elder that wants to take a fourth one in.
+    // No member answers the elder, which tries to take a fourth one in.
     let frozen = [voters[0].0.freeze().await, voters[1].0.freeze().await];
     let newcomer = MeteredProcess::start();
     let joins = join(&newcomer, &ports::free(1)[0].to_string(), &seeds);
@@ -674,7 +674,7 @@ mod measured {
                 let deadlock = service.suspend().owner(2).await.unwrap_err();
                 assert_eq!(deadlock, LockError::Deadlock);
                 drop(other);
-                drop(suspending.await.expect("nobody else holds"));
+                drop(suspending.await.expect("no other lock is held"));
                 drop(batch);
 
                 let held = lock(&service, "g").await;
@@ -686,7 +686,7 @@ mod measured {
                 let service = stock(&member).await;
                 let held = lock(&service, "h").await;
                 let waits = service.lock("h").start();
-                member.leave().await.expect("nobody else");
+                member.leave().await.expect("it can leave");
                 assert_eq!(waits.await.unwrap_err(), LockError::Left);
                 drop(held);
                 tried
@@ -716,7 +716,7 @@ mod measured {
     }
 
     #[tokio::test]
-    async fn a_wait_ends_with_the_grant_and_not_when_somebody_comes_for_it() {
+    async fn a_wait_ends_with_the_grant_and_not_when_the_caller_polls() {
         let process = MeteredProcess::start();
         let late = process
             .run(async {
@@ -777,7 +777,7 @@ mod measured {
         // The first takes over.
         let first = members[0].1.clone();
         let won = members[0].0.run(async move { stock(&first).await.become_grantor().await }).await;
-        won.expect("nobody else wants to");
+        won.expect("no other member wants to");
         let book = &members[0].0.book;
         book.reaches(TRANSFERS, 1.0).await;
         book.reaches(HELD, 2.0).await;
@@ -795,7 +795,7 @@ mod measured {
         dead[0].0.book.reaches("elderlock_view_members{}", 0.0).await;
         let sum = |name: &str| others.iter().map(|(process, _)| process.book.value(name)).sum::<f64>();
         until("the recovery", || sum(RECOVERIES) == 1.0, || format!("{}", sum(RECOVERIES))).await;
-        until("what is held", || sum(HELD) == 2.0 && sum(DEPTH) == 1.0, || format!("{}", sum(HELD))).await;
+        until("the held locks", || sum(HELD) == 2.0 && sum(DEPTH) == 1.0, || format!("{}", sum(HELD))).await;
         assert!(sum(EPOCH) > second_epoch && sum(TRANSFERS) == 0.0);
         let took: Vec<f64> = others
             .iter()
@@ -909,7 +909,7 @@ mod measured {
         process.book.reaches("elderlock_held{service=stock}", 2.0).await;
         process.book.reaches("elderlock_view_members{}", 2.0).await;
         let [first, second] = members;
-        process.run(async move { first.leave().await }).await.expect("nobody else");
+        process.run(async move { first.leave().await }).await.expect("it can leave");
         process.book.reaches("elderlock_held{service=stock}", 1.0).await;
         assert!(guards[0].fence().is_err() && guards[1].fence().is_ok());
         process.run(async move { drop((second, guards)) }).await;
@@ -918,7 +918,7 @@ mod measured {
 
     /// Only the pages of the module list the metrics: they and the code are to say the same.
     #[tokio::test]
-    async fn what_is_documented_is_described_with_its_unit_and_the_other_way_round() {
+    async fn documented_and_described_metrics_are_the_same_with_their_units() {
         let source = include_str!("../src/runtime/telemetry.rs");
         let rows = source.lines().filter_map(|line| line.strip_prefix("//! | `elderlock_"));
         let documented: BTreeMap<String, String> = rows
@@ -935,7 +935,7 @@ mod measured {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
             metrics::with_local_recorder(&recorder, || {
                 runtime
-                    .block_on(async { Member::local().await.expect("it joins").leave().await.expect("nobody else") });
+                    .block_on(async { Member::local().await.expect("it joins").leave().await.expect("it can leave") });
             });
         })
         .join()

@@ -1,4 +1,5 @@
-//! Reads the sources: imports between directories, words that do not belong, and tests that tables name. Each rule is shown a breach here.
+//! Reads the sources: imports between directories, words that do not belong, and tests that tables
+//! name. Each rule is shown a breach here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
 /// The rooms without sockets, clocks and threads.
 const PURE: [&str; 3] = ["protocol", "gossip", "wire"];
 
-/// What the pure rooms do not name.
+/// The names that the pure layers do not use.
 const IMPURE: [&str; 8] = [
     "tokio::",
     "use tokio",
@@ -31,7 +32,7 @@ const IMPURE: [&str; 8] = [
     "std::thread",
 ];
 
-/// What panics on a thread without a tokio runtime.
+/// The names of calls that panic on a thread without a tokio runtime.
 const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn", "tokio::net"];
 
 /// Joining wants a runtime, and says so; tests have one.
@@ -75,7 +76,7 @@ const GEODE: [(&str, usize); 26] = [
 const SENTENCES: usize = 91;
 
 /// The heading of the table of complaints in `tests/README.md`.
-const COMPLAINTS: &str = "\n## What the users of other lock services complain of";
+const COMPLAINTS: &str = "\n## Complaints of the users of other lock services";
 
 /// As many were collected.
 const COMPLAINTS_COLLECTED: usize = 67;
@@ -203,8 +204,8 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
 }
 
 /// Of each article, and of each sentence of Geode's package documentation (001), the tables of
-/// `tests/README.md` have rows. Each of them says where the test is, or why there is none, and there
-/// it is.
+/// `tests/README.md` have rows. Each of them says where the test is, or why there is none, and
+/// there it is.
 #[test]
 fn every_row_of_the_articles_names_a_test_of_the_file_that_it_names_or_a_reason() {
     let files = files_and_rules();
@@ -229,8 +230,8 @@ fn a_row_without_a_test_or_a_reason_is_found() {
     assert!(of("mutexes `one_leads`").is_some() && of("leaders `one_lead`").is_some());
     assert!(of("not kept, because it would lead twice: leaders `one_lead`").is_some());
     assert!(of("does not apply: see leaders `one_lead`").is_some());
-    let table = "| 004 | what | here |\n| 1 | 2 | 3 |\n| 12 | two |\n";
-    assert_eq!(article_rows(table), [("004".to_owned(), "what".to_owned(), "here".to_owned())]);
+    let table = "| 004 | that | here |\n| 1 | 2 | 3 |\n| 12 | two |\n";
+    assert_eq!(article_rows(table), [("004".to_owned(), "that".to_owned(), "here".to_owned())]);
 }
 
 /// Each test of Geode's lock service stands in a row, which names a test that is there, or a
@@ -254,8 +255,8 @@ fn a_test_of_geode_that_has_no_row_is_found() {
     assert_eq!(count("| OneTest | testA, ... | x |\n"), [("OneTest".to_owned(), 1)].into());
 }
 
-/// Of each complaint the table of `tests/README.md` has a row, and each says where the test is that shows that it does not apply, or the
-/// reason, or that it does.
+/// Of each complaint the table of `tests/README.md` has a row, and each says where the test is that
+/// shows that it does not apply, or the reason, or that it does.
 #[test]
 fn every_complaint_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
     let (files, text) = (test_files(), read(&root().join("tests/README.md")));
@@ -276,7 +277,7 @@ fn a_complaint_without_a_row_a_test_or_a_reason_is_found() {
         assert!(lacks(wrong).is_some(), "{wrong}");
     }
     assert!(lacks("applies: now and then; leaders `one_lead`").is_some());
-    assert!(lacks("applies in part: sometimes").is_some() && lacks("it applies to all who lead here").is_some());
+    assert!(lacks("applies in part: sometimes").is_some() && lacks("it applies to all latches here").is_some());
     let row = |row: &[&str]| complaint_lacks(8, row, &files);
     let here = "leaders `one_leads`";
     assert_eq!(row(&["8", "curator#1", "two lead", here]), None);
@@ -291,7 +292,8 @@ fn a_complaint_without_a_row_a_test_or_a_reason_is_found() {
     assert_eq!(complaint_rows(&table), [vec!["1", "a", "b", "c"], vec!["3", "d"]]);
 }
 
-/// The rows of tables that begin with the number of an article: that, what it shows, and where it is here.
+/// The rows of tables that begin with the number of an article: the number, the statement, and the
+/// test.
 fn article_rows(text: &str) -> Vec<(String, String, String)> {
     rows_of_three(text, |article| article.len() == 3 && article.chars().all(|c| c.is_ascii_digit()))
 }
@@ -323,7 +325,7 @@ fn tests_in(rows: &[(String, String, String)]) -> BTreeMap<String, usize> {
     tests.into_iter().map(|(class, tests)| (class, tests.len())).collect()
 }
 
-/// What is wrong with a cell that says where something is tested: parts between semicolons, each with a file and tests in
+/// The error in a cell that names tests: parts between semicolons, each with a file and tests in
 /// backticks.
 fn row_lacks(here: &str, files: &[(PathBuf, Vec<String>)]) -> Option<String> {
     let mut tests = 0;
@@ -344,7 +346,7 @@ fn row_lacks(here: &str, files: &[(PathBuf, Vec<String>)]) -> Option<String> {
     (tests == 0 && !is_reason).then(|| "neither a test nor a reason".to_owned())
 }
 
-/// What follows the verdict of a cell, if it has one.
+/// The text after the verdict of a cell, if it has one.
 fn reason(here: &str) -> Option<&str> {
     VERDICTS.iter().find_map(|verdict| here.strip_prefix(*verdict))
 }
@@ -357,7 +359,7 @@ fn complaint_rows(text: &str) -> Vec<Vec<&str>> {
     rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
 }
 
-/// What is wrong with the row of a complaint that is to have this number.
+/// The error in the row of a complaint that should have this number.
 fn complaint_lacks(number: usize, row: &[&str], files: &[(PathBuf, Vec<String>)]) -> Option<String> {
     let [first, place, what, here] = row[..] else { return Some("not four cells".to_owned()) };
     if first != number.to_string() {
@@ -372,7 +374,8 @@ fn complaint_lacks(number: usize, row: &[&str], files: &[(PathBuf, Vec<String>)]
     row_lacks(here, files)
 }
 
-/// Words with an underscore in backticks, outside of code blocks: in the tables of tests those are their names.
+/// Words with an underscore in backticks, outside of code blocks: in the tables of tests those are
+/// their names.
 fn tests_named(text: &str) -> BTreeSet<String> {
     let is_name = |word: &&str| {
         word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')

@@ -106,8 +106,8 @@ fn leadership_is_awaited_with_a_limit() {
     runtime.block_on(async { other.start() }).expect("it starts");
     assert_eq!(run(other.await_leadership_for(5 * MS)).map(drop), Err(AwaitLeadershipError::TimedOut));
     assert!(matches!(run(events.next()), Some(LatchEvent::IsLeader(_))));
-    while run(one.participants()).expect("somebody grants").first.len() < 2 {}
-    assert_eq!(run(other.leader()).expect("somebody grants").expect("one leads").id, "one");
+    while run(one.participants()).expect("a member grants").first.len() < 2 {}
+    assert_eq!(run(other.leader()).expect("a member grants").expect("one leads").id, "one");
     assert_eq!(run(term.protect(async { 7 })), Ok(7));
     run(one.close_with(CloseMode::NotifyLeader)).expect("it leads");
     run(term.ended());
@@ -144,9 +144,9 @@ fn locks_are_asked_for_and_given_back() {
         assert!(run(other.try_lock("a")).is_err());
         let waiting = other.lock("a").start();
         while run(waiting.position()).is_ok_and(|place| place.is_none_or(|place| place.holds == 0)) {}
-        assert_eq!(run(service.inspect("a")).expect("somebody grants").waiters.len(), 1);
-        assert!(run(service.waiters("a").expect("a good name").next()).expect("somebody grants").is_some());
-        assert!(run(service.held().next()).expect("somebody grants").is_some());
+        assert_eq!(run(service.inspect("a")).expect("a member grants").waiters.len(), 1);
+        assert!(run(service.waiters("a").expect("a good name").next()).expect("a member grants").is_some());
+        assert!(run(service.held().next()).expect("a member grants").is_some());
         assert_eq!(run(guard.protect(async { 7 })), Ok(7));
         run(guard.release()).expect("it is held");
         let watch = run(waiting).expect("it is free").watch();
@@ -168,16 +168,16 @@ fn locks_are_asked_for_and_given_back() {
         assert!(run(other.try_lock_all(["d", "e"])).is_err());
         run(both.release()).expect("they are held");
         let suspension = run(service.suspend()).expect("nothing is held");
-        assert_eq!(run(other.inspect_suspension()).expect("somebody grants").holders.len(), 1);
+        assert_eq!(run(other.inspect_suspension()).expect("a member grants").holders.len(), 1);
         run(suspension.resume()).expect("it is held");
 
         let guard = run(service.lock("f").revocable()).expect("it is free");
         run(other.revoke("f")).expect("it is revocable");
         assert!(run(guard.revocation().requested()).is_some());
-        let holder = run(other.inspect("f")).expect("somebody grants").holders.remove(0);
+        let holder = run(other.inspect("f")).expect("a member grants").holders.remove(0);
         run(other.force_revoke(&holder)).expect("the holder was told");
         assert_eq!(run(guard.lost()), LostReason::Revoked);
-        assert!(run(other.revoke_suspension()).is_err(), "nobody has suspended it");
+        assert!(run(other.revoke_suspension()).is_err(), "no suspension holds");
     }
 }
 
@@ -190,20 +190,20 @@ fn objects_are_opened_written_and_watched() {
         let first = seen.get().expect("it is open").version;
         let second = run(value.set("green")).expect("it is open");
         assert_eq!(run(seen.changed(first)).expect("it is open").version, second);
-        run(value.compare_and_set(second, "white")).expect("nobody else writes");
+        run(value.compare_and_set(second, "white")).expect("no other member writes");
 
         let count = run(SharedCount::open(service, "count", 1)).expect("it opens");
         let mut changes = count.changes().expect("it is open");
         run(count.set(2)).expect("it is open");
         assert_eq!(run(changes.next()).expect("it is open").count, 2);
         let read = run(count.read()).expect("it is open");
-        run(count.try_set(read.version, 3)).expect("nobody else writes");
+        run(count.try_set(read.version, 3)).expect("no other member writes");
         assert_eq!(run(count.add(4)).expect("it is open").count, 7);
 
         let tills = Semaphore::of(&count);
         let permits = run(tills.acquire(2)).expect("there are so many");
-        assert_eq!(run(tills.usage()).expect("somebody grants").used, 2);
-        assert_eq!(run(tills.leases()).expect("somebody grants").iter().count(), 2);
+        assert_eq!(run(tills.usage()).expect("a member grants").used, 2);
+        assert_eq!(run(tills.leases()).expect("a member grants").iter().count(), 2);
         assert!(run(tills.try_acquire(6)).is_err());
         for lease in permits.into_leases() {
             run(lease.release()).expect("it is held");
@@ -227,13 +227,13 @@ fn mutexes_and_selectors_are_acquired() {
         run(run(mutex.acquire(Owner::new())).expect("it is free").release()).expect("it is held");
         let lock = ReadWriteLock::new(service, "c");
         let reader = run(lock.read()).expect("it is free");
-        run(run(reader.upgrade()).map_err(|(error, _)| error).expect("nobody else reads").release()).expect("held");
+        run(run(reader.upgrade()).map_err(|(error, _)| error).expect("no other owner reads").release()).expect("held");
         run(run(lock.write()).expect("it is free").release()).expect("it is held");
 
         let selector = LeaderSelector::new(service, "cron", "one").expect("a good name");
         assert_eq!(run(selector.run_once(async |_| 7)), Ok(7));
-        assert!(run(selector.leader()).expect("somebody grants").is_none());
-        assert!(run(selector.participants()).expect("somebody grants").first.is_empty());
+        assert!(run(selector.leader()).expect("a member grants").is_none());
+        assert!(run(selector.participants()).expect("a member grants").first.is_empty());
     }
     let selector = LeaderSelector::new(&here, "cron", "one").expect("a good name");
     let mut terms = 0;
@@ -257,7 +257,7 @@ fn members_are_watched_and_leave() {
     run(here.destroy()).expect("nothing is held");
     run(local.members[1].leave()).expect("the other one hears it");
     assert!(run(events.next()).is_some());
-    run(local.members[0].leave()).expect("nobody is left");
+    run(local.members[0].leave()).expect("it can leave");
     while run(events.next()).is_some() {}
 }
 
@@ -268,14 +268,14 @@ fn a_limit_ends_with_its_member() {
     let elsewhere = run(CountDownLatch::open(&there, "tasks", 1)).expect("it opens");
     for (member, latch) in [(&local.members[0], latch), (&local.members[1], elsewhere)] {
         let (waited, left) = run(async { tokio::join!(latch.wait_within(10 * HANG), member.leave()) });
-        assert!(waited.expect_err("nobody counts").is_lost());
+        assert!(waited.expect_err("no member counts down").is_lost());
         left.expect("nothing is in its way");
         assert!(run(latch.wait_within(10 * HANG)).expect_err("it has left").is_lost());
     }
 }
 
 #[test]
-fn what_wants_a_runtime_says_so() {
+fn calls_that_need_a_runtime_fail_without_one() {
     assert!(matches!(run(Member::local()), Err(JoinError::NoRuntime)));
     assert!(matches!(run(Member::builder("shop").found().join()), Err(JoinError::NoRuntime)));
     assert!(matches!(run(query_status("127.0.0.1:1", "shop")), Err(QueryError::NoRuntime)));

@@ -8,11 +8,11 @@ use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 
-/// So few that nothing depends on them.
+/// The reference for the cost of held locks: too few to matter.
 const FEW_HELD: u32 = 1000;
-/// Likewise.
+/// The reference for the cost of waiters: too few to matter.
 const FEW_WAITING: u32 = 100;
-/// Of a held lock, grantor and holder's member together.
+/// The limit of bytes of a held lock, at the grantor and at the holder's member together.
 const BYTES: f64 = 320.0;
 /// The memory that all the names that were locked once may leave behind, at both members: a tenth
 /// of a byte each, and the present messages between members.
@@ -23,7 +23,7 @@ const WARM_UP: u32 = 100_000;
 const SLOWER: f64 = 1.3;
 /// Of the cost with few waiters.
 const NO_SCAN: f64 = 2.0;
-/// Until all that was said has been acknowledged and forgotten.
+/// The time until all messages have been acknowledged and dropped.
 const SETTLE: Duration = Duration::from_millis(500);
 
 const GRANTOR: usize = 0;
@@ -151,7 +151,7 @@ pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
         progress.step();
     }
     if more > LEFT_BEHIND {
-        sheet.problems.push(format!("{} names that nobody holds take {more} bytes", 2 * args.names));
+        sheet.problems.push(format!("{} released names take {more} bytes", 2 * args.names));
     }
     Ok(())
 }

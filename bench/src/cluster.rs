@@ -49,7 +49,7 @@ pub(crate) struct BenchCluster {
 }
 
 impl BenchCluster {
-    /// Starts so many members, and waits until all have joined. Their logs go to `directory`.
+    /// Starts `members` members, and waits until all have joined. Their logs go to `directory`.
     pub(crate) fn set(members: usize, directory: PathBuf) -> BenchResult<BenchCluster> {
         BenchCluster::with_room(members, members, directory)
     }

@@ -1,6 +1,6 @@
 //! Counts allocations, once it is told to: the bytes in use, and the number of allocations.
 //!
-//! Until then it costs one load of a flag that nobody writes, so that a measurement beside it is
+//! Until then it costs one load of a flag that no thread writes, so that a measurement beside it is
 //! not slowed.
 
 // The one place of the command that cannot do without: the trait is unsafe to implement.
@@ -50,12 +50,12 @@ fn took(size: usize, gave: usize) {
     }
 }
 
-/// Counts from now on, or no more.
+/// Starts or stops the count.
 pub(crate) fn turn(on: bool) {
     IS_ON.store(on, Relaxed);
 }
 
-/// Bytes that are in use more than when it began, and how often memory was asked for since.
+/// The bytes and the number of allocations since the count was started.
 pub(crate) fn counted() -> (i64, u64) {
     (BYTES.load(Relaxed), CALLS.load(Relaxed))
 }

@@ -33,10 +33,10 @@ const WAITER: usize = 2;
 const BYSTANDER: usize = 3;
 /// Locks that are held beside.
 const HOLDS: u32 = 10_000;
-/// Until all messages are acknowledged, and nobody is about to move the table.
+/// The time until all messages are acknowledged and no member is about to move the table.
 const SETTLE: Duration = Duration::from_millis(600);
 
-/// A new cluster for each kill, for none is as it was after it.
+/// Starts a new cluster for each kill, because a kill changes its cluster.
 pub(crate) fn fail_over(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     for round in 1..=args.rounds {
         for victim in &VICTIMS {

@@ -29,8 +29,7 @@ const FRAME: usize = 64;
 const BUFFER: usize = 64 * 1024;
 /// Names that a task goes through where they lie scattered among those that are held.
 const SCATTERED: u32 = 4096;
-/// So many turns that wait for nobody, and then others have a turn of the thread, and the clock is
-/// looked at.
+/// The number of turns without a wait after which a task yields and reads the clock.
 pub(crate) const STRETCH: u64 = 128;
 /// How much later than the end the last process that passes a frame on may notice.
 const GRACE: Duration = Duration::from_millis(100);
@@ -80,8 +79,7 @@ pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window
     join(tasks).await
 }
 
-/// The same, each on a thread of its own: nobody else's runtime is woken when one of them has
-/// others go first.
+/// The same, each on a thread of its own: a task that yields wakes no other runtime.
 pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, (names, round): (u32, u32), window: Window) -> Outcome<Ran> {
     let mut threads = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
@@ -93,7 +91,7 @@ pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, (names, round): (u32,
     join(threads).await
 }
 
-/// `timed`: each turn by itself, else they are timed by the stretch.
+/// `timed`: each turn is timed by itself, else each stretch of turns.
 async fn take_turns<L: Locker>(mut locker: L, names: Vec<String>, window: Window, timed: bool) -> Outcome<Ran> {
     let mut names = names.iter().map(String::as_str).cycle();
     let mut ran = Ran::default();
@@ -150,7 +148,7 @@ pub(crate) fn held_name(number: u32) -> String {
     format!("{HELD}{number:011}")
 }
 
-/// 16 bytes, nobody's, and beside that of a held lock wherever names are kept in order.
+/// A free name of 16 bytes. Wherever names are kept in order it stands beside that of a held lock.
 fn free_name(number: u32) -> String {
     format!("{HELD}{:010}+", number / 10)
 }

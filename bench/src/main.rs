@@ -51,7 +51,7 @@ struct Cli {
     args: BenchArgs,
 }
 
-/// What a process is that the bench starts.
+/// The kinds of processes that the bench starts.
 #[derive(Subcommand)]
 enum Child {
     /// A member.

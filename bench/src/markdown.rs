@@ -152,7 +152,7 @@ fn show(place: &str, sheets: &[Sheet]) -> Result<String, String> {
         "each" => cells(&Row::show),
         "sizes" => cells(&size),
         "rules" => "---|".repeat(rows.len()),
-        _ => return Err(format!("nobody knows what {verb} of a figure is")),
+        _ => return Err(format!("unknown verb {verb} of a figure")),
     })
 }
 

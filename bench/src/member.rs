@@ -269,7 +269,7 @@ impl BenchMember {
             tasks.spawn(async move {
                 for (turn, number) in (first..first + count).skip(task as usize).step_by(AT_ONCE as usize).enumerate() {
                     service.lock(passing_name(number)).await?.release().await?;
-                    // A lock that waits for nobody would leave the thread to no other task.
+                    // A lock that never waits would not let any other task run on the thread.
                     if turn.is_multiple_of(STRETCH as usize) {
                         tokio::task::yield_now().await;
                     }
@@ -331,7 +331,7 @@ async fn wait(service: LockService, places: Vec<Place>) -> Outcome<Vec<Served>> 
     Ok(served)
 }
 
-/// Takes and gives back locks that nobody else wants.
+/// Takes and releases locks that no other task wants.
 async fn probe(service: LockService, stop: Arc<AtomicBool>) -> Outcome<Vec<(u64, u64)>> {
     let mut probes = Vec::new();
     while !stop.load(Ordering::Relaxed) {

@@ -124,7 +124,7 @@ fn lines(case: &Value, unit: &str) -> Vec<PlotLine> {
             rounds: list(&row["rounds"]).iter().filter_map(Value::as_f64).collect(),
             target: row["target"]["at_most"].as_f64().or(row["target"]["at_least"].as_f64()),
         };
-        let name = text(&row["what"]);
+        let name = text(&row["name"]);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
             None => lines.push(PlotLine { name, points: vec![point] }),
@@ -152,7 +152,7 @@ fn curve(curve: &Value) -> PlotLine {
             target: None,
         }
     });
-    PlotLine { name: text(&curve["what"]), points: points.collect() }
+    PlotLine { name: text(&curve["name"]), points: points.collect() }
 }
 
 /// The quantity on the horizontal axis.
@@ -347,7 +347,7 @@ fn draw_table(out: &mut String, case: &Value) {
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{met}{target}</td></tr>",
-            text(&row["what"]),
+            text(&row["name"]),
             thousands(row["size"].as_f64().unwrap_or_default()),
             shown(&row["median"]),
             shown(&row["min"]),

@@ -243,7 +243,7 @@ impl Growth {
     /// to say.
     fn is_linear(&self) -> Option<bool> {
         let [.., before, last] = &self.steps[..] else { return None };
-        // Below a microsecond a lock the first step is all noise, and nobody's worry.
+        // Below a microsecond for each lock the first step is noise, and too short to matter.
         Some(last.1 <= LINEAR * before.1.max(1000.0))
     }
 }
@@ -314,7 +314,7 @@ impl Sheet {
             .map(|row| {
                 json!({
                     "size": row.size,
-                    "what": row.figure.name,
+                    "name": row.figure.name,
                     "unit": row.figure.unit.name(),
                     "rounds": row.rounds,
                     "median": row.median(),
@@ -326,14 +326,14 @@ impl Sheet {
             })
             .collect();
         let curves: Vec<Value> =
-            self.curves.iter().map(|curve| json!({ "what": curve.name, "rounds": curve.rounds })).collect();
+            self.curves.iter().map(|curve| json!({ "name": curve.name, "rounds": curve.rounds })).collect();
         let growths: Vec<Value> = self
             .growths()
             .iter()
             .map(|growth| {
                 let steps: Vec<Value> =
                     growth.steps.iter().map(|(holds, cost)| json!({ "up_to": holds, "ns_per_lock": cost })).collect();
-                json!({ "what": growth.name, "steps": steps, "linear": growth.is_linear() })
+                json!({ "name": growth.name, "steps": steps, "linear": growth.is_linear() })
             })
             .collect();
         json!({

@@ -29,11 +29,12 @@ const TASKS: [u32; 4] = [1, 4, 16, 64];
 const TURNS: u64 = 10_000;
 /// The share that the member's other work may add to the count of each turn.
 const BESIDE: f64 = 0.01;
-/// With so many allocations of each it is no longer the member beside, however slow the machine is.
+/// This many allocations of each turn are a leak. The member's other work never needs as many,
+/// however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// At the grantor's own member, one task and two, each on a thread with a runtime of its own:
-/// nobody else's is woken when one has others go first. L beside.
+/// At the grantor's own member, one task and two, each on a thread with a runtime of its own: a
+/// task that yields wakes no other runtime. L beside.
 pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     let mut stage = BenchCluster::set(1, logs.to_owned())?;
     stage.ask(0, &BenchOrder::Become, BenchReport::did)?;

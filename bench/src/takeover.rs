@@ -9,7 +9,7 @@
 //! 3  a third of the holds and of the waits
 //! 4  client: takes and gives back free locks all the time, and holds those that others wait for
 //! ```
-//! The gap is the longest time that the client waited for a lock that nobody held. After each round
+//! The gap is the longest time that the client waited for a free lock. After each round
 //! all holds are counted, at the holders and at the new grantor, and all waiters are served, in
 //! their order.
 
@@ -210,7 +210,7 @@ impl TakeoverRun {
         }
     }
 
-    /// Member 1 grants again, and nobody is in the way of the next round.
+    /// Makes member 1 the grantor again, and lets any older transfer end before the next round.
     fn restore(&mut self, kind: TakeoverKind) -> BenchResult<()> {
         if kind != TakeoverKind::Transfer {
             self.stage.enter(GRANTOR)?;

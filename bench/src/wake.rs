@@ -48,7 +48,7 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
 
         let each = |count: u64| count as f64 / f64::from(WAITERS);
         let sent = |usages: &[Usage]| usages.iter().map(|usage| usage.frames_out).sum::<u64>();
-        // The last one of each lock wakes nobody, and is one message.
+        // The last release of each lock wakes no waiter, and is one message.
         let messages = each(sent(&after) - sent(&before) - u64::from(QUEUES));
         let heard = each(after[WAITER].frames_in - before[WAITER].frames_in);
         sheet.note(WAITERS, Figure::new("messages of a release", Unit::Count).at_most(MESSAGES + BESIDE), messages);

@@ -18,7 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found, insecure, trust_refused, data_dir, join_seconds.
+    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found,
+    /// insecure, trust_refused, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Print one JSON object per event.
@@ -51,7 +52,8 @@ struct Settings {
     /// Listen outside the loopback although there is no secret.
     #[arg(long, env = "ELDERLOCK_INSECURE")]
     insecure: bool,
-    /// Take a member for dead that refuses connections of two others. Only where no firewall refuses for the living.
+    /// Take a member for dead that refuses connections of two others. Only where no firewall
+    /// refuses for the living.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
     trust_refused: bool,
     /// Directory that keeps this member's vote, so that the cluster goes on after all members
@@ -232,7 +234,7 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             ("wrong_clock", text, json!({ "ahead": ahead.as_secs_f64() }))
         }
         MemberEvent::VoteNotStored { reason } => {
-            let text = format!("its vote cannot be stored, and counts for nobody until it is: {reason}");
+            let text = format!("its vote cannot be stored, and does not count until it is: {reason}");
             ("vote_not_stored", text, json!({ "reason": reason }))
         }
         MemberEvent::VoteStored => ("vote_stored", "its vote is stored again".to_owned(), Value::Null),

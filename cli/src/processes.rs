@@ -28,7 +28,7 @@ pub(crate) struct Processes<R> {
 struct Process {
     child: Child,
     orders: ChildStdin,
-    /// Told apart from the rest in the pipe of an earlier run in this place.
+    /// The number of this run. The pipe of an earlier run in this place may still hold messages.
     run: u32,
     /// How it ended, if that is known.
     ended: Option<ExitStatus>,
@@ -152,7 +152,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
 }
 
 impl<R> Drop for Processes<R> {
-    /// No child is left behind, stopped ones included.
+    /// Kills all children, stopped ones included.
     fn drop(&mut self) {
         for process in &mut self.places {
             let _ = process.child.kill();
@@ -175,7 +175,7 @@ pub(crate) fn say(report: &impl Serialize) {
 pub(crate) fn listen<O: DeserializeOwned>(
     mut follow: impl FnMut(Result<O, String>) + Send + 'static,
 ) -> std::io::Result<()> {
-    // Without a parent nobody would ever stop this process; a stopped one could not even see the
+    // Without a parent this process would run for ever: if it is stopped, it does not even see the
     // end of its input.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -188,7 +188,7 @@ pub(crate) fn listen<O: DeserializeOwned>(
     Ok(())
 }
 
-/// The exit code of a child whose parent is gone.
+/// The exit code of a child after the end of its parent.
 const ORPHAN: i32 = 3;
 
 /// Loopback addresses with a port that is free for TCP and UDP. All are held until all are found,

@@ -94,11 +94,11 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     let asked = match ask.metadata(&args.why).await {
         Ok(asked) => asked,
         Err(RevokeError::NotHeld) => {
-            println!("nobody holds {what}");
+            println!("no member holds {what}");
             return Ok(ExitCode::FAILURE);
         }
         Err(RevokeError::NotRevocable(holder)) => {
-            println!("{} has not made it revocable; nobody was told", who(member, &holder));
+            println!("{} has not made it revocable; no holder was told", who(member, &holder));
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Err(error.into()),

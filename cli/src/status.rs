@@ -144,7 +144,7 @@ mod tests {
         let service = member.lock_service("stock").await.expect("a good name");
         let me = member.status().me.process;
         let readers = [service.share("a").await.expect("it is free"), service.share("a").await.expect("so it is")];
-        let pool = service.open("b", 3_u32.to_le_bytes()).await.expect("it waits for nobody");
+        let pool = service.open("b", 3_u32.to_le_bytes()).await.expect("an object can be opened at once");
         let permits = service.permits("b", 2).revocable().await.expect("there are three");
         let lines = |names: [&str; 2]| {
             let text = table(&member.status());
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(told(&member), [format!("  not suspended yet by {me}: stock-taking; 3 waiting")]);
 
         guard.release().await.expect("it is held");
-        let first = first.await.expect("nobody holds");
+        let first = first.await.expect("no lock is held");
         let token = first.token();
         assert_eq!(told(&member), [format!("  suspended with token {token} by {me}: stock-taking; 2 waiting")]);
         first.resume().await.expect("it is suspended");

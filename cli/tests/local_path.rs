@@ -1,4 +1,5 @@
-//! What a lock and its release cost at the grantor's own member, counted: a figure that no other work on the machine moves.
+//! The counted cost of a lock and its release at the grantor's own member. No other work on the
+//! machine changes these figures.
 
 // The trait of an allocator is unsafe to implement.
 #![allow(unsafe_code)]
@@ -20,7 +21,7 @@ thread_local! {
 
 struct TestAllocator;
 
-// SAFETY: everything is left to the system's allocator, with the very arguments.
+// SAFETY: each call is passed on to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for TestAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.with(|calls| calls.set(calls.get() + 1));
@@ -38,7 +39,7 @@ unsafe impl GlobalAlloc for TestAllocator {
 }
 
 const CYCLES: u64 = 10_000;
-/// What the member does beside, a few times a second, may ask for some.
+/// The member's periodic work may allocate this often meanwhile.
 const BESIDE: u64 = CYCLES / 100;
 
 /// Allocations of so many cycles, once everything is warm.
@@ -74,11 +75,11 @@ async fn a_name_of_its_own_memory_costs_one_allocation() {
     let locks = member.lock_service("inventory").await.unwrap();
     let name = "a name of twenty-four by";
     let count = allocations(&locks, async |locks| locks.lock(name).await.unwrap().release().await.unwrap()).await;
-    // One: so whoever counts is seen to count.
+    // One, which shows that the counter counts.
     assert!((CYCLES..CYCLES + BESIDE).contains(&count), "{count} allocations in {CYCLES} cycles");
 }
 
-/// What is there at the first poll was waited for by nobody: no task was put to sleep, and none woken.
+/// A future that is ready at its first poll puts no task to sleep and wakes none.
 #[tokio::test]
 async fn a_free_lock_at_its_grantors_own_member_switches_no_task() {
     let member = Member::local().await.unwrap();
@@ -97,11 +98,11 @@ async fn a_free_lock_at_its_grantors_own_member_switches_no_task() {
     for cycle in 0..CYCLES {
         count += switches("free");
         if cycle % 100 == 99 {
-            // Or tokio would have the task let others go first.
+            // Otherwise tokio's budget would make the task yield.
             tokio::task::yield_now().await;
         }
     }
     assert_eq!(count, 0, "in {CYCLES} cycles");
     let _held = locks.lock("held").await.unwrap();
-    assert_eq!(switches("held"), 1, "who waits is seen to wait");
+    assert_eq!(switches("held"), 1, "a waiting request must be counted");
 }

@@ -1,23 +1,24 @@
-//! `elderlock revoke` as an operator runs it: a process of its own beside the members, which are reached through sockets.
+//! `elderlock revoke` as an operator runs it: a process of its own beside the members, which are
+//! reached through sockets.
 
 use elderlock::{Guard, LockService, LostReason, Member, ReleaseError, Timing};
 use std::process::Command;
 use std::time::Duration;
 
-/// A guard against hanging, far above what anything takes here.
+/// A guard against hanging, far above the time of any step here.
 const HANG: Duration = Duration::from_secs(120);
 
-/// On a busy machine whoever is asked may take long to answer.
+/// On a busy machine a contacted holder may take long to answer.
 const TIMING: Timing = Timing { answer: Timing::fast().member_lease, ..Timing::fast() };
 
-/// The cluster: one member, that holds, grants, and is asked.
+/// The cluster: one member, which is the grantor, the holder and the contacted member.
 async fn founded() -> (Member, LockService) {
     let member = Member::builder("shop").bind("127.0.0.1:0").timing(TIMING).found().join().await.expect("it founds");
     let service = member.lock_service("inventory").await.expect("a good name");
     (member, service)
 }
 
-/// What the command says, and its exit code.
+/// The output of the command, and its exit code.
 async fn revoke(member: &Member, args: &[&str]) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
     let addr = member.addr().to_string();
@@ -36,7 +37,8 @@ async fn held(service: &LockService) -> Guard {
     service.lock("sku-42").revocable().metadata("till 3").await.expect("it is free")
 }
 
-/// Curator: `Revoker.attemptRevoke`, of which nothing is heard. Here the operator is told who was asked, and what became of it.
+/// Curator: `Revoker.attemptRevoke`, which reports no result. Here the operator is told which
+/// holder was contacted, and the result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_is_asked_gives_the_lock_back() {
     let (member, service) = founded().await;
@@ -89,7 +91,7 @@ async fn a_share_that_became_the_lock_was_not_given_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspension_is_wanted_back_by_leaving_out_the_name() {
     let (member, service) = founded().await;
-    let suspended = service.suspend().revocable().reason("stock-taking").await.expect("nobody holds");
+    let suspended = service.suspend().revocable().reason("stock-taking").await.expect("no lock is held");
     let (said, code) = revoke(&member, &["inventory", "--wait", "0s", "--force"]).await;
     assert!(said.contains("(stock-taking) was told that the suspension of inventory is wanted back"), "{said}");
     assert_eq!((code, suspended.fence().map_err(|lost| lost.reason)), (Some(0), Err(LostReason::Revoked)), "{said}");
@@ -100,14 +102,14 @@ async fn what_cannot_be_revoked_is_told_with_its_reason() {
     let (member, service) = founded().await;
     assert_eq!(
         revoke(&member, &["inventory", "sku-42"]).await,
-        ("nobody holds sku-42 of inventory\n".to_owned(), Some(1))
+        ("no member holds sku-42 of inventory\n".to_owned(), Some(1))
     );
     let firm = service.lock("sku-42").await.expect("it is free");
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--force"]).await;
-    assert!(said.contains("has not made it revocable; nobody was told"), "{said}");
+    assert!(said.contains("has not made it revocable; no holder was told"), "{said}");
     assert_eq!((code, firm.fence()), (Some(1), Ok(firm.token())));
 
-    // Somebody else's port, where no member answers.
+    // A port of another program, at which no member answers.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = nobody.local_addr().expect("it is bound").to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));

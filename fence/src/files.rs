@@ -6,22 +6,23 @@
 //! |---|---|
 //! | `.stock.json.fence` | the stamp of the last holder that read or wrote by this module |
 //! | `.stock.json.lock` | nothing; each call locks it for its duration |
-//! | `.stock.json.new` | what is being written; replaced by the next call if it is left over |
+//! | `.stock.json.new` | the new content during a call; the next call replaces a left-over one |
 //!
 //! Each call locks the lock file (`flock`), compares the stamps, and records its own. No lock is
 //! kept between calls: a writer that stops between its read and its write hinders no other, and is
 //! refused when it goes on. A writer that stops *within* a call keeps the lock, and others get
 //! [`FileError::Locked`] after their limit.
 //!
-//! A file, and its fence, are replaced by a rename: written under another name, synchronised, renamed,
-//! and the directory synchronised. After a crash there is the old content or the new one. The fence is
-//! recorded before the content, so no crash lets an earlier holder in again.
+//! A file, and its fence, are replaced by a rename: written under another name, synchronised,
+//! renamed, and the directory synchronised. After a crash there is the old content or the new one.
+//! The fence is recorded before the content, so no crash lets an earlier holder in again.
 //!
 //! A rename replaces a symbolic link itself, not the file that it points to.
 //!
-//! All processes must reach the file by the same path in the same file system, and `flock` must hold
-//! between them. It does on local file systems. On NFS it does between machines only where the server
-//! and all clients support locks. Blocking calls: in async code use `tokio::task::spawn_blocking`.
+//! All processes must reach the file by the same path in the same file system, and `flock` must
+//! hold between them. It does on local file systems. On NFS it does between machines only where the
+//! server and all clients support locks. Blocking calls: in async code use
+//! `tokio::task::spawn_blocking`.
 
 use crate::stamp::{NoStamp, Stale, Stamp, exclusive_stamp};
 use elderlock::{Fenced, Lost};
@@ -61,10 +62,10 @@ pub struct FencedFile {
     wait: Duration,
 }
 
-/// How long a call waits for the call of another process, unless it is told otherwise.
+/// The default time that a call waits for the call of another process.
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at the lock file. It has no queue that could be waited in with a limit.
+/// The pause between two attempts to lock the lock file. `flock` cannot wait with a limit.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl FencedFile {
@@ -73,8 +74,8 @@ impl FencedFile {
         FencedFile { path: path.into(), wait: DEFAULT_WAIT }
     }
 
-    /// How long each call waits while the call of another process or thread has the lock file; 10 s
-    /// unless said otherwise.
+    /// How long each call waits while the call of another process or thread has the lock file.
+    /// Default: 10 s.
     pub fn wait(mut self, limit: Duration) -> FencedFile {
         self.wait = limit;
         self
@@ -85,8 +86,8 @@ impl FencedFile {
         &self.path
     }
 
-    /// Reads the content; `None`: there is no such file. From now on earlier holders are refused: so
-    /// begin with it what ends with [`replace`](FencedFile::replace).
+    /// Reads the content, or returns `None` if there is no such file. From then on earlier holders
+    /// are refused, so call it before the work that ends with [`replace`](FencedFile::replace).
     ///
     /// # Errors
     /// [`FileError`]. The content is as before; earlier holders may be refused or not.
@@ -105,8 +106,8 @@ impl FencedFile {
     /// old content or the new one.
     ///
     /// # Errors
-    /// [`FileError`]. Unless it is [`FileError::Io`] the content is as before; then it may be the new
-    /// one, and is in no case mixed: replace it again.
+    /// [`FileError`]. After [`FileError::Io`] the content is the old one or the new one, never a
+    /// mixture: replace it again. After any other error it is as before.
     pub fn replace(&self, holder: &(impl Fenced + ?Sized), content: &[u8]) -> Result<(), FileError> {
         let admitted = self.admit(holder)?;
         let replaced = self.put(&self.path, content);
@@ -114,7 +115,7 @@ impl FencedFile {
         replaced
     }
 
-    /// Compares the stamps and records the holder's. What it returns keeps the lock file.
+    /// Compares the stamps and records the holder's. The returned file keeps the lock file locked.
     fn admit(&self, holder: &(impl Fenced + ?Sized)) -> Result<File, FileError> {
         let shown = exclusive_stamp(holder)?;
         let lock = self.lock()?;
@@ -135,7 +136,7 @@ impl FencedFile {
         Ok(lock)
     }
 
-    /// Locks the lock file, until what it returns is dropped.
+    /// Locks the lock file until the returned file is dropped.
     fn lock(&self) -> Result<File, FileError> {
         let path = self.beside("lock")?;
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
@@ -166,7 +167,7 @@ impl FencedFile {
             file.write_all(content)?;
             file.sync_all()?;
             std::fs::rename(&new, target)?;
-            // Or the rename may be gone after a crash.
+            // Without it, a crash may undo the rename.
             File::open(self.directory())?.sync_all()
         };
         write().map_err(|error| failed("replace", target, error))
@@ -207,8 +208,8 @@ pub enum FileError {
     /// A later holder has read or replaced the file. Nothing was changed: take the lock again.
     #[error(transparent)]
     Stale(Stale),
-    /// Another call has the lock file, and the limit ran out: a process is slow, or stopped within a
-    /// call. Nothing was changed. Try again if the guard is still held.
+    /// Another call has the lock file, and the limit ran out: a process is slow, or stopped within
+    /// a call. Nothing was changed. Try again if the guard is still held.
     #[error("{} was locked by another process for {waited:?}; try again", path.display())]
     Locked {
         /// The lock file.
@@ -216,8 +217,8 @@ pub enum FileError {
         /// The limit.
         waited: Duration,
     },
-    /// The fence is no stamp, so the latest writer is unknown. Nothing was changed. Stop all writers,
-    /// then remove the file, or write the highest stamp into it.
+    /// The fence is no stamp, so the latest writer is unknown. Nothing was changed. Stop all
+    /// writers, then remove the file, or write the highest stamp into it.
     #[error(
         "the fence {} is damaged: {reason}; stop all writers, then remove it, or write the highest stamp into it",
         path.display()
@@ -225,17 +226,17 @@ pub enum FileError {
     Damaged {
         /// The file of the fence.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in its content.
         reason: String,
     },
-    /// The operating system refused. The content is the old one or the new one, whole.
+    /// The operating system failed. The content is the old one or the new one, whole.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -18,18 +18,18 @@
 //!
 //! Reads have to be fenced, too, when a write follows from them: name a resource for `GET` as well.
 //!
-//! # What it holds to
-//! While a request of a resource is in the service, the layer lets no other one of that resource in:
-//! so an earlier holder's request cannot take effect after a later holder's. This order is that of
-//! one process. If several processes serve one resource, fence where they write, for example by the
-//! feature of their database.
+//! # Guarantees
+//! While a request for a resource is in the service, the layer admits no other one for that
+//! resource: an earlier holder's request cannot take effect after a later holder's. The layer
+//! orders the requests of one process. If several processes serve one resource, fence where they
+//! write, for example by the feature of their database.
 //!
-//! The next request enters when the service has answered, or its future was dropped, for example
-//! since the client hung up. A service that does work in a task of its own must end that task then,
-//! or wait for it.
+//! The next request enters when the service has answered or its future was dropped, for example
+//! because the client disconnected. A service that works in a separate task must end that task
+//! then, or wait for it.
 //!
-//! The stamps are in a [`FenceStore`], which must survive a restart: a store that forgets admits the
-//! first stamp that comes, also a stale one. `SqliteStore`, with the feature `rusqlite`, does.
+//! The stamps are in a [`FenceStore`], which must survive a restart: a store that forgets admits
+//! the first stamp that comes, also a stale one. `SqliteStore`, with the feature `rusqlite`, does.
 
 use crate::stamp::{NoStamp, Stale, Stamp, check_resource, exclusive_stamp};
 use elderlock::Fenced;
@@ -67,11 +67,12 @@ pub fn header_value(holder: &(impl Fenced + ?Sized)) -> Result<HeaderValue, NoSt
 
 /// The highest stamp of each resource, kept where a restart does not lose it.
 pub trait FenceStore: Send + Sync + 'static {
-    /// Admits the stamp if it [may](Stamp::admits_after) come after the one that is stored, and stores
-    /// it. When this returns, the stamp is stored for good.
+    /// Admits the stamp if it [may](Stamp::admits_after) come after the one that is stored, and
+    /// stores it. When this returns, the stamp is stored for good.
     ///
     /// # Errors
-    /// [`StoreError::Stale`]: nothing is changed. [`StoreError::Failed`]: the stamp may be stored or not.
+    /// [`StoreError::Stale`]: nothing is changed. [`StoreError::Failed`]: the stamp may be stored or
+    /// not.
     fn admit(&self, resource: &str, stamp: Stamp) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
@@ -82,7 +83,7 @@ pub enum StoreError {
     /// A later holder was admitted.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// The store cannot say.
+    /// The store failed.
     #[error("the store of fencing tokens failed: {0}")]
     Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -129,8 +130,8 @@ struct Shared<S, R> {
 }
 
 impl<S: FenceStore, R: Fn(&Parts) -> Option<String>> FenceLayer<S, R> {
-    /// A fence with its stamps in `store`. Its clones, and all services that it is put around, are one
-    /// fence.
+    /// A fence with its stamps in `store`. Its clones, and all services that it is put around, are
+    /// one fence.
     pub fn new(store: S, resource: R) -> FenceLayer<S, R> {
         FenceLayer { shared: Arc::new(Shared { store, resource, queues: Queues::default() }) }
     }
@@ -192,7 +193,7 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        // The one that was polled is ready; a clone need not be.
+        // The polled service is ready; a clone need not be.
         let inner = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, inner);
         let shared = self.shared.clone();
@@ -205,7 +206,7 @@ where
                 Ok(stamp) => stamp,
                 Err(refusal) => return Ok(refusal.into_response(&resource)),
             };
-            // Until the service has answered: its answer is what makes the order of two writes known.
+            // Held until the service has answered: before that the order of two writes is unknown.
             let _turn = shared.queues.turn(&resource).await;
             match shared.store.admit(&resource, stamp).await {
                 Ok(()) => {
@@ -278,7 +279,7 @@ struct Queues {
 #[derive(Default)]
 struct Each {
     queues: HashMap<String, Weak<tokio::sync::Mutex<()>>>,
-    /// Those that nobody waits in are removed when there are so many.
+    /// The number of queues at which the unused ones are removed.
     sweep_at: usize,
 }
 
@@ -300,7 +301,7 @@ impl Each {
         }
         if self.queues.len() >= self.sweep_at {
             self.queues.retain(|_, queue| queue.strong_count() > 0);
-            // At least twice as many, so that a sweep costs each new queue a constant time.
+            // At least twice the number left, so that sweeps cost constant time for each new queue.
             self.sweep_at = (2 * self.queues.len()).max(64);
         }
         let queue = Arc::new(tokio::sync::Mutex::new(()));
@@ -326,8 +327,8 @@ mod sqlite_store {
     const BUSY: Duration = Duration::from_secs(5);
 
     /// A [`FenceStore`] in a SQLite file: a stamp that was admitted survives the end of the process
-    /// and of the machine. Clones share one connection. Its calls need tokio: SQLite blocks, so each
-    /// runs on a thread for that.
+    /// and of the machine. Clones share one connection. Its calls need tokio: SQLite blocks, so
+    /// each call runs on a blocking thread.
     #[derive(Clone, Debug)]
     pub struct SqliteStore {
         file: Arc<Mutex<Connection>>,

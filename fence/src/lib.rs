@@ -1,10 +1,10 @@
 //! Checks the fencing tokens of [`elderlock`] where the writes happen: in SQL databases, object
 //! stores, HTTP services and files.
 //!
-//! A lock alone cannot stop a process that slept through its lease. It wakes up, believes that it has
-//! the lock, and writes over what the next holder wrote. Each grant has a token that is higher than
-//! those before it; a resource that refuses lower tokens is safe, whatever clocks do. This crate is
-//! that refusal, ready made, for the resources that programs use.
+//! A lock alone cannot stop a process that slept through its lease. It wakes up, believes that it
+//! has the lock, and writes over what the next holder wrote. Each grant has a token that is higher
+//! than those before it. A resource that refuses lower tokens is safe under any clock error. This
+//! crate implements that refusal for the resources that programs use.
 //!
 //! | resource | call | feature |
 //! |---|---|---|
@@ -21,17 +21,17 @@
 //!
 //! # Rules
 //! - **The fence comes first.** A read that a write follows from is fenced, too: see [`sql`].
-//! - **One lock name for each resource.** Tokens of two names, or of two services, cannot be compared.
-//!   A resource that is written under two locks is not fenced.
+//! - **One lock name for each resource.** Tokens of two names, or of two services, cannot be
+//!   compared. A resource that is written under two locks is not fenced.
 //! - **Every writer shows its token.** One writer that does not is enough to lose an update.
-//! - **Shares and permits have no order.** Fence with an exclusive lock: [`NoStamp::Shared`] refuses
-//!   the rest.
+//! - **Shares and permits have no order.** Fence with an exclusive lock: [`NoStamp::Shared`]
+//!   refuses the rest.
 //! - Of a [`BatchGuard`](elderlock::BatchGuard) or a [`MultiGuard`](elderlock::MultiGuard) make the
 //!   [`Stamp`] of the name: its `fence(name)` and its lineage.
 //!
-//! What is shown to a resource is a [`Stamp`]: the token and its lineage. Two lineages that live at
-//! once, for example after an operator's `force`, may deal equal tokens; an equal token of another
-//! lineage is refused.
+//! A writer shows a [`Stamp`] to a resource: the token and its lineage. Two lineages that live at
+//! once, for example after an operator's `force`, may deal equal tokens. The resource refuses an
+//! equal token of another lineage.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(all(unix, feature = "files"))]

@@ -1,15 +1,15 @@
 //! Objects of an object store that are replaced only by a holder that is not stale, over the
 //! `object_store` crate.
 //!
-//! The stamp of the last writer is in the object's metadata. A holder [reads](ObjectFence::read) the
-//! object with its stamp and its version, and [replaces](Seen::replace) exactly that version by a
-//! conditional put. So an update is lost in no case: of two that have read one version, one fails
-//! with [`ObjectError::Changed`]. The stamp says which of them is to try again: a holder that finds
-//! a later stamp is stale ([`ObjectError::Stale`]), all others read again.
+//! The stamp of the last writer is in the object's metadata. A holder [reads](ObjectFence::read)
+//! the object with its stamp and its version, and [replaces](Seen::replace) exactly that version by
+//! a conditional put. So no update is lost: of two writers that have read one version, one fails
+//! with [`ObjectError::Changed`]. The stamp decides which of them is to try again: a holder that
+//! finds a later stamp is stale ([`ObjectError::Stale`]), and every other one reads again.
 //!
 //! A read costs one request and changes nothing: the write proves that it was fresh. So an earlier
-//! holder may write until a later one has; the later one then gets `Changed`, reads what the earlier
-//! one wrote, and goes on.
+//! holder may write until a later one has; the later one then gets `Changed`, reads what the
+//! earlier one wrote, and goes on.
 //!
 //! | store of `object_store` 0.14 | works |
 //! |---|---|
@@ -115,22 +115,23 @@ impl Seen<'_> {
         self.stamp
     }
 
-    /// Replaces this version by `content` with the holder's stamp, if it is still the latest one. The
-    /// object's other metadata is not kept.
+    /// Replaces this version by `content` with the holder's stamp, if it is still the latest one.
+    /// The object's other metadata is not kept.
     ///
     /// # Errors
-    /// [`ObjectError`]. Unless it is [`ObjectError::Store`] nothing is changed; then it may have been
-    /// replaced: read again.
+    /// [`ObjectError`]. After [`ObjectError::Store`] the object may have been replaced: read again.
+    /// After any other error nothing is changed.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing is changed. Dropped later it may be replaced all the same.
+    /// A future that is dropped before its first poll changes nothing. If it is dropped later, the
+    /// object may still be replaced.
     pub async fn replace(
         self,
         holder: &(impl Fenced + ?Sized),
         content: impl Into<PutPayload>,
     ) -> Result<(), ObjectError> {
         let shown = stamp_for(self.path.as_ref(), holder)?;
-        // Another holder's stamp may be shown than at the read.
+        // The caller may pass another holder than at the read.
         self.check(shown)?;
         let mode = self.found.map_or(PutMode::Create, |(_, version)| PutMode::Update(version));
         let mut options = PutOptions::from(mode);
@@ -173,15 +174,17 @@ pub enum ObjectError {
         /// The object.
         path: Path,
     },
-    /// The metadata has a text that is no stamp, so the latest writer is unknown. Nothing was changed.
+    /// The metadata has a text that is no stamp, so the latest writer is unknown. Nothing was
+    /// changed.
     #[error("the metadata `fencingtoken` of {path} is damaged: {reason}; stop all writers and write the object anew")]
     Damaged {
         /// The object.
         path: Path,
-        /// What is wrong with it.
+        /// The error in its stamp.
         reason: String,
     },
-    /// The store cannot do what the fence needs: metadata and conditional puts. Nothing was changed.
+    /// The store cannot do what the fence needs: metadata and conditional puts. Nothing was
+    /// changed.
     #[error("the store cannot fence objects: {0}; use a store with metadata and conditional puts")]
     Unsupported(#[source] Error),
     /// The store failed, or cannot be reached.

@@ -1,4 +1,4 @@
-//! What PostgreSQL's error codes mean for a fence, and `tokio-postgres`.
+//! The meaning of PostgreSQL's error codes for a fence, and `tokio-postgres`.
 
 use crate::sql::AdmitError;
 
@@ -6,7 +6,8 @@ use crate::sql::AdmitError;
 pub(crate) fn classify<E: std::error::Error>(error: E, code: Option<&str>, is_closed: bool) -> AdmitError<E> {
     match code.unwrap_or_default() {
         "42P01" => AdmitError::NoTable(error),
-        // `lock_timeout`, and `statement_timeout` while the statement waits: it has nothing else to wait for.
+        // `lock_timeout`, and `statement_timeout` while the statement waits: it has nothing else to
+        // wait for.
         "55P03" | "57014" => AdmitError::Locked(error),
         "40001" | "40P01" => AdmitError::Retry(error),
         // Ended by an administrator, by a crash, or as idle in a transaction.
@@ -30,7 +31,8 @@ mod driver {
 
         async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Self::Error> {
             let (token, lineage) = (stamp.token.as_i64(), stamp.lineage.as_i64());
-            // With the types the driver need not prepare it: one round trip, also by way of a pooler.
+            // With the types the driver need not prepare it: one round trip, also by way of a
+            // pooler.
             let changed = self
                 .execute_typed(
                     postgres::ADMIT,

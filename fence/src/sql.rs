@@ -16,11 +16,11 @@
 //! Transactions of several writers so follow each other in the order of their tokens, and each
 //! reads what the one before it wrote.
 //!
-//! A resource is fenced by the tokens of **one lock name**. Tokens of two names, or of two services,
-//! cannot be compared.
+//! A resource is fenced by the tokens of **one lock name**. Tokens of two names, or of two
+//! services, cannot be compared.
 //!
 //! # Isolation levels
-//! | database | level | what happens |
+//! | database | level | behaviour |
 //! |---|---|---|
 //! | PostgreSQL | `READ COMMITTED` (default) | the statement waits for the row; the statements after it see what was committed before |
 //! | PostgreSQL | `REPEATABLE READ`, `SERIALIZABLE` | as above, but if another transaction has changed the row since this one began, error 40001: [`AdmitError::Retry`] |
@@ -41,27 +41,29 @@
 //! | MySQL | `innodb_lock_wait_timeout` (50 s) | none; `wait_timeout` ends the connection |
 //! | SQLite | `busy_timeout` | none; the lock ends with the process |
 //!
-//! PostgreSQL has neither by default. Set both for the role of the application: `ALTER ROLE shop SET
-//! lock_timeout = '2s'` and `ALTER ROLE shop SET idle_in_transaction_session_timeout = '10s'`. The
-//! second should be about the lease of the lock: a holder that is silent for longer has lost it. The
-//! first decides how long a caller waits; it gets [`AdmitError::Locked`].
+//! PostgreSQL has neither by default. Set both for the role of the application:
+//! `ALTER ROLE shop SET lock_timeout = '2s'` and
+//! `ALTER ROLE shop SET idle_in_transaction_session_timeout = '10s'`. The second should be about
+//! the lease of the lock: a holder that is silent for longer has lost it. The first decides how
+//! long a caller waits; it gets [`AdmitError::Locked`].
 //!
 //! # When a row may be deleted
-//! A row with token `T` refuses every token below `T`, and `T` itself of another lineage. Without the
-//! row the next token is admitted, whatever it is. So a row may go only when **no process may still
-//! show a token below `T`, or `T` of another lineage**. A lower token of the same lineage was granted
-//! before `T`, and `T` was granted before `admitted_at`, by the database's clock. So delete
+//! A row with token `T` refuses every token below `T`, and `T` itself of another lineage. Without
+//! the row any next token is admitted. So a row may be deleted only when **no process may still
+//! show a token below `T`, or `T` of another lineage**. A lower token of the same lineage was
+//! granted before `T`, and `T` was granted before `admitted_at`, by the database's clock. So delete
 //!
 //! - rows whose `admitted_at` is before the start of the oldest process that may show a token for
 //!   the resource: after a deployment has replaced every process, all rows from before it; or
-//! - rows whose `admitted_at` is longer ago than a process can be stopped and still go on. This is an
-//!   assumption about time, as leases are: a virtual machine that was paused for longer breaks it.
+//! - rows whose `admitted_at` is longer ago than a process can be stopped and still go on. This is
+//!   an assumption about time, as leases are: a virtual machine that was paused for longer breaks
+//!   it.
 //!
 //! Two lineages that live at once, after an operator's `force`, count both: as long as a member of
 //! the older one may run, its rows stay. A resource that is deleted itself keeps its row for as
-//! long. The table grows by one row of some 100 bytes for each resource that was ever written, so it
-//! may also simply stay. [`FORGET`](postgres::FORGET) deletes by `admitted_at`; it is safe beside
-//! running writers, as it waits for their rows.
+//! long. The table grows by one row of some 100 bytes for each resource that was ever written, so
+//! it may also simply stay. [`FORGET`](postgres::FORGET) deletes by `admitted_at`; it is safe
+//! beside running writers, as it waits for their rows.
 
 use crate::stamp::{NoStamp, Stale, Stamp, stamp_for};
 use elderlock::{Fenced, Lost};
@@ -90,9 +92,10 @@ CREATE TABLE IF NOT EXISTS elderlock_fences (
     }
 
     statement! {
-        /// Admits `$1` resource, `$2` token ([`Token::as_i64`](elderlock::Token::as_i64)), `$3` lineage
-        /// ([`LineageId::as_i64`](elderlock::LineageId::as_i64)). The first statement of the transaction.
-        /// It changes one row, or none: then the holder is stale, and the transaction is rolled back.
+        /// Admits `$1` resource, `$2` token ([`Token::as_i64`](elderlock::Token::as_i64)), `$3`
+        /// lineage ([`LineageId::as_i64`](elderlock::LineageId::as_i64)). The first statement of
+        /// the transaction. It changes one row, or none: then the holder is stale, and the
+        /// transaction is rolled back.
         ///
         /// `CURRENT_TIMESTAMP` would be the start of the transaction, which may be long before.
         ADMIT = "\
@@ -104,7 +107,8 @@ ON CONFLICT (resource) DO UPDATE
     }
 
     statement! {
-        /// Token and lineage of the last holder that was admitted to `$1`, for the message of an error.
+        /// Token and lineage of the last holder that was admitted to `$1`, for the message of an
+        /// error.
         STORED = "SELECT token, lineage FROM elderlock_fences WHERE resource = $1"
     }
 
@@ -128,8 +132,8 @@ CREATE TABLE IF NOT EXISTS elderlock_fences (
     }
 
     statement! {
-        /// As [`postgres::ADMIT`](super::postgres::ADMIT), with `?1` resource, `?2` token, `?3` lineage.
-        /// (SQLite numbers `$1` by where it stands, not by what it says.)
+        /// As [`postgres::ADMIT`](super::postgres::ADMIT), with `?1` resource, `?2` token, `?3`
+        /// lineage. (SQLite numbers `$1` by where it stands, not by what it says.)
         ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?1, ?2, ?3)
 ON CONFLICT (resource) DO UPDATE
@@ -153,14 +157,14 @@ ON CONFLICT (resource) DO UPDATE
 /// The statements for MySQL and MariaDB, with InnoDB.
 ///
 /// How many rows [`ADMIT`](mysql::ADMIT) changes depends on a flag of the connection
-/// (`CLIENT_FOUND_ROWS`), and a second transaction of one holder changes none. So it is not counted:
-/// [`STORED`](mysql::STORED) reads, in the same transaction, what the row is now. If that is the
-/// holder's own token and lineage, it was admitted; if not, it is stale, and the transaction is
-/// rolled back. The first statement has locked the row, so nothing comes between.
+/// (`CLIENT_FOUND_ROWS`), and a second transaction of one holder changes none. So the number is not
+/// used: [`STORED`](mysql::STORED) reads the row in the same transaction. If the row has the
+/// holder's own token and lineage, the holder was admitted. If not, the holder is stale, and the
+/// transaction is rolled back. The first statement has locked the row, so nothing comes between.
 pub mod mysql {
     statement! {
-        /// Makes the table; for a migration. Names are compared byte by byte: the collations of texts
-        /// would take `a`, `A` and `a ` for one resource.
+        /// Makes the table; for a migration. Names are compared byte by byte: the collations of
+        /// texts would take `a`, `A` and `a ` for one resource.
         CREATE_TABLE = "\
 CREATE TABLE IF NOT EXISTS elderlock_fences (
     resource VARBINARY(1024) NOT NULL PRIMARY KEY,
@@ -183,13 +187,14 @@ ON DUPLICATE KEY UPDATE
     }
 
     statement! {
-        /// Token and lineage of the last holder that was admitted to the resource. A locking read: it
-        /// sees the row as it is, and makes no snapshot.
+        /// Token and lineage of the last holder that was admitted to the resource. A locking read:
+        /// it sees the row as it is, and makes no snapshot.
         STORED = "SELECT token, lineage FROM elderlock_fences WHERE resource = ? FOR UPDATE"
     }
 
     statement! {
-        /// Deletes the rows that were admitted before the moment given. See [when that is safe](super).
+        /// Deletes the rows that were admitted before the moment given. See
+        /// [when that is safe](super).
         FORGET = "DELETE FROM elderlock_fences WHERE admitted_at < ?"
     }
 }
@@ -198,8 +203,8 @@ ON DUPLICATE KEY UPDATE
 /// [`mysql`].
 pub mod mariadb {
     statement! {
-        /// As [`mysql::ADMIT`](super::mysql::ADMIT), and returns what the row is now: the holder's own
-        /// token and lineage, or it is stale.
+        /// As [`mysql::ADMIT`](super::mysql::ADMIT), and returns the row. If it has another token
+        /// or lineage than the holder's, the holder is stale.
         ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?, ?, ?)
 ON DUPLICATE KEY UPDATE
@@ -243,17 +248,19 @@ impl Fence {
     /// any other statement of the transaction. One round trip (two in MySQL and MariaDB), and one
     /// more to say why a holder is stale.
     ///
-    /// A holder is admitted as often as it asks, in as many transactions, until a later one is.
-    /// `holder` is a guard of an exclusive lock, a leader's [`Term`](elderlock::Term) or a [`Stamp`].
-    /// The lock is asked once, before the statement: waiting for the row may outlast the lease. The
-    /// transaction is in order all the same. To not begin long work then, ask the guard again.
+    /// A holder may call this in any number of transactions, until a later holder is admitted.
+    /// `holder` is a guard of an exclusive lock, a leader's [`Term`](elderlock::Term) or a
+    /// [`Stamp`]. The holder is checked once, before the statement: the wait for the row may
+    /// outlast the lease. The transaction is still ordered correctly. Check the guard again before
+    /// long work.
     ///
     /// # Errors
     /// [`AdmitError`]. In every case the transaction must be rolled back, which dropping it does;
     /// then nothing is changed.
     ///
     /// # Cancel safety
-    /// Dropped at any time, the statement may or may not have been made: roll the transaction back.
+    /// If the future is dropped, the statement may or may not have been made: roll the transaction
+    /// back.
     pub async fn admit<T: Transaction>(
         &self,
         transaction: &mut T,
@@ -307,7 +314,7 @@ pub(crate) mod sealed {
     pub trait Transaction {}
 }
 
-/// What a database said of a stamp.
+/// A database's decision about a stamp.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
@@ -336,8 +343,8 @@ pub enum AdmitError<E> {
     /// The guard was lost before the statement. Nothing was sent. Take the lock again.
     #[error(transparent)]
     Lost(Lost),
-    /// The holder has no stamp to show: it is a share, or the name of the resource cannot be stored.
-    /// Nothing was sent.
+    /// The holder has no stamp to show: it is a share, or the name of the resource cannot be
+    /// stored. Nothing was sent.
     #[error(transparent)]
     NoStamp(NoStamp),
     /// A later holder was admitted. This one has lost the lock: do not write, and take it again.
@@ -358,8 +365,8 @@ pub enum AdmitError<E> {
     /// a deadlock. Run the whole transaction again, with the same guard.
     #[error("the transaction met others, so the database ended it; roll back and run all of it again: {0}")]
     Retry(#[source] E),
-    /// The connection is broken, or the database ends it. Whether the statement was made is unknown,
-    /// and without a commit it counts for nothing. Use another connection.
+    /// The connection is broken, or the database ends it. Whether the statement was made is
+    /// unknown, and without a commit it counts for nothing. Use another connection.
     #[error("the connection to the database is broken; use another one and run all of the transaction again: {0}")]
     Disconnected(#[source] E),
     /// Another error of the driver, for example a missing privilege.

@@ -1,4 +1,4 @@
-//! What SQLite's error codes mean for a fence.
+//! The meaning of SQLite's error codes for a fence.
 
 use crate::sql::AdmitError;
 

@@ -4,7 +4,7 @@ use crate::sql::{AdmitError, Answer, Transaction, sealed};
 use crate::stamp::Stamp;
 use sqlx::Error;
 
-/// An error that is none of the database's: of the connection, or of the driver.
+/// An error of the connection or of the driver, not of the database.
 fn is_closed(error: &Error) -> bool {
     matches!(error, Error::Io(_) | Error::Tls(_) | Error::WorkerCrashed | Error::PoolClosed)
 }
@@ -13,7 +13,8 @@ fn stale(stored: Option<(i64, i64)>) -> Answer {
     Answer::Stale(stored.and_then(|(token, lineage)| Stamp::from_columns(token, lineage)))
 }
 
-/// `Transaction::show` where the number of changed rows says whether the holder was admitted.
+/// `Transaction::show` for databases in which the number of changed rows tells whether the holder
+/// was admitted.
 #[cfg(any(feature = "sqlx-postgres", feature = "sqlx-sqlite"))]
 macro_rules! show_by_rows {
     ($statements:path) => {

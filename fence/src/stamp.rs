@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The token of a grant and the lineage that dealt it: what a writer shows to a resource.
+/// The token of a grant and the lineage that dealt it. A writer shows it to a resource.
 ///
 /// As text it is `token-lineage`: decimal digits, a hyphen, and 16 hexadecimal digits. It is
 /// [`Fenced`], so a program that got it from a holder in another process can pass it to every call
-/// of this crate. It does not know whether the hold goes on; only the resource decides then.
+/// of this crate. It does not know whether the hold still exists; the resource decides.
 ///
 /// ```
 /// use elderlock_fence::Stamp;
@@ -52,8 +52,8 @@ impl Stamp {
         }
     }
 
-    /// From two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`: the first is no
-    /// token.
+    /// From two `BIGINT` columns, as the [statements](crate::sql) keep them; `None`: the first is
+    /// no token.
     pub fn from_columns(token: i64, lineage: i64) -> Option<Stamp> {
         Some(Stamp { token: Token::from_i64(token)?, lineage: LineageId::from_i64(lineage) })
     }
@@ -104,8 +104,8 @@ pub enum InvalidStamp {
     Lineage(#[from] InvalidLineage),
 }
 
-/// A holder that may not write any more: a later one was admitted before it, or one with an equal
-/// token of another lineage.
+/// The error of a holder that may no longer write: a later holder was admitted, or one with an
+/// equal token of another lineage.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{resource} refuses {shown} as stale: {} was admitted before; do not write, and take the lock again",
@@ -113,7 +113,7 @@ pub enum InvalidStamp {
 )]
 #[non_exhaustive]
 pub struct Stale {
-    /// What is fenced.
+    /// The name of the resource.
     pub resource: String,
     /// The stamp that was shown.
     pub shown: Stamp,
@@ -122,7 +122,7 @@ pub struct Stale {
     pub stored: Option<Stamp>,
 }
 
-/// Why a holder was not asked for its stamp, or has none to show.
+/// Why a holder has no stamp to show.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoStamp {
@@ -146,13 +146,13 @@ pub enum NoStamp {
 /// The longest name of a resource, in bytes: every database here can index it.
 pub const MAX_RESOURCE: usize = 1024;
 
-/// What is shown for `resource`, if anything may be.
+/// The stamp that `holder` shows to `resource`, or why there is none.
 pub(crate) fn stamp_for(resource: &str, holder: &(impl Fenced + ?Sized)) -> Result<Stamp, NoStamp> {
     check_resource(resource)?;
     exclusive_stamp(holder)
 }
 
-/// The stamp of a holder that is alone with the lock.
+/// The stamp of an exclusive holder.
 pub(crate) fn exclusive_stamp(holder: &(impl Fenced + ?Sized)) -> Result<Stamp, NoStamp> {
     if holder.is_shared() {
         return Err(NoStamp::Shared);

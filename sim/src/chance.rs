@@ -1,7 +1,8 @@
 //! Chance without a generator: every decision is a hash of its subject.
 //!
-//! The fate of the n-th packet from one member to another depends on the seed, the two and n, and on nothing else.
-//! So taking one fault out of a run leaves the luck of everything else as it was, and a run can be shrunk.
+//! The fate of the n-th packet from one member to another depends on the seed, the two and n, and
+//! on nothing else. So taking one fault out of a run leaves the luck of everything else as it was,
+//! and a run can be shrunk.
 
 use std::hash::Hasher;
 use std::marker::PhantomData;

@@ -149,8 +149,8 @@ impl ChaosRun {
         }
     }
 
-    /// Lets the World go on for a while, with all the faults that begin and end meanwhile. A fault that lurks for a
-    /// recovery gets its chance as soon as one begins.
+    /// Lets the World go on for a while, with all the faults that begin and end meanwhile. A fault
+    /// that lurks for a recovery gets its chance as soon as one begins.
     fn go_on(
         &mut self,
         plan: &ChaosPlan,
@@ -220,8 +220,8 @@ impl ChaosRun {
         }
     }
 
-    /// A part of the members that can go on by itself, if there is one: all, and then one after the other is left
-    /// out, as long as the rest suffices.
+    /// A part of the members that can go on by itself, if there is one: all, and then one after the
+    /// other is left out, as long as the rest suffices.
     fn draw_core(&self, dice: &mut Rng) -> Option<Vec<usize>> {
         let mut core: Vec<usize> = self.world.places().collect();
         for _ in 0..dice.between(1, 2 * core.len() as u64) {

@@ -54,8 +54,8 @@ pub enum FaultKind {
     Split(u32),
     /// A member is cut off from all others but one, drawn from the second number.
     OneNeighbour(Target, u64),
-    /// Each member reaches only its neighbours in a ring, whose order is drawn from the number: each two have a common
-    /// neighbour.
+    /// Each member reaches only its neighbours in a ring, whose order is drawn from the number:
+    /// each two have a common neighbour.
     Ring(u64),
     /// A process is killed, and another is started there at the end.
     Crash(Target),
@@ -75,7 +75,8 @@ pub enum FaultKind {
     Leave(Target),
     /// Gossip calls a living member unreachable.
     FalseAlarm(usize, Target),
-    /// A part of the ways, drawn from this number, is clogged one by one, and unclogged in another order.
+    /// A part of the ways, drawn from this number, is clogged one by one, and unclogged in another
+    /// order.
     Swizzle(u64),
     /// A way lets through a limited rate, and drops packets beyond its room.
     NarrowWay(usize, usize, NarrowPath),
@@ -116,7 +117,8 @@ pub enum FaultKind {
         /// Whether a holder leaves.
         leaves: bool,
     },
-    /// Two members take a lock each of one service, and then want to suspend it, one after the other.
+    /// Two members take a lock each of one service, and then want to suspend it, one after the
+    /// other.
     Duel {
         /// The first of the two, of all but the grantor, counted round.
         first: usize,
@@ -200,7 +202,8 @@ pub struct Overthrow {
     pub deaf: u64,
     /// The members that are cut off with the elder.
     pub loyal: CutOffGroup,
-    /// The others are killed, and started again at once, when the elder is cut off. Where votes are kept on disk.
+    /// The others are killed, and started again at once, when the elder is cut off. Where votes are
+    /// kept on disk.
     pub restart: bool,
 }
 
@@ -300,9 +303,11 @@ pub const RUSH: usize = 32;
 
 /// The kind that means something only where objects are open. It is not drawn with the others.
 pub const TORN_VALUE: usize = KINDS;
-/// The kind that means something only where services are suspended. It is not drawn with the others.
+/// The kind that means something only where services are suspended. It is not drawn with the
+/// others.
 pub const DUEL: usize = KINDS + 1;
-/// The kinds that mean something only where votes are kept on disk. They are not drawn with the others.
+/// The kinds that mean something only where votes are kept on disk. They are not drawn with the
+/// others.
 pub const SLOW_DISK: usize = KINDS + 2;
 /// See [`SLOW_DISK`].
 pub const FAILING_DISK: usize = KINDS + 3;
@@ -483,7 +488,8 @@ impl Fault {
                 FaultKind::Turncoat(place, dice.roll())
             }
             31 => {
-                // The next elder is chosen when the lease of the last one is over, at two fifths of a member's.
+                // The next elder is chosen when the lease of the last one is over, at two fifths of
+                // a member's.
                 lasts = member_lease * dice.between(35, 90) / 100;
                 FaultKind::StrayName(place, other)
             }

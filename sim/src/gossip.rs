@@ -1,4 +1,5 @@
-//! Real gossip: each place runs the [`Swim`] that ships beside its node, over the simulated network.
+//! Real gossip: each place runs the [`Swim`] that ships beside its node, over the simulated
+//! network.
 //!
 //! It is wired as `src/runtime/udp.rs` wires it: a new machine for each life, whose generation is
 //! the wall clock or more than the last life's of the same process; datagrams in the frame of

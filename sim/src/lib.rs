@@ -1,6 +1,8 @@
-//! Simulated clusters of elderlock's core: several [`Node`](elderlock::protocol::Node)s in virtual time.
+//! Simulated clusters of elderlock's core: several [`Node`](elderlock::protocol::Node)s in virtual
+//! time.
 //!
-//! - [`World`] is the cluster: cores, clocks, network, clients and the resource that the locks protect.
+//! - [`World`] is the cluster: cores, clocks, network, clients and the resource that the locks
+//!   protect.
 //! - [`invariants`] are the properties that must always hold; they are checked after every step.
 //! - Scenario tests (`tests/`) show one scenario each. [`chaos`] draws runs from a seed and heals
 //!   at the end, and then [`liveness`] demands that everything works.

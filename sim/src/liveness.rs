@@ -23,8 +23,8 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Twelve member leases to come together: a takeover, the leases of ghosts, and those expelled joining again,
-    /// each with room for a false start.
+    /// Twelve member leases to come together: a takeover, the leases of ghosts, and those expelled
+    /// joining again, each with room for a false start.
     pub fn of(timing: &Timing) -> Demand {
         Demand { converge: timing.member_lease * 12, answer: timing.member_lease * 4 }
     }
@@ -62,7 +62,7 @@ impl World {
             self.resume(place);
         }
         self.doomed_until = 0;
-        self.spare_everybody();
+        self.spare_all();
         // Packets under way arrive first, and hold up later packets until then.
         self.run_for(Duration::from_nanos(self.longest_way()));
         // Leaving members leave first, so that another process can start there.

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_fault_does_to_a_packet_leaves_other_packets_alone() {
+    fn one_faulty_packet_leaves_other_packets_alone() {
         let fair = arrivals(LinkConditions::FAIR, 1_000);
         let lossy = arrivals(LinkConditions { loss: 100_000, reorder: 1_000_000, ..LinkConditions::FAIR }, 1_000);
         let lossless = arrivals(LinkConditions { reorder: 1_000_000, ..LinkConditions::FAIR }, 1_000);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_way_drops_what_it_has_no_room_for_until_it_is_empty_again() {
+    fn a_full_narrow_way_drops_packets_until_it_is_empty_again() {
         let mut network = Network::new(1);
         network.narrow(0, 1, Some(NarrowPath { each: 10 * MS, room: 3 }));
         let times: Vec<_> = (0..5).map(|_| network.route(0, 0, 1).arrivals[0]).collect();

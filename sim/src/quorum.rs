@@ -218,7 +218,7 @@ impl QuorumLoss {
             QuorumLoss::Reckless => "killed recklessly",
             QuorumLoss::Directories => "directories lost",
             QuorumLoss::Newcomers => "newcomers without a lease gave up",
-            QuorumLoss::Overtaken => "view counts on who had ended before it",
+            QuorumLoss::Overtaken => "view counts on processes that had ended before it",
             QuorumLoss::Ended => "voters ended",
             QuorumLoss::Unexplained => "unexplained",
         }
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_that_only_the_dead_saw_is_not_what_the_living_count_on() {
+    fn a_view_that_only_the_dead_saw_does_not_bind_the_living() {
         let decided = |ghosts: &[usize]| view(2, &[1, 2], ghosts);
         let unseen = vec![(0, decided(&[1])), killed(0), killed(1)];
         assert_eq!(forced_after(unseen), Some(QuorumLoss::Ended), "of view 1, which is all that place 2 knows");

@@ -112,8 +112,8 @@ pub enum Entry {
         /// How long the leases of members and of elders are, in nanoseconds of their clocks.
         #[serde(default)]
         leases: (u64, u64),
-        /// Whether a grantor has little room for requests before it acts: it sends the rest back, to be
-        /// asked again, so calls of one member may change their order.
+        /// Whether a grantor has little room for requests before it acts: it sends the rest back,
+        /// to be asked again, so calls of one member may change their order.
         #[serde(default, skip_serializing_if = "is_false")]
         crowded: bool,
     },
@@ -263,7 +263,8 @@ pub enum Entry {
         #[serde(default)]
         founder: (usize, u64),
     },
-    /// The member became elder, or its lease ended or runs again, or it gave itself up: the event's name.
+    /// The member became elder, or its lease ended or runs again, or it gave itself up: the event's
+    /// name.
     Event {
         /// Its name.
         name: String,

@@ -194,7 +194,7 @@ mod tests {
     use crate::step::ClientWant;
 
     #[test]
-    fn what_remains_is_what_it_takes() {
+    fn only_the_causes_remain() {
         let all: Vec<u32> = (0..300).collect();
         let mut runs = MAX_LOGS;
         let kept = reduce(&all, &mut runs, |kept| [7, 8, 150, 299].iter().all(|one| kept.contains(one)));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_at_a_place_looks_at_the_same_one_under_its_new_number() {
+    fn an_observer_of_a_place_follows_its_new_number() {
         let look = |call, of| Step::Ask {
             call,
             place: 0,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_abandons_the_others_stays() {
+    fn a_fault_that_abandons_others_stays() {
         let steps = [Step::Heal, Step::Crash(0), Step::Heal, Step::Crash(1), Step::RestorePart(vec![0, 2])];
         let mut steps: Vec<_> = steps.into_iter().enumerate().map(|(at, step)| (at as u64, step)).collect();
         assert_eq!(begin_of_farewell(&steps), 2);

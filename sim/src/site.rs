@@ -43,7 +43,8 @@ pub struct Site {
     pub wall: i64,
     /// Whether the present process runs.
     pub run: ProcessState,
-    /// The present process, or the last one. Copies of a World share those in which nothing happened since.
+    /// The present process, or the last one. Copies of a World share those in which nothing
+    /// happened since.
     pub node: Option<Arc<Node>>,
     /// Its process has been told to leave.
     pub leaving: bool,

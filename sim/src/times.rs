@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 /// The first range.
 const MILLISECOND: u64 = 1_000_000;
 
-/// Many spans of time in nanoseconds, to three digits. They can be added up over threads and asked for percentiles.
+/// Many spans of time in nanoseconds, to three digits. They can be added up over threads and asked
+/// for percentiles.
 #[derive(Clone, Debug)]
 pub struct Times(Histogram<u64>);
 
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_misses_the_grantor_of_what_nobody_wants_or_another_has() {
+    fn a_missing_grantor_does_not_count_for_an_unwanted_or_held_lock() {
         let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
         let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
         let want = |call, deed, names: &[&str]| Entry::Invoke {

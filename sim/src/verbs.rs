@@ -273,7 +273,8 @@ impl World {
         }
     }
 
-    /// The token, if the guard would give it now: granted, not told lost, its lease and the member's lease running.
+    /// The token, if the guard would give it now: granted, not told lost, its lease and the
+    /// member's lease running.
     pub fn fence(&self, ask: Ask) -> Option<Token> {
         let call = self.call(ask);
         let peer = &self.peers[call.member];
@@ -370,7 +371,8 @@ fn lock(name: &str) -> LockName {
 
 /// Faults.
 impl World {
-    /// Kills the process. Its host goes on: connections to it break, and members on the host see that it ended.
+    /// Kills the process. Its host goes on: connections to it break, and members on the host see
+    /// that it ended.
     pub fn crash(&mut self, place: usize) {
         let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
         self.note(place, |_| "is killed".to_string());

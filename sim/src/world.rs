@@ -1,4 +1,5 @@
-//! The World: several cores, their clocks and clients, and the network between them, in virtual time.
+//! The World: several cores, their clocks and clients, and the network between them, in virtual
+//! time.
 //!
 //! One queue orders everything by (true time, order of scheduling), so a run is a function of its
 //! seed and of the driver's steps. The [invariants](crate::invariants) check the observations of
@@ -205,7 +206,8 @@ impl World {
         self.places().filter(|place| self.core.as_ref().is_none_or(|core| core.contains(place)))
     }
 
-    /// Whether all running processes (of the healed part) are in one view of exactly them, and their leases run.
+    /// Whether all running processes (of the healed part) are in one view of exactly them, and
+    /// their leases run.
     pub fn is_settled(&self) -> bool {
         let running: Vec<&Site> =
             self.demanded().map(|place| &self.peers[place]).filter(|peer| peer.run == ProcessState::Up).collect();

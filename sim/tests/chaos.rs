@@ -6,7 +6,8 @@ use elderlock_sim::network::SECOND;
 /// Invariants whose premise takes a fault that few plans have. Scripts and 2,000 seeds reach them.
 const RARE: [&str; 1] = ["way_round_keeps_leases"];
 
-/// Twenty-four seeds of a minute each hold every invariant, and the premise of each has held somewhere.
+/// Twenty-four seeds of a minute each hold every invariant, and the premise of each has held
+/// somewhere.
 #[test]
 fn two_dozen_seeds_of_chaos_break_nothing() {
     let mut summary = Summary::default();
@@ -41,7 +42,8 @@ fn the_same_seed_is_the_same_run() {
 const PINNED: [(u64, u64); 3] =
     [(3, 8_544_847_232_432_393_002), (17, 4_425_303_192_168_693_696), (40, 7_455_572_730_704_880_620)];
 
-/// The same seed is the same run on every machine and in every build, not only twice in one process.
+/// The same seed is the same run on every machine and in every build, not only twice in one
+/// process.
 #[test]
 fn pinned_seeds_have_the_digests_that_they_have_everywhere() {
     let digest = |seed| {

@@ -20,7 +20,7 @@ fn holds(scope: &Scope) -> SearchResult {
 /// A lock is moved when its holder is cut off, by leases alone, and at any time there is one
 /// holder.
 #[test]
-fn a_holder_that_is_cut_off_shares_its_lock_with_nobody_whatever_comes_first() {
+fn a_holder_that_is_cut_off_never_shares_its_lock_in_any_order() {
     // The first grant is from before the search, so it takes another one for tokens to rise.
     assert!(holds(&scopes::LATE).premises["tokens_rise"] > 0);
     // The founder is the elder on every way; on some another one follows it.
@@ -46,9 +46,10 @@ fn a_search_that_was_cut_says_so() {
     assert!(!found.complete && found.broken.is_none());
 }
 
-/// Two moves that do not touch each other lead to the same state in either order, though not to the same World.
+/// Two moves that do not touch each other lead to the same state in either order, though not to the
+/// same World.
 #[test]
-fn what_is_independent_commutes() {
+fn independent_steps_commute() {
     let scope = scopes::RUMOUR;
     let first = scope.first(|world| world);
     let find = |part: &str| scope.moves(&first).into_iter().find(|what| format!("{what:?}").contains(part));

@@ -22,7 +22,8 @@ fn met(members: usize) -> World {
     world
 }
 
-/// The packets of one way since true time `since`: when sent, whether lost at once, and when arrived.
+/// The packets of one way since true time `since`: when sent, whether lost at once, and when
+/// arrived.
 fn packets(world: &World, from: usize, to: usize, since: u64) -> Vec<(u64, bool, Option<u64>)> {
     let lines = &world.record().lines;
     let sent = lines.iter().filter(|line| line.at >= since && line.place == Some(from));
@@ -41,9 +42,10 @@ fn now(world: &World) -> u64 {
     world.elapsed().as_nanos() as u64
 }
 
-/// A process that is stopped as soon as it knows that it was expelled begins anew when it goes on, and not before.
+/// A process that is stopped as soon as it knows that it was expelled begins anew when it goes on,
+/// and not before.
 #[test]
-fn who_is_stopped_does_not_begin_anew_before_it_wakes() {
+fn a_stopped_process_does_not_begin_anew_before_it_wakes() {
     let mut world = met(3);
     let before = world.process(2);
     world.pause(2);
@@ -80,9 +82,10 @@ fn a_clogged_way_delivers_late_and_in_order() {
     assert!(packets(&world, 1, 0, since).iter().any(|(.., arrived)| arrived.is_some_and(|at| at < until)));
 }
 
-/// A reset loses everything that is on its way between the two, one of them both ways, and both notice.
+/// A reset loses everything that is on its way between the two, one of them both ways, and both
+/// notice.
 #[test]
-fn a_reset_loses_what_was_in_flight_and_both_ends_notice() {
+fn a_reset_loses_packets_in_flight_and_both_ends_notice() {
     for both in [true, false] {
         let mut world = met(3);
         world.hold_lock(0, "stock", "a");
@@ -107,7 +110,7 @@ fn a_reset_loses_what_was_in_flight_and_both_ends_notice() {
         let before =
             |of: Vec<(u64, bool, Option<u64>)>| of.into_iter().filter(|(sent, ..)| *sent <= cut).collect::<Vec<_>>();
         let lost = before(packets(&world, 1, 0, since)).iter().filter(|(.., arrived)| arrived.is_none()).count();
-        assert_eq!(lost, in_flight, "what was on its way is lost, and nothing else");
+        assert_eq!(lost, in_flight, "packets on their way are lost, and nothing else");
         world.granted(ask);
         world.expect("they have found each other again", |world| !suspects(world, 0, 1) && !suspects(world, 1, 0));
     }
@@ -174,7 +177,7 @@ fn a_frame_that_does_not_end_breaks_its_connection() {
 /// A way that is too narrow for its packets drops some of them, whole bursts at a time, and
 /// delivers the rest.
 #[test]
-fn a_narrow_way_drops_what_its_buffer_has_no_room_for() {
+fn a_narrow_way_drops_packets_beyond_its_buffer() {
     let mut world = met(3);
     let since = now(&world);
     world.narrow(1, 0, Some(NarrowPath { each: 100 * MS, room: 2 }));
@@ -227,9 +230,10 @@ fn a_clock_that_turns_fast_ends_a_lease_earlier() {
     assert_eq!(took(&mut world, -200_000) / MS, 1_250);
 }
 
-/// Wall clocks may jump and a process may start again by one that was set back: nobody notices.
+/// Wall clocks may jump, and a process may start again after its wall clock was set back. This has
+/// no effect.
 #[test]
-fn a_wall_clock_that_is_set_back_matters_to_nobody() {
+fn a_wall_clock_that_is_set_back_has_no_effect() {
     let mut world = World::new(6).members(3).with_gossip();
     world.settle();
     let held = world.hold_lock(0, "stock", "a");
@@ -246,9 +250,10 @@ fn a_wall_clock_that_is_set_back_matters_to_nobody() {
     assert!(world.token(next) > before);
 }
 
-/// A client may drop its future at any moment, and its guard right after: nothing stays held or queued.
+/// A client may drop its future at any moment, and its guard right after: nothing stays held or
+/// queued.
 #[test]
-fn whoever_drops_a_future_at_any_moment_leaves_nothing_behind() {
+fn a_future_dropped_at_any_moment_leaves_nothing_behind() {
     let mut world = World::new(8).members(3);
     world.settle();
     world.hold_lock(0, "stock", "elsewhere");
@@ -292,7 +297,7 @@ fn a_fault_hits_the_member_that_a_recovery_waits_for() {
         assert_eq!(run.world.broken(), None);
         found += run.faults.get("pause").copied().unwrap_or(0);
     }
-    assert!(found >= 3, "a recovery that waits for somebody was met {found} times");
+    assert!(found >= 3, "a recovery that waits for a member was met {found} times");
 }
 
 /// A plan of five members in which nothing goes wrong but this.
@@ -355,7 +360,7 @@ fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<
 /// Late packets wait for the end of the fault, those of one kind and of one sender only. If the
 /// sender is killed on the way they arrive all the same, as packets of a dead process.
 #[test]
-fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_then() {
+fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
     let (mut late, mut posthumous) = (0, 0);
     for (seed, blow) in (1..=8).map(|seed| (seed, (seed % 2 == 0).then_some(ConcurrentFault::Crash))) {
         let what = FaultKind::Late(Late { kind: "Grant", from: Some(Target::Grantor), to: None, blow });
@@ -366,7 +371,7 @@ fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_t
             Entry::Grantor { service, .. } if service == "stock" => line.place,
             _ => None,
         });
-        let grantor = grantor.expect("somebody grants");
+        let grantor = grantor.expect("a member grants");
         // One may leave in order meanwhile.
         let ended = record.lines.iter().find_map(|line| match &line.entry {
             Entry::End { how } if how != "left" && line.place == Some(grantor) && line.at >= from => Some(line.at),
@@ -392,11 +397,11 @@ fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_t
     assert!(late > 40 && posthumous > 5, "{late} came late, {posthumous} of them from the dead");
 }
 
-/// Nobody is cut off with the elder.
+/// The elder is cut off alone.
 const ALONE: CutOffGroup = CutOffGroup { places: 0, holder: false };
 
-/// An overthrown elder is cut off while another elder is chosen that hears nobody for an elder
-/// lease before. With votes on disk the voters are killed and start again at that moment.
+/// An overthrown elder is cut off while another elder is chosen. That one received nothing for an
+/// elder lease before. With votes on disk the voters are killed and start again at that moment.
 #[test]
 fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
     let (mut overthrown, mut restarted) = (0, 0);

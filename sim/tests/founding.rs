@@ -7,18 +7,18 @@ use std::time::Duration;
 
 /// Issue: founding by one.
 #[test]
-fn one_member_founds_alone_and_needs_nobody() {
+fn one_member_founds_alone_and_needs_no_other() {
     let mut w = World::new(1).members(1);
     w.settle();
     let a = w.try_lock(0, "s", "x");
     assert!(w.is_granted(a), "a free lock at the grantor's own member costs no message, not even the first time");
     w.run_for(Duration::from_secs(60));
-    assert!(w.fence(a).is_some(), "nobody can take over, so the lease of a lone member does not end");
+    assert!(w.fence(a).is_some(), "no other member can take over, so the lease of a lone member does not end");
 }
 
 /// Issue: founding by several, in every order of start.
 #[test]
-fn seeds_found_one_cluster_together_in_whatever_order_they_start() {
+fn seeds_found_one_cluster_together_in_any_order_of_starts() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         for gap in [0, 1, 40, 700] {
             let mut w = World::new(2).members(3).asleep();
@@ -60,7 +60,7 @@ fn a_seed_that_restarts_joins_and_does_not_found_again() {
     w.restart(1);
     w.settle();
     assert_eq!(w.view(1).map(|view| view.lineage), lineage);
-    assert_eq!(w.in_view(), [0, 2, 1], "who joins is the youngest");
+    assert_eq!(w.in_view(), [0, 2, 1], "the joining member is the youngest");
 }
 
 /// Issue: a seed dies in the middle of founding.
@@ -104,7 +104,7 @@ fn many_joiners_at_once_come_in() {
 
 /// Brief 3.3: a member that says goodbye is not waited for.
 #[test]
-fn who_leaves_is_gone_at_once_and_so_are_its_locks() {
+fn a_leaving_member_is_gone_at_once_and_so_are_its_locks() {
     let mut w = World::new(8).members(3).timing(Timing::lan());
     w.settle();
     let a = w.hold_lock(1, "s", "x");
@@ -127,9 +127,9 @@ fn the_elder_leaves_and_the_next_oldest_is_elder() {
     assert_eq!(w.elder(), order[1]);
 }
 
-/// Chaos seed 499: the elder says goodbye while it hears nobody.
+/// Chaos seed 499: the elder says goodbye while it receives nothing.
 #[test]
-fn an_elder_that_hears_nobody_leaves_all_the_same() {
+fn an_elder_that_receives_nothing_can_leave() {
     let mut w = World::new(10).members(3);
     w.settle();
     let elder = w.elder();
@@ -155,7 +155,8 @@ fn a_member_that_leaves_with_locks_held_waits_for_the_word() {
     w.expect("it is gone", |w| !w.is_alive(youngest));
 }
 
-/// Chaos seed 328: an elder that decided its own leaving and stays until others know sees the view after that as well.
+/// Chaos seed 328: an elder that decided its own leaving and stays until others know sees the view
+/// after that as well.
 #[test]
 fn an_elder_that_leaves_has_left_and_is_not_expelled() {
     let mut w = World::new(12).members(3).joiners(1);
@@ -231,8 +232,8 @@ fn an_only_voter_that_leaves_does_not_leave_its_vote_to_the_dead() {
     assert!(w.fence(held).is_some());
 }
 
-/// A deployment that restarts every seed at once: the members that live on greet the seeds, and so no second cluster is
-/// founded beside them.
+/// A deployment that restarts every seed at once: the members that live on greet the seeds, and so
+/// no second cluster is founded beside them.
 #[test]
 fn seeds_that_all_restart_at_once_find_the_cluster_that_lives_on() {
     let mut w = World::new(50).members(2).joiners(5);
@@ -278,7 +279,7 @@ fn an_elder_goes_although_others_come_or_go_at_the_same_moment() {
 /// When all go at nearly the same moment, each has its goodbye heard, or no member is left to hear
 /// it. No member waits for its lease.
 #[test]
-fn when_all_leave_at_nearly_once_nobody_waits_long() {
+fn when_all_leave_at_nearly_once_no_member_waits_long() {
     for seed in 0..400 {
         let count = 2 + seed as usize % 5;
         let mut w = World::new(4_000 + seed).members(count);
@@ -295,9 +296,9 @@ fn when_all_leave_at_nearly_once_nobody_waits_long() {
     }
 }
 
-/// Issue 19.1: two foundings within a second dealt the same tokens, and tokens went back after many views in a short time. One
-/// member founds alone, uses up view after view, is killed and founds again at once, over and over: every token is higher than
-/// all before it, and none comes twice.
+/// Issue 19.1: two foundings within a second dealt the same tokens, and tokens went back after many
+/// views in a short time. One member founds alone, uses up view after view, is killed and founds
+/// again at once, over and over: every token is higher than all before it, and none comes twice.
 #[test]
 fn foundings_that_follow_each_other_at_once_deal_higher_tokens() {
     let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };

@@ -10,7 +10,7 @@ use std::time::Duration;
 fn met(seed: u64, members: usize) -> World {
     let mut world = World::new(seed).members(members).timing(Timing::wan()).with_gossip();
     world.settle();
-    world.expect("everybody knows everybody", |world| {
+    world.expect("every member knows all others", |world| {
         world.places().all(|place| world.contacts(place).len() == world.places().len() - 1)
     });
     world
@@ -72,7 +72,8 @@ fn a_false_verdict_of_gossip_costs_no_lock() {
     world.granted(next);
 }
 
-/// A process that starts again, even by a wall clock that was set back, is the one that gossip believes in.
+/// A process that starts again, even by a wall clock that was set back, is the one that gossip
+/// believes in.
 #[test]
 fn a_process_that_starts_again_is_known_again() {
     let mut world = met(4, 3);

@@ -32,7 +32,7 @@ fn start_all(w: &mut World) {
 /// Brief 3.2: a restart of all members continues the lineage: views and tokens rise, no lock is
 /// left.
 #[test]
-fn a_restart_of_everybody_goes_on_with_the_lineage() {
+fn a_restart_of_all_members_goes_on_with_the_lineage() {
     for count in 1..=5 {
         let mut w = World::new(10 + count as u64).members(count).durable();
         w.settle();
@@ -53,7 +53,8 @@ fn a_restart_of_everybody_goes_on_with_the_lineage() {
     }
 }
 
-/// The former processes stay as ghosts until their leases are surely over: one of them may only be cut off.
+/// The former processes stay as ghosts until their leases are surely over: one of them may only be
+/// cut off.
 #[test]
 fn the_former_processes_are_awaited_as_ghosts() {
     let mut w = three();
@@ -64,13 +65,13 @@ fn the_former_processes_are_awaited_as_ghosts() {
     assert_eq!(view.members.iter().filter(|member| member.ghost).count(), 3);
     let x = w.lock(1, "s", "x");
     w.run_for(Timing::fast().member_lease / 2);
-    assert!(!w.is_granted(x), "nobody can say yet who held it");
+    assert!(!w.is_granted(x), "no member can tell yet which one held it");
     w.granted(x);
 }
 
 /// Without data directories all members start anew: another lineage, with higher tokens.
 #[test]
-fn without_directories_a_restart_of_everybody_founds_anew() {
+fn without_directories_a_restart_of_all_members_founds_anew() {
     let mut w = World::new(2).members(3);
     w.settle();
     let before = w.latest_view().cloned().expect("a view");
@@ -84,10 +85,11 @@ fn without_directories_a_restart_of_everybody_founds_anew() {
     assert!(w.token(again) > w.token(held));
 }
 
-/// hazelcast#17436: all seeds restart without their disks, and a member that lives on goes on with them. (If it is a seed itself the others
-/// wait for it, and it for an operator: `an_orphan_says_so_and_goes_on_when_forced`.)
+/// hazelcast#17436: all seeds restart without their disks, and a member that lives on goes on with
+/// them. (If it is a seed itself the others wait for it, and it for an operator:
+/// `an_orphan_says_so_and_goes_on_when_forced`.)
 #[test]
-fn who_lives_on_joins_the_others_when_they_have_founded_anew_without_directories() {
+fn a_surviving_member_joins_the_others_when_they_have_founded_anew_without_directories() {
     let mut w = World::new(67).members(3).joiners(1).two_lineages_may_meet();
     w.settle();
     let alone = 3;
@@ -110,7 +112,7 @@ fn who_lives_on_joins_the_others_when_they_have_founded_anew_without_directories
 /// Brief 3.10 number 11: all others restart within a second while a cut-off member still holds
 /// under its old lease.
 #[test]
-fn everybody_restarts_while_one_that_is_cut_off_still_holds() {
+fn all_others_restart_while_one_that_is_cut_off_still_holds() {
     let mut w = World::new(3).members(4).durable();
     w.settle();
     let [a, b, c, d] = w.in_view()[..] else { panic!("four members") };
@@ -133,8 +135,8 @@ fn everybody_restarts_while_one_that_is_cut_off_still_holds() {
     w.settle();
 }
 
-/// Brief 3.10 number 10, with directories: a seed restarts cut off from the others, meets one that never was a
-/// member, and does not found again with it.
+/// Brief 3.10 number 10, with directories: a seed restarts cut off from the others, meets one that
+/// never was a member, and does not found again with it.
 #[test]
 fn a_seed_that_restarts_cut_off_with_its_directory_founds_nothing() {
     let mut w = three();
@@ -177,7 +179,7 @@ fn a_member_that_lives_on_goes_on_with_the_heirs_of_the_others() {
 }
 
 /// The elder alone lives on, and goes on with the votes of vote successors. When it takes those in,
-/// the votes of their former processes are nobody's any more, so the next view must not count on
+/// the votes of their former processes have no owner any more, so the next view must not count on
 /// them.
 #[test]
 fn an_elder_that_lives_on_alone_takes_heirs_in_and_does_not_count_on_the_dead() {
@@ -209,7 +211,8 @@ fn a_minority_of_heirs_decides_nothing() {
     w.expect("two of three are enough", |w| w.is_ready(order[1]) && w.is_ready(order[2]));
 }
 
-/// Crashes at every moment of the finding together: the heirs of heirs still have the vote, and contradict nobody.
+/// Vote successors crash at every moment while they meet: their own successors still have the vote,
+/// and contradict no earlier vote.
 #[test]
 fn heirs_may_die_at_any_moment_and_have_heirs_themselves() {
     for at in 0..120 {
@@ -310,8 +313,8 @@ fn an_orphan_says_so_and_goes_on_when_forced() {
     w.settle();
 }
 
-/// Two lineages that meet: the one founded later has the higher tokens and goes on; the members of the other are told
-/// that their holds are lost, and join it.
+/// Two lineages that meet: the one founded later has the higher tokens and goes on; the members of
+/// the other are told that their holds are lost, and join it.
 #[test]
 fn of_two_lineages_that_meet_the_later_one_goes_on() {
     let mut w = World::new(6).members(3).joiners(4).two_lineages_may_meet();
@@ -346,7 +349,7 @@ fn of_two_lineages_that_meet_the_later_one_goes_on() {
 /// With a council smaller than the cluster the vote successors hear no member of the last view. The
 /// oldest member outside the council, dead as all others, must not become the elder.
 #[test]
-fn heirs_of_a_small_council_put_nobody_at_the_head_whom_they_have_not_heard() {
+fn heirs_of_a_small_council_put_no_unheard_member_at_the_head() {
     for council in 1..4 {
         let mut w = World::new(30 + u64::from(council)).members(5).council(council).durable();
         w.settle();

@@ -11,7 +11,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Three members, oldest first: the elder, and two more. The grantor of "s" is the middle one, and holds nothing.
+/// Three members, oldest first: the elder, and two more. The grantor of "s" is the middle one, and
+/// holds nothing.
 fn with_grantor(seed: u64) -> (World, usize, usize, usize) {
     let mut w = World::new(seed).members(3);
     w.settle();
@@ -121,7 +122,8 @@ fn waiters_are_served_in_the_order_of_asking() {
     w.expect("an idle name leaves nothing", World::is_empty_everywhere);
 }
 
-/// Geode 6 number 1: a grant from a replaced grantor. Brief 3.10 number 2: it must not queue behind itself either.
+/// Geode 6 number 1: a grant from a replaced grantor. Brief 3.10 number 2: it must not queue behind
+/// itself either.
 #[test]
 fn a_grant_of_a_replaced_grantor_that_arrives_late_is_not_entered() {
     let (mut w, elder, grantor, a) = with_grantor(2);
@@ -144,7 +146,8 @@ fn a_grant_of_a_replaced_grantor_that_arrives_late_is_not_entered() {
     w.granted(other);
 }
 
-/// Chaos seed 5673: the grantor goes, grants no more, and the elder has not heard it, so each names the other.
+/// Chaos seed 5673: the grantor goes, grants no more, and the elder has not heard it, so each names
+/// the other.
 #[test]
 fn a_request_is_not_sent_in_circles_between_a_leaving_grantor_and_the_elder() {
     let (mut w, elder, grantor, a) = with_grantor(31);
@@ -249,7 +252,8 @@ fn a_request_that_is_handled_after_its_member_left_holds_nothing() {
     assert!(w.is_granted(next));
 }
 
-/// The same, while the view has its member still: the goodbye that it said to the elder is on its way.
+/// The same, while the view has its member still: the goodbye that it said to the elder is on its
+/// way.
 #[test]
 fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
     let (mut w, a, grantor, b) = with_grantor(6);
@@ -264,7 +268,7 @@ fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
     w.run_for(ms(20));
     assert!(w.view(a).is_some_and(|view| view.members.len() == 3) && !w.is_granted(ask));
     let next = w.lock(a, "s", "x");
-    w.expect("nobody is in its way", |w| w.is_granted(next));
+    w.expect("the lock is free", |w| w.is_granted(next));
     assert!(w.view(a).is_some_and(|view| view.members.len() == 3), "before the view is another");
     goodbyes.into_iter().for_each(|goodbye| w.let_go(goodbye));
     w.expect("it is gone", |w| !w.is_alive(b));
@@ -284,7 +288,8 @@ fn a_late_release_leaves_the_next_holder_alone() {
     assert!(w.fence(second).is_some());
 }
 
-/// Geode 6 numbers 7 and 8: a sibling of the same process is not freed by the release of another's lost hold.
+/// Geode 6 numbers 7 and 8: a sibling of the same process is not freed by the release of another's
+/// lost hold.
 #[test]
 fn releasing_a_lost_hold_leaves_a_sibling_of_the_same_process_alone() {
     let (mut w, elder, _, a) = with_grantor(8);
@@ -338,7 +343,7 @@ fn a_holder_that_slept_past_its_lease_cannot_extend_it() {
 
 /// Geode 6 number 11: a cancelled wait leaves nothing, at any point of any exchange.
 #[test]
-fn a_cancelled_wait_leaves_nothing_whatever_was_under_way() {
+fn a_cancelled_wait_leaves_nothing_at_any_moment() {
     for after in 0..40 {
         let (mut w, elder, _, b) = with_grantor(11);
         let a = w.hold_lock(elder, "s", "x");
@@ -499,7 +504,8 @@ fn a_service_that_only_the_cut_off_have_heard_of_is_not_taken_for_free() {
     assert!(w.token(a) < w.token(b));
 }
 
-/// Brief 3.10 number 5, read as recovery: a joiner gets a lock of the old grantor while the next one recovers.
+/// Brief 3.10 number 5, read as recovery: a joiner gets a lock of the old grantor while the next
+/// one recovers.
 #[test]
 fn a_joiner_that_races_recovery_holds_nothing_that_recovery_did_not_hear_of() {
     for after in [0, 500, 1_000, 2_000, 2_400, 2_500, 2_550, 2_600, 2_700] {
@@ -525,7 +531,8 @@ fn a_joiner_that_races_recovery_holds_nothing_that_recovery_did_not_hear_of() {
     }
 }
 
-/// Brief 3.10 number 7: a grant is delayed for twice its lease; the lease runs from its receipt, at the holder.
+/// Brief 3.10 number 7: a grant is delayed for twice its lease; the lease runs from its receipt, at
+/// the holder.
 #[test]
 fn a_grant_that_is_delayed_for_longer_than_its_lease_makes_no_second_holder() {
     let (mut w, elder, grantor, a) = with_grantor(19);
@@ -571,7 +578,8 @@ fn a_free_lock_at_the_grantor_costs_no_message() {
     assert_eq!(w.matched(any), 0);
 }
 
-/// Geode 6, "also worth a test": members whose clocks are hours apart and run two percent off each other.
+/// Geode 6, "also worth a test": members whose clocks are hours apart and run two percent off each
+/// other.
 #[test]
 fn clocks_that_are_hours_apart_and_drift_within_the_bound_do_no_harm() {
     let mut w = World::new(22).members(3).clock(0, 19_000).clock(1, -19_000).clock(2, 0);

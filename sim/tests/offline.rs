@@ -120,7 +120,7 @@ bent! {
         *token = 7;
     };
     /// The loss of a living process's hold is not reported.
-    a_holder_who_was_not_told_is_found, "told_before_regrant", |lines: &mut Vec<Line>| {
+    a_holder_that_was_not_told_is_found, "told_before_regrant", |lines: &mut Vec<Line>| {
         let lost = nth(lines, 0, |line| matches!(&line.entry, Entry::Lost { reason, .. } if reason == "lease ended"));
         lines.remove(lost);
     };
@@ -181,7 +181,7 @@ bent! {
         members.swap(0, 1);
     };
     /// A process that was out is back.
-    who_comes_back_is_found, "views_agree", |lines: &mut Vec<Line>| {
+    a_process_that_comes_back_is_found, "views_agree", |lines: &mut Vec<Line>| {
         let Entry::View { members: all, lives: first, .. } =
             lines[nth(lines, 0, |line| matches!(line.entry, Entry::View { .. }))].entry.clone() else { unreachable!() };
         let last = nth(lines, 0, |line| matches!(&line.entry, Entry::Heal));
@@ -206,14 +206,14 @@ bent! {
         let Entry::View { founder, .. } = &mut lines[view].entry else { unreachable!() };
         *founder = (3, 1);
     };
-    /// A waiter that nobody answers.
+    /// A waiter without an answer.
     a_forgotten_waiter_is_found, "no_lost_wakeup", |lines: &mut Vec<Line>| {
         let fail = nth(lines, 0, |line| matches!(line.entry, Entry::Fail { .. }));
         lines.remove(fail);
     };
     /// A lock that one member cannot get any more.
     a_lock_that_is_gone_is_found, "no_leaked_hold", |lines: &mut Vec<Line>| {
-        let last = lines.iter().rposition(is_ok).expect("somebody got a lock");
+        let last = lines.iter().rposition(is_ok).expect("a member got a lock");
         let Entry::Ok { call: wanted, .. } = lines[last].entry else { unreachable!() };
         lines[last].entry = Entry::Fail { call: wanted, answer: "undecided".to_string() };
         lines.retain(|line| !matches!(line.entry, Entry::Release { call } if call == wanted));
@@ -238,7 +238,7 @@ bent! {
         holds[0].1 += 1;
     };
     /// A member that was cut off from all others long ago is granted a lock.
-    a_grant_far_from_everybody_is_found, "minority_is_silent", |lines: &mut Vec<Line>| {
+    a_grant_without_a_quorum_is_found, "minority_is_silent", |lines: &mut Vec<Line>| {
         let cut = (0..3).flat_map(|other| [(3, other), (other, 3)]).collect();
         let story = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { .. }));
         let at = lines[story].at;
@@ -287,7 +287,7 @@ bent! {
         lines.insert(first, lines[first].clone());
         let_clocks_go(lines);
     };
-    /// An epoch of a view that nobody has.
+    /// An epoch of a view that no member has.
     an_epoch_of_no_view_is_found_whatever_the_clocks_do, "epochs_rise", |lines: &mut Vec<Line>| {
         let last = lines.iter().rposition(|line| matches!(line.entry, Entry::Grantor { .. })).expect("there is one");
         let Entry::Grantor { epoch, .. } = &mut lines[last].entry else { unreachable!() };
@@ -305,7 +305,8 @@ bent! {
     };
 }
 
-/// The holder of a lost answer may have it for ever: its lock may be granted on, and it may never have had it.
+/// The holder of a lost answer may have it for ever: its lock may be granted on, and it may never
+/// have had it.
 #[test]
 fn a_lost_answer_is_unknown_for_ever() {
     let mut record = story();

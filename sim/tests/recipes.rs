@@ -30,7 +30,7 @@ fn a_few_seeds_of_each_recipe_break_nothing() {
 /// A plan that breaks loses the parts that the break does not need. The rest is the plan that its
 /// options draw.
 #[test]
-fn a_break_is_shrunk_to_what_it_takes() {
+fn a_break_is_shrunk_to_its_causes() {
     let breaks = |plan: &RecipePlan| {
         let is_fault_there = plan.faults.iter().any(|fault| fault.number == 2);
         let is_enough =

@@ -6,7 +6,7 @@ use elderlock_sim::record::{Entry, Record};
 
 /// A lock that passes from a killed holder to a waiter, told by its record.
 #[test]
-fn the_record_tells_who_asked_who_held_and_who_was_killed() {
+fn the_record_has_requests_holds_and_kills() {
     let mut world = World::new(1).members(3).with_messages();
     world.settle();
     let first = world.hold_lock(1, "stock", "a");

@@ -1,6 +1,8 @@
-//! The pages of the report, opened in a real browser: no error, nothing fetched, and no label over another.
+//! The pages of the report, opened in a real browser: no error, nothing fetched, and no label over
+//! another.
 //!
-//! The page measures its labels itself and leaves the figures as attributes of its root (`src/report/page.js`).
+//! The page measures its labels itself and leaves the figures as attributes of its root
+//! (`src/report/page.js`).
 
 use elderlock_sim::World;
 use elderlock_sim::chance::Rng;
@@ -68,7 +70,7 @@ fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> PageReport {
         std::thread::sleep(Duration::from_millis(20));
     }
     let dom = std::fs::read_to_string(&dom).expect("the page as it is shown");
-    let log = String::from_utf8_lossy(&std::fs::read(&log).expect("what the browser says")).into_owned();
+    let log = String::from_utf8_lossy(&std::fs::read(&log).expect("the browser's output")).into_owned();
     let root = dom.split_once("<html").and_then(|(_, rest)| rest.split_once('>')).map_or("", |(root, _)| root);
     let text = |name: &str| {
         let (_, rest) = root.split_once(&format!("data-{name}=\"")).unwrap_or_else(|| panic!("no {name} in {root:?}"));

@@ -50,7 +50,7 @@ fn soon(w: &mut World) {
 }
 
 #[test]
-fn a_grantor_that_dies_before_it_says_who_holds_is_followed_by_one_that_does() {
+fn a_grantor_that_dies_before_it_names_the_holders_is_followed_by_one_that_does() {
     let (mut w, order, held) = with_holder(1);
     let unheard = w.hold(|flight| kind(flight.packet) == "QueryReply");
     let asked = ask_back(&mut w, order[3]);
@@ -64,7 +64,7 @@ fn a_grantor_that_dies_before_it_says_who_holds_is_followed_by_one_that_does() {
 }
 
 #[test]
-fn what_was_told_outlives_the_grantor_by_transfer_and_by_crash() {
+fn a_told_revocation_outlives_the_grantor_by_transfer_and_by_crash() {
     let (mut w, order, held) = with_holder(2);
     let asked = ask_back(&mut w, order[3]);
     let told = told(&mut w, asked);
@@ -95,7 +95,7 @@ fn a_hold_is_not_taken_without_its_member_and_its_lease_ends_it() {
 }
 
 #[test]
-fn who_is_asked_before_its_grant_has_arrived_is_told_when_it_has() {
+fn a_holder_that_is_asked_before_its_grant_arrives_is_told_when_it_has_arrived() {
     let (mut w, order, _) = with_holder(4);
     let holder = order[0];
     let late = w.hold(move |flight| flight.to == holder && kind(flight.packet) == "Grant");
@@ -108,7 +108,7 @@ fn who_is_asked_before_its_grant_has_arrived_is_told_when_it_has() {
     soon(&mut w);
     assert!(
         w.matched(late) > 0 && !w.is_granted(held) && !w.is_answered(asked),
-        "{name} is granted, and nobody has it"
+        "{name} is granted, and no member has it"
     );
     w.let_go(late);
     let told = told(&mut w, asked);

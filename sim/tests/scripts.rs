@@ -13,7 +13,8 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Tells each and compares; with `UPDATE_GOLDENFILES=1` it is written anew instead. After it everything has to work.
+/// Tells each and compares; with `UPDATE_GOLDENFILES=1` it is written anew instead. After it
+/// everything has to work.
 fn tell_all(folder: &str) {
     let files = files(folder);
     assert!(!files.is_empty());
@@ -61,7 +62,8 @@ fn every_script_of_a_mutant_breaks_with_it() {
     assert!(told > 0);
 }
 
-/// A break of chaos is shrunk to a few steps, saved, and breaks again from the file, for the same lock.
+/// A break of chaos is shrunk to a few steps, saved, and breaks again from the file, for the same
+/// lock.
 #[cfg(elderlock_mutants)]
 #[test]
 fn a_break_of_a_mutant_is_shrunk_and_saved() {

@@ -115,7 +115,7 @@ fn two_upgrades_at_once_do_not_wait_for_each_other() {
 /// Geode 6 number 22, its defect P2: the suspension times out, the waiter behind it goes on, and
 /// the holder is not disturbed.
 #[test]
-fn whoever_waits_behind_a_suspension_goes_on_when_it_times_out() {
+fn waiters_behind_a_suspension_go_on_when_it_times_out() {
     let (mut w, order) = with_grantor(5);
     let held = w.hold_lock(order[0], "s", "x");
     let suspension = suspend_within(&mut w, order[3], 0, Wait::AtMost(ms(1_000)));
@@ -157,7 +157,7 @@ fn a_suspension_is_granted_when_the_last_holder_dies() {
 /// Geode 6 number 23, its defect P4: the suspender that waits dies, and the waiter behind it goes
 /// on.
 #[test]
-fn whoever_waits_behind_a_suspender_that_dies_goes_on() {
+fn waiters_behind_a_suspender_that_dies_go_on() {
     let (mut w, order) = with_grantor(8);
     let held = w.hold_lock(order[0], "s", "x");
     w.suspend(order[3], "s");
@@ -183,7 +183,7 @@ fn a_try_during_a_suspension_is_told_of_it_at_once() {
 
 /// Geode's defect P18: destroying the service frees a caller that a suspension holds back.
 #[test]
-fn destroying_a_service_answers_those_whom_a_suspension_holds_back() {
+fn destroying_a_service_answers_the_waiters_behind_a_suspension() {
     let (mut w, order) = with_grantor(10);
     let suspension = w.suspend(order[3], "s");
     w.granted(suspension);
@@ -208,7 +208,7 @@ fn a_suspension_survives_the_crash_of_the_grantor() {
     let second = w.suspend(order[0], "s");
     soon(&mut w);
     w.crash(order[1]);
-    w.expect("somebody else grants", |w| w.find_grantor("s").is_some_and(|place| place != order[1]));
+    w.expect("another member grants", |w| w.find_grantor("s").is_some_and(|place| place != order[1]));
     soon(&mut w);
     assert!(w.fence(suspension).is_some() && w.fence(own).is_some() && !w.is_granted(behind));
     w.release(suspension);
@@ -245,7 +245,8 @@ fn a_suspension_survives_a_transfer() {
     w.granted(behind);
 }
 
-/// Locks of one owner do not stand beside another owner's suspension, though both are of one member.
+/// Locks of one owner do not stand beside another owner's suspension, though both are of one
+/// member.
 #[test]
 fn owners_of_one_member_are_told_apart() {
     let (mut w, order) = with_grantor(13);
@@ -335,7 +336,7 @@ fn a_batch_survives_its_grantor() {
 }
 
 /// TXLockServiceDUnitTest.testTXGrantorMigration: a batch is released while its grantor changes, at
-/// any moment. The release waits for nobody, and the change goes on.
+/// any moment. The release waits for no answer, and the change goes on.
 #[test]
 fn a_batch_that_is_released_while_its_grantor_changes_is_free_at_the_next() {
     for crash in [false, true] {
@@ -362,7 +363,7 @@ fn a_batch_that_is_released_while_its_grantor_changes_is_free_at_the_next() {
 
 /// A try for a batch names the lock that stands in its way.
 #[test]
-fn a_try_for_a_batch_names_what_is_held() {
+fn a_try_for_a_batch_names_the_held_lock() {
     let (mut w, order) = with_grantor(17);
     w.hold_lock(order[0], "s", "b");
     let batch = elderlock::protocol::Batch::new(
@@ -379,7 +380,7 @@ fn a_try_for_a_batch_names_what_is_held() {
 
 /// The holders, and the waiters in their order, can be read from any member.
 #[test]
-fn what_the_grantor_sees_can_be_read_from_anywhere() {
+fn the_table_can_be_read_from_every_member() {
     let (mut w, order) = with_grantor(18);
     let held = w.hold_lock(order[0], "s", "x");
     for place in [order[3], order[2]] {
@@ -392,14 +393,15 @@ fn what_the_grantor_sees_can_be_read_from_anywhere() {
         let Outcome::QueryReply(QueryReply::Lock { holders, waiters, more, .. }) = answered(&mut w, look) else {
             panic!("{:?}", w.outcome(look))
         };
-        let holder = holders.first().expect("somebody holds it");
+        let holder = holders.first().expect("a member holds it");
         assert_eq!((holder.process, Some(holder.token)), (w.process(order[0]), w.token(held)));
         let who: Vec<_> = waiters.iter().map(|waiter| waiter.process).collect();
         assert_eq!((who, more), (vec![w.process(order[3]), w.process(order[2])], 0));
     }
 }
 
-/// Geode's free_resources needs no call: ten thousand names that were locked and freed leave nothing.
+/// Geode's free_resources needs no call: ten thousand names that were locked and freed leave
+/// nothing.
 #[test]
 fn idle_names_cost_nothing() {
     let (mut w, order) = with_grantor(19);

@@ -10,11 +10,11 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// An elder leaves and calls those members silent that it cannot hear. It proposes a view of the
-/// one that it does hear, and goes. That one goes too. The next candidate must not finish the
-/// proposal with a view of nobody.
+/// A leaving elder takes members for silent that it does not hear. It proposes a view of the only
+/// member that it hears, and leaves. That member leaves too. The next candidate must not finish the
+/// proposal: its view would be empty.
 #[test]
-fn an_elder_that_goes_unheard_leaves_no_view_behind_without_those_who_stay() {
+fn an_elder_that_goes_unheard_leaves_no_view_behind_without_the_others() {
     let mut w = World::new(9).members(5);
     w.settle();
     let order = w.in_view();
@@ -51,7 +51,8 @@ fn a_member_that_vanishes_is_removed_after_its_lease_and_not_before() {
     w.settle();
 }
 
-/// Brief 1: a process killed on a host that another member can vouch for: the next waiter within 10 ms.
+/// Brief 1: a process killed on a host that another member can vouch for: the next waiter within 10
+/// ms.
 #[test]
 fn a_vouched_death_is_quick() {
     let mut w = World::new(2).members(3).hosts(&[0, 0, 0]).timing(Timing::lan());
@@ -122,7 +123,7 @@ fn a_firewall_that_rejects_for_a_living_holder_frees_nothing() {
 
 /// Membership 2.4: gossip declares healthy members down.
 #[test]
-fn gossip_that_calls_everybody_down_changes_nothing() {
+fn gossip_that_calls_all_members_down_changes_nothing() {
     let mut w = World::new(6).members(4);
     w.settle();
     let view = w.latest_view().cloned();
@@ -158,7 +159,7 @@ fn when_the_elder_vanishes_the_next_oldest_takes_over_and_knows_the_grantor() {
 /// of a cluster need not ask, as no member was the elder before it. Unlike Geode's, a new elder
 /// does so at once and not when another member asks it.
 #[test]
-fn a_new_elder_asks_all_at_once_what_they_grant_and_a_founder_asks_nobody() {
+fn a_new_elder_asks_all_members_at_once_for_their_grants_and_a_founder_asks_none() {
     let mut w = World::new(33).members(4);
     let asked: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
     let heard = asked.clone();
@@ -172,7 +173,7 @@ fn a_new_elder_asks_all_at_once_what_they_grant_and_a_founder_asks_nobody() {
     let order = w.in_view();
     w.hold_lock(order[2], "s", "x");
     w.run_for(ms(500));
-    assert!(asked.lock().expect("no panic").is_empty(), "nobody was the elder before");
+    assert!(asked.lock().expect("no panic").is_empty(), "no member was the elder before");
     w.vanish(order[0]);
     w.expect("there is another elder", |w| w.find_elder() == Some(order[1]));
     w.run_for(ms(20));
@@ -184,7 +185,7 @@ fn a_new_elder_asks_all_at_once_what_they_grant_and_a_founder_asks_nobody() {
 /// Unlike in Geode's documentation, a member that is asked as the elder does not take itself for
 /// it: it answers when it has the view in which it is the elder.
 #[test]
-fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_nobody() {
+fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_no_grantor() {
     let mut w = World::new(34).members(3);
     w.settle();
     let [elder, next, asker] = w.in_view()[..] else { panic!("three members") };
@@ -208,7 +209,8 @@ fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_nobody() {
     assert_eq!((w.elder(), w.grantor("s")), (next, asker));
 }
 
-/// Issue: each crash point of a takeover. The taker is killed when it has sent its first packet of a kind.
+/// Issue: each crash point of a takeover. The taker is killed when it has sent its first packet of
+/// a kind.
 #[test]
 fn a_taker_that_is_killed_at_any_step_is_replaced() {
     for step in ["PreVote", "Prepare", "Accept", "Install"] {
@@ -316,7 +318,7 @@ fn an_expelled_process_comes_back_as_a_new_one_with_its_old_guards_lost() {
 /// redisson#3194: a member that is connected again is renewed for as long as it holds, also as a
 /// new process.
 #[test]
-fn who_is_connected_again_is_renewed_for_as_long_as_it_holds() {
+fn a_reconnected_member_is_renewed_for_as_long_as_it_holds() {
     let lease = Timing::fast().member_lease;
     let mut w = World::new(28).members(3);
     w.settle();
@@ -393,7 +395,8 @@ fn a_pair_survives_the_loss_of_the_younger_and_not_of_the_elder() {
     }
 }
 
-/// Brief 3.3: ghosts still hold. A member cut off at a takeover that is back within its lease keeps its lock.
+/// Brief 3.3: ghosts still hold. A member cut off at a takeover that is back within its lease keeps
+/// its lock.
 #[test]
 fn a_ghost_that_is_back_within_its_lease_keeps_its_lock() {
     let mut w = World::new(15).members(5);
@@ -419,7 +422,8 @@ fn a_ghost_that_is_back_within_its_lease_keeps_its_lock() {
     w.settle();
 }
 
-/// Brief 3.10 number 4: a takeover drops a member with a running lease; the next elder counts only its own removals.
+/// Brief 3.10 number 4: a takeover drops a member with a running lease; the next elder counts only
+/// its own removals.
 #[test]
 fn two_takeovers_in_a_row_still_wait_for_a_cut_off_holder() {
     let mut w = World::new(16).members(7);
@@ -453,13 +457,14 @@ fn two_members_that_reach_each_other_only_through_the_elder_share_a_lock() {
     let b = w.lock(order[1], "s", "x");
     w.run_for(ms(1_500));
     w.release(a);
-    w.expect_within("what is said goes by way of the elder", ms(1_500), |w| w.is_granted(b));
+    w.expect_within("the elder relays the release and the grant", ms(1_500), |w| w.is_granted(b));
     w.run_for(Duration::from_secs(10));
-    assert!(w.fence(b).is_some(), "nobody is robbed");
+    assert!(w.fence(b).is_some(), "no member loses its lock");
     assert_eq!(w.in_view(), order);
 }
 
-/// As above, with the grantor gone: recovery does not hang on the pair that cannot reach each other.
+/// As above, with the grantor gone: recovery does not hang on the pair that cannot reach each
+/// other.
 #[test]
 fn recovery_reaches_a_member_by_way_of_the_elder() {
     let mut w = World::new(18).members(4);
@@ -476,12 +481,13 @@ fn recovery_reaches_a_member_by_way_of_the_elder() {
     assert!(w.fence(a).is_some());
     let c = w.lock(order[2], "s", "x");
     w.run_for(ms(2_000));
-    assert!(!w.is_granted(c), "what the other holds was heard of");
+    assert!(!w.is_granted(c), "the other member's hold was reported");
 }
 
-/// Chaos seed 141: once the elder has proposed a removal because a lease is surely over, it must not renew that lease.
+/// Chaos seed 141: once the elder has proposed a removal because a lease is surely over, it must
+/// not renew that lease.
 #[test]
-fn an_elder_that_was_not_heard_does_not_renew_whom_it_is_about_to_remove() {
+fn an_elder_that_was_not_heard_does_not_renew_a_member_with_a_pending_removal() {
     let mut w = World::new(19).members(3).without_hints();
     w.settle();
     let [elder, middle, youngest] = w.in_view()[..] else { panic!("three members") };
@@ -569,7 +575,8 @@ fn an_elder_of_a_pair_does_not_go_before_the_other_knows() {
     assert_eq!(w.elder(), other);
 }
 
-/// Chaos seed 656: a process that was out of a view is never in a later one: its links have been forgotten.
+/// Chaos seed 656: a process that was out of a view is never in a later one: its links have been
+/// forgotten.
 #[test]
 fn a_joiner_that_never_heard_of_its_joining_comes_in_under_another_name() {
     let mut w = World::new(21).members(3).joiners(1);

@@ -1,4 +1,5 @@
-//! Stories of tables that change hands: young turks, successors, and services that are destroyed at one member.
+//! Stories of tables that change hands: young turks, successors, and services that are destroyed at
+//! one member.
 
 use elderlock::protocol::{GrantorState, LostReason, Outcome, Timing};
 use elderlock_sim::World;
@@ -43,7 +44,7 @@ enum PartyFate {
     Dies,
     /// It says goodbye.
     Leaves,
-    /// It reaches nobody any more, and nobody reaches it.
+    /// It is cut off from all others, in both directions.
     CutOff,
     /// It and this one no longer reach each other.
     CutFrom(usize),
@@ -106,7 +107,8 @@ fn serve(w: &mut World, waiting: &[Ask], mut held: Ask) -> Vec<Ask> {
     order
 }
 
-/// The seed's transfer to a young turk: holds, waiters in their order, and their tokens and places go with the table.
+/// The seed's transfer to a young turk: holds, waiters in their order, and their tokens and places
+/// go with the table.
 #[test]
 fn a_young_turk_takes_the_table_over_as_it_is() {
     let (mut w, order) = with_grantor(1, 4);
@@ -176,7 +178,8 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
     }
 }
 
-/// Geode 6 number 15: a chain of takers. Exactly one ends as grantor, and nothing is lost on the way.
+/// Geode 6 number 15: a chain of takers. Exactly one ends as grantor, and nothing is lost on the
+/// way.
 #[test]
 fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
     for seed in 0..20 {
@@ -200,7 +203,8 @@ fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
     }
 }
 
-/// The words of the seed: "only the last young turk becomes grantor, those between pass the table through".
+/// The words of the seed: "only the last young turk becomes grantor, those between pass the table
+/// through".
 #[test]
 fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     let (mut w, order) = with_grantor(2, 4);
@@ -221,10 +225,10 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     w.granted(next);
 }
 
-/// Geode's documentation: the old grantor says that it is none any more, and the young turk answers
-/// nobody before it has the table.
+/// Geode's documentation: the old grantor answers that it grants no longer, and the young turk
+/// answers no request before it has the table.
 #[test]
-fn a_young_turk_answers_nobody_before_its_table_has_come() {
+fn a_young_turk_answers_no_request_before_its_table_has_come() {
     let (mut w, order) = with_grantor(22, 4);
     let (elder, grantor, asker, turk) = (order[0], order[1], order[2], order[3]);
     let held = w.hold_lock(elder, "s", "x");
@@ -358,7 +362,8 @@ fn the_table_of_a_transfer_goes_in_parts() {
     assert!(held.iter().all(|held| w.fence(*held).is_some()));
 }
 
-/// Geode 6 number 16: the old grantor dies, leaves, or is cut off at any moment of the transfer, and nobody's lock with it.
+/// Geode 6 number 16: the old grantor dies, leaves, or is cut off at any moment of the transfer,
+/// and no lock is lost.
 #[test]
 fn the_old_grantor_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(200, OLD, fate));
@@ -388,7 +393,8 @@ fn any_link_of_a_transfer_may_be_cut_at_any_moment() {
 const MIDDLE: usize = 2;
 const YOUNGEST: usize = 3;
 
-/// A lock is held, and waited for; the table is on its way to the turk in the middle, and held up; then the youngest asks.
+/// A lock is held, and waited for; the table is on its way to the turk in the middle, and held up;
+/// then the youngest asks.
 fn begin_a_line(w: &mut World, order: &[usize]) -> (Ask, Ask, RuleId, Ask) {
     let held = w.hold_lock(order[ELDER], "s", "x");
     let waiting = w.lock(order[WAITER], "s", "x");
@@ -438,7 +444,7 @@ fn the_youngest_of_a_line_may_go_at_any_moment() {
 /// Two members that both insist do not starve the service: between two transfers the grantor
 /// grants.
 #[test]
-fn two_who_insist_take_turns_and_the_service_goes_on() {
+fn two_repeated_young_turks_take_turns_and_the_service_goes_on() {
     let (mut w, order) = with_grantor(4, 4);
     let mut bids = [w.become_grantor(order[2], "s"), w.become_grantor(order[3], "s")];
     let (mut served, mut transfers, mut held) = (0, 0, w.lock(order[0], "s", "x"));
@@ -466,24 +472,25 @@ fn two_who_insist_take_turns_and_the_service_goes_on() {
 
 /// The seed's successor: the member with most holds, with the table and without a recovery.
 #[test]
-fn a_grantor_that_leaves_hands_over_to_who_holds_most() {
+fn a_leaving_grantor_hands_over_to_the_member_with_most_holds() {
     // The oldest waits for more than the member with more holds.
     assert_is_followed_by(2, &[(0, 1, 3), (2, 2, 0), (3, 1, 1)]);
 }
 
 /// Of the members with equally many holds, the one with most waits.
 #[test]
-fn of_those_who_hold_as_much_the_successor_is_who_waits_for_most() {
+fn among_equal_holds_the_successor_has_the_most_waits() {
     assert_is_followed_by(3, &[(0, 1, 0), (2, 1, 1), (3, 1, 2)]);
 }
 
 /// Of the members with equally many holds and waits, the oldest.
 #[test]
-fn of_those_who_hold_and_wait_for_as_much_the_successor_is_the_oldest() {
+fn among_equal_holds_and_waits_the_successor_is_the_oldest() {
     assert_is_followed_by(2, &[(0, 0, 3), (2, 1, 1), (3, 1, 1)]);
 }
 
-/// The grantor leaves and is followed by the one of that age. Each of the others, by age, has so many holds and waits.
+/// The grantor leaves and is followed by the one of that age. Each of the others, by age, has so
+/// many holds and waits.
 #[track_caller]
 fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     let (mut w, order) = with_grantor(5, 4);
@@ -495,7 +502,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     }
     // All wait for a lock that the first of them holds: a lock that the grantor holds itself is
     // granted before it goes.
-    let (first, ..) = shares.iter().find(|(_, held, _)| *held > 0).expect("somebody holds something");
+    let (first, ..) = shares.iter().find(|(_, held, _)| *held > 0).expect("a member with a hold");
     for &(age, _, waited) in shares {
         waits.extend((0..waited).map(|_| w.lock(order[age], "s", &format!("{first} 0"))));
     }
@@ -512,7 +519,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     w.release(holds[0]);
     for served in 0..waits.len() {
         w.expect("the next is served", |w| waits.iter().filter(|ask| w.is_granted(**ask)).count() == served + 1);
-        let holder = waits.iter().copied().find(|ask| w.fence(*ask).is_some()).expect("somebody has it");
+        let holder = waits.iter().copied().find(|ask| w.fence(*ask).is_some()).expect("another member has it");
         w.release(holder);
     }
 }
@@ -520,7 +527,7 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
 /// While the elder renews its lease, a member can take over a leaving member's service: the leaving
 /// member waits for that, however long it takes.
 #[test]
-fn who_leaves_waits_until_its_work_is_in_other_hands() {
+fn a_leaving_member_waits_until_its_work_is_in_other_hands() {
     let (mut w, order) = with_grantor(7, 4);
     let grantor = order[1];
     let held = w.hold_lock(order[2], "s", "x");
@@ -538,7 +545,7 @@ fn who_leaves_waits_until_its_work_is_in_other_hands() {
 }
 
 /// Geode's documentation: destroying the service at its grantor ends when the table is in other
-/// hands. Until then nobody's request, release or destruction is answered, and none is lost.
+/// hands. Until then no request, release or destruction is answered, and none is lost.
 #[test]
 fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
     let (mut w, order) = with_grantor(23, 4);
@@ -591,7 +598,8 @@ fn a_successor_that_has_destroyed_the_service_refuses_and_the_next_follows() {
     w.granted(free);
 }
 
-/// A successor that leaves as well is followed by the next, and the leave ends when the work is in other hands.
+/// A successor that leaves as well is followed by the next, and the leave ends when the work is in
+/// other hands.
 #[test]
 fn a_successor_that_will_not_is_followed_by_the_next() {
     for at in 0..20 {
@@ -688,8 +696,8 @@ fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
     let most = ["a", "b", "c"].map(|name| w.hold_lock(first, "s", name));
     let fewer = ["d", "e"].map(|name| w.hold_lock(next, "s", name));
     let one = w.hold_lock(elder, "s", "f");
-    // It is going and cannot yet: it grants another service, whose table is still on its way. And the grantor here has not
-    // heard that it has given its holds up.
+    // It is going and cannot yet: it grants another service, whose table is still on its way. And
+    // the grantor here has not heard that it has given its holds up.
     let own = w.hold_lock(first, "other", "x");
     let others = w.hold_lock(other, "other", "y");
     let (late, table) = (w.hold_kind(first, grantor, "Release"), w.hold_kind(first, other, "TableChunk"));
@@ -709,7 +717,8 @@ fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
     assert!(most.iter().chain([&own]).all(|ask| w.fence(*ask).is_none()));
 }
 
-/// All services at once: the tables are on their way together, and the leave ends when each is in other hands.
+/// All services at once: the tables are on their way together, and the leave ends when each is in
+/// other hands.
 #[test]
 fn a_member_that_leaves_hands_all_its_services_over_at_once() {
     let services = ["s", "t", "u", "v", "w"];
@@ -739,7 +748,8 @@ fn a_member_that_leaves_hands_all_its_services_over_at_once() {
     }
 }
 
-/// A young turk that asks when the leave has begun: it is named in place of the successor, or follows it.
+/// A young turk that asks when the leave has begun: it is named in place of the successor, or
+/// follows it.
 #[test]
 fn a_young_turk_may_come_at_any_moment_of_a_leave() {
     let mut met = Vec::new();
@@ -764,7 +774,8 @@ fn a_young_turk_may_come_at_any_moment_of_a_leave() {
     }
 }
 
-/// A young turk that asks a grantor that leaves goes before the successor that this would have named.
+/// A young turk that asks a grantor that leaves goes before the successor that this would have
+/// named.
 #[test]
 fn a_young_turk_may_ask_while_the_grantor_leaves() {
     for at in 0..30 {
@@ -784,8 +795,8 @@ fn a_young_turk_may_ask_while_the_grantor_leaves() {
     }
 }
 
-/// Brief 3.10 number 1: the release is on its way to the old grantor while that hands its table over. The young turk hears
-/// of it all the same.
+/// Brief 3.10 number 1: the release is on its way to the old grantor while that hands its table
+/// over. The young turk hears of it all the same.
 #[test]
 fn a_release_that_crosses_the_table_is_not_undone() {
     let (mut w, order) = with_grantor(11, 4);
@@ -806,7 +817,8 @@ fn a_release_that_crosses_the_table_is_not_undone() {
     w.expect("nothing comes back", World::is_empty_everywhere);
 }
 
-/// Brief 3.10 number 1 again: the release reaches the young turk before the table that still has the hold.
+/// Brief 3.10 number 1 again: the release reaches the young turk before the table that still has
+/// the hold.
 #[test]
 fn a_release_that_is_there_before_the_table_is_not_undone() {
     let (mut w, order) = with_grantor(12, 4);
@@ -1026,7 +1038,8 @@ fn a_destruction_that_no_grantor_hears_of_is_not_confirmed() {
     w.expect("nothing of it is left", World::is_empty_everywhere);
 }
 
-/// A service that is destroyed where it is granted goes on elsewhere, with all that others have of it.
+/// A service that is destroyed where it is granted goes on elsewhere, with all that others have of
+/// it.
 #[test]
 fn a_grantor_that_destroys_the_service_hands_it_over() {
     let (mut w, order) = with_grantor(10, 3);

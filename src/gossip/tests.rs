@@ -485,7 +485,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn a_full_state_introduces_everybody_at_once() {
+fn a_full_state_introduces_all_members_at_once() {
     let mut world = World::met(13, 5);
     world.crash(4);
     world.run(ms(15_000));

@@ -137,7 +137,7 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
 
 /// "10 million distinct idle names": a name without holder or waiter is not remembered.
 #[tokio::test]
-async fn a_name_that_nobody_holds_or_asks_for_is_forgotten() {
+async fn a_name_without_holds_and_requests_is_forgotten() {
     let member = crate::Member::local().await.unwrap();
     let stock = member.lock_service("inventory").await.unwrap();
     let (mutex, owner) = (ReentrantMutex::new(&stock, "a"), Owner::new());
@@ -279,7 +279,7 @@ async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_los
 /// `ConnectionState`: "a task that waits at them waits on". Shares end with a suspension, so a
 /// gathering task takes another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
+async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
     let lan = Arc::new(Lan::default());
     let members = [1, 2, 3].map(|number| lan.start(number));
     come(|| members.iter().all(|member| sees(member, 3))).await;
@@ -448,7 +448,7 @@ async fn is_pending(mut wait: Pin<&mut impl Future>) -> bool {
 /// A task that waits for a zero goes on, though it hears of it only when the latch has begun anew.
 /// A task that knows a zero that is gone waits for the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_begins_anew_for_those_who_wait_after_it() {
+async fn a_latch_begins_anew_for_later_waiters() {
     let lan = Arc::new(Lan::default());
     let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
     come(|| sees(&grantor, 2) && sees(&other, 2)).await;
@@ -486,7 +486,7 @@ async fn a_latch_begins_anew_for_those_who_wait_after_it() {
 /// An opening before the grantor has heard of the end of all others finds the old object; after a
 /// close the object is new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_all_have_closed_begins_anew() {
+async fn an_object_that_all_have_closed_begins_anew() {
     let lan = Arc::new(Lan::default());
     let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
     come(|| sees(&grantor, 2) && sees(&other, 2)).await;

@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_join_names_who_answered_and_how_many_were_needed() {
+    fn the_error_of_a_join_names_the_answering_seeds_and_the_number_needed() {
         let addr = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let error = JoinError::NoCluster {
             cluster: "shop".into(),
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_is_said_before_anything_is_done() {
+    async fn a_wrong_setting_is_reported_before_anything_is_done() {
         let good = || Member::builder("shop").bind("127.0.0.1:0").seeds(["127.0.0.1:7400"]);
         let errors = [
             Member::builder("").found().join().await,

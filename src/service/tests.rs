@@ -76,7 +76,7 @@ impl std::task::Wake for WakeProbe {
 }
 
 #[test]
-fn what_users_hold_can_go_to_any_thread() {
+fn public_handles_can_move_to_any_thread() {
     fn is<T: Send + Sync + 'static>() {}
     is::<Guard>();
     is::<Member>();
@@ -290,7 +290,7 @@ async fn threads_that_fight_for_one_lock_never_have_it_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_dropped_a_guard_does_not_meet_himself() {
+async fn a_task_that_dropped_a_guard_can_lock_again_at_once() {
     let (member, stock) = service().await;
     let tasks: Vec<_> = (0..4)
         .map(|task| {
@@ -495,7 +495,7 @@ async fn a_reentered_lock_ends_with_its_last_guard() {
 }
 
 #[tokio::test]
-async fn what_is_protected_stops_when_the_lock_is_lost() {
+async fn protected_work_stops_when_the_lock_is_lost() {
     let (_member, stock) = service().await;
     let guard = stock.lock("a").lease(5 * MS).await.unwrap();
     let alive = Arc::new(());
@@ -526,7 +526,7 @@ async fn a_wait_ends_at_its_limit_and_gives_up_its_place() {
 }
 
 #[tokio::test]
-async fn whoever_takes_free_locks_without_end_lets_others_have_the_thread() {
+async fn a_task_that_takes_free_locks_without_end_yields_the_thread() {
     let (_member, stock) = service().await;
     let ran = Arc::new(AtomicBool::new(false));
     let other = ran.clone();
@@ -540,7 +540,7 @@ async fn whoever_takes_free_locks_without_end_lets_others_have_the_thread() {
 }
 
 #[tokio::test]
-async fn try_lock_tells_who_has_it() {
+async fn try_lock_names_the_holder() {
     let (member, stock) = service().await;
     let guard = stock.lock("a").metadata(b"till \xff").await.unwrap();
     let error = stock.try_lock("a").await.unwrap_err();
@@ -645,7 +645,7 @@ async fn the_status_and_the_events_can_be_written_by_serde() {
 
 /// More than one answer of the grantor tells.
 #[tokio::test]
-async fn all_that_is_held_and_all_who_wait_can_be_read() {
+async fn all_holds_and_all_waiters_can_be_read() {
     let (_member, stock) = service().await;
     let mut held = Vec::new();
     for n in 0..300_u32 {

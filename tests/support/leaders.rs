@@ -30,8 +30,8 @@ pub(crate) async fn term(latch: &LeaderLatch) -> Term {
     soon(latch.await_leadership()).await.expect("its turn comes")
 }
 
-/// Waits until nobody leads or waits to, and the grantor knows it.
-pub(crate) async fn nobody_stands(members: &[Member]) {
+/// Waits until no member leads or waits to lead, and the grantor knows it.
+pub(crate) async fn no_latch_stands(members: &[Member]) {
     until(|| members.iter().all(|member| left_over(member) == (0, 0))).await;
     let free = async {
         let service = members[0].lock_service("latches").await.expect("a good name");

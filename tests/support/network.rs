@@ -1,4 +1,5 @@
-//! Network namespaces joined by a bridge that lives in a namespace of its own: nothing of the host's network is touched.
+//! Network namespaces joined by a bridge that lives in a namespace of its own: nothing of the
+//! host's network is touched.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,7 +67,7 @@ impl Network {
         format!("{}hub", self.prefix)
     }
 
-    /// From now on these reach each other and nobody else, and the others neither them. Packets
+    /// From now on these reach only each other, and the others do not reach them. Packets
     /// vanish silently.
     pub(crate) fn split(&self, apart: &[usize]) {
         for number in apart {

@@ -1,5 +1,6 @@
-//! Measures of the text and the layout that may fall and never rise. Each limit is the value that was
-//! measured last; a change that makes a value smaller lowers its limit. Each measure is shown a breach.
+//! Measures of the text and the layout that may fall and never rise. Each limit is the value that
+//! was measured last; a change that makes a value smaller lowers its limit. Each measure is shown a
+//! breach.
 
 use super::{code, files_below, read, root};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,24 +13,24 @@ const CLAUSES: [(&str, f64); 10] = [
     ("src/runtime", 0.5),
     ("src/service", 0.5),
     ("src/recipes", 0.1),
-    ("sim", 2.52),
-    ("bench", 0.86),
-    ("cli", 1.46),
-    ("fence", 3.09),
-    ("tests", 1.66),
+    ("sim", 0.1),
+    ("bench", 0.1),
+    ("cli", 0.1),
+    ("fence", 0.1),
+    ("tests", 0.2),
     ("docs", 0.3),
 ];
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
 const LONG_LINES: [(&str, usize); 7] =
-    [("src", 1579), ("sim", 1724), ("bench", 190), ("cli", 156), ("fence", 181), ("tests", 526), ("docs", 51)];
+    [("src", 1579), ("sim", 1454), ("bench", 189), ("cli", 151), ("fence", 126), ("tests", 463), ("docs", 51)];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 5] =
     [("src", 0), ("sim/src", 0), ("bench/src", 0), ("cli/src", 0), ("fence/src", 1)];
 
-/// Files of `src` in circles of imports, without the imports between a module and its own parts. The
-/// aim is none.
+/// Files of `src` in circles of imports, without the imports between a module and its own parts.
+/// The aim is none.
 const FILES_IN_CIRCLES: usize = 9;
 
 /// The most fields that a struct of the protocol has.
@@ -59,7 +60,7 @@ fn a_bare_clause_is_found() {
     assert_eq!(found("// What it holds is over. It says what it holds.\n"), 1);
     assert_eq!(found("let who = what; // a process\n"), 0);
     assert_eq!(found("const TEXT: &str = \"{who} waits: {what}.\";"), 0);
-    assert_eq!(bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who` it is")).len(), 1);
+    assert_eq!(bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who`, who")).len(), 2);
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn texts(folder: &str) -> Vec<(PathBuf, String)> {
     found.map(|file| (from_top(&file), read(&file))).collect()
 }
 
-/// What is written for people: comments and string literals, or a document without code.
+/// The prose of a file: comments and string literals, or a document without code.
 fn prose(file: &Path, text: &str) -> String {
     let mut out = String::new();
     if is_rust(file) {
@@ -174,8 +175,9 @@ fn prose(file: &Path, text: &str) -> String {
     } else {
         let mut is_code = false;
         for line in text.lines() {
-            is_code ^= line.trim_start().starts_with("```");
-            if !is_code {
+            let is_fence = line.trim_start().starts_with("```");
+            is_code ^= is_fence;
+            if !is_code && !is_fence {
                 out.push_str(&format!("{line}\n"));
             }
         }

@@ -36,7 +36,7 @@ pub(crate) struct Worker {
 pub(crate) enum WorkerUpdate {
     /// A report.
     Said(WorkerReport),
-    /// It ended, though nobody here had killed it or told it to.
+    /// It ended, although this process had neither killed it nor told it to leave.
     Ended,
 }
 
@@ -206,7 +206,7 @@ impl Crew {
         self.sight().and_then(|sight| sight.elder.as_deref()).and_then(|elder| self.place_of(elder))
     }
 
-    /// The grantor's place, as most members see it that name a living one.
+    /// The grantor's place: the living grantor that most members name.
     pub(crate) fn grantor(&self) -> Option<usize> {
         let mut votes = BTreeMap::new();
         for sight in self.workers.iter().filter_map(|worker| worker.sight.as_ref()) {
@@ -223,7 +223,7 @@ impl Crew {
         members.iter().filter_map(|process| self.place_of(process)).collect()
     }
 
-    /// Whether every worker is alive and all are in one view, nobody else in it.
+    /// Whether every worker is alive and one view lists exactly these workers.
     pub(crate) fn is_whole(&self) -> bool {
         let Some(first) = self.sight() else { return false };
         self.workers.iter().all(|worker| {

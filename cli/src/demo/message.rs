@@ -16,9 +16,9 @@ pub(crate) enum WorkerReport {
         /// The token; 0 without locks.
         token: i64,
     },
-    /// Stands between `fence()` and the write, and does nothing before `WorkerOrder::Go`.
+    /// It has stopped between `fence()` and the write, and waits for `WorkerOrder::Go`.
     Standing {
-        /// The article whose lock it holds.
+        /// The article of the lock that it holds.
         article: u32,
         /// The token of the lock.
         token: i64,
@@ -44,7 +44,7 @@ pub(crate) enum WorkerReport {
         after: i64,
         /// Pieces by which stock and sales differed then.
         missing: i64,
-        /// The time that it waited until nobody held anything.
+        /// The time that it waited until no lock was held.
         waited_milliseconds: f64,
     },
     /// It cannot carry out its order.

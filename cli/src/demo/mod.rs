@@ -70,7 +70,7 @@ pub(crate) fn run(args: DemoArgs) -> Done {
     audience.tell(&format!("{} processes sell {} articles out of {}", args.members, args.articles, file.display()));
     let mut crew = Crew::start(recipe, args.members as usize)?;
     let played = Scenario::new(&mut crew, &audience, &args, until).play();
-    audience.tell("closing: everybody finishes and leaves");
+    audience.tell("closing: all workers finish and leave");
     let left = crew.finish(CLOSING / 2);
     audience.close();
 

@@ -2,10 +2,10 @@
 //!
 //! Every victim is made to stand between its `fence()` and its write, holding the lock of an
 //! article, before it is killed. So a fail-over has a plain measure: from SIGKILL to the next sale
-//! of that article, which nobody can make before the victim's lock has been taken from it.
+//! of that article, which no worker can make before the victim has lost its lock.
 //!
-//! A takeover without a death is watched otherwise: no clerk may go without its lock, and the
-//! longest time in which nobody sold anything is told.
+//! A takeover without a death has another measure: every clerk must get its lock, and the longest
+//! time without any sale is reported.
 
 use super::DemoArgs;
 use super::audience::Audience;
@@ -49,7 +49,7 @@ pub(crate) struct ScenarioOutcome {
 /// One kill.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failover {
-    /// Whose.
+    /// The role of the victims.
     pub(crate) kind: KilledRole,
     /// From SIGKILL to the next sale of every article that a victim held.
     pub(crate) milliseconds: f64,
@@ -89,7 +89,7 @@ pub(crate) struct Count {
     pub(crate) after: i64,
     /// Pieces by which stock and sales differed.
     pub(crate) missing: i64,
-    /// From the wish to suspend until nobody held anything.
+    /// From the request of the suspension until no lock was held.
     pub(crate) waited_milliseconds: f64,
 }
 
@@ -174,7 +174,7 @@ impl<'a> Scenario<'a> {
     /// Lets the youngest member sell first: the first that asks becomes grantor, and it shall not
     /// be the elder, so that the two can be killed one by one.
     fn open(&mut self) -> ScenarioResult<()> {
-        let youngest = *self.crew.by_age().last().ok_or("nobody is there")?;
+        let youngest = *self.crew.by_age().last().ok_or("no worker is alive")?;
         self.crew.order(youngest, WorkerOrder::Open);
         self.follow("a first sale", |_, report| matches!(report, WorkerReport::Sale { .. }))?;
         for place in 0..self.crew.workers.len() {
@@ -218,12 +218,12 @@ impl<'a> Scenario<'a> {
     /// Has the youngest member that is nothing else become the grantor.
     fn turn(&mut self) -> ScenarioResult<()> {
         if self.args.no_lock {
-            return Ok(()); // nobody grants anything
+            return Ok(()); // without locks there is no grantor
         }
         self.wait("a grantor to be known", |crew| crew.grantor().is_some())?;
         let taken = [self.crew.elder(), self.crew.grantor()];
         let place = self.crew.by_age().into_iter().rfind(|place| !taken.contains(&Some(*place)));
-        let place = place.ok_or("everybody is elder or grantor")?;
+        let place = place.ok_or("every worker is elder or grantor")?;
         self.audience.tell(&format!("worker {place} wants to be the grantor"));
         self.crew.watch();
         let begun = Instant::now();
@@ -235,7 +235,7 @@ impl<'a> Scenario<'a> {
             }
             done.is_some()
         })?;
-        let (at, sight) = done.ok_or("nobody became the grantor")?;
+        let (at, sight) = done.ok_or("the worker did not become the grantor")?;
         if sight.grantor.as_ref() != Some(&sight.me) {
             return Err(format!("worker {place} was told that it is the grantor, and sees another: {sight:?}"));
         }
@@ -247,7 +247,7 @@ impl<'a> Scenario<'a> {
     /// Has the grantor leave, and start again.
     fn leave(&mut self) -> ScenarioResult<()> {
         if self.args.no_lock {
-            return Ok(()); // nobody grants anything
+            return Ok(()); // without locks there is no grantor
         }
         self.wait("a grantor to be known", |crew| crew.grantor().is_some())?;
         let place = self.crew.grantor().ok_or("there is no grantor")?;
@@ -310,7 +310,7 @@ impl<'a> Scenario<'a> {
     /// Has a member suspend the service and count the books twice.
     fn count(&mut self) -> ScenarioResult<()> {
         self.wait("an elder to be known", |crew| crew.elder().is_some())?;
-        let place = *self.bearers(KilledRole::Holder).first().ok_or("nobody is there to count")?;
+        let place = *self.bearers(KilledRole::Holder).first().ok_or("no worker can count")?;
         self.audience.tell(&format!("worker {place} suspends the service and takes stock"));
         self.crew.order(place, WorkerOrder::Count);
         let mut counted = None;
@@ -320,7 +320,7 @@ impl<'a> Scenario<'a> {
             }
             counted.is_some()
         })?;
-        let count = counted.ok_or("nobody has counted")?;
+        let count = counted.ok_or("the worker did not count")?;
         self.played.count = Some(count);
         let sold = match count.after - count.before {
             0 => "nothing was sold meanwhile".to_owned(),

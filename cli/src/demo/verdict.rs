@@ -165,7 +165,7 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
             None => fault(true, &format!("not seen: {}", occasion.name())),
             Some(handover) => {
                 let who = handover.unserved.join(", ");
-                fault(!who.is_empty(), &format!("while this went on somebody had no lock: {}: {who}", occasion.name()));
+                fault(!who.is_empty(), &format!("during a takeover a clerk had no lock: {}: {who}", occasion.name()));
             }
         }
     }

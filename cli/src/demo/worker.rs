@@ -162,7 +162,7 @@ async fn clerk(store: Arc<Store>, service: LockService, article: u32, mut chance
                 store.busy.fetch_add(1, Ordering::SeqCst);
                 let hold = tokio::select! {
                     hold = store.hold(&service, article) => hold,
-                    // A wait that is not wanted any more is cancelled by dropping it.
+                    // Dropping the future cancels a wait that is no longer wanted.
                     () = ended(&mut mode) => Hold::Denied,
                 };
                 let sold = store.sell(hold, article, &mut chance).await;
@@ -196,9 +196,9 @@ async fn office(store: Arc<Store>, service: LockService) {
 enum Hold {
     /// A fenced lock.
     Lock(Guard),
-    /// Taken by nobody's leave (`--no-lock`).
+    /// The right to sell without a lock (`--no-lock`).
     Nothing,
-    /// Not got this time.
+    /// The lock was not granted this time.
     Denied,
 }
 

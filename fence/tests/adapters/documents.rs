@@ -1,7 +1,7 @@
 //! Every SQL of the documents and of the pages of the library runs as it stands there.
 //!
-//! A block ```` ```sql ```` runs on SQLite and on PostgreSQL, ```` ```sql,postgres ```` and the like on
-//! that database.
+//! A block ```` ```sql ```` runs on SQLite and on PostgreSQL, ```` ```sql,postgres ```` and the
+//! like on that database.
 
 use super::{Folder, mariadb, postgres};
 use elderlock_fence::sql;

@@ -168,7 +168,7 @@ async fn a_request_without_a_stamp_or_with_a_wrong_one_says_what_is_wanted() {
     assert_eq!(ask(&service, request(Method::PUT, "/other/a", None, 1)).await.0, StatusCode::OK);
 }
 
-/// A store that cannot say lets nobody in.
+/// A store that fails admits no request.
 struct Broken;
 
 impl FenceStore for Broken {
@@ -186,7 +186,8 @@ async fn a_store_that_fails_lets_nobody_in() {
     assert!(body.contains("the disk is gone") && stocks.each.lock().unwrap().is_empty(), "{body}");
 }
 
-/// A handler that is under way has been admitted; a later holder's request waits until it has answered.
+/// A handler that is under way has been admitted; a later holder's request waits until it has
+/// answered.
 #[tokio::test]
 async fn a_later_request_waits_until_the_earlier_one_is_answered() {
     let folder = Folder::new("http-turns");
@@ -215,7 +216,8 @@ async fn a_later_request_waits_until_the_earlier_one_is_answered() {
         let service = service.clone();
         async move { ask(&service, request(Method::PUT, "/stock/a", Some(stamp(8, 1)), "late")).await }
     });
-    // Another resource does not wait. Long enough for the later request to be answered, if it did not.
+    // Another resource does not wait. Long enough for the later request to be answered, if it did
+    // not.
     for _ in 0..20 {
         ask(&service, request(Method::PUT, "/stock/b", Some(stamp(8, 1)), "other")).await;
     }

@@ -44,7 +44,8 @@ async fn sqlx_with_mariadb_tells_each_error() {
     drop(tx);
     sqlx::query(CREATE_TABLE).execute(&pool).await.unwrap();
 
-    // The same holder twice in one transaction, and once in another one, which changes nothing in the row.
+    // The same holder twice in one transaction, and once in another one, which changes nothing in
+    // the row.
     let mut tx = pool.begin().await.unwrap();
     fence.admit(&mut tx, "a", &stamp(7, 1)).await.unwrap();
     fence.admit(&mut tx, "a", &stamp(7, 1)).await.unwrap();
@@ -56,10 +57,10 @@ async fn sqlx_with_mariadb_tells_each_error() {
         let mut tx = pool.begin().await.unwrap();
         let error = fence.admit(&mut tx, "a", &stale).await.unwrap_err();
         assert!(matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))), "{error:?}");
-        // Also if it is committed all the same.
+        // Also if the transaction is committed.
         tx.commit().await.unwrap();
     }
-    // Collations of texts would take these for the same one.
+    // A text collation would take these for the same resource.
     let mut tx = pool.begin().await.unwrap();
     fence.admit(&mut tx, "A", &stamp(1, 1)).await.unwrap();
     fence.admit(&mut tx, "a ", &stamp(2, 1)).await.unwrap();
@@ -75,14 +76,14 @@ async fn sqlx_with_mariadb_tells_each_error() {
     drop(tx);
     stopped.commit().await.unwrap();
 
-    // Two that take two resources in different order.
+    // Two transactions that take two resources in different order.
     let (mut one, mut two) = (pool.begin().await.unwrap(), pool.begin().await.unwrap());
     fence.admit(&mut one, "a", &stamp(10, 1)).await.unwrap();
     fence.admit(&mut two, "b", &stamp(11, 1)).await.unwrap();
     let (holder, other) = (stamp(10, 1), stamp(11, 1));
     let first = async {
         let answer = fence.admit(&mut one, "b", &holder).await;
-        // Or it would keep what the other waits for.
+        // Otherwise it would keep the row for which the other one waits.
         drop(one);
         answer
     };

@@ -33,18 +33,18 @@ pub(crate) struct Plan {
 /// Why nothing was sold.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// A later holder was there.
+    /// A later holder was admitted.
     Stale,
-    /// The database wants all of it again.
+    /// The database asks to run the whole transaction again.
     Again,
 }
 
-/// What the adapters have in common.
+/// The interface of all adapters.
 pub(crate) trait Shop: Send + Sync + 'static {
-    /// The article has so many pieces.
+    /// Sets the stock of the article.
     fn fill(&self, article: &str, stock: i64) -> impl Future<Output = ()> + Send;
 
-    /// How many it has.
+    /// The stock of the article.
     fn stock(&self, article: &str) -> impl Future<Output = i64> + Send;
 
     /// Reads the stock, waits for `pause`, and writes one piece less.
@@ -58,8 +58,8 @@ pub(crate) trait Shop: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Refused>> + Send;
 }
 
-/// `Pool`: the shop in a database by way of `sqlx`, with the statements `FILL`, `READ` and `WRITE` of the
-/// module. The closure judges a write that fails.
+/// `Pool`: the shop in a database by way of `sqlx`, with the statements `FILL`, `READ` and `WRITE`
+/// of the module. The closure judges a write that fails.
 macro_rules! sqlx_shop {
     ($pool:ty, $failed:expr) => {
         struct Pool($pool);
@@ -108,17 +108,18 @@ macro_rules! sqlx_shop {
 }
 pub(crate) use sqlx_shop;
 
-/// What came of some rounds.
+/// The outcomes of some rounds.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Outcome {
     pub(crate) rounds: u32,
-    /// Rounds whose stock is another than what the sales left.
+    /// Rounds after which the stock does not match the sales.
     pub(crate) lost: u32,
     pub(crate) stale: u32,
     pub(crate) again: u32,
 }
 
-/// With the fence no update is lost in any round; without it at least one is in a hundred. Prints what came of both.
+/// With the fence no round loses an update; without it at least one round in a hundred does. Prints
+/// the outcomes of both.
 pub(crate) async fn prove(name: &str, shop: impl Shop, splits: &[bool]) {
     let shop = Arc::new(shop);
     if let Ok(sales) = std::env::var("ELDERLOCK_FENCE_COST") {
@@ -150,7 +151,7 @@ pub(crate) async fn prove(name: &str, shop: impl Shop, splits: &[bool]) {
     member.leave().await.expect("a member can leave");
 }
 
-/// What the fence costs: the time of a sale by one writer, with the fence and without it in turn.
+/// The cost of the fence: the time of a sale by one writer, with and without the fence in turn.
 async fn cost(name: &str, shop: &impl Shop, splits: &[bool], sales: u32) {
     for &split in splits {
         let article = format!("{name}-cost-{split}");
@@ -173,7 +174,7 @@ async fn cost(name: &str, shop: &impl Shop, splits: &[bool], sales: u32) {
     }
 }
 
-/// What the writers of a round have in common.
+/// The shared state of a round's writers.
 #[derive(Default)]
 struct Progress {
     grants: AtomicU32,
@@ -223,12 +224,12 @@ async fn round(shop: &Arc<impl Shop>, service: &LockService, article: &str, plan
                         Some(guard)
                     }
                 };
-                // A stopped process does not look at the clock, so it shows what it was given before.
+                // A stopped process does not look at the clock, so it shows its earlier stamp.
                 let stamp = stopped.take().or_else(|| service_stamp(guard.as_ref()?).into()).expect("there is one");
                 let pause = async {
                     if is_stopped {
                         progress.until(&progress.grants, 2).await;
-                        // A sale of another one, if there can be any.
+                        // Wait for another writer's sale, if there can be one.
                         let _ = tokio::time::timeout(PATIENCE, progress.until(&progress.sold, 1)).await;
                     }
                 };

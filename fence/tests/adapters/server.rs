@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A running server. It listens on a unix socket in its folder.
 pub(crate) struct Server {
     pub(crate) folder: PathBuf,
-    /// The end of its input is the server's end.
+    /// The server ends when its input ends.
     _keeper: Child,
 }
 

@@ -1,11 +1,13 @@
-//! Plants breaks in a copy of this repository, all behind one switch, so that one build serves them all:
+//! Plants breaks in a copy of this repository, all behind one switch, so that one build serves them
+//! all:
 //!
 //! - a comparison becomes its neighbour: `<` and `<=`, `>` and `>=`, `==` and `!=`;
 //! - a number 0, 1 or 2 becomes the one beside it;
 //! - a statement is left out.
 //!
-//! Every place of that kind is found; a sequence of numbers from a fixed start chooses which of them are planted. The list
-//! says what was planted where, and is kept in the repository: `elderlock-sim drawn` in the copy tries one after the other.
+//! Every place of that kind is found; a sequence of numbers from a fixed start chooses which of
+//! them are planted. The list says what was planted where, and is kept in the repository:
+//! `elderlock-sim drawn` in the copy tries one after the other.
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -74,7 +76,7 @@ fn neighbour(op: &BinOp) -> Option<BinOp> {
     })
 }
 
-/// Whether a statement may be left out: what it is for is what it does.
+/// Whether a statement may be left out: its only purpose is its effect.
 fn may_be_left_out(expr: &Expr) -> bool {
     match expr {
         Expr::MethodCall(_) | Expr::Call(_) | Expr::Assign(_) => true,
@@ -207,7 +209,7 @@ fn run(from: &Path, to: &Path, list: &Path) -> io::Result<()> {
         let (source, target) = (from.join(file), to.join(file));
         fs::create_dir_all(target.parent().unwrap_or(to))?;
         let text = fs::read(source)?;
-        // What has not changed keeps its time, so that it is not built again.
+        // An unchanged file keeps its time, so that it is not built again.
         if fs::read(&target).ok().as_ref() != Some(&text) {
             fs::write(target, text)?;
         }

@@ -1,7 +1,7 @@
-//! The datagram decoder, and gossip behind it: any bytes as a datagram, or as the payload of a good one. What opens is
-//! sealed to the same bytes and does not open in another cluster, what decodes is written again and decodes to the same,
-//! and a member that gossips takes any payload without a panic, answers with nothing that is too long, and tells
-//! another member what it knows.
+//! The datagram decoder, and gossip behind it: any bytes as a datagram, or as the payload of a good
+//! one. An opened datagram is sealed to the same bytes and does not open in another cluster. A
+//! decoded payload encodes and decodes to the same. A gossiping member takes any payload without a
+//! panic, answers with nothing that is too long, and another member can read its state.
 #![no_main]
 
 use elderlock::gossip::{MAX_PACKET, Swim, SwimId, SwimInput, SwimOutput};
@@ -37,11 +37,11 @@ fn read(mut payload: &[u8]) {
     let mut codec = GossipCodec;
     let Ok(header) = Codec::<SwimId>::decode_header(&mut codec, &mut payload) else { return };
     let mut written = Vec::new();
-    codec.encode_header(&header, &mut written).expect("what was read can be written");
+    codec.encode_header(&header, &mut written).expect("a decoded value can be encoded");
     assert_eq!(Codec::<SwimId>::decode_header(&mut codec, &written[..]).ok(), Some(header));
     while let Ok(member) = Codec::<SwimId>::decode_member(&mut codec, &mut payload) {
         written.clear();
-        codec.encode_member(&member, &mut written).expect("what was read can be written");
+        codec.encode_member(&member, &mut written).expect("a decoded value can be encoded");
         assert_eq!(Codec::<SwimId>::decode_member(&mut codec, &written[..]).ok(), Some(member));
     }
 }
@@ -65,7 +65,7 @@ fn hear(payload: &[u8]) {
         swim.step(now, SwimInput::Timer, &mut out);
     }
     other.step(now, SwimInput::State(&swim.state()), &mut Vec::new());
-    assert_eq!(other.refused(), 0, "what one member knows, another does not read");
+    assert_eq!(other.refused(), 0, "another member cannot read this member's state");
     for output in &out {
         if let SwimOutput::Send { data, .. } = output {
             assert!(data.len() <= MAX_PACKET, "{} bytes", data.len());

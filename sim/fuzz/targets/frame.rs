@@ -1,6 +1,7 @@
-//! The frame decoder: any bytes, at any stage of a connection, in pieces of any size. What decodes belongs to the stage,
-//! is written again and decodes to the same, and not with a bit turned over; pieces make no difference; no frame is waited
-//! for that is whole already or too long; nothing panics.
+//! The frame decoder: any bytes, at any stage of a connection, in pieces of any size. A decoded
+//! frame belongs to the stage, encodes and decodes to the same, and does not decode with a bit
+//! flipped. Pieces make no difference. The decoder waits for no frame that is whole already or too
+//! long. Nothing panics.
 #![no_main]
 
 use elderlock::wire::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_length};
@@ -9,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 const LENGTH: usize = 4;
 const CHECKSUM: usize = 4;
 
-// One byte: the stage, and whether the rest is a stream, a stream whose checksums are put right, or kind and body of one
-// frame. (No fuzzer finds a checksum.) One byte: the size of the pieces.
+// One byte: the stage, and whether the rest is a stream, a stream whose checksums are put right, or
+// kind and body of one frame. (No fuzzer finds a checksum.) One byte: the size of the pieces.
 fuzz_target!(|bytes: &[u8]| {
     let [how, piece, rest @ ..] = bytes else { return };
     let mut stream = Vec::new();
@@ -29,9 +30,9 @@ fuzz_target!(|bytes: &[u8]| {
     for frame in &whole.0 {
         assert!(belongs(frame, *how), "{frame:?} at another stage");
         let mut again = Vec::new();
-        encode(frame, &mut again).expect("what was read can be written");
+        encode(frame, &mut again).expect("a decoded frame can be encoded");
         assert_eq!(decode(*how, &again, again.len()), (vec![frame.clone()], None));
-        // Not of its length: what that swallows may be anything.
+        // No bit of its length: a wrong length may swallow any further bytes.
         let turned = LENGTH + usize::from(*piece) % (again.len() - LENGTH);
         again[turned] ^= 1 << (how >> 5);
         assert_eq!(decode(*how, &again, again.len()).0, [], "a damaged frame is read");

@@ -1,6 +1,6 @@
-//! Stored votes: any bytes as the file of a data directory, or as what its checksum covers. What is read is written
-//! again and reads to the same, not in another cluster and not with a bit turned over; an heir starts with it and never
-//! goes back behind it; nothing panics.
+//! Stored votes: any bytes as the file of a data directory, or as the part that its checksum
+//! covers. A vote that is read is written and read to the same, not in another cluster and not with
+//! a bit flipped. A vote successor starts with it and never goes back behind it. Nothing panics.
 #![no_main]
 
 use elderlock::protocol::{Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing};
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let Ok(vote) = read_vote(CLUSTER, &file) else { return };
     assert_eq!(read_vote("shed", &file), Err(VoteError::Cluster(CLUSTER.into())));
-    let mut again = write_vote(CLUSTER, &vote).expect("what was read can be written");
+    let mut again = write_vote(CLUSTER, &vote).expect("a stored vote can be written");
     assert_eq!(read_vote(CLUSTER, &again).as_ref(), Ok(&vote));
     // Any bit, chosen by the bytes.
     let turned = crc32fast::hash(rest) as usize % (8 * again.len());
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     inherit(vote);
 });
 
-/// A member starts with it, hears nobody, and keeps what can be read again.
+/// A member starts with it, receives nothing, and keeps a vote that can be read again.
 fn inherit(vote: StoredVote) {
     let known = vote.view.number;
     let me = MemberInfo { process: ProcessId(9), addr: SocketAddr::from(([10, 0, 0, 5], 7400)), host: None };
@@ -49,7 +49,7 @@ fn inherit(vote: StoredVote) {
     }
     if let Some(kept) = node.stored_vote() {
         assert!(kept.view.number >= known, "an heir goes back to an earlier view");
-        let bytes = write_vote(CLUSTER, &kept).expect("what is kept can be written");
+        let bytes = write_vote(CLUSTER, &kept).expect("a kept vote can be written");
         assert_eq!(read_vote(CLUSTER, &bytes), Ok(kept));
     }
 }

@@ -188,7 +188,8 @@ pub struct ChaosPlan {
     pub partial: bool,
     /// Bounds and sizes of each member.
     pub limits: Limits,
-    /// How often a client drops its future or its guard at some moment, in parts per million of its calls.
+    /// How often a client drops its future or its guard at some moment, in parts per million of its
+    /// calls.
     pub drops: u32,
     /// The weather without faults.
     pub weather: LinkConditions,

@@ -183,7 +183,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn what_differs_in_little_is_told_apart_and_what_is_equal_is_not() {
+    fn slightly_different_worlds_are_told_apart_and_equal_ones_are_not() {
         let value =
             |number: u64| (number % 10, number / 10 % 10, vec![number / 100 % 10, 7], (number / 1_000).to_string());
         let prints: BTreeSet<u64> = (0..100_000).map(|number| print(&value(number))).collect();

@@ -155,7 +155,7 @@ impl Scope {
                 bounds.push(format!("{count} {what}"));
             }
         };
-        say(usize::from(self.crashes), if self.vouched { "killed, seen by one" } else { "killed, seen by nobody" });
+        say(usize::from(self.crashes), if self.vouched { "killed, seen by one" } else { "killed, seen by no member" });
         say(usize::from(self.faults), "packets lost or doubled");
         say(self.joiners.len(), "joining");
         say(self.restarts.len(), "starting again");

@@ -54,7 +54,7 @@ fn vote_on_joiner(world: World) -> World {
     world.peers[3].host = 3;
     world.start(3);
     let is_asked = |world: &World| world.under_way().any(|(_, parcel)| kind(&parcel.packet) == "Accept");
-    assert!(world.run_until(is_asked, Duration::from_secs(1)), "nobody is asked");
+    assert!(world.run_until(is_asked, Duration::from_secs(1)), "no member is asked");
     world.crash(3);
     world
 }
@@ -86,7 +86,8 @@ fn elder_is_cut_off(world: World) -> World {
     world
 }
 
-/// m2 holds, granted by m0. It is cut off with its last renewal under way to it. Its clock runs slow.
+/// m2 holds, granted by m0. It is cut off with its last renewal under way to it. Its clock runs
+/// slow.
 fn holder_is_cut_off(world: World) -> World {
     let error = 20_000;
     let (mut world, ask) = granted_by(world, [error, error, -error], 0, true);
@@ -138,7 +139,7 @@ fn all_but_to_m2(from: usize, to: usize, kind: &str) -> bool {
 /// A joiner, and a crash of any member.
 pub const VIEWS: Scope = Scope {
     name: "views",
-    about: "one joins and one is killed, whoever it is",
+    about: "one process joins and any one is killed",
     start: three,
     crashes: 1,
     mortal: &[0, 1, 2, 3],
@@ -150,7 +151,7 @@ pub const VIEWS: Scope = Scope {
 /// Elder and grantor are one, and may die.
 pub const TAKEOVER: Scope = Scope {
     name: "takeover",
-    about: "two want a lock; the elder, who grants, or another is killed",
+    about: "two want a lock; the elder, which is the grantor, or another is killed",
     start: elder_grants,
     crashes: 1,
     mortal: &[0, 1, 2],
@@ -174,7 +175,7 @@ pub const RECOVERY: Scope = Scope {
 /// Two wait for the lock that the grantor holds, and it dies.
 pub const QUEUE: Scope = Scope {
     name: "queue",
-    about: "two wait for what the elder, who grants, holds until it is killed; they give up, or give back",
+    about: "two wait for a lock of the elder, which is the grantor, until the elder is killed; they give up, or release",
     start: elder_grants_and_holds,
     mortal: &[0],
     cancels: true,
@@ -186,7 +187,7 @@ pub const QUEUE: Scope = Scope {
 /// No member sees the end: leases run out.
 pub const SILENCE: Scope = Scope {
     name: "silence",
-    about: "two want a lock; the elder, who grants, or another is killed, and nobody sees it: leases run out",
+    about: "two want a lock; the elder, which is the grantor, or another is killed, and no member sees it: leases run out",
     vouched: false,
     faults: 0,
     leaps: &[1_500, 100, 3_000, 1_000],
@@ -223,7 +224,7 @@ pub const LEAVER: Scope = Scope {
 /// A table changes hands, and perhaps again before it has arrived.
 pub const TRANSFER: Scope = Scope {
     name: "transfer",
-    about: "m1 grants and holds; the elder and m2 ask to become grantor, and m2 wants the lock; anybody is killed",
+    about: "m1 grants and holds; the elder and m2 ask to become grantor, and m2 wants the lock; any member is killed",
     start: another_grants_and_holds,
     crashes: 1,
     mortal: &[0, 1, 2],
@@ -271,7 +272,7 @@ pub const UPGRADE: Scope = Scope {
 /// The elder, which grants and holds, is cut off.
 pub const GHOST: Scope = Scope {
     name: "ghost",
-    about: "the elder, who grants and holds, is cut off; another wants the lock; leases run out, clocks as unlike as may be",
+    about: "the elder grants and holds, and is cut off; another wants the lock; leases run out, clocks as unlike as may be",
     start: elder_is_cut_off,
     vouched: false,
     crashes: 0,
@@ -301,7 +302,7 @@ pub const LATE: Scope = Scope {
 /// The elder is stopped for longer than its lease, and wakes.
 pub const SLEEPER: Scope = Scope {
     name: "sleeper",
-    about: "another wants the lock; the elder, who grants, is stopped, perhaps until its lease is over, and wakes",
+    about: "another wants the lock; the elder, which is the grantor, is stopped, perhaps until its lease is over, and wakes",
     start: elder_grants,
     sleepers: &[0],
     asks: &[1],

@@ -49,10 +49,12 @@ pub(crate) struct ChaosOptions {
     /// Go on after a break and tell of each.
     #[arg(long)]
     keep_going: bool,
-    /// Write the record of the broken run (shrunk), or of the first seed if none breaks, here as JSON lines.
+    /// Write the record of the broken run (shrunk), or of the first seed if none breaks, here as
+    /// JSON lines.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// The folder into which the steps of a broken run (shrunk) are written, to be told again by `replay`.
+    /// The folder into which the steps of a broken run (shrunk) are written, to be told again by
+    /// `replay`.
     #[arg(long, value_name = "FOLDER", default_value = "target/breaks")]
     save: PathBuf,
     /// Write a page of HTML here: the broken run (shrunk), or the whole batch if none breaks.
@@ -160,7 +162,7 @@ fn idle(total: &Summary) -> Option<String> {
     let forced = total.forced.iter().filter(|(loss, _)| **loss != QuorumLoss::Reckless.name()).map(|(_, count)| count);
     let forced: u64 = forced.sum();
     if total.seeds >= TELLING_SEEDS && forced * 1_000 > total.seeds * FORCED_PER_MILLE {
-        why.push(format!("{forced} runs lost a quorum that nobody meant to take"));
+        why.push(format!("{forced} runs lost a quorum that no fault was meant to take"));
     }
     if total.forced.contains_key(QuorumLoss::Unexplained.name()) {
         why.push("a quorum was lost that was there".to_string());
@@ -306,7 +308,7 @@ mod tests {
         let forced =
             |loss: QuorumLoss, times| Summary { forced: BTreeMap::from([(loss.name(), times)]), ..batch(1_000) };
         assert_eq!(idle(&forced(QuorumLoss::Ended, FORCED_PER_MILLE)), None);
-        assert!(says(&forced(QuorumLoss::Ended, FORCED_PER_MILLE + 1)).contains("nobody meant to take"));
+        assert!(says(&forced(QuorumLoss::Ended, FORCED_PER_MILLE + 1)).contains("no fault was meant to take"));
         assert_eq!(idle(&forced(QuorumLoss::Reckless, 100)), None);
         assert!(says(&forced(QuorumLoss::Unexplained, 1)).contains("that was there"));
     }

@@ -16,7 +16,8 @@ pub(crate) struct CheckOptions {
     /// are left out.
     #[arg(long, conflicts_with = "large")]
     quick: bool,
-    /// More: packets overtake each other in any way, and clients give up waiting. Hardly ends within any limit.
+    /// More: packets overtake each other in any way, and clients give up waiting. Hardly ends
+    /// within any limit.
     #[arg(long)]
     large: bool,
     /// Give a scope up after this many seconds.

@@ -43,7 +43,7 @@ pub(crate) fn run(options: &CrowdOptions) -> ExitCode {
         return ExitCode::from(2);
     }
     println!(
-        "What a member that does nothing sends in a second, how often its core has to do something, and the time until all"
+        "The packets that an idle member sends in a second, the inputs of its core, and the time until all members"
     );
     println!("have the view with one more member, and without it: it is killed, and its host vouches for that.\n");
     let [frames, datagrams, bytes, inputs] = ["frames", "datagrams", "bytes", "inputs"];

@@ -202,7 +202,8 @@ mod hunt {
         }
     }
 
-    /// The script, log or test of one that chaos does not find for sure. `tests/scripts.rs` sees the first two break.
+    /// The script, log or test of one that chaos does not find for sure. `tests/scripts.rs` sees
+    /// the first two break.
     fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         match mutant {
             ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),

@@ -1,4 +1,5 @@
-//! `recipes`: whole members with the recipes in simulated time, on all cores of the machine. Needs the feature `recipes`.
+//! `recipes`: whole members with the recipes in simulated time, on all cores of the machine. Needs
+//! the feature `recipes`.
 
 #[cfg(not(feature = "recipes"))]
 use std::process::ExitCode;
@@ -169,7 +170,7 @@ mod driver {
             recipes::deeds(cut.only).into_iter().filter(|deed| !counts.contains_key(deed)).collect();
         let is_mute = runs >= TELLING_SEEDS && !undone.is_empty();
         if is_mute {
-            println!("what never happened: {}", undone.join(", "));
+            println!("these never happened: {}", undone.join(", "));
         }
         let lost = counts.get("quorums lost").copied().unwrap_or_default();
         let are_lost = runs >= TELLING_SEEDS && lost * 100 > runs * LOST_PERCENT;
@@ -261,7 +262,7 @@ mod driver {
             println!("shrunk: {}", again(seed, &small, Some(mutant)));
             let broken = recipes::run(&RecipePlan::draw(seed, &small), 0, Some(mutant)).broken;
             if small == cut || broken.is_none_or(|broken| broken.invariant != found.invariant) {
-                missed.push("what a shrunk run breaks".to_owned());
+                missed.push("the invariant in a shrunk run".to_owned());
             }
         }
         let took = started.elapsed().as_secs_f64();

@@ -18,7 +18,8 @@ const HUNTED: u64 = 2_000;
 /// The options of `report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportOptions {
-    /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed: the first that breaks.
+    /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed:
+    /// the first that breaks.
     #[arg(long, required_unless_present_any = ["history", "replay", "mutant"])]
     seed: Option<u64>,
     /// How many members, as 5 or 3..7, both ends included; 2 to 12.
@@ -193,7 +194,7 @@ fn words(fault: &Fault) -> String {
         FaultKind::SlowWay(from, to, by) => format!("{name}: {}, by {}", way(from, to), about(by)),
         FaultKind::Cut(one, other) => format!("{name}: m{one} and m{other}"),
         FaultKind::Split(left) => format!("{name}: {} from the others", places(left)),
-        FaultKind::OneNeighbour(target, _) => format!("{name}: {} from all others but one", whom(target)),
+        FaultKind::OneNeighbour(target, _) => format!("{name}: {} from all others but one", target_words(target)),
         FaultKind::Ring(_) => format!("{name}: each from all others but its neighbours"),
         FaultKind::NarrowWay(from, to, narrow) => {
             format!("{name}: {}, one packet in {} and room for {}", way(from, to), about(narrow.each), narrow.room)
@@ -201,15 +202,15 @@ fn words(fault: &Fault) -> String {
         FaultKind::Resets(_, times) => format!("{name}: {times} times, somewhere"),
         FaultKind::ClockRate(place, ppm) => format!("{name}: m{place}, {:+.1} %", f64::from(ppm) / 10_000.0),
         FaultKind::WallClock(place, by) => format!("{name}: m{place}, by {:+.1} s", by as f64 / 1_000.0),
-        FaultKind::FalseAlarm(at, about) => format!("{name}: m{at} about {}", whom(about)),
+        FaultKind::FalseAlarm(at, about) => format!("{name}: m{at} about {}", target_words(about)),
         FaultKind::Late(Late { kind, from, to, blow }) => {
-            let from = from.map(|from| format!(" from {}", whom(from))).unwrap_or_default();
+            let from = from.map(|from| format!(" from {}", target_words(from))).unwrap_or_default();
             let to = to.map(|to| format!(" to m{to}")).unwrap_or_default();
             let blow = match blow {
                 None => "",
-                Some(ConcurrentFault::Crash) => ", and who sends them is killed",
-                Some(ConcurrentFault::Leave) => ", and who sends them leaves",
-                Some(ConcurrentFault::Isolate) => ", and who sends them is cut off",
+                Some(ConcurrentFault::Crash) => ", and the sender is killed",
+                Some(ConcurrentFault::Leave) => ", and the sender leaves",
+                Some(ConcurrentFault::Isolate) => ", and the sender is cut off",
                 Some(ConcurrentFault::GrantorLeaves) => ", and the grantor leaves",
             };
             format!("{name}: every {kind}{from}{to}{blow}")
@@ -217,12 +218,20 @@ fn words(fault: &Fault) -> String {
         FaultKind::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
             let loyal = with(loyal);
             let restart = if restart { "; the others restart" } else { "" };
-            let candidate = whom(Target::Council(candidate));
-            format!("{name}: {candidate} hears nobody for {}, then the elder is cut off{loyal}{restart}", about(deaf))
+            let candidate = target_words(Target::Council(candidate));
+            format!(
+                "{name}: {candidate} receives nothing for {}, then the elder is cut off{loyal}{restart}",
+                about(deaf)
+            )
         }
         FaultKind::SplitView(loyal) => format!("{name}: the elder{} from the others", with(loyal)),
         FaultKind::Reprieve(Reprieve { target, cut, pending }) => {
-            format!("{name}: {}, heard again after {}, and removed {} later", whom(target), about(cut), about(pending))
+            format!(
+                "{name}: {}, heard again after {}, and removed {} later",
+                target_words(target),
+                about(cut),
+                about(pending)
+            )
         }
         FaultKind::Turncoat(..) => format!("{name}: one of the council"),
         FaultKind::StrayName(named, other) => format!("{name}: m{named} is named late, and m{other} asks"),
@@ -233,16 +242,16 @@ fn words(fault: &Fault) -> String {
         | FaultKind::Crash(target)
         | FaultKind::Vanish(target)
         | FaultKind::Pause(target) => {
-            format!("{name}: {}", whom(target))
+            format!("{name}: {}", target_words(target))
         }
         FaultKind::Leave(target)
         | FaultKind::Reject(target)
         | FaultKind::NoDatagrams(target)
         | FaultKind::LoseDisk(target) => {
-            format!("{name}: {}", whom(target))
+            format!("{name}: {}", target_words(target))
         }
-        FaultKind::SlowDisk(target, takes) => format!("{name}: {}, {} a write", whom(target), about(takes)),
-        FaultKind::FailingDisk(target) | FaultKind::TornStep(target, ..) => format!("{name}: {}", whom(target)),
+        FaultKind::SlowDisk(target, takes) => format!("{name}: {}, {} a write", target_words(target), about(takes)),
+        FaultKind::FailingDisk(target) | FaultKind::TornStep(target, ..) => format!("{name}: {}", target_words(target)),
         FaultKind::FullDisk => name.to_string(),
         FaultKind::CrashBoth | FaultKind::CrashAll | FaultKind::DieDeciding | FaultKind::Swizzle(_) => name.to_string(),
     }
@@ -251,7 +260,7 @@ fn words(fault: &Fault) -> String {
 /// The members that are cut off with the elder.
 fn with(loyal: CutOffGroup) -> String {
     let places = if loyal.places == 0 { String::new() } else { format!(" with {}", places(loyal.places)) };
-    let holder = if loyal.holder { " with one who holds" } else { "" };
+    let holder = if loyal.holder { " with a holder" } else { "" };
     format!("{places}{holder}")
 }
 
@@ -262,7 +271,7 @@ fn places(bits: u32) -> String {
 }
 
 /// The target of a fault.
-fn whom(target: Target) -> String {
+fn target_words(target: Target) -> String {
     match target {
         Target::Place(place) => format!("m{place}"),
         Target::Elder => "the elder".to_string(),
@@ -300,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_says_whom_it_hits() {
+    fn a_fault_says_its_target() {
         let said = |what| words(&Fault { at: 0, lasts: 0, what });
         assert_eq!(said(FaultKind::CutOneWay(1, 3)), "cut one way: m1 to m3");
         assert_eq!(said(FaultKind::Crash(Target::Place(2))), "crash: m2");
@@ -310,14 +319,8 @@ mod tests {
         // Numbers that are no sites.
         assert_eq!(said(FaultKind::Resets(7, 5)), "reset: 5 times, somewhere");
         let loyal = CutOffGroup { places: 5, holder: true };
-        assert_eq!(
-            said(FaultKind::SplitView(loyal)),
-            "split view: the elder with m0 m2 with one who holds from the others"
-        );
+        assert_eq!(said(FaultKind::SplitView(loyal)), "split view: the elder with m0 m2 with a holder from the others");
         let late = Late { kind: "Grant", from: Some(Target::Grantor), to: Some(1), blow: Some(ConcurrentFault::Crash) };
-        assert_eq!(
-            said(FaultKind::Late(late)),
-            "late: every Grant from the grantor to m1, and who sends them is killed"
-        );
+        assert_eq!(said(FaultKind::Late(late)), "late: every Grant from the grantor to m1, and the sender is killed");
     }
 }

@@ -141,7 +141,8 @@ struct Sweep<'a, 'f> {
     /// Shares and permits that were served before others with earlier requests. The token tells
     /// whether the others were granted by then, by an earlier grantor, and told late.
     passed: Vec<(u64, usize, usize)>,
-    /// Calls that a process told to be lost by its expulsion: a view without it is due at that very instant.
+    /// Calls that a process told to be lost by its expulsion: a view without it is due at that very
+    /// instant.
     expelled: Vec<(u64, usize, u64, usize)>,
     /// When a process had a view without itself, or was told that it is expelled.
     out: BTreeSet<(usize, u64, u64)>,

@@ -92,7 +92,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 let slot = epoch / Slot::TOKENS;
                 let has = |view: &RecordedView| (view.slots.0..view.slots.0 + u64::from(view.slots.1)).contains(&slot);
                 if !views.values().any(has) {
-                    let what = format!("m{place} grants {service} in {epoch}, of a view that nobody has");
+                    let what = format!("m{place} grants {service} in {epoch}, of a view that no member has");
                     findings.flaw("epochs_rise", at, what);
                 }
                 if !recovering && let Some(before) = own.insert((who, service), *epoch) {
@@ -116,7 +116,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             _ => {}
         }
     }
-    nobody_comes_back(&views, findings);
+    no_process_comes_back(&views, findings);
 }
 
 /// While the lease of any member of one lineage runs, no member of another lineage has one.
@@ -139,7 +139,7 @@ fn one_lineage(
 }
 
 /// A process that was out of a view is in no later view of that lineage.
-fn nobody_comes_back(views: &BTreeMap<(ProcessKey, u64), RecordedView>, findings: &mut Findings) {
+fn no_process_comes_back(views: &BTreeMap<(ProcessKey, u64), RecordedView>, findings: &mut Findings) {
     let mut lineage = None;
     let (mut before, mut out): (BTreeSet<ProcessKey>, BTreeSet<ProcessKey>) = Default::default();
     for view in views.values() {

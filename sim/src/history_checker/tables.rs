@@ -19,7 +19,8 @@ struct CallRecord<'a> {
     is_try: bool,
     asked: u64,
     token: Option<u64>,
-    /// Its share is to become the lock, or has, or it is to open an object: its grantor may have another token for it.
+    /// Its share is to become the lock, or has, or it is to open an object: its grantor may have
+    /// another token for it.
     turns: bool,
     /// When its client ended it, or its process ended.
     over: u64,
@@ -95,7 +96,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 };
                 let table = Table { place, service, holds: holds.iter().copied().collect(), waits };
                 if *strange > 0 {
-                    findings.flaw(NAME, at, format!("m{place} has {strange} of {service} that nobody asked for"));
+                    findings.flaw(NAME, at, format!("m{place} has {strange} of {service} that no member asked for"));
                 }
                 let mut wrong = table.surplus(&calls, question, view);
                 wrong.extend(table.lacks(&calls, question, view, findings));

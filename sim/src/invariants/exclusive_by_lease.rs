@@ -1,5 +1,6 @@
-//! `exclusive_by_lease`: no two guards of one lock give a token at the same instant. Stopped processes count: they
-//! may wake now, and their guards look at their clocks first. Inside the clock bound.
+//! `exclusive_by_lease`: no two guards of one lock give a token at the same instant. Stopped
+//! processes count: they may wake now, and their guards look at their clocks first. Inside the
+//! clock bound.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, HoldMode, Key};

@@ -154,7 +154,8 @@ pub struct Violation {
 /// The result of a check: `Ok`, or the description of the violation.
 pub type Verdict = Result<(), String>;
 
-/// How often a premise held. It decides nothing, so Worlds that differ only in it are equal to a model checker.
+/// How often a premise held. It decides nothing, so Worlds that differ only in it are equal to a
+/// model checker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count(u64);
 

@@ -18,7 +18,8 @@ use std::time::Duration;
 pub struct NothingLostInTransfer {
     /// Epochs that were to begin with a table that was sent in full.
     handed: BTreeSet<(ServiceName, Epoch)>,
-    /// How long each hold had lasted by the tables that were sent, before a grantor began with them.
+    /// How long each hold had lasted by the tables that were sent, before a grantor began with
+    /// them.
     ages: BTreeMap<(ServiceName, Epoch), BTreeMap<(ProcessId, RequestId), Duration>>,
     /// Epochs whose grantor asks all members: it no longer accepts a table.
     recovering: BTreeSet<(ServiceName, Epoch)>,

@@ -1,4 +1,5 @@
-//! `one_lineage`: while the lease of any member of one lineage runs, no member of another lineage has one.
+//! `one_lineage`: while the lease of any member of one lineage runs, no member of another lineage
+//! has one.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;

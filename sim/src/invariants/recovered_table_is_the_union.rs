@@ -67,7 +67,9 @@ impl RecoveredTableIsTheUnion {
         let history = world.history();
         for ((process, request), token) in &table {
             let Some(ask) = history.find(*process, *request) else {
-                return Err(format!("m{place} has recovered {request:?} of {process}, which nobody asked for"));
+                return Err(format!(
+                    "m{place} has recovered {request:?} of {process}, which that process did not ask for"
+                ));
             };
             let call = world.call(ask);
             if self.over_at(ask, call) < since || !is_member(call) {

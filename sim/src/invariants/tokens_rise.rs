@@ -1,4 +1,5 @@
-//! `tokens_rise`: the grants of a lock, in the order in which holders begin, carry rising tokens. Inside the clock bound.
+//! `tokens_rise`: the grants of a lock, in the order in which holders begin, carry rising tokens.
+//! Inside the clock bound.
 //!
 //! Outside it two holds may overlap, and the one with the lower token may begin later: its grant
 //! was long under way, or comes from a grantor that does not know its end yet. The store then

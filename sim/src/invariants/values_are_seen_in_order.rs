@@ -111,8 +111,9 @@ impl ValuesAreSeenInOrder {
             made.insert(last.version);
             let earlier = made.range(..last.version).next_back();
             let knows = |ask: &&Ask| world.call(**ask).is_claim() && is_member(ask);
-            // A grantor forgets the last write of a member that has closed the object. The service's own calls keep it open
-            // while they write; a client of this simulation may close it, and open it anew.
+            // A grantor forgets the last write of a member that has closed the object. The
+            // service's own calls keep it open while they write; a client of this simulation may
+            // close it, and open it anew.
             let is_closed = || {
                 let written = world.history().find(*process, last.request).map(|ask| world.call(ask));
                 written.is_some_and(|written| {
@@ -194,7 +195,7 @@ impl ValuesAreSeenInOrder {
         let service = &key.0;
         let is_unclear = self.unclear.iter().any(|(of, epoch)| of == service && epoch.0 > sight.version);
         if sight.stale && !is_unclear && !self.was_asked_for(service, sight.version, None) {
-            return Err(format!("{sight:?} is marked as maybe stale, and nobody had to ask for it"));
+            return Err(format!("{sight:?} is marked as maybe stale, and no grantor had to ask for it"));
         }
         Ok(())
     }

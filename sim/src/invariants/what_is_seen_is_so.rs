@@ -70,7 +70,8 @@ impl WhatIsSeenIsSo {
         for holder in holders {
             self.premises += 1;
             let is_it = |(key, token): (&Key, _)| key.1 == holder.name && token == holder.token;
-            // The grant may be on its way still. Beyond the clock bound a former grantor may grant beside the next.
+            // The grant may be on its way still. Beyond the clock bound a former grantor may grant
+            // beside the next.
             let fits = world.history().calls.iter().filter(|call| call.process == holder.process).any(|call| {
                 let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
                 // A share may be the lock before its client hears it.
@@ -80,7 +81,7 @@ impl WhatIsSeenIsSo {
                 wants && granted && lasted && call.metadata == holder.metadata
             });
             if !fits {
-                return Err(format!("m{place} says that this one holds, and nobody does so: {holder:?}"));
+                return Err(format!("m{place} reports a holder that does not hold: {holder:?}"));
             }
         }
         if !world.bounded {
@@ -105,7 +106,7 @@ impl WhatIsSeenIsSo {
                 };
                 if !call.tokens().any(is_told) {
                     self.lock = Some(key.clone());
-                    return Err(format!("m{place} tells nothing of who holds {}: {call:?}", lock_name(key)));
+                    return Err(format!("m{place} does not report a holder of {}: {call:?}", lock_name(key)));
                 }
             }
         }

@@ -132,7 +132,7 @@ impl ClusterHarness {
             self.board.note(|| format!("the healing begins after {} ms", (self.board.now() - began) / MS));
             self.heal().await;
         } else {
-            self.board.fail("converges_after_heal", "not everybody has joined at the beginning");
+            self.board.fail("converges_after_heal", "not every member has joined at the beginning");
         }
         self.tasks.close();
     }

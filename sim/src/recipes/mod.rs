@@ -5,7 +5,8 @@
 //! random. The seed decides the order of polls, the acts of the players, the behaviour of the
 //! network and the faults. The same seed is the same run.
 //!
-//! - [`RecipePlan`] is drawn before the run; [`harness`] has the members, the network and the faults;
+//! - [`RecipePlan`] is drawn before the run; [`harness`] has the members, the network and the
+//!   faults;
 //! - [`workloads`] use a recipe each and report their beliefs to the [`belief_checker`], which
 //!   checks them;
 //! - [`tasks`] polls all of them in an order that the seed decides;

@@ -237,7 +237,7 @@ fn heals(out: &mut String, batch: &BatchReport<'_>) {
         return;
     }
     out.push_str("<h2>The slowest heals</h2>");
-    out.push_str("<p class=\"soft\">From the end of all faults until everybody is in one view.</p>");
+    out.push_str("<p class=\"soft\">From the end of all faults until all members are in one view.</p>");
     let (low, high) = batch.members;
     let slow = batch.gallery.heals.iter().filter(|heal| heal.took > 0);
     let row = |heal: &Heal| {

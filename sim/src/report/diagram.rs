@@ -370,7 +370,7 @@ impl<'a> DiagramFrame<'a> {
             let colour = self.story.services.iter().position(|service| *service == term.service).unwrap_or(0) % 3;
             let title = format!("m{} grants {} in epoch {}", track.place, term.service, term.epoch);
             let asks = Span { from: term.span.from, until: term.acts.unwrap_or(term.span.until) };
-            self.rect(out, &format!("asks s{colour}"), &asks, y, BAND, 1, &format!("{title}; asks everybody first"));
+            self.rect(out, &format!("asks s{colour}"), &asks, y, BAND, 1, &format!("{title}; asks all members first"));
             if let Some(from) = term.acts {
                 self.rect(out, &format!("term s{colour}"), &Span { from, ..term.span }, y, BAND, 2, &title);
             }

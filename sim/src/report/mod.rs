@@ -110,7 +110,7 @@ pub fn of_run(case: &Case) -> String {
 }
 
 fn tell_faults(out: &mut String, story: &Story, case: &Case) {
-    let head = ["#fault", "#at", "#for", "what"];
+    let head = ["#fault", "#at", "#for", "kind"];
     let row = |fault: &ReportedFault| {
         vec![fault.number.to_string(), about(fault.at), about(fault.lasts), fault.words.clone()]
     };

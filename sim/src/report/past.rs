@@ -72,7 +72,7 @@ mod tests {
     use crate::record::{Entry, Line, Record};
 
     #[test]
-    fn the_past_of_a_break_is_what_led_there_and_nothing_else() {
+    fn the_past_of_a_break_has_its_causes_and_nothing_else() {
         let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
         let send = |at, from, packet, to, kind: &str| {
             line(at, from, Entry::Send { packet, to, kind: kind.into(), lost: None })

@@ -119,7 +119,7 @@ impl FaultBand {
     pub(super) fn words(&self, lanes: usize) -> String {
         let whom = match self.places.len() {
             0 => String::new(),
-            all if all >= lanes => ", everybody".to_string(),
+            all if all >= lanes => ", all members".to_string(),
             _ => format!(", {}", places(&self.places)),
         };
         format!("fault {}: {}{whom}", self.number, self.kind)
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_hold_one_lock_clash_as_long_as_both_leases_run() {
+    fn two_holders_of_one_lock_clash_as_long_as_both_leases_run() {
         let told = story(vec![
             (10, 0, ask(0)),
             (20, 0, granted(0, 60)),
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_a_lock_back_at_the_instant_of_the_next_grant_does_not_clash() {
+    fn a_release_at_the_instant_of_the_next_grant_does_not_clash() {
         let told = story(vec![
             (10, 0, ask(0)),
             (20, 0, granted(0, 900)),
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn the_elder_is_the_first_who_is_no_ghost_in_the_life_that_the_view_means() {
+    fn the_elder_is_the_first_listed_process_that_is_no_ghost() {
         assert_eq!(elder(&[2, 0, 1], &[1, 3, 1], &[(2, 1)]), Some((0, 3)));
         // A site is listed twice: with the ghost of a process, and with the next process.
         assert_eq!(elder(&[2, 2, 0], &[1, 2, 1], &[(2, 1)]), Some((2, 2)));
@@ -668,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn words_for_engineers_become_words_for_everybody() {
+    fn technical_words_become_plain_words() {
         let told = story(vec![(10, 3, ask(4))]);
         let call = |call: usize| (call == 4).then(|| &told.holds[0]);
         let locks = BTreeSet::from(["stock/a"]);
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_second_judge_found_is_drawn_when_it_happened() {
+    fn a_finding_of_the_history_checker_is_drawn_when_it_happened() {
         let words = "offline, at 50 ns: call 0 begins with 8388608003".to_string();
         let told =
             story(vec![(10, 2, ask(0)), (900, 1, Entry::Break { invariant: "tokens_rise".into(), lock: None, words })]);

@@ -51,7 +51,7 @@ impl<'a> ScriptRunner<'a> {
     /// Runs until a condition holds, and reports the outcome.
     fn until(&mut self, args: &mut ArgumentConsumer<'_>) -> Parsed<()> {
         let within = args.take_key("within").map(read_span).transpose()?.unwrap_or(PATIENCE);
-        let what = word(args, "what to wait for")?;
+        let what = word(args, "a condition to wait for")?;
         let of = |world: &World, call: usize| world.named(call).ok_or_else(|| format!("there is no c{call}"));
         let world = self.world();
         let so: Box<dyn Fn(&World) -> bool> = match what {
@@ -114,7 +114,7 @@ impl<'a> ScriptRunner<'a> {
             "settle" => {
                 let world = self.world();
                 if !world.run_until(World::is_settled, PATIENCE * 2) && world.broken().is_none() {
-                    return Err(format!("there is not one view with everybody who runs\n{}", show(world)).into());
+                    return Err(format!("there is not one view with every running process\n{}", show(world)).into());
                 }
             }
             "show" => said += &show(self.world()),

@@ -23,7 +23,8 @@ impl World {
         self
     }
 
-    /// Places for members that know the seeds but are none. Nothing runs there until [`start`](Self::start).
+    /// Places for members that know the seeds but are none. Nothing runs there until
+    /// [`start`](Self::start).
     pub fn joiners(mut self, count: usize) -> World {
         let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
         for place in self.peers.len()..self.peers.len() + count {
@@ -40,7 +41,8 @@ impl World {
         self
     }
 
-    /// Bounds and sizes of each member; [`SMALL_PARTS`](crate::limits::SMALL_PARTS) unless said otherwise.
+    /// Bounds and sizes of each member; [`SMALL_PARTS`](crate::limits::SMALL_PARTS) unless said
+    /// otherwise.
     pub fn limits(mut self, limits: Limits) -> World {
         self.common.limits = limits;
         self
@@ -119,15 +121,16 @@ impl World {
         self
     }
 
-    /// As [`lenient`](Self::lenient), for a World that has been run to where a search begins; it writes nothing down
-    /// from here on.
+    /// As [`lenient`](Self::lenient), for a World that has been run to where a search begins; it
+    /// writes nothing down from here on.
     pub(crate) fn lenient_from_here(&mut self) {
         self.strict = false;
         self.rare = None;
         self.put_the_pen_down();
     }
 
-    /// Two lineages may live at once, and each other's grants are then not compared: cut off seeds found again.
+    /// Two lineages may live at once, and each other's grants are then not compared: cut off seeds
+    /// found again.
     pub fn two_lineages_may_meet(mut self) -> World {
         self.one_lineage = false;
         self.bounded = false;

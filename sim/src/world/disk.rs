@@ -1,4 +1,5 @@
-//! Data directories: writes that take their time, fail or never happen, and processes that die in the middle of a step.
+//! Data directories: writes that take their time, fail or never happen, and processes that die in
+//! the middle of a step.
 
 use super::{ScheduledEvent, World};
 use crate::chance::mix;
@@ -142,11 +143,12 @@ impl World {
     }
 
     /// Cancels a planned death in the middle of a step.
-    pub(crate) fn spare_everybody(&mut self) {
+    pub(crate) fn spare_all(&mut self) {
         self.torn = None;
     }
 
-    /// How many of these outputs the process at `place` carries out before it dies in this step. `None`: it lives.
+    /// How many of these outputs the process at `place` carries out before it dies in this step.
+    /// `None`: it lives.
     pub(super) fn torn_after(&mut self, place: usize, outputs: &[Output]) -> Option<usize> {
         let tear = self.torn.as_mut().filter(|tear| tear.place == place)?;
         if tear.until < self.now {

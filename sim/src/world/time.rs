@@ -79,10 +79,11 @@ impl World {
         }
     }
 
-    /// Lets the World go on until all running processes are in one view of exactly them, and their leases run.
+    /// Lets the World go on until all running processes are in one view of exactly them, and their
+    /// leases run.
     #[track_caller]
     pub fn settle(&mut self) {
-        self.expect_within("one view with everybody who runs", Duration::from_secs(60), World::is_settled);
+        self.expect_within("one view with every running process", Duration::from_secs(60), World::is_settled);
     }
 
     /// Handles the next event that is due up to `until`. If there is none, advances to `until` and

@@ -122,7 +122,7 @@ async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits
 /// leads while none can know. There it may lead again under its old node; here the next waiter
 /// leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_leads_while_all_are_suspended_and_then_whoever_is_next_in_line() {
+async fn no_latch_leads_while_all_are_suspended_and_then_the_next_in_line_does() {
     let (lan, members) = three().await;
     let [elder, second, other] = &members;
     let latches = line(&lan, [second, other, elder]).await;
@@ -180,7 +180,7 @@ async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_
 /// Curator: `LeaderLatch.checkLeadership`: each watches the one before it, so that one that goes
 /// wakes one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_hundred_latches_one_is_told_that_it_is_next_and_nobody_else_hears_anything() {
+async fn of_a_hundred_latches_only_the_next_is_told() {
     let (lan, [elder, second, other]) = three().await;
     let mut latches = Vec::new();
     for (at, member) in [&second, &other].into_iter().cycle().take(100).enumerate() {
@@ -319,7 +319,7 @@ async fn a_latch_that_resigns_tells_it_once_and_stands_at_the_end_of_the_line() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_observer_that_does_not_stand_sees_each_leader_that_stays_and_that_nobody_leads() {
+async fn an_observer_sees_each_leader_that_stays_and_that_none_leads() {
     let (lan, [elder, second, other]) = three().await;
     let latches = line(&lan, [&other, &second, &elder]).await;
     let service = elder.lock_service("latches").await.unwrap();

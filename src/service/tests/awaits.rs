@@ -483,7 +483,7 @@ async fn questions_to_the_grantor_can_be_dropped_at_any_poll_and_change_nothing(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asking_to_grant_can_be_dropped_at_any_poll_and_costs_nobody_anything() {
+async fn asking_to_grant_can_be_dropped_at_any_poll_without_effect() {
     let pair = Pair::new().await;
     let held = pair.here.lock("a").await.unwrap();
     let waiting = tokio::spawn(pair.there.lock("a").into_future());
@@ -600,7 +600,7 @@ async fn those_behind_are_served<G: Grant + Send + 'static>(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_stands_behind_a_request_dropped_at_any_poll_is_served() {
+async fn a_waiter_behind_a_request_dropped_at_any_poll_is_served() {
     let pair = Pair::new().await;
     those_behind_are_served(&pair, |service| service.lock("a"), |service| service.lock("a")).await;
     those_behind_are_served(&pair, |service| service.lock("a"), |service| service.share("a")).await;

@@ -76,7 +76,7 @@ async fn members_that_name_each_other_found_together_and_share_their_locks() {
 }
 
 #[tokio::test]
-async fn a_join_that_takes_too_long_names_who_is_missing_and_frees_its_port() {
+async fn a_join_that_takes_too_long_names_the_missing_seeds_and_frees_its_port() {
     let (addr, missing) = (free_addr(), free_addr());
     let seeds = [&addr, &missing, "no-such-host.invalid:7400"];
     let error = at(&addr).seeds(seeds).join_limit(300 * MS).join().await.unwrap_err();
@@ -204,7 +204,7 @@ async fn a_query_dropped_at_any_poll_leaves_the_member_as_it_was() {
 /// tokio's rule: a task that finds everything ready still lets others have the thread. Answers that
 /// are attended to are ready, and each of them takes as long as many free locks.
 #[test]
-fn who_takes_locks_from_elsewhere_one_after_the_other_lets_other_tasks_have_the_thread() {
+fn a_task_that_takes_remote_locks_in_a_row_yields_the_thread() {
     const LOCKS: usize = 2000;
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (here, there) = (runtime(), runtime());

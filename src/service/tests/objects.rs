@@ -26,7 +26,7 @@ async fn shares_are_held_beside_each_other_and_never_beside_the_lock() {
 }
 
 #[tokio::test]
-async fn a_lock_becomes_a_share_and_back_and_nobody_gets_in_between() {
+async fn a_lock_becomes_a_share_and_back_and_no_request_gets_in_between() {
     let (member, stock) = service().await;
     let writer = stock.lock("a").await.unwrap();
     let (reading, writing) = (stock.share("a").start(), stock.lock("a").start());
@@ -45,7 +45,7 @@ async fn a_lock_becomes_a_share_and_back_and_nobody_gets_in_between() {
 }
 
 #[tokio::test]
-async fn an_object_lives_as_long_as_somebody_has_it_open() {
+async fn an_object_lives_as_long_as_a_member_has_it_open() {
     let (member, stock) = service().await;
     let first = stock.open("colour", "red").await.unwrap();
     let second = stock.open("colour", "blue").await.unwrap();
@@ -128,7 +128,7 @@ async fn three(timing: Timing) -> (Arc<Lan>, Vec<Member>, Vec<LockService>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_have_an_object_open_hear_of_each_write() {
+async fn all_members_with_an_object_open_hear_of_each_write() {
     let (_lan, members, services) = three(Timing::lan()).await;
     let mut opened = Vec::new();
     for service in &services {
@@ -301,7 +301,7 @@ async fn a_destroyed_service_takes_its_objects_with_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_for_is_an_error_and_nothing_is_asked() {
+async fn an_impossible_request_is_an_error_and_is_not_sent() {
     let (member, stock) = service().await;
     assert!(matches!(stock.open("a", [0; 1025]).await, Err(LockError::InvalidValue(error)) if error.length == 1025));
     assert!(matches!(stock.open("", []).await, Err(LockError::InvalidName(_))));

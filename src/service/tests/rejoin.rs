@@ -246,7 +246,7 @@ async fn a_lock_held_by_another_member_is_waited_for_and_given_up_without_a_trac
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_leaves_is_heard_and_its_locks_go_to_the_next() {
+async fn a_goodbye_is_heard_and_the_locks_go_to_the_next() {
     let lan = Arc::new(Lan::default());
     let elder = lan.start(1);
     let other = lan.start(2);

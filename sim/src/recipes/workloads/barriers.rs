@@ -64,7 +64,7 @@ async fn gate(player: &Workload, service: &LockService) {
                 if is_set && matches!(waited, Some(Ok(()))) {
                     player.count("gates passed");
                     if removals.is_some() && player.stage.board.removals() == removals {
-                        let what = format!("player {} passed, and nobody had removed the barrier", player.number);
+                        let what = format!("player {} passed, and no player had removed the barrier", player.number);
                         player.stage.board.fail("barrier_opens_once", what);
                     }
                 }

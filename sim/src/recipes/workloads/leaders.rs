@@ -126,10 +126,10 @@ fn judge(player: &Workload, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: C
         }
     }
     if let Some(untold) = led.iter().find(|token| !terms.contains(token)) {
-        return fail(format!("nobody was told that {untold:?} began"));
+        return fail(format!("no listener was told that {untold:?} began"));
     }
     if let (Some(token), CloseMode::NotifyLeader) = (leads, mode) {
-        fail(format!("nobody was told that {token:?} ended"));
+        fail(format!("no listener was told that {token:?} ended"));
     }
 }
 

@@ -1,4 +1,5 @@
-//! Plain locks of the service: alone, in batches, whole suspensions; transfers and destructions meanwhile.
+//! Plain locks of the service: alone, in batches, whole suspensions; transfers and destructions
+//! meanwhile.
 
 use super::{Workload, goes_on, have};
 use crate::recipes::belief_checker::ClaimMode;

@@ -86,7 +86,7 @@ impl WorkloadKind {
         WorkloadKind::ALL
             .into_iter()
             .find(|cast| cast.name() == name)
-            .ok_or_else(|| format!("nobody plays {name}; there are {}", names()))
+            .ok_or_else(|| format!("no workload is called {name}; there are {}", names()))
     }
 
     /// The acts that its players must do somewhere in a large batch.

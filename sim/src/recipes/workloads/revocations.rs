@@ -91,7 +91,7 @@ async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable:
     if does == 2 {
         tokio::time::sleep(span).await;
     } else {
-        let _ = player.fickle("somebody to want it back", tokio::time::timeout(span, listens)).await;
+        let _ = player.fickle("a request to have it back", tokio::time::timeout(span, listens)).await;
     }
     if watch.reason() == Some(LostReason::Revoked) {
         judge_taken(player, token);
@@ -109,7 +109,7 @@ fn judge_taken(player: &Workload, token: Token) {
         fail("was taken away, and is not revocable");
     }
     if !wanted.revocation.is_requested() {
-        fail("was taken away, and nobody had been told");
+        fail("was taken away, and its holder had not been told");
     }
     if !wanted.is_over() {
         fail("was taken away, and is still good");
@@ -177,7 +177,7 @@ async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
                 return true;
             }
         }
-        // The requests of a hold that is over are told to no one.
+        // The requests of a hold that is over are told to no holder.
         wanted.is_over() && revocation.is_requested()
     };
     if !wanted.is_revocable || !is_told.await {
@@ -190,7 +190,7 @@ async fn force_untold(player: &Workload, service: &LockService) {
     let name = *player.pick(&NAMES);
     let Ok(seen) = service.inspect(name).await else { return };
     let Some(holder) = seen.holder else { return };
-    match player.fickle("to take what nobody asked for", service.force_revoke(&holder)).await {
+    match player.fickle("to take a lock without a request", service.force_revoke(&holder)).await {
         // Another player has requested it.
         Some(Ok(())) => taken(player, service, name, &holder).await,
         Some(Err(RevokeError::Untold | RevokeError::NotRevocable(_))) => player.count("untold not taken away"),

@@ -143,7 +143,8 @@ fn hand_on(player: &Workload, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
     });
 }
 
-/// `leases_end_one_by_one`: while all is calm the grantor knows within a second how many of the leases are left.
+/// `leases_end_one_by_one`: while all is calm the grantor knows within a second how many of the
+/// leases are left.
 async fn look(player: &Workload, service: &LockService, hold: Token, left: &Cell<u32>) {
     let before = left.get();
     player.rest(1_000, 1_000).await;
