@@ -10,7 +10,7 @@ mod death_check;
 pub(super) mod decision;
 mod discovery;
 mod durability;
-mod elder;
+pub(super) mod elder;
 mod keeping;
 mod lease;
 mod leasing;
@@ -223,7 +223,7 @@ impl Cluster {
             answer,
             limits: &self.config.limits,
             leased: now < self.granting_end(),
-            may_name: self.has_authority(now),
+            authority: self.elder.as_ref().zip(self.view.as_ref().map(|view| &view.timing)),
             is_member: self.is_member(),
             suspected: &self.liveness.suspected,
             #[cfg(elderlock_mutants)]

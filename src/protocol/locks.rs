@@ -157,7 +157,7 @@ impl Locks {
     /// Members ask the elder, and tell it of their grantors.
     fn on_message_to_registry(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
         let Some(registry) = &mut self.registry else { return };
-        let may_name = turn.may_name;
+        let may_name = turn.may_name();
         match message {
             Message::FindGrantor { service } => registry.on_who_grants(from, service, may_name, turn),
             Message::Become { service, request } => registry.on_become((from, request), service, may_name, turn),
@@ -353,7 +353,7 @@ impl Locks {
         if let Some(registry) = &mut self.registry
             && !matches!(installed.registry, RegistryChange::Begin { .. })
         {
-            registry.answer(turn.may_name, turn);
+            registry.answer(turn.may_name(), turn);
         }
         if !same_tenure {
             self.end_unbegun(turn);
@@ -429,14 +429,14 @@ impl Locks {
     pub(super) fn on_goodbye(&mut self, process: ProcessId, turn: &mut StepContext) {
         if let Some(registry) = &mut self.registry {
             registry.on_leave(process);
-            registry.answer(turn.may_name, turn);
+            registry.answer(turn.may_name(), turn);
         }
     }
 
     /// Names the young turks that need not wait any longer.
     pub(super) fn advance_turks(&mut self, turn: &mut StepContext) {
         if let Some(registry) = &mut self.registry {
-            registry.advance_turks(turn.may_name, turn);
+            registry.advance_turks(turn.may_name(), turn);
         }
     }
 

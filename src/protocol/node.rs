@@ -124,7 +124,7 @@ impl Node {
         self.on_timer(now, out);
         let (cluster, mut step) = self.parts(out);
         cluster.look_at_lease(now, &mut step);
-        step.end_services(now, cluster.standing(now));
+        step.end_services(now, &cluster.standing(now));
     }
 
     /// Answers commands after the end of the membership.
@@ -425,9 +425,9 @@ impl Node {
                     _ => None,
                 };
                 let standing = cluster.standing(now);
-                step.ask(now, standing, |locks, crowded, turn| locks.on_command(command, crowded, turn));
+                step.ask(now, &standing, |locks, crowded, turn| locks.on_command(command, crowded, turn));
                 if let Some(service) = destroyed {
-                    step.act(now, standing, |locks, turn| locks.depart_service(&service, turn));
+                    step.act(now, &standing, |locks, turn| locks.depart_service(&service, turn));
                 }
             }
         }
@@ -437,24 +437,24 @@ impl Node {
         let (cluster, mut step) = self.parts(out);
         cluster.seek(now, &mut step);
         if step.locks.is_client_due(now) {
-            step.act(now, cluster.standing(now), Locks::on_client_timer);
+            step.act(now, &cluster.standing(now), Locks::on_client_timer);
         }
         if cluster.is_out(now, &mut step) {
             return;
         }
-        step.keep_departing(now, cluster.standing(now));
+        step.keep_departing(now, &cluster.standing(now));
         if !cluster.on_timer(now, &mut step) {
             return;
         }
         cluster.rally(now, &mut step);
         if step.locks.has_turk_due(now, cluster.timing().retry) {
-            step.act(now, cluster.standing(now), Locks::advance_turks);
+            step.act(now, &cluster.standing(now), Locks::advance_turks);
         }
         if cluster.is_time_to_answer(now, &mut step) {
             cluster.on_authority(now, &mut step);
         }
         cluster.decide(now, &mut step);
-        step.tell_places(now, cluster.standing(now));
+        step.tell_places(now, &cluster.standing(now));
         if let Some(view) = cluster.view() {
             step.links.on_timer(now, &cluster.config().me, view, step.out);
         }

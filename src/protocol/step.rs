@@ -52,8 +52,8 @@ pub(crate) struct Step<'a> {
 
 impl Step<'_> {
     /// Lets a role act, then delivers its messages.
-    pub(crate) fn act(&mut self, now: Time, standing: Standing, role: impl FnOnce(&mut Locks, &mut StepContext)) {
-        let outbox = self.turn(now, &standing, role);
+    pub(crate) fn act(&mut self, now: Time, standing: &Standing, role: impl FnOnce(&mut Locks, &mut StepContext)) {
+        let outbox = self.turn(now, standing, role);
         self.deliver(now, standing, outbox);
     }
 
@@ -74,10 +74,10 @@ impl Step<'_> {
     pub(crate) fn ask(
         &mut self,
         now: Time,
-        standing: Standing,
+        standing: &Standing,
         role: impl FnOnce(&mut Locks, &dyn Fn(ProcessId) -> bool, &mut StepContext),
     ) {
-        let mut turn = StepContext::new(now, &standing, self.out, std::mem::take(&mut self.mail.outbox));
+        let mut turn = StepContext::new(now, standing, self.out, std::mem::take(&mut self.mail.outbox));
         let (links, most) = (&*self.links, standing.limits.backlog as usize);
         role(self.locks, &|process| links.backlog(process) > most, &mut turn);
         let outbox = turn.outbox;
@@ -86,7 +86,7 @@ impl Step<'_> {
 
     /// Messages to others go on their links. Messages to this member are delivered in the same
     /// step, in order: messages that one of them causes come after those sent with it.
-    pub(crate) fn deliver(&mut self, now: Time, standing: Standing, mut outbox: VecDeque<(ProcessId, Message)>) {
+    pub(crate) fn deliver(&mut self, now: Time, standing: &Standing, mut outbox: VecDeque<(ProcessId, Message)>) {
         let me = standing.me.process;
         while let Some((to, message)) = outbox.pop_front() {
             if to == me {
@@ -111,7 +111,7 @@ impl Step<'_> {
     }
 
     /// A message about locks, from another member or from this one.
-    pub(crate) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, standing: Standing) {
+    pub(crate) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, standing: &Standing) {
         if !message.is_plain() {
             *self.quiet = QuietUntil(None); // the step in which it arrives is no short one
         }
@@ -126,14 +126,14 @@ impl Step<'_> {
 
     /// Reports positions to members whose requests have waited for a while and still wait. Most
     /// waits end before that, so that the grant is their only message.
-    pub(crate) fn tell_places(&mut self, now: Time, standing: Standing) {
+    pub(crate) fn tell_places(&mut self, now: Time, standing: &Standing) {
         for (to, message) in self.locks.take_places_due(now) {
             self.send(now, to, message, standing);
         }
     }
 
     /// Proposes successors again, and forgets successors that have their whole tables.
-    pub(crate) fn keep_departing(&mut self, now: Time, standing: Standing) {
+    pub(crate) fn keep_departing(&mut self, now: Time, standing: &Standing) {
         self.locks.forget_handed_over(standing.view, self.links);
         for service in self.locks.due_to_depart(now) {
             self.act(now, standing, |locks, turn| locks.depart_service(&service, turn));
@@ -142,7 +142,7 @@ impl Step<'_> {
 
     /// Answers for services that are destroyed here, once their grantors know it and nothing is
     /// granted here any more.
-    pub(crate) fn end_services(&mut self, now: Time, standing: Standing) {
+    pub(crate) fn end_services(&mut self, now: Time, standing: &Standing) {
         for request in self.locks.settled() {
             self.act(now, standing, |locks, turn| locks.answer_destroyed(request, turn));
         }
@@ -153,7 +153,7 @@ impl Step<'_> {
         self.links.dispatch(now, me, view, to, packet, self.out);
     }
 
-    fn send(&mut self, now: Time, to: ProcessId, message: Message, standing: Standing) {
+    fn send(&mut self, now: Time, to: ProcessId, message: Message, standing: &Standing) {
         if let Some(view) = standing.view.filter(|view| view.contains(to)) {
             self.links.send(now, standing.me, view, to, message, self.out);
         }

@@ -1,11 +1,13 @@
 //! All that the roles of the locks may read and write in one step.
 
+use super::cluster::elder::Elder;
 use super::cluster::view::View;
 use super::event::Output;
 use super::id::{MemberInfo, ProcessId};
 use super::limits::Limits;
 use super::message::Message;
 use super::time::Time;
+use super::timing::Timing;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +34,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) limits: &'a Limits,
     /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
     pub(crate) leased: bool,
-    /// Whether it is the elder and may name grantors.
-    pub(crate) may_name: bool,
+    /// The work of the elder, if it is the elder.
+    pub(crate) authority: Option<(&'a Elder, &'a Timing)>,
     /// Whether it is a member, and is not about to leave.
     pub(crate) is_member: bool,
     /// The processes that some hint calls unreachable.
@@ -63,8 +65,8 @@ pub(crate) struct StepContext<'a> {
     pub(crate) limits: &'a Limits,
     /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
     pub(crate) leased: bool,
-    /// Whether it is the elder and may name grantors.
-    pub(crate) may_name: bool,
+    /// The work of the elder, if it is the elder.
+    pub(crate) authority: Option<(&'a Elder, &'a Timing)>,
     /// Whether it is a member, and is not about to leave.
     pub(crate) is_member: bool,
     /// The processes that some hint calls unreachable.
@@ -97,7 +99,7 @@ impl<'a> StepContext<'a> {
             answer: standing.answer,
             limits: standing.limits,
             leased: standing.leased,
-            may_name: standing.may_name,
+            authority: standing.authority,
             is_member: standing.is_member,
             suspected: standing.suspected,
             #[cfg(elderlock_mutants)]
@@ -105,6 +107,11 @@ impl<'a> StepContext<'a> {
             out,
             outbox,
         }
+    }
+
+    /// Whether this member is the elder and may name grantors. Seldom asked, and not free.
+    pub(crate) fn may_name(&self) -> bool {
+        self.authority.is_some_and(|(elder, timing)| elder.has_authority(self.now, timing))
     }
 
     /// Sends `message` to `to`, which may be this member itself.

@@ -139,7 +139,7 @@ impl Cluster {
             return;
         }
         if self.elder.as_mut().is_some_and(|elder| elder.on_leave(now, from)) {
-            step.act(now, self.standing(now), |locks, turn| locks.on_goodbye(from, turn));
+            step.act(now, &self.standing(now), |locks, turn| locks.on_goodbye(from, turn));
         }
     }
 
@@ -150,11 +150,11 @@ impl Cluster {
             MemberPhase::Member => {
                 let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
                 self.phase = MemberPhase::Leaving { again_at: now, until: now + member_lease };
-                step.act(now, self.standing(now), |locks, turn| locks.close(LostReason::Left, turn));
+                step.act(now, &self.standing(now), |locks, turn| locks.close(LostReason::Left, turn));
                 // By now this member's requests have ended at its own grantors; these hand over the
                 // rest of their tables.
                 for service in step.locks.granted_here() {
-                    step.act(now, self.standing(now), |locks, turn| locks.depart_service(&service, turn));
+                    step.act(now, &self.standing(now), |locks, turn| locks.depart_service(&service, turn));
                 }
             }
             MemberPhase::Leaving { .. } | MemberPhase::Gone => {}
@@ -200,7 +200,7 @@ impl Cluster {
         let teller = teller.filter(|_| !self.config.durable);
         let left = matches!(self.phase, MemberPhase::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
-        step.act(now, self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
+        step.act(now, &self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
         let until = now + next.timing.member_lease * 2;
         step.out.push(Output::Event(Event::ViewInstalled(next.clone())));
         self.view = Some(Arc::new(next));
@@ -477,7 +477,7 @@ impl Cluster {
         let installed = InstalledView { departed: &departed, joined: &joined, same_tenure, registry };
         let standing = Standing { leased, ..self.standing(now) };
         let messages = step.turn(now, &standing, |locks, turn| locks.on_view(&view, installed, turn));
-        step.deliver(now, self.standing(now), messages);
+        step.deliver(now, &self.standing(now), messages);
     }
 
     pub(super) fn is_open(&self, instance: ViewNumber) -> bool {

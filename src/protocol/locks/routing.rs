@@ -397,7 +397,7 @@ impl Locks {
             _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
             // The elder knows when no member grants any more, regardless of the grantor that its
             // lock client knows.
-            (_, Some(registry), _) if turn.may_name => registry.is_settled(service),
+            (_, Some(registry), _) if turn.may_name() => registry.is_settled(service),
             (.., Some(by)) => Err(Some(by)),
             (_, Some(_), _) => Err(None),
             _ => Err(turn.elder),

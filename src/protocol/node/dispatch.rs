@@ -26,15 +26,15 @@ impl Node {
                     let standing = cluster.standing(now);
                     #[cfg(elderlock_mutants)]
                     if planted!(standing.mutant, HearTwice) && step.links.has_heard(from, seq) {
-                        step.on_message(now, from, message.clone(), standing);
+                        step.on_message(now, from, message.clone(), &standing);
                     }
                     let (first, more) =
                         step.links.on_linked(now, standing.me, &view, from, (seq, ack), message, step.out);
                     if let Some(message) = first {
-                        step.on_message(now, from, message, standing);
+                        step.on_message(now, from, message, &standing);
                     }
                     for message in more {
-                        step.on_message(now, from, message, standing);
+                        step.on_message(now, from, message, &standing);
                     }
                 }
             }

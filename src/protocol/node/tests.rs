@@ -41,12 +41,12 @@ impl Node {
     /// Lets a role of the locks act, then delivers its messages.
     fn act(&mut self, now: Time, out: &mut Vec<Output>, role: impl FnOnce(&mut Locks, &mut StepContext)) {
         let (cluster, mut step) = self.parts(out);
-        step.act(now, cluster.standing(now), role);
+        step.act(now, &cluster.standing(now), role);
     }
 
     fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
         let (cluster, mut step) = self.parts(out);
-        step.on_message(now, from, message, cluster.standing(now));
+        step.on_message(now, from, message, &cluster.standing(now));
     }
 
     fn on_notice(&mut self, now: Time, from: ProcessId, addr: SocketAddr, notice: Notice, out: &mut Vec<Output>) {
