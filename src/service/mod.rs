@@ -9,6 +9,8 @@ mod grantorship;
 mod guard;
 mod held;
 mod inspect;
+#[cfg(feature = "secure")]
+mod key_file;
 mod lock_builder;
 mod lock_error;
 mod lock_service;
@@ -37,6 +39,8 @@ pub(crate) use guard::Hold;
 pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, Upgrading};
 pub(crate) use held::{held, held_by_token};
 pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
+#[cfg(feature = "secure")]
+pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};
 pub use lock_service::{DestroyError, LockService};

@@ -12,6 +12,7 @@ use super::codec;
 use super::{MAX_HELLO, PROTOCOL_VERSION};
 use crate::protocol::MemberInfo;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// The longest cluster name, in bytes.
 pub const MAX_CLUSTER: usize = 64;
@@ -58,6 +59,11 @@ pub enum Refusal {
     Busy,
 }
 
+/// Whether others can reach a process at this address.
+pub(super) fn is_dialable(addr: SocketAddr) -> bool {
+    addr.port() != 0 && !addr.ip().is_unspecified()
+}
+
 /// What a handshake is not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HandshakeError {
@@ -99,12 +105,7 @@ impl Handshake {
         let handshake: Handshake = read(bytes)?;
         let fits = (1..=MAX_CLUSTER).contains(&handshake.cluster.len()) && handshake.reserved.len() <= MAX_RESERVED;
         // An address that cannot be dialled would make every answer fail.
-        let addr = handshake.me.addr;
-        if fits && addr.port() != 0 && !addr.ip().is_unspecified() {
-            Ok(handshake)
-        } else {
-            Err(HandshakeError::Garbage)
-        }
+        if fits && is_dialable(handshake.me.addr) { Ok(handshake) } else { Err(HandshakeError::Garbage) }
     }
 }
 

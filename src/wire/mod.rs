@@ -15,6 +15,8 @@ mod datagram;
 mod frame;
 mod handshake;
 mod packet;
+#[cfg(feature = "secure")]
+pub mod secure;
 mod vote;
 
 pub use buffer::ByteQueue;
