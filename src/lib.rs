@@ -67,6 +67,9 @@ pub use protocol::{
     LineageId, LockName, LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, RevocationRequest, ServiceName,
     ServiceStatus, Slot, Status, Timing, Token, View, ViewNumber,
 };
+#[cfg(all(feature = "secure", feature = "tokio"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub use runtime::query_status_with;
 #[cfg(feature = "secure")]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
 pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};

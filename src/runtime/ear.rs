@@ -13,6 +13,7 @@
 //! for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL` does it below the socket.
 
 use super::counters::add;
+use super::places::Place;
 use super::shared::{Life, Shared};
 use super::udp::News;
 use crate::protocol::{Input, MemberInfo};
@@ -63,7 +64,7 @@ pub(crate) struct Ear {
     addr: SocketAddr,
     /// The other side, as it said.
     info: MemberInfo,
-    place: Mutex<Place>,
+    place: Mutex<Slot>,
     /// Of those who have asked.
     asking: Patience,
     /// Of the task when it has answered.
@@ -71,7 +72,7 @@ pub(crate) struct Ear {
 }
 
 /// Where the hearing lies while nobody reads.
-struct Place {
+struct Slot {
     hearing: Option<Hearing>,
     /// The task, as it was polled last.
     task: Option<Waker>,
@@ -91,6 +92,10 @@ struct Hearing {
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
     ending: Option<Ending>,
+    /// Of an accepted connection.
+    seat: Option<Place>,
+    /// The other side is outside the view, as of so many changes of the view.
+    strange: (bool, u64),
 }
 
 /// What came of one read.
@@ -109,14 +114,16 @@ impl Ear {
         info: MemberInfo,
         half: OwnedReadHalf,
         decoder: Decoder,
+        seat: Option<Place>,
     ) -> Self {
-        let hearing = Hearing { half, decoder, due: None, packets: Vec::new(), ending: None };
-        let place = Place { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
+        let hearing =
+            Hearing { half, decoder, due: None, packets: Vec::new(), ending: None, seat, strange: (false, 0) };
+        let place = Slot { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
         let place = Mutex::new(place);
         Ear { shared, life, addr, info, place, asking: Patience::default(), answering: Patience::default() }
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
+    fn place(&self) -> MutexGuard<'_, Slot> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -278,8 +285,19 @@ impl Ear {
 
     /// Hands on the frames that are whole.
     fn hear(&self, hearing: &mut Hearing) -> Result<Heard, Ending> {
-        let Hearing { decoder, due, packets, .. } = hearing;
+        let Hearing { decoder, due, packets, seat, strange, .. } = hearing;
         let Ear { shared, life, info, .. } = self;
+        let changed = shared.members_changed();
+        if strange.1 != changed {
+            *strange = (shared.is_stranger(info.process), changed);
+            // A connection that this member dialled may bring a long view from a member of a later one.
+            decoder.set_strange(strange.0 && seat.is_some());
+        }
+        if strange.0
+            && let Some(seat) = seat
+        {
+            seat.hear();
+        }
         let mut heard = Heard::default();
         loop {
             let next = decoder.next();

@@ -26,8 +26,14 @@ pub(crate) mod lane;
 #[cfg(feature = "simulated")]
 pub(crate) mod mutant;
 mod peer;
+mod places;
 mod query;
 mod resolve;
+#[cfg(feature = "secure")]
+mod security;
+#[cfg(not(feature = "secure"))]
+#[path = "security_absent.rs"]
+mod security;
 mod seldom;
 mod shared;
 #[cfg(feature = "simulated")]
@@ -40,9 +46,11 @@ mod udp;
 pub(crate) mod writer;
 
 pub use disk::DataDirError;
+#[cfg(feature = "secure")]
+pub use query::query_status_with;
 pub use query::{QueryError, query_status};
 
-use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status};
+use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status, View};
 use ear::Ear;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -58,6 +66,16 @@ pub(crate) trait Outbox: Send + Sync {
 /// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's lock, as
 /// [`Outbox::send`].
 pub(crate) trait Network: Outbox {
+    /// The id of the incarnation that begins next. With a cluster key a fresh static key proves it.
+    fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
+        engine::draw_process()
+    }
+
+    /// The member has installed this view.
+    fn installed(&self, view: &View) {
+        let _ = view;
+    }
+
     /// This process is somebody new. Called before the first packet of the new incarnation.
     fn reborn(&self, me: MemberInfo) {
         let _ = me;

@@ -22,6 +22,7 @@ use super::seldom::seldom;
 use super::shared::{Life, Shared};
 use super::tcp::{self, DialError};
 use crate::protocol::{Hint, Input, Packet, ProcessId};
+use crate::wire::secure::Sealer;
 use crate::wire::{self, ByteQueue, Frame};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -55,6 +56,8 @@ pub(super) struct Link {
     /// Who the handshake said is at the other end.
     pub(super) process: ProcessId,
     pub(super) writer: OwnedWriteHalf,
+    /// Seals what is written, if the cluster has a key.
+    pub(super) sealer: Option<Sealer>,
     pub(super) ear: Arc<Ear>,
     /// Cancelled when either half has ended; ends the other.
     pub(super) closed: CancellationToken,
@@ -99,6 +102,8 @@ struct Pen {
     links: Vec<Link>,
     /// What is written, reused from one to the next.
     batch: Vec<u8>,
+    /// The frames of a batch that is sealed, reused likewise.
+    frames: Vec<u8>,
     /// What comes before all else: the batch was not taken whole.
     begun: Option<Begun>,
 }
@@ -311,6 +316,7 @@ impl Peer {
             let Plan { write, frames, .. } = queue.plan(&pen.links, &mut pen.batch);
             if let Some(link) = write {
                 drop(queue);
+                pen.seal(link);
                 // What is wrong with the connection the task finds out with the rest.
                 let written = pen.links[link].writer.try_write(&pen.batch).unwrap_or(0);
                 if written == pen.batch.len() {
@@ -498,6 +504,7 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
             shared.spawn(&life, dial);
         }
         if let (Some(mut pen), Some(link)) = (pen, plan.write) {
+            pen.seal(link);
             pen.finish(Begun { link, written: 0, frames: plan.frames }, &shared.tally).await;
             peer.queue().pen = Some(pen);
             continue;
@@ -532,6 +539,21 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
 }
 
 impl Pen {
+    /// Turns the frames of the batch into records, if the connection is sealed. Once for each batch, and in the order in
+    /// which batches are written: the other side counts records.
+    fn seal(&mut self, link: usize) {
+        let Pen { links, batch, frames, .. } = self;
+        let Some(sealer) = &mut links[link].sealer else { return };
+        std::mem::swap(batch, frames);
+        batch.clear();
+        if sealer.seal(frames, batch).is_err() {
+            batch.clear();
+            links[link].closed.cancel();
+        }
+        frames.clear();
+        frames.shrink_to(BATCH);
+    }
+
     /// Writes the rest of the batch. A link that does not take it is closed.
     async fn finish(&mut self, begun: Begun, tally: &Tally) {
         let Begun { link: index, written, frames } = begun;

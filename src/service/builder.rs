@@ -7,6 +7,8 @@ use crate::runtime::engine::{Closed, Engine, EngineOptions, draw_process};
 use crate::runtime::transport::{BindError, Limits, Transport, TransportOptions};
 use crate::runtime::writer::Keep;
 use crate::runtime::{DataDirError, Inbox, Network, Outbox, host};
+#[cfg(feature = "secure")]
+use crate::wire::secure::Keyring;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -49,6 +51,8 @@ pub struct MemberBuilder {
     force: bool,
     join_limit: Duration,
     busy_poll: Duration,
+    #[cfg(feature = "secure")]
+    keyring: Option<Keyring>,
 }
 
 impl MemberBuilder {
@@ -71,11 +75,14 @@ impl MemberBuilder {
             } else {
                 Duration::ZERO
             },
+            #[cfg(feature = "secure")]
+            keyring: None,
         }
     }
 
     /// Where to listen, `host:port`, for TCP and UDP. Port 0 takes a free one (then no seed list can name this member).
-    /// Default: a free port of 127.0.0.1. Outside loopback only with [`insecure`](MemberBuilder::insecure).
+    /// Default: a free port of 127.0.0.1. Outside the loopback only with a keyring, or with
+    /// [`insecure`](MemberBuilder::insecure).
     pub fn bind(mut self, addr: impl Into<String>) -> Self {
         self.bind = addr.into();
         self
@@ -116,7 +123,28 @@ impl MemberBuilder {
         self
     }
 
-    /// Allows addresses outside loopback although no secret protects the cluster: whoever reaches the port is a member.
+    /// The cluster's keys. This member speaks only to processes that hold one of them: connections and gossip are sealed, and
+    /// each process proves its id. All members have keys, or none has.
+    ///
+    /// Without a keyring every process that reaches the port is a member; on the loopback these are all local users.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ClusterKey, Keyring, Member};
+    /// let ring = Keyring::new(ClusterKey::generate()?);
+    /// let member = Member::builder("shop").keyring(ring).found().join().await?;
+    /// member.leave().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "secure")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+    pub fn keyring(mut self, ring: Keyring) -> Self {
+        self.keyring = Some(ring);
+        self
+    }
+
+    /// Allows addresses outside the loopback without a key: every process that reaches the port is a member. With a
+    /// keyring it is an error.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self
@@ -190,7 +218,6 @@ impl MemberBuilder {
         let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
         self.check()?;
         let started = tokio::time::Instant::now();
-        let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
         let transport = Arc::new(
             Transport::bind(TransportOptions {
                 cluster: self.cluster.clone(),
@@ -200,6 +227,8 @@ impl MemberBuilder {
                 insecure: self.insecure,
                 limits: Limits::for_lease(self.timing.member_lease),
                 busy_poll: self.busy_poll,
+                #[cfg(feature = "secure")]
+                keyring: self.keyring.clone(),
             })
             .await?,
         );
@@ -211,6 +240,7 @@ impl MemberBuilder {
             }
             None => (None, None),
         };
+        let process = transport.draw_process().map_err(|_| JoinError::NoRandomness)?;
         let me = MemberInfo { process, addr: transport.advertised(), host: host::here() };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         config.durable = disk.is_some();
@@ -267,6 +297,10 @@ impl MemberBuilder {
         }
         if self.busy_poll > LONGEST_BUSY_POLL {
             return Err(JoinError::LongBusyPoll { given: self.busy_poll });
+        }
+        #[cfg(feature = "secure")]
+        if self.insecure && self.keyring.is_some() {
+            return Err(JoinError::InsecureWithKey);
         }
         Ok(())
     }
@@ -479,6 +513,9 @@ pub enum JoinError {
         /// As given.
         given: Duration,
     },
+    /// Both a keyring and [`insecure`](MemberBuilder::insecure) were given. Nothing was done.
+    #[error("insecure() means that there is no key, and a keyring was given: leave one of them out")]
+    InsecureWithKey,
     /// Not called from within a tokio runtime. Nothing was done.
     #[error("no tokio runtime here: call this from within one, with time and IO enabled")]
     NoRuntime,

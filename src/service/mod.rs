@@ -44,6 +44,8 @@ pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};
 pub use lock_service::{DestroyError, LockService};
+#[cfg(feature = "secure")]
+pub use member::KeyringError;
 pub use member::{ForceError, LeaveError, Member, ServiceError};
 pub use permit_guard::{GiveBackError, Lease, PermitGuard};
 pub(crate) use request::sealed;

@@ -20,7 +20,7 @@ pub const MAX_CLUSTER: usize = 64;
 pub const MAX_RESERVED: usize = 1024;
 
 /// First bytes of every handshake.
-const MAGIC: [u8; 4] = *b"EldT";
+pub(super) const MAGIC: [u8; 4] = *b"EldT";
 
 /// What each side says of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -57,6 +57,18 @@ pub enum Refusal {
     /// The listener has as many connections as it takes.
     #[error("it has too many connections")]
     Busy,
+    /// The listener has a cluster key, the dialler shook hands without one.
+    #[error("it speaks only to processes with the cluster key; this process has none: give it the key file")]
+    KeyWanted,
+    /// The listener has none of the dialler's key.
+    #[error("it does not have the key that this process seals with: compare the names of the keys of both")]
+    UnknownKey,
+    /// The listener has the dialler's key, and another cluster's name.
+    #[error("it has the same cluster key and belongs to a cluster of another name")]
+    OtherCluster,
+    /// The listener has no cluster key, the dialler has one.
+    #[error("it has no cluster key; this process has one: give the key to all members, or to none")]
+    NoKey,
 }
 
 /// Whether others can reach a process at this address.

@@ -461,6 +461,9 @@ impl Shell {
             // Here, or nobody would hear of it if the same step resumes it.
             self.note_standing(Standing::Suspended, after);
         }
+        if let Event::ViewInstalled(view) = &event {
+            self.network.installed(view);
+        }
         match event {
             Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
             Event::Abandoned | Event::Forced => *over = Some(Over::Reborn { expelled: false }),
@@ -497,7 +500,7 @@ impl Shell {
         if self.leaving {
             return self.close(Closed::Unheard, after);
         }
-        let process = match draw_process() {
+        let process = match self.network.draw_process() {
             Ok(process) => process,
             Err(error) => {
                 tracing::error!(%error, "no randomness for a new process id: this member leaves");
