@@ -4,7 +4,7 @@ use crate::wire::secure::{ClusterKey, KeyError, Keyring};
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -54,6 +54,28 @@ impl ClusterKey {
         SysRng.try_fill_bytes(&mut *bytes).map_err(|_| KeyFileError::NoRandomness)?;
         // Random bytes are all the same once in 2^248 times.
         ClusterKey::from_bytes(&bytes).map_err(|_| KeyFileError::NoRandomness)
+    }
+}
+
+impl ClusterKey {
+    /// Writes the key to a new file with mode 0600, for [`Keyring::read_file`].
+    ///
+    /// Blocks for as long as the file system takes.
+    ///
+    /// # Errors
+    /// [`KeyFileError::Io`]: the file is there already, or cannot be written. A file that was there is unchanged.
+    pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), KeyFileError> {
+        let path = path.as_ref();
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let written = options.open(path).and_then(|mut file| {
+            file.write_all(self.to_base64().as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()
+        });
+        written.map_err(|source| KeyFileError::Io { path: path.to_owned(), source })
     }
 }
 
