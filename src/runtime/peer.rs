@@ -27,6 +27,7 @@ use crate::wire::{self, ByteQueue, Frame};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -39,6 +40,8 @@ use tokio_util::sync::CancellationToken;
 const NOTICES: Bound = Bound { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 /// Locks: what a busy member says in about a second; more is late anyway.
 const BULK: Bound = Bound { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
+/// Both, for a stranger: a view, some times over. It has no locks to hear of.
+const STRANGE: usize = 1024 * 1024;
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
 /// An unused peer without connection is forgotten after this.
@@ -76,6 +79,7 @@ pub(super) struct Peer {
 }
 
 struct Queue {
+    budget: Arc<Budget>,
     /// By the process they are meant for; `None`: whoever is there.
     wants: BTreeMap<Option<ProcessId>, Lanes>,
     notices: Load,
@@ -117,10 +121,34 @@ struct Begun {
     frames: usize,
 }
 
+/// What waits for strangers, over all peers of a member. They may have so much in all, however many they are.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    /// Bytes that wait.
+    used: AtomicUsize,
+    /// The most that may wait.
+    pub(super) limit: usize,
+}
+
+impl Budget {
+    pub(super) fn new(limit: usize) -> Self {
+        Budget { used: AtomicUsize::new(0), limit }
+    }
+
+    /// Whether no more may wait.
+    pub(super) fn is_spent(&self) -> bool {
+        self.used.load(Relaxed) >= self.limit
+    }
+}
+
 #[derive(Default)]
 struct Lanes {
     notices: ByteQueue,
     bulk: ByteQueue,
+    /// The process was outside the view when the latest frame was queued.
+    is_strange: bool,
+    /// So many bytes of it are counted in the budget.
+    counted: usize,
 }
 
 /// What waits in one kind of lane, over all processes.
@@ -133,6 +161,28 @@ struct Load {
 impl Lanes {
     fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.bulk.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.notices.len() + self.bulk.len()
+    }
+
+    /// Lets the budget know what waits now.
+    fn count(&mut self, budget: &Budget) {
+        let counted = if self.is_strange { self.len() } else { 0 };
+        let before = std::mem::replace(&mut self.counted, counted);
+        if counted > before {
+            budget.used.fetch_add(counted - before, Relaxed);
+        } else if counted < before {
+            budget.used.fetch_sub(before - counted, Relaxed);
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let counted: usize = self.wants.values().map(|lanes| lanes.counted).sum();
+        self.budget.used.fetch_sub(counted, Relaxed);
     }
 }
 
@@ -204,8 +254,9 @@ struct Plan {
 }
 
 impl Queue {
-    fn new() -> Self {
+    fn new(budget: Arc<Budget>) -> Self {
         Queue {
+            budget,
             wants: BTreeMap::new(),
             notices: Load::default(),
             bulk: Load::default(),
@@ -255,6 +306,7 @@ impl Queue {
                     plan.write = Some(link);
                     plan.frames += self.notices.take(&mut lanes.notices, usize::MAX, batch);
                     plan.frames += self.bulk.take(&mut lanes.bulk, BATCH.saturating_sub(batch.len()), batch);
+                    lanes.count(&self.budget);
                 }
                 // Its turn comes with the next batch.
                 Some(_) => {}
@@ -269,6 +321,7 @@ impl Queue {
         for (want, lanes) in &mut self.wants {
             if !lanes.is_empty() && route(links, *want).is_none() {
                 frames += self.notices.drop_all(&mut lanes.notices) + self.bulk.drop_all(&mut lanes.bulk);
+                lanes.count(&self.budget);
                 processes.extend(*want);
             }
         }
@@ -284,8 +337,8 @@ fn route(links: &[Link], want: Option<ProcessId>) -> Option<usize> {
 }
 
 impl Peer {
-    pub(super) fn new(addr: SocketAddr) -> Self {
-        Peer { addr, queue: Mutex::new(Queue::new()) }
+    pub(super) fn new(addr: SocketAddr, budget: Arc<Budget>) -> Self {
+        Peer { addr, queue: Mutex::new(Queue::new(budget)) }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -293,15 +346,39 @@ impl Peer {
     }
 
     /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or [`wake`](Self::wake).
-    pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame) -> bool {
+    /// `is_strange`: the process is outside the view.
+    pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame, is_strange: bool) -> bool {
         let mut queue = self.queue();
-        let Queue { wants, notices, bulk, .. } = &mut *queue;
+        let Queue { wants, notices, bulk, budget, .. } = &mut *queue;
         let lanes = wants.entry(want).or_default();
-        if is_notice(frame) {
+        lanes.is_strange = is_strange;
+        if is_strange && !lanes.is_empty() && (lanes.len() >= STRANGE || budget.is_spent()) {
+            return false;
+        }
+        let pushed = if is_notice(frame) {
             notices.push(&mut lanes.notices, frame, &NOTICES)
         } else {
             bulk.push(&mut lanes.bulk, frame, &BULK)
+        };
+        lanes.count(budget);
+        pushed
+    }
+
+    /// How many bytes wait here for strangers.
+    pub(super) fn strange_bytes(&self) -> usize {
+        self.queue().wants.values().map(|lanes| lanes.counted).sum()
+    }
+
+    /// Drops what waits here for strangers; says how many frames.
+    pub(super) fn drop_strange(&self) -> usize {
+        let mut queue = self.queue();
+        let Queue { wants, notices, bulk, budget, .. } = &mut *queue;
+        let mut frames = 0;
+        for lanes in wants.values_mut().filter(|lanes| lanes.is_strange) {
+            frames += notices.drop_all(&mut lanes.notices) + bulk.drop_all(&mut lanes.bulk);
+            lanes.count(budget);
         }
+        frames
     }
 
     /// Writes what is queued, as much as a connection takes at once. The rest is left to the task, and so is all but writing.
@@ -584,19 +661,19 @@ mod tests {
     }
 
     fn peer() -> Peer {
-        Peer::new("127.0.0.1:7400".parse().unwrap())
+        Peer::new("127.0.0.1:7400".parse().unwrap(), Arc::new(Budget::new(3 * STRANGE)))
     }
 
     #[test]
     fn each_lane_is_bounded_for_itself() {
         let peer = peer();
         for number in 0..BULK.frames as u64 {
-            assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number)));
+            assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number), false));
         }
-        assert!(!peer.push(Some(ProcessId(9)), &ack(0)));
-        assert!(!peer.push(None, &ack(0)));
+        assert!(!peer.push(Some(ProcessId(9)), &ack(0), false));
+        assert!(!peer.push(None, &ack(0), false));
         // Signs of life still pass.
-        assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave))));
+        assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave)), false));
         let (processes, frames) = peer.queue().give_up(&[]);
         assert_eq!(processes, [ProcessId(0), ProcessId(1), ProcessId(2)]);
         assert_eq!(frames, BULK.frames + 1);
@@ -609,8 +686,28 @@ mod tests {
     fn bytes_are_bounded_too() {
         let peer = peer();
         let frame = Frame::Gossip(vec![0; 1024 * 1024]);
-        let taken = (0..100).filter(|_| peer.push(None, &frame)).count();
+        let taken = (0..100).filter(|_| peer.push(None, &frame, false)).count();
         assert_eq!(taken, BULK.bytes / (1024 * 1024));
+    }
+
+    #[test]
+    fn what_waits_for_strangers_is_bounded_for_each_and_for_all() {
+        let budget = Arc::new(Budget::new(3 * STRANGE));
+        let peers = [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
+        let frame = Frame::Gossip(vec![0; STRANGE / 4]);
+        let fill = |peer: &Peer| (0..100).filter(|_| peer.push(Some(ProcessId(7)), &frame, true)).count();
+        assert_eq!(peers.each_ref().map(fill), [4, 4, 4, 1], "the last is let in where nothing waits");
+        assert!(
+            budget.is_spent() && peers[0].push(Some(ProcessId(8)), &frame, false),
+            "a member has bounds of its own"
+        );
+        assert_eq!(peers[0].drop_strange(), 4);
+        assert_eq!(fill(&peers[3]), 3);
+        // A stranger that becomes a member leaves the budget with its next frame.
+        assert!(peers[1].push(Some(ProcessId(7)), &ack(0), false));
+        assert_eq!(peers[1].strange_bytes(), 0);
+        drop(peers);
+        assert_eq!(budget.used.load(Relaxed), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::counters::{Tally, add};
 use super::ear::Ear;
 use super::home::Home;
 use super::host::Watch;
-use super::peer::{self, Peer};
+use super::peer::{self, Budget, Peer};
 use super::places::{PlaceLimits, Places};
 use super::security::{Security, StaticKey};
 use super::seldom::seldom;
@@ -84,6 +84,7 @@ pub(super) struct Shared {
     /// The cluster's keys, if it has any.
     pub(super) security: Option<Security>,
     pub(super) places: Arc<Places>,
+    budget: Arc<Budget>,
     members: Mutex<Option<BTreeSet<ProcessId>>>,
     /// How often the members have changed: readers look again then.
     members_changed: AtomicU64,
@@ -103,6 +104,7 @@ pub(super) struct Parts {
     pub(super) limits: Limits,
     pub(super) busy_poll: Duration,
     pub(super) security: Option<Security>,
+    pub(super) stranger_memory: usize,
     pub(super) news: mpsc::Sender<News>,
     pub(super) seeds: BTreeSet<SocketAddr>,
     pub(super) unresolved: Vec<(String, String)>,
@@ -127,6 +129,7 @@ impl Shared {
             seeking: watch::Sender::new(true),
             me: watch::Sender::new(None),
             security: parts.security,
+            budget: Arc::new(Budget::new(parts.stranger_memory)),
             places: Places::new(PlaceLimits::here()),
             members: Mutex::new(None),
             members_changed: AtomicU64::new(0),
@@ -280,7 +283,13 @@ impl Shared {
         process: Option<ProcessId>,
         frame: &Frame,
     ) -> Option<Arc<Peer>> {
-        let peer = self.peer_in(living, to).filter(|peer| peer.push(process, frame));
+        let is_strange = process.is_some_and(|process| self.is_stranger(process));
+        if is_strange && self.budget.is_spent() {
+            // From the largest user first, so that a flood drops its own.
+            let largest = living.peers.values().max_by_key(|peer| peer.strange_bytes());
+            add(&self.tally.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
+        }
+        let peer = self.peer_in(living, to).filter(|peer| peer.push(process, frame, is_strange));
         if peer.is_none() {
             add(&self.tally.overflowed, 1);
         }
@@ -295,7 +304,7 @@ impl Shared {
         if living.peers.len() >= MAX_PEERS || self.closing.is_cancelled() {
             return None;
         }
-        let peer = Arc::new(Peer::new(addr));
+        let peer = Arc::new(Peer::new(addr, self.budget.clone()));
         living.peers.insert(addr, peer.clone());
         self.spawn(&living.life, peer::drive(self.clone(), living.life.clone(), peer.clone()));
         Some(peer)

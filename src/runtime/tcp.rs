@@ -214,7 +214,7 @@ pub(super) async fn dial(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>) 
             let process = opened.greeted.info.process;
             let is_seed = shared.seeds.borrow().contains(&peer.addr) && process != life.me.process;
             if is_seed {
-                peer.push(Some(process), &Frame::GossipWanted);
+                peer.push(Some(process), &Frame::GossipWanted, false);
                 peer.wake();
             }
             converse(&shared, &life, peer.addr, opened, true).await;

@@ -43,6 +43,8 @@ pub(crate) struct TransportOptions {
     pub(crate) limits: Limits,
     /// How long to keep a thread awake for what may come; zero: never.
     pub(crate) busy_poll: Duration,
+    /// The most bytes that wait to be written to processes outside the view.
+    pub(crate) stranger_memory: usize,
     /// The cluster's keys; `None`: anybody who reaches the port is spoken to.
     #[cfg(feature = "secure")]
     pub(crate) keyring: Option<Keyring>,
@@ -60,6 +62,7 @@ impl TransportOptions {
             insecure: false,
             limits: Limits::default(),
             busy_poll: Duration::from_micros(50),
+            stranger_memory: 64 * 1024 * 1024,
             #[cfg(feature = "secure")]
             keyring: None,
         }
@@ -167,7 +170,8 @@ impl Transport {
         let security = options.keyring.map(Security::new);
         #[cfg(not(feature = "secure"))]
         let security: Option<Security> = None;
-        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits, busy_poll, .. } = options;
+        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits, busy_poll, stranger_memory, .. } =
+            options;
         if !(1..=MAX_CLUSTER).contains(&cluster.len()) {
             return Err(BindError::ClusterName(cluster.len()));
         }
@@ -197,6 +201,7 @@ impl Transport {
             limits,
             busy_poll,
             security,
+            stranger_memory,
             news: sender,
             seeds: resolved.addrs,
             unresolved: resolved.unresolved,

@@ -30,6 +30,9 @@ const COUNCIL: u8 = 7;
 /// About what it costs to let a thread sleep, and to wake it.
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
+/// What strangers may keep of a member's memory.
+const STRANGER_MEMORY: usize = 64 * 1024 * 1024;
+
 /// The longest that a thread may be kept from its other tasks.
 const LONGEST_BUSY_POLL: Duration = Duration::from_millis(1);
 
@@ -51,6 +54,7 @@ pub struct MemberBuilder {
     force: bool,
     join_limit: Duration,
     busy_poll: Duration,
+    stranger_memory: usize,
     #[cfg(feature = "secure")]
     keyring: Option<Keyring>,
 }
@@ -75,6 +79,7 @@ impl MemberBuilder {
             } else {
                 Duration::ZERO
             },
+            stranger_memory: STRANGER_MEMORY,
             #[cfg(feature = "secure")]
             keyring: None,
         }
@@ -206,6 +211,13 @@ impl MemberBuilder {
         self
     }
 
+    /// The most bytes that may wait to be written to processes outside the view, over all of them: 64 MiB unless set. Beyond
+    /// it the largest user's are dropped. Processes that join say again what was lost.
+    pub fn stranger_memory(mut self, bytes: usize) -> Self {
+        self.stranger_memory = bytes;
+        self
+    }
+
     /// Joins the cluster, or founds it with the other seeds, and completes when this member may hold locks.
     ///
     /// # Errors
@@ -227,6 +239,7 @@ impl MemberBuilder {
                 insecure: self.insecure,
                 limits: Limits::for_lease(self.timing.member_lease),
                 busy_poll: self.busy_poll,
+                stranger_memory: self.stranger_memory,
                 #[cfg(feature = "secure")]
                 keyring: self.keyring.clone(),
             })

@@ -214,7 +214,7 @@ impl Keyring {
     }
 
     /// The key that seals.
-    pub(crate) fn first(&self) -> &ClusterKey {
+    pub fn first(&self) -> &ClusterKey {
         &self.keys[0]
     }
 
