@@ -202,11 +202,9 @@ enum Stage {
 
 impl Stage {
     fn allows(self, frame: &Frame) -> bool {
-        let opening = match frame {
-            Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_) => true,
-            Frame::Initiate(_) | Frame::Respond(_) | Frame::Confirm(_) => true,
-            _ => false,
-        };
+        let keyed = matches!(frame, Frame::Initiate(_) | Frame::Respond(_) | Frame::Confirm(_));
+        let keyless = matches!(frame, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_));
+        let opening = keyed || keyless;
         match self {
             Stage::Closed => opening,
             Stage::Open => !opening && !matches!(frame, Frame::StatusIs(_)),

@@ -150,11 +150,11 @@ impl SealedGossip {
         if kind > HERE || (kind == WHO) != (to == ANY) || from == ANY {
             return Err(GossipError::Garbage);
         }
-        if planted!(MoveWindowFirst) {
-            let sender = self.senders.entry(from).or_insert_with(Sender::new);
-            sender.window.note(number);
-        } else if self.senders.get(&from).is_some_and(|sender| !sender.window.is_fresh(number)) {
+        if self.senders.get(&from).is_some_and(|sender| !sender.window.is_fresh(number)) {
             return Err(GossipError::Repeated);
+        }
+        if planted!(MoveWindowFirst) {
+            self.senders.entry(from).or_insert_with(Sender::new).window.note(number);
         }
         let used = self.open_with(from, number, head, sealed).ok_or(GossipError::Forged)?;
         if to != self.me && kind != WHO && !planted!(HearForOthers) {

@@ -305,7 +305,8 @@ impl Initiator {
             sealer: Sealer::at(ours, 0),
             opener: Opener::at(theirs, 0),
         };
-        (ours.zeroize(), theirs.zeroize());
+        ours.zeroize();
+        theirs.zeroize();
         Ok((session, confirm))
     }
 }
@@ -378,7 +379,8 @@ impl Responder {
         let (mut theirs, mut ours) = self.noise.dangerously_get_raw_split();
         let session =
             Session { purpose, version, key: self.key, sealer: Sealer::at(ours, 0), opener: Opener::at(theirs, 0) };
-        (ours.zeroize(), theirs.zeroize());
+        ours.zeroize();
+        theirs.zeroize();
         Ok(session)
     }
 }

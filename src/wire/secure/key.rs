@@ -103,7 +103,7 @@ impl ClusterKey {
 
     /// The key as text, to be kept in a file that only its user can read.
     pub fn to_base64(&self) -> Zeroizing<String> {
-        Zeroizing::new(BASE64_STANDARD.encode(&*self.0.secret))
+        Zeroizing::new(BASE64_STANDARD.encode(self.0.secret.as_slice()))
     }
 
     /// The key's name, for logs.
