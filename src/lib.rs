@@ -42,6 +42,7 @@
 //!
 //! # Features
 //! - `tokio` (default): everything but the pure protocol.
+//! - `secure` (default): cluster keys, see [`Keyring`] and [`MemberBuilder::keyring`].
 //! - `metrics`: measurements through the `metrics` facade, see [`telemetry`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -66,6 +67,12 @@ pub use protocol::{
     LineageId, LockName, LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, RevocationRequest, ServiceName,
     ServiceStatus, Slot, Status, Timing, Token, View, ViewNumber,
 };
+#[cfg(all(feature = "secure", feature = "tokio"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub use runtime::query_status_with;
+#[cfg(feature = "secure")]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {

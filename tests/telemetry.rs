@@ -853,7 +853,10 @@ mod measured {
         }
         for (process, _) in &members {
             let names = process.book.names();
-            assert!(!names.iter().any(|name| name.contains("kind=RequestLock}") || name.contains("kind=Beat,")), "{names:?}");
+            assert!(
+                !names.iter().any(|name| name.contains("kind=RequestLock}") || name.contains("kind=Beat,")),
+                "{names:?}"
+            );
             let of_other = |kind: &str| names.iter().any(|name| name.contains(&format!("kind={kind},service=other")));
             assert!(!of_other("TableChunk") && !of_other("Report"), "it stayed where it was: {names:?}");
         }

@@ -1,8 +1,9 @@
 //! The `elderlock` command: the demo, the bench, a member to run by hand, the status of a running
-//! member, and the revocation of a lock.
+//! member, the revocation of a lock, and cluster keys.
 
 mod bench;
 mod demo;
+mod keys;
 mod node;
 mod processes;
 mod revoke;
@@ -30,6 +31,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Ask the holder of a lock to release it, and take it away if it does not.
     Revoke(revoke::RevokeArgs),
+    /// Make a cluster key.
+    Keygen(keys::KeygenArgs),
     /// Measure what locks cost, each beside a floor, and how long fail-over takes, with real
     /// processes.
     Bench(bench::BenchArgs),
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "peers")]
         Command::BenchClient(args) => with_runtime(bench::peers::serve(args)),
         Command::Worker(args) => with_runtime(demo::work(args)),
+        Command::Keygen(args) => keys::generate(args),
         Command::Node(args) => with_runtime(node::run(args)),
         Command::Status(args) => with_runtime(status::run(args)),
         Command::Revoke(args) => with_runtime(revoke::run(args)),

@@ -1,8 +1,9 @@
 //! `elderlock status`: the state of the cluster as a running member sees it.
 
-use crate::Done;
+use crate::{Done, keys};
 use clap::Args;
 use elderlock::{HolderInfo, LockStatus, Metadata, Mode, Status, WaiterInfo};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Where to ask.
@@ -14,13 +15,19 @@ pub(crate) struct StatusArgs {
     /// Name of its cluster.
     #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
     cluster: String,
+    /// File with the cluster's key, if it has one; else the variable ELDERLOCK_KEY.
+    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
+    key_file: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Done {
-    let status = elderlock::query_status(&args.at, &args.cluster).await?;
+    let status = match keys::find(args.key_file.as_deref())? {
+        Some(ring) => elderlock::query_status_with(&args.at, &args.cluster, &ring).await?,
+        None => elderlock::query_status(&args.at, &args.cluster).await?,
+    };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&status)?);
     } else {

@@ -14,6 +14,7 @@
 //! for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL` does it below the socket.
 
 use super::counters::add;
+use super::places::Place;
 use super::transport_state::{Incarnation, TransportState};
 use super::udp::GossipInput;
 use crate::protocol::{Input, MemberInfo};
@@ -92,6 +93,10 @@ struct ReadHalf {
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
     ending: Option<ConnectionEnd>,
+    /// Of an accepted connection.
+    seat: Option<Place>,
+    /// The other side is outside the view, as of so many changes of the view.
+    strange: (bool, u64),
 }
 
 /// The result of one read.
@@ -110,8 +115,10 @@ impl ConnectionReader {
         info: MemberInfo,
         half: OwnedReadHalf,
         decoder: Decoder,
+        seat: Option<Place>,
     ) -> Self {
-        let hearing = ReadHalf { half, decoder, due: None, packets: Vec::new(), ending: None };
+        let hearing =
+            ReadHalf { half, decoder, due: None, packets: Vec::new(), ending: None, seat, strange: (false, 0) };
         let place = ReadHalfSlot { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
         let place = Mutex::new(place);
         ConnectionReader {
@@ -293,8 +300,19 @@ impl ConnectionReader {
 
     /// Hands on the frames that are whole.
     fn deliver(&self, hearing: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
-        let ReadHalf { decoder, due, packets, .. } = hearing;
+        let ReadHalf { decoder, due, packets, seat, strange, .. } = hearing;
         let ConnectionReader { shared, life, info, .. } = self;
+        let changed = shared.members_changed();
+        if strange.1 != changed {
+            *strange = (shared.is_stranger(info.process), changed);
+            // A connection that this member dialled may bring a long view from a member of a later one.
+            decoder.set_strange(strange.0 && seat.is_some());
+        }
+        if strange.0
+            && let Some(seat) = seat
+        {
+            seat.hear();
+        }
         let mut heard = ReadSummary::default();
         loop {
             let next = decoder.next();

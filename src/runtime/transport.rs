@@ -2,11 +2,14 @@
 
 use super::connection_reader::ConnectionReader;
 use super::counters::Counters;
+use super::security::Security;
 use super::transport_state::{TransportParts, TransportState};
 use super::udp::{self, GossipInput};
 use super::{Inbox, Network, Outbox, resolve, tcp};
-use crate::protocol::{MemberInfo, Packet, ProcessId};
+use crate::protocol::{MemberInfo, Packet, ProcessId, View};
 use crate::wire::MAX_CLUSTER;
+#[cfg(feature = "secure")]
+use crate::wire::secure::Keyring;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
 use std::io;
@@ -40,6 +43,11 @@ pub(crate) struct TransportOptions {
     pub(crate) limits: ConnectionTimeouts,
     /// How long to keep a thread awake for the next packet; zero: never.
     pub(crate) busy_poll: Duration,
+    /// The most bytes that wait to be written to processes outside the view.
+    pub(crate) stranger_memory: usize,
+    /// The cluster's keys; `None`: anybody who reaches the port is spoken to.
+    #[cfg(feature = "secure")]
+    pub(crate) keyring: Option<Keyring>,
 }
 
 impl TransportOptions {
@@ -54,6 +62,9 @@ impl TransportOptions {
             insecure: false,
             limits: ConnectionTimeouts::default(),
             busy_poll: Duration::from_micros(50),
+            stranger_memory: 64 * 1024 * 1024,
+            #[cfg(feature = "secure")]
+            keyring: None,
         }
     }
 }
@@ -110,7 +121,9 @@ pub enum BindError {
         source: io::Error,
     },
     /// Any process could come in.
-    #[error("{0} is reachable from outside this host and the cluster has no secret: bind loopback, or allow insecure")]
+    #[error(
+        "{0} is reachable from outside this host and the cluster has no key: give a keyring, bind loopback, or allow insecure"
+    )]
     NotLoopback(SocketAddr),
     /// No other process can dial such an address.
     #[error("{0} cannot be dialled by others: give an address to advertise, such as 10.0.0.5:7400")]
@@ -153,12 +166,17 @@ impl Transport {
     /// Binds TCP and UDP on the same port and resolves the seeds once. To be called in a tokio runtime, on which all
     /// of its tasks run.
     pub(crate) async fn bind(options: TransportOptions) -> Result<Transport, BindError> {
-        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits, busy_poll } = options;
+        #[cfg(feature = "secure")]
+        let security = options.keyring.map(Security::new);
+        #[cfg(not(feature = "secure"))]
+        let security: Option<Security> = None;
+        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits, busy_poll, stranger_memory, .. } =
+            options;
         if !(1..=MAX_CLUSTER).contains(&cluster.len()) {
             return Err(BindError::ClusterName(cluster.len()));
         }
         let wanted = first_address(&bind, "bind", |_| true).await?;
-        if !wanted.ip().is_loopback() && !insecure {
+        if !wanted.ip().is_loopback() && !insecure && security.is_none() {
             return Err(BindError::NotLoopback(wanted));
         }
         let given = match &advertise {
@@ -182,6 +200,8 @@ impl Transport {
             advertised,
             limits,
             busy_poll,
+            security,
+            stranger_memory,
             news: sender,
             seeds: resolved.addrs,
             unresolved: resolved.unresolved,
@@ -253,7 +273,14 @@ impl Transport {
 
     /// The present counts.
     pub(crate) fn counters(&self) -> Counters {
-        self.shared.tally.read()
+        let evicted = self.shared.places.evicted.load(std::sync::atomic::Ordering::Relaxed);
+        Counters { evicted, ..self.shared.tally.read() }
+    }
+
+    /// Replaces the keyring; how many connections were closed for it. `None`: this member has none.
+    #[cfg(feature = "secure")]
+    pub(crate) fn set_keyring(&self, ring: Keyring) -> Option<usize> {
+        Some(self.shared.security.as_ref()?.set_keyring(ring))
     }
 
     /// Stops accepting, delivers queued frames as far as half a second allows, closes and ends
@@ -281,6 +308,17 @@ impl Outbox for Transport {
 impl Network for Transport {
     fn reborn(&self, me: MemberInfo) {
         Transport::reborn(self, me);
+    }
+
+    fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
+        match &self.shared.security {
+            Some(security) => security.draw_process(),
+            None => super::engine::draw_process(),
+        }
+    }
+
+    fn installed(&self, view: &View) {
+        self.shared.set_view(view);
     }
 
     fn joined(&self) {

@@ -180,6 +180,40 @@ impl Member {
         self.handle.transport.as_ref().map(|transport| transport.counters()).unwrap_or_default()
     }
 
+    /// Replaces its keys, while it runs: it seals with the first from now on, and opens with these only. Connections that
+    /// were opened under a key that is missing now are closed; members dial again, and repeat what was under way. Returns
+    /// how many were closed.
+    ///
+    /// To rotate without downtime, do each step at all members before the next one: add the new key behind the others, put
+    /// it first, remove the old one. A member that is left out at a step is refused by the others after the last one.
+    ///
+    /// # Errors
+    /// [`KeyringError::NoKey`]: it joined without a keyring. Nothing is changed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ClusterKey, Keyring, Member};
+    /// let (old, new) = (ClusterKey::generate()?, ClusterKey::generate()?);
+    /// let member = Member::builder("shop").keyring(Keyring::new(old.clone())).found().join().await?;
+    /// member.set_keyring(Keyring::new(old.clone()).with(new.clone())?)?;
+    /// member.set_keyring(Keyring::new(new.clone()).with(old)?)?;
+    /// member.set_keyring(Keyring::new(new))?;
+    /// # member.leave().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "secure")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+    pub fn set_keyring(&self, ring: crate::Keyring) -> Result<usize, KeyringError> {
+        let names: Vec<_> = ring.names().collect();
+        let closed = self.handle.transport.as_ref().and_then(|transport| transport.set_keyring(ring));
+        let closed = closed.ok_or(KeyringError::NoKey)?;
+        tracing::info!(keys = ?names, closed, "the keyring was replaced");
+        if closed > 0 {
+            tracing::warn!(closed, "connections under a removed key are closed");
+        }
+        Ok(closed)
+    }
+
     /// The name of its cluster.
     pub fn cluster(&self) -> &str {
         &self.handle.cluster
@@ -278,6 +312,16 @@ impl std::fmt::Debug for Member {
             .field("addr", &self.addr())
             .finish_non_exhaustive()
     }
+}
+
+/// Why [`Member::set_keyring`] did nothing.
+#[cfg(feature = "secure")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyringError {
+    /// The member joined without a keyring, and speaks to members without keys. Nothing is changed.
+    #[error("this member joined without a keyring: give one to all members when they join")]
+    NoKey,
 }
 
 /// Why [`Member::force`] did nothing.

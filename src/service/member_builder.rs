@@ -7,6 +7,8 @@ use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
 use crate::runtime::transport::{BindError, ConnectionTimeouts, Transport, TransportOptions};
 use crate::runtime::vote_writer::VoteStorage;
 use crate::runtime::{DataDirError, Inbox, Network, Outbox, death_watch};
+#[cfg(feature = "secure")]
+use crate::wire::secure::Keyring;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -27,6 +29,9 @@ const COUNCIL: u8 = 7;
 
 /// About the cost of letting a thread sleep, and of waking it.
 const BUSY_POLL: Duration = Duration::from_micros(50);
+
+/// What strangers may keep of a member's memory.
+const STRANGER_MEMORY: usize = 64 * 1024 * 1024;
 
 /// The longest that a thread may be kept from its other tasks.
 const LONGEST_BUSY_POLL: Duration = Duration::from_millis(1);
@@ -49,6 +54,9 @@ pub struct MemberBuilder {
     force: bool,
     join_limit: Duration,
     busy_poll: Duration,
+    stranger_memory: usize,
+    #[cfg(feature = "secure")]
+    keyring: Option<Keyring>,
 }
 
 impl MemberBuilder {
@@ -71,11 +79,15 @@ impl MemberBuilder {
             } else {
                 Duration::ZERO
             },
+            stranger_memory: STRANGER_MEMORY,
+            #[cfg(feature = "secure")]
+            keyring: None,
         }
     }
 
     /// Where to listen, `host:port`, for TCP and UDP. Port 0 takes a free one (then no seed list can name this member).
-    /// Default: a free port of 127.0.0.1. Outside loopback only with [`insecure`](MemberBuilder::insecure).
+    /// Default: a free port of 127.0.0.1. Outside the loopback only with a keyring, or with
+    /// [`insecure`](MemberBuilder::insecure).
     pub fn bind(mut self, addr: impl Into<String>) -> Self {
         self.bind = addr.into();
         self
@@ -118,8 +130,29 @@ impl MemberBuilder {
         self
     }
 
-    /// Allows addresses outside loopback although no secret protects the cluster: any process that
-    /// reaches the port can be a member.
+    /// The cluster's keys. This member speaks only to processes that hold one of them: connections
+    /// and gossip are sealed, and each process proves its id. All members have keys, or none has.
+    ///
+    /// Without a keyring every process that reaches the port is a member. On loopback these are all
+    /// local users.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ClusterKey, Keyring, Member};
+    /// let ring = Keyring::new(ClusterKey::generate()?);
+    /// let member = Member::builder("shop").keyring(ring).found().join().await?;
+    /// member.leave().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "secure")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+    pub fn keyring(mut self, ring: Keyring) -> Self {
+        self.keyring = Some(ring);
+        self
+    }
+
+    /// Allows addresses outside loopback without a key: every process that reaches the port is a
+    /// member. With a keyring it is an error.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self
@@ -184,6 +217,13 @@ impl MemberBuilder {
         self
     }
 
+    /// The most bytes that may wait to be written to processes outside the view, over all of them: 64 MiB unless set. Beyond
+    /// it the largest user's are dropped. Processes that join say again what was lost.
+    pub fn stranger_memory(mut self, bytes: usize) -> Self {
+        self.stranger_memory = bytes;
+        self
+    }
+
     /// Joins the cluster, or founds it with the other seeds, and completes when this member may hold locks.
     ///
     /// # Errors
@@ -196,7 +236,6 @@ impl MemberBuilder {
         let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
         self.check()?;
         let started = tokio::time::Instant::now();
-        let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
         let transport = Arc::new(
             Transport::bind(TransportOptions {
                 cluster: self.cluster.clone(),
@@ -206,6 +245,9 @@ impl MemberBuilder {
                 insecure: self.insecure,
                 limits: ConnectionTimeouts::for_lease(self.timing.member_lease),
                 busy_poll: self.busy_poll,
+                stranger_memory: self.stranger_memory,
+                #[cfg(feature = "secure")]
+                keyring: self.keyring.clone(),
             })
             .await?,
         );
@@ -217,6 +259,7 @@ impl MemberBuilder {
             }
             None => (None, None),
         };
+        let process = transport.draw_process().map_err(|_| JoinError::NoRandomness)?;
         let me = MemberInfo { process, addr: transport.advertised(), host: death_watch::here() };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         config.durable = disk.is_some();
@@ -276,6 +319,10 @@ impl MemberBuilder {
         }
         if self.busy_poll > LONGEST_BUSY_POLL {
             return Err(JoinError::LongBusyPoll { given: self.busy_poll });
+        }
+        #[cfg(feature = "secure")]
+        if self.insecure && self.keyring.is_some() {
+            return Err(JoinError::InsecureWithKey);
         }
         Ok(())
     }
@@ -488,6 +535,9 @@ pub enum JoinError {
         /// As given.
         given: Duration,
     },
+    /// Both a keyring and [`insecure`](MemberBuilder::insecure) were given. Nothing was done.
+    #[error("insecure() means that there is no key, and a keyring was given: leave one of them out")]
+    InsecureWithKey,
     /// Not called from within a tokio runtime. Nothing was done.
     #[error("no tokio runtime here: call this from within one, with time and IO enabled")]
     NoRuntime,

@@ -8,6 +8,8 @@ mod grantorship;
 mod guard;
 mod held;
 mod inspect;
+#[cfg(feature = "secure")]
+mod key_file;
 mod lock_builder;
 mod lock_error;
 mod lock_service;
@@ -36,9 +38,13 @@ pub(crate) use guard::HoldHandle;
 pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, UpgradeFuture};
 pub(crate) use held::{held, held_by_token};
 pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
+#[cfg(feature = "secure")]
+pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};
 pub use lock_service::{DestroyError, LockService};
+#[cfg(feature = "secure")]
+pub use member::KeyringError;
 pub use member::{ForceError, LeaveError, Member, ServiceError};
 pub use member_builder::{JoinError, MemberBuilder};
 pub use permit_guard::{Lease, PermitGuard, ReturnPermitsError};

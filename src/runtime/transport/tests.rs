@@ -9,6 +9,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+#[cfg(feature = "secure")]
+mod keys;
+
 /// Hang guard: far above anything that is waited for.
 const GUARD: Duration = Duration::from_secs(20);
 
@@ -734,7 +737,7 @@ async fn addresses_that_do_not_fit_are_refused_with_the_reason() {
     let error = |options| async { Transport::bind(options).await.err().expect("an error").to_string() };
     let options = |bind: &str| TransportOptions::new("shop", bind);
     assert_eq!(error(options(&addr.to_string())).await, format!("TCP port {addr} is taken"));
-    assert!(error(options("0.0.0.0:0")).await.contains("no secret"));
+    assert!(error(options("0.0.0.0:0")).await.contains("no key"));
     assert!(error(TransportOptions { insecure: true, ..options("0.0.0.0:0") }).await.contains("advertise"));
     assert!(error(options("nonsense")).await.contains("'nonsense' is no address to bind"));
     assert!(error(TransportOptions::new("", "127.0.0.1:0")).await.contains("1 to 64 bytes"));
