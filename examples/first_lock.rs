@@ -6,8 +6,7 @@ use std::time::Duration;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let here = "127.0.0.1:7400";
-    // Each process of the cluster names the same seeds. A seed list that names only oneself founds alone.
-    // They also share a key, mostly from a file: `Keyring::read_file("cluster.key")?`.
+    // Each process names the same seeds and has the same key, mostly from `Keyring::read_file`.
     let ring = Keyring::new(ClusterKey::generate()?);
     let member = Member::builder("shop").bind(here).seeds([here]).keyring(ring).join().await?;
     let stock = member.lock_service("inventory").await?;

@@ -40,7 +40,7 @@ impl Drop for Directory {
     }
 }
 
-/// Where the processes that share this table find their cluster key.
+/// The file with the cluster key of the processes that share this table.
 pub(crate) fn key_beside(table: impl AsRef<Path>) -> PathBuf {
     table.as_ref().with_extension("key")
 }

@@ -1,9 +1,10 @@
-//! An embeddable distributed lock service: fair, fenced, crash-proof locks between peer processes, with no server to
-//! run.
+//! An embeddable distributed lock service: fair, fenced, crash-proof locks between peer processes,
+//! with no server to run.
 //!
-//! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other, agree who belongs to
-//! the cluster, and the first to ask for a lock of a [`LockService`] grants the locks of that service. When any of them
-//! dies, the others go on: what it granted is granted by another, what it held is given to the next in line.
+//! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other,
+//! agree who belongs to the cluster, and the first to ask for a lock of a [`LockService`] grants
+//! the locks of that service. When any of them dies, the others go on: what it granted is granted
+//! by another, what it held is given to the next in line.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -26,19 +27,21 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - **[`Guard::fence`]** gives a token that rises from grant to grant. A resource that refuses tokens lower than the
-//!   highest it has seen is never written by a stale holder after a newer one, whatever clocks and networks do. Call it
-//!   before each side effect: it is an error as soon as the lock is lost.
+//! - **[`Guard::fence`]** gives a token that rises from grant to grant. A resource that refuses
+//!   tokens lower than the highest it has seen is never written by a stale holder after a newer
+//!   one, whatever clocks and networks do. Call it before each side effect: it is an error as soon
+//!   as the lock is lost.
 //! - **[`Member::local`]** gives the same in one process without sockets, for tests.
-//! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand; [`telemetry`] says what is
-//!   measured and logged.
-//! - **Recipes** are built on that: [`ReentrantMutex`], [`Mutex`], [`MultiLock`], [`ReadWriteLock`], [`Semaphore`],
-//!   [`LeaderLatch`], [`LeaderSelector`], [`LeaderObserver`], [`SharedCount`], [`Barrier`], [`DoubleBarrier`] and [`CountDownLatch`].
+//! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand;
+//!   [`telemetry`] says what is measured and logged.
+//! - **Recipes** are built on that: [`ReentrantMutex`], [`Mutex`], [`MultiLock`],
+//!   [`ReadWriteLock`], [`Semaphore`], [`LeaderLatch`], [`LeaderSelector`], [`LeaderObserver`],
+//!   [`SharedCount`], [`Barrier`], [`DoubleBarrier`] and [`CountDownLatch`].
 //! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!
-//! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all seeds found it
-//! together, and whoever is not a seed joins: see [`MemberBuilder::seeds`].
+//! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all
+//! seeds found it together, and whoever is not a seed joins: see [`MemberBuilder::seeds`].
 //!
 //! # Features
 //! - `tokio` (default): everything but the pure protocol.

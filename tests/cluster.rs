@@ -1,4 +1,5 @@
-//! Members as real processes on the loopback interface: killed, stopped, restarted, started in crowds, lied to.
+//! Members as real processes on the loopback interface: killed, stopped, restarted, started in
+//! crowds, lied to.
 #![cfg(all(unix, feature = "tokio"))]
 
 mod support;
@@ -91,7 +92,8 @@ enum Exit {
     Leave,
 }
 
-/// A cluster of five; again and again one role (or two) goes at another moment and is started again in place.
+/// A cluster of five; again and again one role (or two) goes at another moment and is started again
+/// in place.
 fn hit_again_and_again(test: &str, seed: u64, role: Role, exit: Exit, moments: usize) {
     let mut rng = Rng::new(test, seed);
     let mut cluster = Cluster::start(5, &mut rng);
@@ -224,7 +226,8 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     next_grant
 }
 
-/// Lets each contender have the lock and give it back; in which order, and when the first one got it that did not have it.
+/// Lets each contender have the lock and give it back; in which order, and when the first one got
+/// it that did not have it.
 fn take_turns(
     peers: &[Peer],
     contenders: &mut Vec<Contender>,
@@ -355,7 +358,8 @@ fn a_restart_in_place_does_not_bring_an_old_hold_back() {
         let grant = cluster.peers[killed].lock(&service, "x");
         let before = cluster.peers[killed].status().process;
         cluster.peers[killed].process.kill();
-        // At once, so that the new process meets members that do not know of the end of the old one.
+        // At once, so that the new process meets members that do not know of the end of the old
+        // one.
         let join = cluster.restart(killed, &mut rng);
         join.wait().unwrap_or_else(|error| panic!("restart in place, round {round}: {error}"));
         cluster.agree();

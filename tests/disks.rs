@@ -1,4 +1,5 @@
-//! Disks that take their time, and disks that are full: members go on without their vote, and locks keep their promises.
+//! Disks that take their time, and disks that are full: members go on without their vote, and locks
+//! keep their promises.
 #![cfg(all(target_os = "linux", feature = "tokio"))]
 
 mod support;
@@ -99,8 +100,8 @@ fn tick(runtime: &Runtime) -> Arc<AtomicU64> {
     longest
 }
 
-/// The elder needs a second for each fsync while another member is removed: calls keep their limits, its program goes on, and
-/// nobody loses a lock.
+/// The elder needs a second for each fsync while another member is removed: calls keep their
+/// limits, its program goes on, and nobody loses a lock.
 #[test]
 fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
     let scratch = Scratch::new("slow-test");

@@ -1,5 +1,5 @@
-//! Members in network namespaces, some of whose packets are dropped. Needs root and the command `ip`; says
-//! `skipped:` where they are missing.
+//! Members in network namespaces, some of whose packets are dropped. Needs root and the command
+//! `ip`; says `skipped:` where they are missing.
 #![cfg(all(unix, feature = "tokio"))]
 
 mod support;
@@ -107,7 +107,8 @@ fn cut_off(test: &str, seed: u64, role: Role, cut: Cut) {
     let next = Grant::read(&next);
     println!("{role:?} {cut:?}: its lock was given on after {:.1?}", cut_at.elapsed());
     assert!(next.token > grant.token);
-    // It has suspended itself, and no belief in the lock outlasted the moment at which the next one had it.
+    // It has suspended itself, and no belief in the lock outlasted the moment at which the next one
+    // had it.
     let fence = victim.fence(&grant);
     assert!(fence.is_err(), "the one cut off believes in {fence:?} while {next:?} is held");
     assert!(victim.last_belief(&grant) < next.at);

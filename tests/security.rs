@@ -4,7 +4,7 @@
 mod support;
 
 use elderlock::protocol::{Host, Notice, Packet, ViewNumber};
-use elderlock::wire::secure::{Initiator, Setup, StaticKey, VERSIONS};
+use elderlock::wire::secure::{HandshakeSetup, Initiator, StaticKey, VERSIONS};
 use elderlock::wire::{Frame, Handshake, StatusQuery, encode};
 use elderlock::{ClusterKey, JoinError, Keyring, Member, MemberInfo, ProcessId, QueryError, Timing};
 use std::io::{Read as _, Write as _};
@@ -30,7 +30,7 @@ fn new_key() -> String {
     ClusterKey::generate().expect("random bytes").to_base64().to_string()
 }
 
-/// Locks that all members take and release without a pause, until it is stopped.
+/// Takes and releases locks at all members without a pause, until it is stopped.
 struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
@@ -48,8 +48,9 @@ impl Load {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let name = if turn.is_multiple_of(2) { "shared".to_owned() } else { format!("own-{number}") };
-                    let grant = peer.lock("stock", &name);
+                    let own = format!("own-{number}");
+                    let name = if turn.is_multiple_of(2) { "shared" } else { own.as_str() };
+                    let grant = peer.lock("stock", name);
                     peer.release(&grant).expect("a lock that is held is released");
                     done.fetch_add(1, Ordering::Relaxed);
                 }
@@ -79,9 +80,8 @@ impl Load {
 fn is_undisturbed(peers: &[Peer]) {
     for peer in peers {
         let events = peer.events();
-        let is_bad = |event: &&String| {
-            ["suspended", "lost", "guard-lost", "rejoined"].iter().any(|word| event.starts_with(word))
-        };
+        let bad = ["suspended", "lost", "guard-lost", "rejoined"];
+        let is_bad = |event: &&String| bad.iter().any(|word| event.starts_with(word));
         assert_eq!(events.iter().find(is_bad), None, "{} was disturbed: {events:#?}", peer.addr);
     }
 }
@@ -124,7 +124,7 @@ fn a_wrong_key_a_wrong_cluster_and_no_key_are_each_told_to_the_joiner() {
     let cluster = Cluster::start_with(3, &key, &mut rng);
     let runtime = runtime();
     let join = |name: &str, key: Option<&str>| {
-        let mut builder = Member::builder(name).bind("127.0.0.1:0").seeds(&cluster.seeds).timing(Timing::fast());
+        let mut builder = Member::builder(name).seeds(&cluster.seeds).timing(Timing::fast());
         if let Some(key) = key {
             builder = builder.keyring(Keyring::parse(key).expect("a key"));
         }
@@ -137,11 +137,12 @@ fn a_wrong_key_a_wrong_cluster_and_no_key_are_each_told_to_the_joiner() {
     says(join(&cluster.name, Some(&new_key())), "does not have the key");
     says(join("another", Some(&key)), "cluster of another name");
     says(join(&cluster.name, None), "speaks only to processes with the cluster key");
-    let insecure = Member::builder("x").found().insecure().keyring(Keyring::parse(&key).expect("a key"));
+    let ring = Keyring::parse(&key).expect("a key");
+    let insecure = Member::builder("x").found().insecure().keyring(ring.clone());
     assert!(matches!(runtime.block_on(insecure.join()), Err(JoinError::InsecureWithKey)));
     is_undisturbed(&cluster.peers);
     // With the key it joins.
-    let member = Member::builder(&cluster.name).seeds(&cluster.seeds).keyring(Keyring::parse(&key).expect("a key"));
+    let member = Member::builder(&cluster.name).seeds(&cluster.seeds).keyring(ring);
     let member = runtime.block_on(member.timing(Timing::fast()).join()).expect("it joins");
     runtime.block_on(member.leave()).expect("it is heard");
 }
@@ -152,7 +153,7 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// What an attacker without the key says, after what passes for a handshake without one.
+/// The packets of an attacker without the key, also after a handshake without a key.
 fn attacks(cluster: &str, victim: &Peer) -> Vec<Vec<u8>> {
     let seen = victim.status();
     let id = |text: &str| ProcessId(u128::from_str_radix(text, 16).expect("an id"));
@@ -176,7 +177,8 @@ fn attacks(cluster: &str, victim: &Peer) -> Vec<Vec<u8>> {
     packets.extend(seen.members.iter().map(|(process, ..)| [hello(id(process)), all.clone()].concat()));
     packets.extend((0..4).map(|number| [hello(ProcessId(number + 1)), all.clone()].concat()));
     // A handshake under another key, whole and cut.
-    let setup = Setup { cluster, versions: VERSIONS, identity: &StaticKey::new([1; 32]), entropy: [2; 32] };
+    let identity = &StaticKey::new([1; 32]);
+    let setup = HandshakeSetup { cluster, versions: VERSIONS, identity, entropy: [2; 32] };
     let other = ClusterKey::generate().expect("random bytes");
     let (_, initiate) = Initiator::start(&other, &setup).expect("a good name");
     let initiate = bytes_of(&Frame::Initiate(initiate));
@@ -189,7 +191,7 @@ fn attacks(cluster: &str, victim: &Peer) -> Vec<Vec<u8>> {
 fn attackers_without_the_key_change_nothing_and_take_no_lock() {
     let mut rng = Rng::new("attacks", 3);
     let cluster = Cluster::start_with(3, &new_key(), &mut rng);
-    let held = cluster.peers.iter().enumerate().map(|(number, peer)| peer.lock("held", &number.to_string()));
+    let held = (0..).zip(&cluster.peers).map(|(number, peer)| peer.lock("held", &format!("{number}")));
     let held: Vec<_> = held.collect();
     let before: Vec<_> = cluster.peers.iter().map(|peer| peer.status().view).collect();
     let load = Load::start(&cluster.peers);
@@ -229,7 +231,7 @@ fn crowds_of_strangers_stay_within_bounds_and_a_new_member_joins() {
     let load = Load::start(&cluster.peers);
     load.until_more(50);
     let before = memory();
-    // Connections that say nothing, or begin a frame and do not end it, or do not read what they are told.
+    // Connections that stay silent, or begin a frame and do not end it, or read no answer.
     let mut crowd = Vec::new();
     for number in 0..900_usize {
         let peer = &cluster.peers[number % 3];

@@ -1,4 +1,5 @@
-//! The cluster key on the command line: `elderlock keygen`, and where the other commands find it.
+//! The cluster key on the command line: `elderlock keygen`, and the lookup of keys for other
+//! commands.
 
 use crate::Done;
 use clap::Args;
@@ -6,7 +7,8 @@ use elderlock::{ClusterKey, Keyring};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The key itself, for systems that pass secrets in the environment. No flag: others see those.
+/// The key itself, for systems that pass secrets in the environment. There is no flag, because
+/// other users see flags.
 const VARIABLE: &str = "ELDERLOCK_KEY";
 
 /// Makes a cluster key: 32 random bytes in base64. Give the same file to all members.
@@ -29,11 +31,11 @@ pub(crate) fn generate(args: KeygenArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The keys of `--key-file`, else those of the variable; `None`: there are neither.
+/// The keys of `--key-file`, or of the variable. `None`: neither is given.
 pub(crate) fn find(key_file: Option<&Path>) -> Result<Option<Keyring>, Box<dyn std::error::Error>> {
     let variable = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
     match (key_file, variable) {
-        (Some(_), Some(_)) => Err(format!("both a key file and {VARIABLE} are given: leave one of them out").into()),
+        (Some(_), Some(_)) => Err(format!("both a key file and {VARIABLE} are given: give one of them").into()),
         (Some(path), None) => Ok(Some(Keyring::read_file(path)?)),
         (None, Some(text)) => {
             let ring = Keyring::parse(&text.replace(',', "\n"));
@@ -43,10 +45,10 @@ pub(crate) fn find(key_file: Option<&Path>) -> Result<Option<Keyring>, Box<dyn s
     }
 }
 
-/// Members with a key do not need `--insecure`, and it would say the opposite.
+/// Refuses `--insecure` beside a key, as the library does, in words of the command line.
 pub(crate) fn check_insecure(insecure: bool, ring: Option<&Keyring>) -> Result<(), String> {
     if insecure && ring.is_some() {
-        return Err("--insecure means that there is no key, and a key is given: leave one of them out".to_owned());
+        return Err("--insecure is for a cluster without a key, and a key is given: give one of them".into());
     }
     Ok(())
 }

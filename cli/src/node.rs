@@ -18,7 +18,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found, insecure, key_file, trust_refused, data_dir, join_seconds.
+    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found,
+    /// insecure, key_file, trust_refused, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Print one JSON object per event.
@@ -51,11 +52,13 @@ struct Settings {
     /// Listen outside the loopback although there is no key.
     #[arg(long, env = "ELDERLOCK_INSECURE")]
     insecure: bool,
-    /// File with the cluster's keys, one a line, the first seals; others must not be able to read it. Read again at
-    /// SIGHUP. Without it the variable ELDERLOCK_KEY may have them, with commas.
+    /// File with the cluster's keys, one a line, the first seals. Only its owner and a group may
+    /// read it. SIGHUP makes the member read it again. Without it the variable ELDERLOCK_KEY may
+    /// have the keys, with commas.
     #[arg(long, env = "ELDERLOCK_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// Take a member for dead that refuses connections of two others. Only where no firewall refuses for the living.
+    /// Take a member for dead that refuses connections of two others. Only where no firewall
+    /// refuses for the living.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
     trust_refused: bool,
     /// Directory that keeps this member's vote, so that the cluster goes on after all members
@@ -97,7 +100,7 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
         None => args.settings,
     };
     let key_file = settings.key_file.clone();
-    // Without a key file it ends the process, as it does others.
+    // Without a key file SIGHUP ends the process, as by default.
     let mut hangup = key_file.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
     let member = tokio::select! {
         joined = settings.join() => joined?,
@@ -129,11 +132,13 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
             }
             Some(path) = again(&mut hangup, key_file.as_deref()) => match rekey(&member, path) {
                 Ok((keys, closed)) => {
-                    let text = format!("has read {}: seals with key {}; {closed} connections closed", path.display(), keys[0]);
+                    let path = path.display();
+                    let text = format!("has read {path}: seals with key {}; {closed} connections closed", keys[0]);
                     say("keyring_replaced", text, json!({ "keys": keys, "closed": closed }));
                 }
                 Err(error) => {
-                    say("keyring_kept", format!("keeps its keys: {error}"), json!({ "reason": error.to_string() }));
+                    let reason = error.to_string();
+                    say("keyring_kept", format!("keeps its keys: {error}"), json!({ "reason": reason }));
                 }
             },
             _ = terminate.recv() => break,
@@ -145,7 +150,7 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The key file, when it is to be read again; never, if there is none.
+/// The key file, after a SIGHUP. Never ready without a key file.
 async fn again<'a>(hangup: &mut Option<Signal>, key_file: Option<&'a Path>) -> Option<&'a Path> {
     match hangup {
         Some(hangup) => {

@@ -1,4 +1,5 @@
-//! Cluster keys on the command line: `keygen`, key files, `status` and a rotation by SIGHUP, with the program as it is.
+//! Cluster keys on the command line: `keygen`, key files, `status` and a rotation by SIGHUP, with
+//! the real program.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{OpenOptions, Permissions};
@@ -17,7 +18,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("elderlock-cli-{name}-{}", std::process::id()));
+        let name = format!("elderlock-cli-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("it can be made");
         Scratch(path)
@@ -45,11 +47,14 @@ fn said(output: &Output) -> String {
 }
 
 fn keygen(path: &Path) -> Output {
-    elderlock(&["keygen", "--out", path.to_str().expect("text")]).output().expect("it can be started")
+    let path = path.to_str().expect("text");
+    elderlock(&["keygen", "--out", path]).output().expect("it can be started")
 }
 
 fn write(path: &Path, text: &str) {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).expect("a file");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path).expect("a file");
     file.write_all(text.as_bytes()).expect("it can be written");
 }
 
@@ -65,21 +70,25 @@ struct Node {
 
 impl Node {
     fn start(key_file: &Path) -> Node {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let bind = listener.local_addr().expect("bound").to_string();
+        drop(listener);
         let args = ["node", "--cluster", "shop", "--found", "--timing", "fast", "--key-file"];
         let mut command = elderlock(&args);
-        command.arg(key_file).args(["--bind", &format!("127.0.0.1:{port}")]).stdout(Stdio::piped());
+        command.arg(key_file).args(["--bind", &bind]).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it can be started");
         let (sender, lines) = channel();
         let output = BufReader::new(child.stdout.take().expect("it was piped"));
-        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut read = output.lines().map_while(Result::ok);
+        std::thread::spawn(move || read.try_for_each(|line| sender.send(line)));
         Node { child, lines }
     }
 
     /// The next line that begins so.
     fn until(&self, start: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(HANG).unwrap_or_else(|_| panic!("it never says {start:?}"));
+            let line = self.lines.recv_timeout(HANG);
+            let line = line.unwrap_or_else(|_| panic!("it never says {start:?}"));
             if line.starts_with(start) {
                 return line;
             }
@@ -126,13 +135,14 @@ fn a_key_file_that_others_read_or_that_has_no_key_is_refused_with_the_reason() {
     keygen(&path);
     let refused = |why: &str, envs: &[(&str, &str)], more: &[&str]| {
         let mut command = elderlock(&["node", "--found", "--bind", "127.0.0.1:0", "--key-file"]);
-        let output = command.arg(&path).args(more).envs(envs.iter().copied()).output().expect("it can be started");
+        command.arg(&path).args(more).envs(envs.iter().copied());
+        let output = command.output().expect("it can be started");
         assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
     };
     std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
     refused("0644", &[], &[]);
     std::fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("it is ours");
-    refused("leave one of them out", &[], &["--insecure"]);
+    refused("--insecure is for a cluster without a key", &[], &["--insecure"]);
     refused("both a key file and ELDERLOCK_KEY", &[("ELDERLOCK_KEY", "x")], &[]);
     write(&path, "no key\n");
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
@@ -159,7 +169,9 @@ fn a_node_reads_its_key_file_again_and_refuses_the_old_key_afterwards() {
         write(&path, &keys);
         node.hang_up();
         node.until("has read");
-        assert!(status(at, &[("ELDERLOCK_KEY", &old)]).1 && status(at, &[("ELDERLOCK_KEY", &new)]).1);
+        for key in [&old, &new] {
+            assert!(status(at, &[("ELDERLOCK_KEY", key)]).1);
+        }
     }
     write(&path, "no key\n");
     node.hang_up();

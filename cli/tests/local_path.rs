@@ -1,4 +1,5 @@
-//! What a lock and its release cost at the grantor's own member, counted: a figure that no other work on the machine moves.
+//! What a lock and its release cost at the grantor's own member, counted: a figure that no other
+//! work on the machine moves.
 
 // The trait of an allocator is unsafe to implement.
 #![allow(unsafe_code)]
@@ -78,7 +79,8 @@ async fn a_name_of_its_own_memory_costs_one_allocation() {
     assert!((CYCLES..CYCLES + BESIDE).contains(&count), "{count} allocations in {CYCLES} cycles");
 }
 
-/// What is there at the first poll was waited for by nobody: no task was put to sleep, and none woken.
+/// What is there at the first poll was waited for by nobody: no task was put to sleep, and none
+/// woken.
 #[tokio::test]
 async fn a_free_lock_at_its_grantors_own_member_switches_no_task() {
     let member = Member::local().await.unwrap();

@@ -1,4 +1,5 @@
-//! `elderlock revoke` as an operator runs it: a process of its own beside the members, which are reached through sockets.
+//! `elderlock revoke` as an operator runs it: a process of its own beside the members, which are
+//! reached through sockets.
 
 use elderlock::{Guard, LockService, LostReason, Member, ReleaseError, Timing};
 use std::process::Command;
@@ -36,7 +37,8 @@ async fn held(service: &LockService) -> Guard {
     service.lock("sku-42").revocable().metadata("till 3").await.expect("it is free")
 }
 
-/// Curator: `Revoker.attemptRevoke`, of which nothing is heard. Here the operator is told who was asked, and what became of it.
+/// Curator: `Revoker.attemptRevoke`, of which nothing is heard. Here the operator is told who was
+/// asked, and what became of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_is_asked_gives_the_lock_back() {
     let (member, service) = founded().await;

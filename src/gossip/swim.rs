@@ -13,8 +13,9 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-/// The longest packet, in bytes, before the runtime frames it. A datagram of 1400 bytes passes every usual network
-/// unfragmented; the frame may take 64 of them and the cluster's name up to 64 more.
+/// The longest packet, in bytes, before the runtime frames it. A datagram of 1400 bytes passes
+/// every usual network unfragmented; the frame may take 64 of them and the cluster's name up to 64
+/// more.
 pub const MAX_PACKET: usize = 1400 - 64 - 64;
 
 /// The most addresses remembered, and the most entries in a full state. Far above the number that
@@ -68,7 +69,7 @@ pub enum SwimOutput {
     Send {
         /// Where to.
         to: SocketAddr,
-        /// Which process it is for; `None`: whichever is there.
+        /// The receiving process. `None`: any process at the address.
         process: Option<ProcessId>,
         /// At most [`MAX_PACKET`] bytes.
         data: Vec<u8>,
@@ -114,12 +115,13 @@ impl Renewing {
     }
 }
 
-/// How often seeds are announced to, for ever. By measurement a healed cut is then merged again in about two seconds,
-/// against minutes with foca's own means, and never in a cluster of two.
+/// How often seeds are announced to, for ever. By measurement a healed cut is then merged again in
+/// about two seconds, against minutes with foca's own means, and never in a cluster of two.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
 /// The same while no member is known to be up: there is no other to disturb.
 const ANNOUNCE_EVERY_ALONE: Duration = Duration::from_secs(1);
-/// Rounds "at once" still keep this distance, or two members that keep calling each other down would flood.
+/// Rounds "at once" still keep this distance, or two members that keep calling each other down
+/// would flood.
 const ANNOUNCE_GAP: Duration = Duration::from_millis(250);
 /// Each announcement is answered by a full packet.
 const ANNOUNCE_WIDTH: usize = 8;
@@ -127,8 +129,8 @@ const ANNOUNCE_WIDTH: usize = 8;
 const NEW_SEEDS: usize = 64;
 /// Renewals further apart than this have nothing to do with each other.
 const RENEWAL_CALM: Duration = Duration::from_secs(10);
-/// After the second in a row, renewals keep this distance: two processes that claim one address call each other down for
-/// as long as both live, as fast as packets travel.
+/// After the second in a row, renewals keep this distance: two processes that claim one address
+/// call each other down for as long as both live, as fast as packets travel.
 const RENEWAL_GAP: Duration = Duration::from_millis(100);
 /// No renewal skips more than 2 to the power of this: 50 days of milliseconds.
 const RENEWAL_DOUBLINGS: u32 = 32;
@@ -190,8 +192,8 @@ where
         }
     }
 
-    /// When to [`step`](Swim::step) with [`SwimInput::Timer`] at the latest. `None` before the first step and after
-    /// leaving.
+    /// When to [`step`](Swim::step) with [`SwimInput::Timer`] at the latest. `None` before the
+    /// first step and after leaving.
     pub fn deadline(&self) -> Option<Time> {
         if self.left {
             return None;
@@ -199,8 +201,8 @@ where
         self.timers.next().into_iter().chain(self.announcing.next).min()
     }
 
-    /// All that is known, at most [`MAX_MEMBERS`] entries, for a peer to take in as [`SwimInput::State`]. As long as
-    /// it comes to be, so for a stream.
+    /// All that is known, at most [`MAX_MEMBERS`] entries, for a peer to take in as
+    /// [`SwimInput::State`]. As long as it comes to be, so for a stream.
     pub fn state(&self) -> Vec<u8> {
         // Members that are up come first: entries of members that are down can be left out.
         let is_down = |member: &&Member<SwimId>| member.state() == State::Down;
@@ -234,7 +236,8 @@ where
         *self.foca.identity()
     }
 
-    /// How many packets and states were refused as garbage, too long, or more than can be remembered.
+    /// How many packets and states were refused as garbage, too long, or more than can be
+    /// remembered.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -255,8 +258,9 @@ where
         let me = *self.foca.identity();
         let mut readdressed = Vec::new();
         let data = if header.message == Message::Announce && header.dst.is_placeholder() && header.dst.addr != me.addr {
-            // A seed is often known by another address than the one that it advertises, a name's second one for
-            // example. foca would ignore this, though it has arrived where it was meant to.
+            // A seed is often known by another address than the one that it advertises, a name's
+            // second one for example. foca would ignore this, though it has arrived where it was
+            // meant to.
             header.dst = me;
             if self.codec.encode_header(&header, &mut readdressed).is_err() {
                 self.refused += 1;
@@ -304,9 +308,9 @@ where
             room = room.saturating_sub(1);
             fits
         });
-        // Not spread any further: the peer and those it knows have it already, and a joiner that repeated the whole
-        // cluster to the whole cluster would be busy with it for minutes.
-        // The only error is that of encoding, for spreading.
+        // Not spread any further: the peer and those it knows have it already, and a joiner that
+        // repeated the whole cluster to the whole cluster would be busy with it for minutes. The
+        // only error is that of encoding, for spreading.
         let _ = self.foca.apply_many(fitting, false, &mut self.effects);
     }
 
@@ -371,15 +375,17 @@ where
                 // others have forgotten.
                 let _ = self.foca.reuse_down_identity();
             }
-            // A new identity starts idle, even if others are known to be up: an empty update sets it going.
+            // A new identity starts idle, even if others are known to be up: an empty update sets
+            // it going.
             let _ = self.foca.apply_many(std::iter::empty(), false, &mut self.effects);
         }
     }
 
     /// Whether foca means to send this packet.
     ///
-    /// When a suspicion ends, foca 2.0.0 (and every release before) tells the suspect that it is down, without asking
-    /// whether it is: one that has refuted the suspicion meanwhile is told too, and gives up its identity for nothing.
+    /// When a suspicion ends, foca 2.0.0 (and every release before) tells the suspect that it is
+    /// down, without asking whether it is: one that has refuted the suspicion meanwhile is told
+    /// too, and gives up its identity for nothing.
     fn is_meant(&mut self, to: &SwimId, mut data: &[u8]) -> bool {
         #[cfg(test)]
         if self.unfiltered {
@@ -474,15 +480,17 @@ where
 /// foca's settings for a local network, except those that have proved wrong.
 pub(super) fn config(cluster_size_hint: u32) -> Config {
     let mut config = Config::new_lan(NonZeroU32::new(cluster_size_hint).unwrap_or(NonZeroU32::MIN));
-    // How often a member repeats a piece of news. foca computes 3 for five members: spent within a second, so a suspect
-    // that is cut off for longer never hears that it is suspected, cannot refute it, and is declared down after it has
-    // long come back. News of a suspicion must last as long as the suspicion: gossip goes to 3 members 5 times a
-    // second, and suspicions last 4 s or more. The price is about 40 bytes more in packets that are sent anyway.
+    // How often a member repeats a piece of news. foca computes 3 for five members: spent within a
+    // second, so a suspect that is cut off for longer never hears that it is suspected, cannot
+    // refute it, and is declared down after it has long come back. News of a suspicion must last as
+    // long as the suspicion: gossip goes to 3 members 5 times a second, and suspicions last 4 s or
+    // more. The price is about 40 bytes more in packets that are sent anyway.
     let spread = config.suspect_to_down_after.as_millis() * 15 / 1_000;
     config.max_transmissions = u8::try_from(spread).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MAX);
     config.max_packet_size = const { NonZeroUsize::new(MAX_PACKET).unwrap() };
-    // How long the dead are remembered: longer than any rumour that they live, and long enough to go on knocking
-    // where a cut may heal. foca's day would fill the table where addresses change with each start.
+    // How long the dead are remembered: longer than any rumour that they live, and long enough to
+    // go on knocking where a cut may heal. foca's day would fill the table where addresses change
+    // with each start.
     config.remove_down_after = Some(Duration::from_secs(60 * 60));
     config
 }

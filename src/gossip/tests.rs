@@ -322,7 +322,8 @@ fn a_leaving_member_is_unreachable_soon_and_silent() {
     assert_eq!(out, []);
 }
 
-/// How many of 40 clusters see a change of identity when one of their five members is frozen for 2 s.
+/// How many of 40 clusters see a change of identity when one of their five members is frozen for 2
+/// s.
 fn renewals_by_a_freeze(unfiltered: bool) -> usize {
     let renews = |seed: &u64| {
         let mut world = World::new(*seed);

@@ -10,8 +10,9 @@
 //! There is one [`ReadHalf`], and the reading thread has it. So frames are heard in the order in
 //! which they came. Only the task waits for it, and is woken when it is put back.
 //!
-//! Spinning for as long as a block would cost: Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning
-//! for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL` does it below the socket.
+//! Spinning for as long as a block would cost: Karlin, Li, Manasse, Owicki, "Empirical studies of
+//! competitive spinning for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL`
+//! does it below the socket.
 
 use super::counters::add;
 use super::places::Place;
@@ -93,9 +94,9 @@ struct ReadHalf {
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
     ending: Option<ConnectionEnd>,
-    /// Of an accepted connection.
+    /// The place of an accepted connection.
     seat: Option<Place>,
-    /// The other side is outside the view, as of so many changes of the view.
+    /// Whether the other side is outside the view, and the count of view changes at that answer.
     strange: (bool, u64),
 }
 
@@ -305,7 +306,7 @@ impl ConnectionReader {
         let changed = shared.members_changed();
         if strange.1 != changed {
             *strange = (shared.is_stranger(info.process), changed);
-            // A connection that this member dialled may bring a long view from a member of a later one.
+            // A dialled connection may bring the long view of a later membership.
             decoder.set_strange(strange.0 && seat.is_some());
         }
         if strange.0

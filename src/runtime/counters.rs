@@ -40,9 +40,10 @@ pub struct Counters {
     pub unknown_key: u64,
     /// Refused: a handshake without a key, though this member has one.
     pub keyless: u64,
-    /// Refused: a handshake, record or datagram that no process with the key made, or that was changed or repeated.
+    /// Refused: a handshake, record or datagram that was changed or repeated, or made without the
+    /// key.
     pub forged: u64,
-    /// Refused: a datagram that was heard before, or is for an earlier process of this address.
+    /// Refused: a datagram that was opened before, or is for an earlier process of this address.
     pub repeated: u64,
     /// Refused: a process with the key that claimed the id of another one.
     pub impostors: u64,

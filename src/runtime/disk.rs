@@ -1,5 +1,5 @@
-//! The data directory: one file with the vote of this member, replaced as a whole, and a lock that keeps a second
-//! process out. It is written when views change, never for a lock.
+//! The data directory: one file with the vote of this member, replaced as a whole, and a lock that
+//! keeps a second process out. It is written when views change, never for a lock.
 
 use super::fork_guard::ForkGuard;
 use crate::protocol::StoredVote;
@@ -18,8 +18,8 @@ const PROBE: [u8; 4096] = [0; 4096];
 /// Locked as long as a process uses the directory.
 const LOCK: &str = "lock";
 
-/// Opens files for their owner alone, and follows no symbolic link: in a directory that others may write to, a link
-/// could lead a write anywhere.
+/// Opens files for their owner alone and follows no symbolic link. In a directory that other users
+/// may write to, a link could lead a write anywhere.
 fn private() -> OpenOptions {
     #[allow(unused_mut, reason = "other systems have neither modes nor links")]
     let mut options = OpenOptions::new();
@@ -31,7 +31,8 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Makes a directory for its owner alone. One that is there keeps its mode, which may be the operator's choice.
+/// Makes a directory for its owner alone. An existing directory keeps its mode, which may be the
+/// operator's choice.
 fn make_directory(path: &Path) -> io::Result<()> {
     #[allow(unused_mut, reason = "other systems have no modes")]
     let mut builder = std::fs::DirBuilder::new();
@@ -46,7 +47,8 @@ fn read_private(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The file that takes the place of the vote, made anew: what an earlier process left there is taken away.
+/// Creates the file that is renamed to the vote. A file that an earlier process left there is
+/// removed.
 fn create_next(next: &Path) -> io::Result<File> {
     match std::fs::remove_file(next) {
         Ok(()) => {}
@@ -77,7 +79,8 @@ pub enum DataDirError {
     /// A process that runs uses it.
     #[error("another process uses it")]
     InUse,
-    /// The vote in it cannot be used. To start without it, and so without its vote for good, remove the file.
+    /// The vote in it cannot be used. To start without it, and so without its vote for good, remove
+    /// the file.
     #[error("the file `vote` in it cannot be used: {0}")]
     Vote(#[from] VoteError),
 }
@@ -102,7 +105,8 @@ impl Disk {
         let home = ForkGuard::here();
         // A full disk shows itself here, and not later by a member that never gets its vote.
         let next = path.join(NEXT);
-        let probed = create_next(&next).and_then(|mut probe| probe.write_all(&PROBE).and_then(|()| probe.sync_all()));
+        let written = |mut probe: File| probe.write_all(&PROBE).and_then(|()| probe.sync_all());
+        let probed = create_next(&next).and_then(written);
         std::fs::remove_file(&next)?;
         probed?;
         let disk = Disk { cluster: cluster.to_owned(), path: path.to_owned(), directory, _lock: lock, home };

@@ -23,6 +23,7 @@ pub(crate) mod death_watch;
 pub(crate) mod disk;
 pub(crate) mod engine;
 pub(crate) mod fork_guard;
+mod hello;
 pub(crate) mod hold_cell;
 pub(crate) mod local_grants;
 #[cfg(feature = "simulated")]
@@ -60,13 +61,13 @@ use std::sync::Arc;
 /// Where the engine pushes packets. Must not block and must not call back into the engine. It is
 /// called under the engine's lock, so that packets leave in the order in which the core sent them.
 pub(crate) trait Outbox: Send + Sync {
-    /// Queues `packet` for `to`, to be dropped if another process than `process` answers there. It leaves at
-    /// [`Network::flush`] at the latest.
+    /// Queues `packet` for `to`, to be dropped if another process than `process` answers there. It
+    /// leaves at [`Network::flush`] at the latest.
     fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet);
 }
 
-/// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's lock, as
-/// [`Outbox::send`].
+/// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's
+/// lock, as [`Outbox::send`].
 pub(crate) trait Network: Outbox {
     /// The id of the incarnation that begins next. With a cluster key a fresh static key proves it.
     fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {

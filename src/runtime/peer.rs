@@ -6,7 +6,8 @@
 //! the truth:
 //!
 //! - the wanted process answers: its queue goes out;
-//! - another one answers, or the connection is refused: the queue is dropped and the core gets a hint for each;
+//! - another one answers, or the connection is refused: the queue is dropped and the core gets a
+//!   hint for each;
 //! - no process answers in time: likewise, with a weaker hint.
 //!
 //! Dropping is right: the core sends again all that still matters, and nothing stale floods a peer
@@ -43,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 /// Locks: a busy member's messages of about a second; more is late anyway.
 const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
-/// Both, for a stranger: a view, some times over. It has no locks to hear of.
+/// Both, for a stranger: several views. A stranger has no locks.
 const STRANGE: usize = 1024 * 1024;
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
@@ -110,7 +111,7 @@ struct WriteHalf {
     links: Vec<ConnectionWriter>,
     /// The bytes to write, reused from one batch to the next.
     batch: Vec<u8>,
-    /// The frames of a batch that is sealed, reused likewise.
+    /// The frames of a batch before sealing, reused likewise.
     frames: Vec<u8>,
     /// The rest of a batch that was not taken whole. It goes before all else.
     begun: Option<PartialWrite>,
@@ -125,7 +126,8 @@ struct PartialWrite {
     frames: usize,
 }
 
-/// What waits for strangers, over all peers of a member. They may have so much in all, however many they are.
+/// The bytes that wait for strangers, over all peers of a member. One limit holds for all strangers
+/// together.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     /// Bytes that wait.
@@ -151,7 +153,7 @@ struct OutboundQueues {
     bulk: ByteQueue,
     /// The process was outside the view when the latest frame was queued.
     is_strange: bool,
-    /// So many bytes of it are counted in the budget.
+    /// The bytes of it that the budget counts.
     counted: usize,
 }
 
@@ -171,7 +173,7 @@ impl OutboundQueues {
         self.notices.len() + self.bulk.len()
     }
 
-    /// Lets the budget know what waits now.
+    /// Updates the budget.
     fn count(&mut self, budget: &Budget) {
         let counted = if self.is_strange { self.len() } else { 0 };
         let before = std::mem::replace(&mut self.counted, counted);
@@ -351,8 +353,8 @@ impl Peer {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or [`wake`](Self::wake).
-    /// `is_strange`: the process is outside the view.
+    /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or
+    /// [`wake`](Self::wake). `is_strange`: the process is outside the view.
     pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame, is_strange: bool) -> bool {
         let mut queue = self.queue();
         let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
@@ -370,12 +372,12 @@ impl Peer {
         pushed
     }
 
-    /// How many bytes wait here for strangers.
+    /// The number of bytes that wait here for strangers.
     pub(super) fn strange_bytes(&self) -> usize {
         self.queue().wants.values().map(|lanes| lanes.counted).sum()
     }
 
-    /// Drops what waits here for strangers; says how many frames.
+    /// Drops the frames that wait here for strangers, and returns their number.
     pub(super) fn drop_strange(&self) -> usize {
         let mut queue = self.queue();
         let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
@@ -527,13 +529,15 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
             pen.finish(begun, &shared.tally).await;
         }
         for link in offered {
-            // Dialled to reach another process, and the same one as before answered: one link is enough. Connections
-            // that merely crossed are kept, or both sides might close the other's.
+            // Dialled to reach another process, and the same one as before answered: one link is
+            // enough. Connections that merely crossed are kept, or both sides might close the
+            // other's.
             let known = dialling.as_ref().is_some_and(|dial| dial.known.contains(&link.process));
             if link.dialled && known {
                 link.redundant.cancel();
             } else {
-                // A later one did not cross: the other side has opened it because the one before does not do any more.
+                // A later one did not cross: the other side has opened it because the one before
+                // does not do any more.
                 let crossing = shared.limits.connect + shared.limits.handshake;
                 for before in pen.links.iter_mut().filter(|before| before.process == link.process) {
                     before.is_preferred &= link.opened < before.opened + crossing;
@@ -600,7 +604,8 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
         let last = if is_over { peer.queue().take_pen() } else { None };
         if let Some(pen) = last {
             for mut link in pen.links {
-                // The reading half goes on until the other side has seen the end, so that nothing written is lost.
+                // The reading half goes on until the other side has seen the end, so that nothing
+                // written is lost.
                 let _ = link.writer.shutdown().await;
             }
             return;
@@ -624,8 +629,8 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
 }
 
 impl WriteHalf {
-    /// Turns the frames of the batch into records, if the connection is sealed. Once for each batch, and in the order in
-    /// which batches are written: the other side counts records.
+    /// Turns the frames of the batch into records, if the connection is sealed. It is called once
+    /// for each batch and in the order of writing, since the other side counts records.
     fn seal(&mut self, link: usize) {
         let WriteHalf { links, batch, frames, .. } = self;
         let Some(sealer) = &mut links[link].sealer else { return };
@@ -699,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_strangers_is_bounded_for_each_and_for_all() {
+    fn bytes_for_strangers_are_bounded_for_each_and_for_all() {
         let budget = Arc::new(Budget::new(3 * STRANGE));
         let peers = [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
         let frame = Frame::Gossip(vec![0; STRANGE / 4]);

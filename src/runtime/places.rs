@@ -1,8 +1,9 @@
 //! Places for accepted connections, so that strangers take none from members.
 //!
-//! A *stranger* is a connection whose process is outside this member's view, or has not said yet who it is. Strangers have
-//! few places. One that comes when they are taken is let in, and the one that was silent longest is closed: a process
-//! that wants to join speaks, and one that only keeps connections open does not.
+//! A *stranger* is a connection whose process is outside this member's view, or is not known yet.
+//! Strangers have few places. When all are taken, a new connection closes the one that was silent
+//! longest: a process that joins sends packets, and an attacker that only keeps connections open
+//! does not.
 
 use crate::protocol::ProcessId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,17 +18,17 @@ use tokio_util::sync::CancellationToken;
 const MAX_ACCEPTED: usize = 4096;
 const MAX_STRANGERS: usize = 256;
 const MAX_UNFINISHED: usize = 64;
-/// Of one address, unless it is the loopback.
+/// The limit of one address, except for loopback.
 const MAX_UNFINISHED_OF_ONE: usize = 16;
 /// One process needs one connection; a few may cross or replace each other.
 const MAX_OF_PROCESS: usize = 8;
-/// A stranger that says nothing for so long is closed.
+/// A stranger that was silent for this time is closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// Where the system does not tell how many files a process may open.
+/// The open files of a process where the system has no limit to ask for.
 #[cfg(not(unix))]
 const FILES: u64 = 1024;
 
-/// How many places there are.
+/// The number of places of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PlaceLimits {
     accepted: usize,
@@ -36,7 +37,7 @@ pub(super) struct PlaceLimits {
 }
 
 impl PlaceLimits {
-    /// What this process may use, so that the program around the member still opens files.
+    /// The limits of this process, which leave files for the program around the member.
     pub(super) fn here() -> Self {
         #[cfg(unix)]
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -57,13 +58,13 @@ impl PlaceLimits {
 pub(super) struct Places {
     limits: PlaceLimits,
     began: Instant,
-    table: Mutex<Table>,
-    /// How many connections were closed to make room, or for their silence.
+    table: Mutex<PlaceTable>,
+    /// Connections that were closed to make room, or for their silence.
     pub(super) evicted: AtomicU64,
 }
 
 #[derive(Default)]
-struct Table {
+struct PlaceTable {
     next: u64,
     taken: BTreeMap<u64, Taken>,
     members: BTreeSet<ProcessId>,
@@ -71,19 +72,19 @@ struct Table {
 
 struct Taken {
     ip: IpAddr,
-    /// `None`: it has not said yet who it is.
+    /// `None`: its handshake is unfinished.
     process: Option<ProcessId>,
     is_member: bool,
     heard: Arc<AtomicU64>,
     end: CancellationToken,
 }
 
-/// A place for one connection, free again when this is dropped.
+/// The place of one connection. It is free again when this is dropped.
 pub(super) struct Place {
     places: Arc<Places>,
     id: u64,
     heard: Arc<AtomicU64>,
-    /// Cancelled when the connection has to end.
+    /// Cancelled when the connection is to end.
     pub(super) end: CancellationToken,
 }
 
@@ -92,7 +93,7 @@ impl Places {
         Arc::new(Places { limits, began: Instant::now(), table: Mutex::default(), evicted: AtomicU64::new(0) })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, PlaceTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,8 +125,8 @@ impl Places {
         Some(Place { places: self.clone(), id, heard, end })
     }
 
-    /// Ends the one of these that was silent longest; whether there was one.
-    fn evict(&self, table: &mut Table, fits: impl Fn(&Taken) -> bool) -> bool {
+    /// Ends the fitting connection that was silent longest. `false`: there is none.
+    fn evict(&self, table: &mut PlaceTable, fits: impl Fn(&Taken) -> bool) -> bool {
         let candidates = table.taken.iter().filter(|(_, taken)| fits(taken));
         let Some(id) = candidates.min_by_key(|(_, taken)| taken.heard.load(Relaxed)).map(|(id, _)| *id) else {
             return false;
@@ -137,7 +138,7 @@ impl Places {
         true
     }
 
-    /// These are the members now.
+    /// Replaces the set of members.
     pub(super) fn set_members(&self, members: BTreeSet<ProcessId>) {
         let mut table = self.table();
         for taken in table.taken.values_mut() {
@@ -146,7 +147,7 @@ impl Places {
         table.members = members;
     }
 
-    /// Ends strangers that were silent for too long.
+    /// Ends strangers that were silent for [`IDLE`].
     pub(super) fn sweep(&self) {
         let since = self.now().saturating_sub(IDLE.as_millis() as u64);
         let mut table = self.table();
@@ -154,14 +155,14 @@ impl Places {
     }
 }
 
-impl Table {
+impl PlaceTable {
     fn count(&self, fits: impl Fn(&Taken) -> bool) -> usize {
         self.taken.values().filter(|taken| fits(taken)).count()
     }
 }
 
 impl Place {
-    /// The connection has said, or proved, who it is.
+    /// The handshake is finished: the connection belongs to this process.
     pub(super) fn finish(&self, process: ProcessId) {
         self.hear();
         let mut table = self.places.table();
@@ -175,7 +176,7 @@ impl Place {
         }
     }
 
-    /// Something came.
+    /// Notes that bytes came.
     pub(super) fn hear(&self) {
         self.heard.store(self.places.now(), Relaxed);
     }

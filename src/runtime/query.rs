@@ -29,7 +29,8 @@ pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryErro
     tokio::time::timeout(LIMIT, ask(addr, cluster)).await.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
 }
 
-/// As [`query_status`], of a cluster with a key: the question and the answer are sealed with the first key of the ring.
+/// Like [`query_status`], for a cluster with a key. The first key of the ring seals question and
+/// answer.
 ///
 /// # Errors
 /// See [`QueryError`]; nothing changes in any case.
@@ -65,7 +66,8 @@ fn check_cluster(addr: &str, cluster: &str) -> Result<(), QueryError> {
     if (1..=MAX_CLUSTER).contains(&cluster.len()) {
         return Ok(());
     }
-    let reason = format!("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {}", cluster.len());
+    let length = cluster.len();
+    let reason = format!("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {length}");
     Err(QueryError::Refused { addr: addr.to_owned(), reason })
 }
 

@@ -1,13 +1,13 @@
-//! The cluster key at work: this incarnation's static key, handshakes on connections, and sealed datagrams.
+//! The cluster key at work: the static key of each incarnation, handshakes on connections, and
+//! sealed datagrams.
 
 use super::counters::{AtomicCounters, add};
-use super::tcp::{DialError, Greeted, HelloError, bytes_of, read_hello};
-use super::transport_state::{Incarnation, TransportState};
+use super::hello::{HelloError, bytes_of, read_hello};
 use crate::protocol::{MemberInfo, ProcessId};
 pub(super) use crate::wire::secure::StaticKey;
 use crate::wire::secure::{
-    GossipError, Initiator, KeyName, Keyring, Opened, Purpose, Responder, SealedGossip, Sealer, SecureError, Session,
-    Setup, VERSIONS,
+    GossipError, HandshakeSetup, Initiator, KeyName, Keyring, Opened, Purpose, Responder, SealedGossip, Sealer,
+    SecureError, Session, VERSIONS,
 };
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION, encode};
 use rand::TryRng as _;
@@ -22,16 +22,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-/// Addresses of seeds whose process is remembered, or asked for.
+/// Addresses of seeds with a known process, and addresses with a waiting datagram.
 const MAX_ADDRESSES: usize = 1024;
 
-/// The keyring of a member, and what was made with it.
+/// The keyring of a member, and the connections that were opened with it.
 pub(super) struct Security {
     /// Changed by [`set_keyring`](Security::set_keyring).
     ring: watch::Sender<Keyring>,
     /// Drawn, for the incarnation that begins next.
     next: Mutex<Option<Arc<StaticKey>>>,
-    sessions: Mutex<Sessions>,
+    sessions: Arc<Mutex<Sessions>>,
 }
 
 #[derive(Default)]
@@ -40,29 +40,36 @@ struct Sessions {
     open: BTreeMap<u64, (KeyName, CancellationToken)>,
 }
 
-/// A connection's key, as long as the connection is open.
+/// The entry of an open connection among the sessions. It ends when this is dropped.
 pub(super) struct OpenSession {
-    shared: Arc<TransportState>,
+    sessions: Arc<Mutex<Sessions>>,
     id: u64,
 }
 
 impl Drop for OpenSession {
     fn drop(&mut self) {
-        if let Some(security) = &self.shared.security {
-            lock(&security.sessions).open.remove(&self.id);
-        }
+        lock(&self.sessions).open.remove(&self.id);
     }
 }
 
-/// What a handshake has agreed on.
+/// The result of a handshake for the writing half.
 pub(super) struct Secured {
     pub(super) sealer: Sealer,
     key: KeyName,
 }
 
+/// This member's part in each of its handshakes.
+pub(super) struct HandshakeSide<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) me: &'a MemberInfo,
+    /// Proves the process id of `me`. `None`: the system gave no randomness for it.
+    pub(super) identity: Option<&'a StaticKey>,
+    pub(super) tally: &'a AtomicCounters,
+}
+
 impl Security {
     pub(super) fn new(ring: Keyring) -> Self {
-        Security { ring: watch::Sender::new(ring), next: Mutex::default(), sessions: Mutex::default() }
+        Security { ring: watch::Sender::new(ring), next: Mutex::default(), sessions: Arc::default() }
     }
 
     /// A process id with a static key behind it, for the incarnation that begins next.
@@ -82,31 +89,28 @@ impl Security {
         self.ring.borrow().clone()
     }
 
-    /// Seals with the first key from now on and opens with these only. Connections under other keys are closed; says how
-    /// many.
+    /// Seals with the first key from now on and opens with these only. Closes connections under
+    /// other keys and returns their number.
     pub(super) fn set_keyring(&self, ring: Keyring) -> usize {
         self.ring.send_replace(ring.clone());
-        // After the ring is replaced: a session that is registered later looks there.
+        // After the ring is replaced: a session that is registered later is compared with the new
+        // one.
         let sessions = lock(&self.sessions);
         let removed = sessions.open.values().filter(|(key, _)| !ring.has(*key));
         removed.map(|(_, end)| end.cancel()).count()
     }
 
-    /// Notes a connection, which is closed when its key is removed. `None`: that has happened already.
-    pub(super) fn register(
-        shared: &Arc<TransportState>,
-        secured: &Secured,
-        end: CancellationToken,
-    ) -> Option<OpenSession> {
-        let security = shared.security.as_ref()?;
-        let mut sessions = lock(&security.sessions);
-        if !security.ring.borrow().has(secured.key) {
+    /// Notes a connection. `end` is cancelled when its key is removed. `None`: that has happened
+    /// already.
+    pub(super) fn register(&self, secured: &Secured, end: CancellationToken) -> Option<OpenSession> {
+        let mut sessions = lock(&self.sessions);
+        if !self.ring.borrow().has(secured.key) {
             return None;
         }
         let id = sessions.next;
         sessions.next += 1;
         sessions.open.insert(id, (secured.key, end));
-        Some(OpenSession { shared: shared.clone(), id })
+        Some(OpenSession { sessions: self.sessions.clone(), id })
     }
 
     /// Changes of the ring.
@@ -126,61 +130,63 @@ pub(super) fn entropy() -> Result<Zeroizing<[u8; 32]>, SysError> {
     Ok(bytes)
 }
 
-fn setup<'a>(cluster: &'a str, identity: &'a StaticKey) -> io::Result<Setup<'a>> {
+fn setup<'a>(cluster: &'a str, identity: &'a StaticKey) -> io::Result<HandshakeSetup<'a>> {
     let entropy = entropy().map_err(io::Error::other)?;
-    Ok(Setup { cluster, versions: VERSIONS, identity, entropy: *entropy })
+    Ok(HandshakeSetup { cluster, versions: VERSIONS, identity, entropy: *entropy })
 }
 
 /// The dialler's part, on a connection that was just opened.
+///
+/// # Errors
+/// [`ShakeError`]. Without the key no answer proves that another process has the address, so the
+/// listener counts as unreachable.
 pub(super) async fn greet(
-    shared: &TransportState,
-    life: &Incarnation,
+    side: &HandshakeSide<'_>,
     security: &Security,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-) -> Result<Greeted, DialError> {
-    let Some(identity) = &life.identity else {
-        return Err(DialError::Unreachable("this incarnation has no static key".into()));
-    };
-    let purpose = Purpose::Member(life.me.clone());
-    let session = shake(&shared.cluster, &security.ring(), identity, &purpose, stream, decoder).await;
-    let session = session.map_err(|error| {
-        if let ShakeError::Secure(error) = &error {
-            refuse_secure(&shared.tally, error);
+) -> Result<(MemberInfo, Secured), ShakeError> {
+    let identity = side.identity.ok_or(ShakeError::NoIdentity)?;
+    let purpose = Purpose::Member(side.me.clone());
+    let session = shake(side.cluster, &security.ring(), identity, &purpose, stream, decoder).await;
+    let session = session.inspect_err(|error| {
+        if let ShakeError::Secure(error) = error {
+            refuse_secure(side.tally, error);
         }
-        // Nothing that is said without a key proves that the process there is another one.
-        DialError::Unreachable(error.to_string())
     })?;
     decoder.open();
     match session {
         Session { purpose: Purpose::Member(info), sealer, opener, key, .. } => {
             decoder.unseal(opener);
-            Ok(Greeted { info, secured: Some(Secured { sealer, key }) })
+            Ok((info, Secured { sealer, key }))
         }
-        Session { purpose: Purpose::Status, .. } => Err(DialError::Unreachable("it asked instead of answering".into())),
+        Session { purpose: Purpose::Status, .. } => Err(SecureError::Malformed.into()),
     }
 }
 
-/// Why a dialler's handshake failed.
+/// The failure of a dialler's handshake.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ShakeError {
+    /// This incarnation has no static key.
+    #[error("this process has no static key: the operating system gave no random bytes")]
+    NoIdentity,
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The listener refused, and said why.
+    /// The listener refused and gave the reason.
     #[error("{0}")]
     Refused(HandshakeRefusal),
-    /// The listener closed without a word.
+    /// The listener closed without an answer.
     #[error(
-        "it closed the connection during the handshake: it may have another cluster key, another cluster name or \
-         another version, or too many connections"
+        "it closed the connection during the handshake: it may have another cluster key, another \
+         cluster name or another version, or too many connections"
     )]
     Closed,
-    /// What came is wrong.
+    /// The answer is wrong.
     #[error(transparent)]
     Secure(#[from] SecureError),
-    /// What came is no handshake with a key.
-    #[error("what answers there shakes hands in another way: {0}")]
+    /// The answer is no handshake with a key.
+    #[error("the process there shakes hands in another way: {0}")]
     Frame(FrameError),
 }
 
@@ -201,7 +207,9 @@ pub(super) async fn shake(
         Ok(Some(_)) => return Err(ShakeError::Frame(FrameError::Garbage)),
         Ok(None) => return Err(ShakeError::Closed),
         Err(HelloError::Frame(error)) => return Err(ShakeError::Frame(error)),
-        Err(HelloError::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => return Err(ShakeError::Closed),
+        Err(HelloError::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+            return Err(ShakeError::Closed);
+        }
         Err(HelloError::Io(error)) => return Err(error.into()),
     };
     let (session, confirm) = initiator.finish(&respond, purpose)?;
@@ -209,31 +217,30 @@ pub(super) async fn shake(
     Ok(session)
 }
 
-/// What became of a handshake that a listener was asked for.
+/// The result of a handshake for the listener.
 pub(super) enum Answered {
-    /// It wants to be a member.
-    Member(Box<Greeted>),
-    /// It asks for the status; what is said to it is sealed.
+    /// The dialler wants to be a member.
+    Member(Box<MemberInfo>, Box<Secured>),
+    /// The dialler asks for the status. The answer to it is sealed.
     Status(Box<Sealer>),
-    /// To be refused so, or in silence.
+    /// The dialler is to be refused, with this reason or in silence.
     Refused(Option<HandshakeRefusal>),
 }
 
 /// The listener's part, from the first packet on.
 pub(super) async fn answer(
-    shared: &TransportState,
-    life: &Incarnation,
+    side: &HandshakeSide<'_>,
     security: &Security,
     initiate: &[u8],
     stream: &mut TcpStream,
     decoder: &mut Decoder,
 ) -> Answered {
-    let Some(identity) = &life.identity else { return Answered::Refused(None) };
-    let Ok(setup) = setup(&shared.cluster, identity) else { return Answered::Refused(None) };
-    let (responder, respond) = match Responder::answer(&security.ring(), &setup, &life.me, initiate) {
+    let Some(identity) = side.identity else { return Answered::Refused(None) };
+    let Ok(setup) = setup(side.cluster, identity) else { return Answered::Refused(None) };
+    let (responder, respond) = match Responder::answer(&security.ring(), &setup, side.me, initiate) {
         Ok(answered) => answered,
         Err(error) => {
-            refuse_secure(&shared.tally, &error);
+            refuse_secure(side.tally, &error);
             return Answered::Refused(match error {
                 SecureError::UnknownKey => Some(HandshakeRefusal::UnknownKey),
                 SecureError::OtherCluster => Some(HandshakeRefusal::OtherCluster),
@@ -248,15 +255,15 @@ pub(super) async fn answer(
     let confirm = match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Confirm(confirm))) => confirm,
         Ok(Some(_)) => {
-            add(&shared.tally.garbage, 1);
+            add(&side.tally.garbage, 1);
             return Answered::Refused(None);
         }
         Ok(None) | Err(HelloError::Io(_)) => {
-            add(&shared.tally.silent, 1);
+            add(&side.tally.silent, 1);
             return Answered::Refused(None);
         }
         Err(HelloError::Frame(error)) => {
-            shared.tally.refuse_frame(&error);
+            side.tally.refuse_frame(&error);
             return Answered::Refused(None);
         }
     };
@@ -264,11 +271,11 @@ pub(super) async fn answer(
         Ok(Session { purpose: Purpose::Member(info), sealer, opener, key, .. }) => {
             decoder.open();
             decoder.unseal(opener);
-            Answered::Member(Box::new(Greeted { info, secured: Some(Secured { sealer, key }) }))
+            Answered::Member(Box::new(info), Box::new(Secured { sealer, key }))
         }
         Ok(Session { purpose: Purpose::Status, sealer, .. }) => Answered::Status(Box::new(sealer)),
         Err(error) => {
-            refuse_secure(&shared.tally, &error);
+            refuse_secure(side.tally, &error);
             Answered::Refused(None)
         }
     }
@@ -290,7 +297,7 @@ fn refuse_secure(tally: &AtomicCounters, error: &SecureError) {
         SecureError::Versions(_) | SecureError::Downgraded(_) => add(&tally.other_version, 1),
         SecureError::Forged => add(&tally.forged, 1),
         SecureError::Impostor { claimed } => {
-            tracing::warn!(%claimed, "a process with the cluster key claimed the id of another one: it is refused");
+            tracing::warn!(%claimed, "refused a process with the cluster key that claimed another id");
             add(&tally.impostors, 1);
         }
     }
@@ -299,17 +306,16 @@ fn refuse_secure(tally: &AtomicCounters, error: &SecureError) {
 /// One incarnation's sealed datagrams.
 pub(super) struct Datagrams {
     gossip: SealedGossip,
-    /// Which process is at an address that only an address is known of: a seed's.
+    /// The process at an address that was known without one: a seed's.
     at: BTreeMap<SocketAddr, ProcessId>,
-    /// What waits until the process at an address has said who it is: the latest for each.
+    /// The latest payload for each address whose process is not known yet.
     waiting: BTreeMap<SocketAddr, Vec<u8>>,
 }
 
 impl Datagrams {
-    pub(super) fn new(shared: &TransportState, me: &MemberInfo) -> Option<Self> {
-        let security = shared.security.as_ref()?;
-        let gossip = SealedGossip::new(&shared.cluster, me.process, security.ring());
-        Some(Datagrams { gossip, at: BTreeMap::new(), waiting: BTreeMap::new() })
+    pub(super) fn new(security: &Security, cluster: &str, me: ProcessId) -> Self {
+        let gossip = SealedGossip::new(cluster, me, security.ring());
+        Datagrams { gossip, at: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 
     /// Seals with another ring from now on.
@@ -317,7 +323,8 @@ impl Datagrams {
         self.gossip.set_keyring(ring);
     }
 
-    /// Puts a datagram with `payload` into `out`, or one that asks which process is there. `false`: it is too long.
+    /// Puts a datagram with `payload` into `out`. If the process is not known, the datagram asks
+    /// for it instead. `false`: the payload is too long.
     pub(super) fn seal(
         &mut self,
         to: SocketAddr,
@@ -335,7 +342,8 @@ impl Datagrams {
         self.gossip.who(out)
     }
 
-    /// Opens a datagram that came from this address. `Ok(None)`: it brought no gossip; `reply` may have an answer to it.
+    /// Opens a datagram that came from this address. `Ok(None)`: it brought no gossip. An answer to
+    /// it stands in `reply`, if there is one.
     pub(super) fn open<'a>(
         &mut self,
         from: SocketAddr,

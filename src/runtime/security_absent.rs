@@ -1,8 +1,6 @@
 //! Stands for `security` in a build without the feature `secure`: no member has a key.
 
 use super::counters::AtomicCounters;
-use super::tcp::{DialError, Greeted};
-use super::transport_state::{Incarnation, TransportState};
 use crate::protocol::{MemberInfo, ProcessId};
 use crate::wire::secure::Sealer;
 use crate::wire::{Decoder, Frame, HandshakeRefusal};
@@ -13,34 +11,42 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Of such there is none.
-pub(super) struct Security(Infallible);
-/// Of such there is none.
-pub(super) struct StaticKey;
-/// Of such there is none.
-pub(super) struct OpenSession;
-/// Of such there is none.
-pub(super) struct Secured {
+pub(super) use {
+    NoAnswer as Answered, NoDatagrams as Datagrams, NoHandshakeSide as HandshakeSide, NoSecured as Secured,
+    NoSecurity as Security, NoStaticKey as StaticKey,
+};
+
+/// Has no value.
+pub(super) struct NoSecurity(Infallible);
+/// Has no value.
+pub(super) struct NoStaticKey(#[allow(dead_code)] Infallible);
+/// Has no value.
+pub(super) struct NoSecured {
     pub(super) sealer: Sealer,
 }
-/// Of such there is none.
-pub(super) struct Datagrams(Infallible);
+/// Has no value.
+pub(super) struct NoDatagrams(Infallible);
 
-impl Security {
+/// A part in a handshake that never begins.
+#[allow(dead_code, reason = "no handshake reads it")]
+pub(super) struct NoHandshakeSide<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) me: &'a MemberInfo,
+    pub(super) identity: Option<&'a NoStaticKey>,
+    pub(super) tally: &'a AtomicCounters,
+}
+
+impl NoSecurity {
     pub(super) fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
         match self.0 {}
     }
 
-    pub(super) fn take_identity(&self, _process: ProcessId) -> Option<Arc<StaticKey>> {
+    pub(super) fn take_identity(&self, _process: ProcessId) -> Option<Arc<NoStaticKey>> {
         match self.0 {}
     }
 
-    pub(super) fn register(
-        _shared: &Arc<TransportState>,
-        _secured: &Secured,
-        _end: CancellationToken,
-    ) -> Option<OpenSession> {
-        None
+    pub(super) fn register(&self, _secured: &NoSecured, _end: CancellationToken) -> Option<Infallible> {
+        match self.0 {}
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<()> {
@@ -48,32 +54,30 @@ impl Security {
     }
 }
 
-/// What became of a handshake that a listener was asked for.
-#[allow(dead_code, reason = "none is ever answered")]
-pub(super) enum Answered {
-    Member(Box<Greeted>),
+/// The result of a handshake that never begins.
+#[allow(dead_code, reason = "no handshake ends")]
+pub(super) enum NoAnswer {
+    Member(Box<MemberInfo>, Box<NoSecured>),
     Status(Box<Sealer>),
     Refused(Option<HandshakeRefusal>),
 }
 
 pub(super) async fn greet(
-    _shared: &TransportState,
-    _life: &Incarnation,
-    security: &Security,
+    _side: &NoHandshakeSide<'_>,
+    security: &NoSecurity,
     _stream: &mut TcpStream,
     _decoder: &mut Decoder,
-) -> Result<Greeted, DialError> {
+) -> Result<(MemberInfo, NoSecured), Infallible> {
     match security.0 {}
 }
 
 pub(super) async fn answer(
-    _shared: &TransportState,
-    _life: &Incarnation,
-    security: &Security,
+    _side: &NoHandshakeSide<'_>,
+    security: &NoSecurity,
     _initiate: &[u8],
     _stream: &mut TcpStream,
     _decoder: &mut Decoder,
-) -> Answered {
+) -> NoAnswer {
     match security.0 {}
 }
 
@@ -81,12 +85,14 @@ pub(super) fn sealed(_sealer: &mut Sealer, _frame: &Frame) -> Option<Vec<u8>> {
     None
 }
 
-impl Datagrams {
-    pub(super) fn new(_shared: &TransportState, _me: &MemberInfo) -> Option<Self> {
-        None
+impl NoDatagrams {
+    pub(super) fn new(security: &NoSecurity, _cluster: &str, _me: ProcessId) -> Self {
+        match security.0 {}
     }
 
-    pub(super) fn set_keyring(&mut self, _ring: ()) {}
+    pub(super) fn set_keyring(&mut self, _ring: ()) {
+        match self.0 {}
+    }
 
     pub(super) fn seal(
         &mut self,

@@ -1,24 +1,25 @@
 //! Connections: dialling, accepting, the handshake, the end.
 //!
-//! Every connection carries frames both ways. Its reading half is a [`ConnectionReader`], with a task of its own, here; its writing
-//! half belongs to the [`Peer`] of the other side's address.
+//! Every connection carries frames both ways. Its reading half is a [`ConnectionReader`], with a
+//! task of its own, here; its writing half belongs to the [`Peer`] of the other side's address.
 
 use super::connection_reader::{ConnectionEnd, ConnectionReader};
 use super::counters::add;
+use super::hello::{HelloError, bytes_of, read_hello};
 use super::peer::{ConnectionWriter, Peer};
 use super::places::Place;
 use super::poll_on_wake::seldom;
-use super::security::{self, Answered, Secured, Security};
+use super::security::{self, Answered, HandshakeSide, Secured};
 use super::transport::ConnectionTimeouts;
 use super::transport_state::{Incarnation, TransportState};
 use crate::protocol::{Hint, Input, MemberInfo};
-use crate::wire::{self, Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION};
+use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 /// Services, and locks in all, told to a caller that asks from outside. With names and metadata of
 /// any length they fit one frame, and to collect them is a short turn.
 const MAX_LOCKS_TOLD: usize = 256;
-/// How often strangers that say nothing are looked for.
+/// The interval in which silent strangers are closed.
 const SWEEP: Duration = Duration::from_secs(5);
 /// After an error of the listener, which is mostly "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -60,11 +61,11 @@ impl From<io::Error> for DialError {
     }
 }
 
-/// What a handshake has found out.
+/// The result of a handshake.
 pub(super) struct Greeted {
     /// The other side.
     pub(super) info: MemberInfo,
-    /// How to seal what is written to it, if the cluster has a key.
+    /// Seals the frames to it, if the cluster has a key.
     pub(super) secured: Option<Secured>,
 }
 
@@ -73,7 +74,7 @@ struct HandshakenConnection {
     stream: TcpStream,
     decoder: Decoder,
     greeted: Greeted,
-    /// Of an accepted connection.
+    /// The place of an accepted connection.
     place: Option<Place>,
 }
 
@@ -101,7 +102,7 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
         let Some(life) = shared.life() else { continue };
         let Some(place) = shared.places.take(from.ip()) else {
             add(&shared.tally.busy, 1);
-            // Nothing was said yet that an answer could be longer than, unless the cluster has a key.
+            // A member with a key sends no more bytes than it received, and it received none.
             if shared.security.is_none() && shared.may_answer() {
                 // It fits in the empty buffer of a new connection.
                 let _ = stream.try_write(&bytes_of(&Frame::Refused(HandshakeRefusal::Busy)));
@@ -134,7 +135,7 @@ async fn listen(shared: Arc<TransportState>, life: Arc<Incarnation>, mut stream:
     }
 }
 
-/// Reads the first packet and answers it; `None` if it is refused or does not come.
+/// Reads the first packet and answers it. `None`: it was refused, or did not come.
 async fn answer(
     shared: &TransportState,
     life: &Incarnation,
@@ -144,8 +145,8 @@ async fn answer(
     let mut read = 0;
     let refusal = match (read_hello(stream, decoder, &mut read).await, &shared.security) {
         (Ok(Some(Frame::Initiate(initiate))), Some(security)) => {
-            match security::answer(shared, life, security, &initiate, stream, decoder).await {
-                Answered::Member(greeted) => return Some(*greeted),
+            match security::answer(&side(shared, life), security, &initiate, stream, decoder).await {
+                Answered::Member(info, secured) => return Some(Greeted { info: *info, secured: Some(*secured) }),
                 Answered::Status(mut sealer) => {
                     let status = Frame::StatusIs(Box::new(life.inbox.status(MAX_LOCKS_TOLD)?));
                     let _ = stream.write_all(&security::sealed(&mut sealer, &status)?).await;
@@ -202,7 +203,8 @@ async fn answer(
     None
 }
 
-/// Says why, unless too many were told so just now. A member with a key says no more than it was told.
+/// Sends the reason, within the rate of refusals. A member with a key sends no more bytes than it
+/// received.
 async fn refuse(shared: &TransportState, stream: &mut TcpStream, refusal: &HandshakeRefusal, read: usize) {
     let bytes = bytes_of(&Frame::Refused(refusal.clone()));
     if (shared.security.is_none() || bytes.len() <= read) && shared.may_answer() {
@@ -245,12 +247,19 @@ async fn open(
     let mut decoder = Decoder::new();
     let greet = async {
         match &shared.security {
-            Some(security) => security::greet(shared, life, security, &mut stream, &mut decoder).await,
+            Some(security) => match security::greet(&side(shared, life), security, &mut stream, &mut decoder).await {
+                Ok((info, secured)) => Ok(Greeted { info, secured: Some(secured) }),
+                Err(error) => Err(DialError::Unreachable(error.to_string())),
+            },
             None => greet(shared, life, &mut stream, &mut decoder).await,
         }
     };
     let greeted = timeout(shared.limits.handshake, greet).await.map_err(|_| late("the handshake"))??;
     Ok(HandshakenConnection { stream, decoder, greeted, place: None })
+}
+
+fn side<'a>(shared: &'a TransportState, life: &'a Incarnation) -> HandshakeSide<'a> {
+    HandshakeSide { cluster: &shared.cluster, me: &life.me, identity: life.identity.as_deref(), tally: &shared.tally }
 }
 
 /// The dialler's part without a key.
@@ -280,7 +289,7 @@ async fn greet(
             Err(DialError::Stranger(HandshakeRefusal::Version(version).to_string()))
         }
         Ok(Some(_)) | Err(HelloError::Frame(FrameError::Garbage | FrameError::Oversized(_))) => {
-            Err(DialError::Stranger("what answers there is no member".into()))
+            Err(DialError::Stranger("the process there is no member".into()))
         }
         Ok(None) => Err(DialError::Unreachable("it closed the connection".into())),
         Err(HelloError::Io(error)) => Err(DialError::Unreachable(error.to_string())),
@@ -319,31 +328,6 @@ fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::Result<()> 
     Ok(())
 }
 
-/// Why no packet of a handshake came.
-pub(super) enum HelloError {
-    Frame(FrameError),
-    Io(io::Error),
-}
-
-/// The next packet of a handshake; `None` if the other side closes before. Reads no more than one may be long, and adds to
-/// `read` how many bytes that were.
-pub(super) async fn read_hello(
-    stream: &mut TcpStream,
-    decoder: &mut Decoder,
-    read: &mut usize,
-) -> Result<Option<Frame>, HelloError> {
-    loop {
-        if let Some(frame) = decoder.next().map_err(HelloError::Frame)? {
-            return Ok(Some(frame));
-        }
-        let mut room = stream.take(decoder.hello_room() as u64);
-        match room.read_buf(decoder.back()).await.map_err(HelloError::Io)? {
-            0 => return Ok(None),
-            count => *read += count,
-        }
-    }
-}
-
 /// A connection from after its handshake to its end.
 async fn converse(
     shared: &Arc<TransportState>,
@@ -356,13 +340,13 @@ async fn converse(
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
     let evicted = place.as_ref().map_or_else(CancellationToken::new, |place| place.end.clone());
-    // Held until the end: a connection is closed when its key is removed.
-    let _session = match &secured {
-        None => None,
-        Some(secured) => match Security::register(shared, secured, redundant.clone()) {
+    // Held until the end, so that a removed key closes the connection.
+    let _session = match (&secured, &shared.security) {
+        (Some(secured), Some(security)) => match security.register(secured, redundant.clone()) {
             Some(session) => Some(session),
             None => return,
         },
+        _ => None,
     };
     let (reader, writer) = stream.into_split();
     let ear = Arc::new(ConnectionReader::new(shared.clone(), life.clone(), addr, info.clone(), reader, decoder, place));
@@ -406,13 +390,4 @@ async fn converse(
     if !silent && !shared.closing.is_cancelled() {
         life.inbox.input(Input::Hint(Hint::Unreachable(info.process)));
     }
-}
-
-pub(super) fn bytes_of(frame: &Frame) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    // Handshakes are short: the cluster's name was checked when the transport was bound.
-    if let Err(error) = wire::encode(frame, &mut bytes) {
-        tracing::error!(%error, "a handshake cannot be written");
-    }
-    bytes
 }

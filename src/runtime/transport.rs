@@ -45,7 +45,7 @@ pub(crate) struct TransportOptions {
     pub(crate) busy_poll: Duration,
     /// The most bytes that wait to be written to processes outside the view.
     pub(crate) stranger_memory: usize,
-    /// The cluster's keys; `None`: anybody who reaches the port is spoken to.
+    /// The cluster's keys. `None`: the member speaks to every process that reaches the port.
     #[cfg(feature = "secure")]
     pub(crate) keyring: Option<Keyring>,
 }
@@ -72,14 +72,15 @@ impl TransportOptions {
 /// The limits for each activity of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionTimeouts {
-    /// Written and not acknowledged for so long: the connection has ended. To be below the member lease.
+    /// Written and not acknowledged for so long: the connection has ended. To be below the member
+    /// lease.
     pub(crate) user_timeout: Duration,
     /// To open a connection.
     pub(crate) connect: Duration,
     /// To shake hands on it.
     pub(crate) handshake: Duration,
-    /// To bring a frame to its end that has begun. The longest in use have some hundred KiB: a way that is too slow
-    /// for this is too slow for the lease.
+    /// To bring a frame to its end that has begun. The longest in use have some hundred KiB: a way
+    /// that is too slow for this is too slow for the lease.
     pub(crate) frame: Duration,
 }
 
@@ -91,7 +92,8 @@ impl Default for ConnectionTimeouts {
 }
 
 impl ConnectionTimeouts {
-    /// Fits the given member lease: a broken connection is noticed and dialled again well within it.
+    /// Fits the given member lease: a broken connection is noticed and dialled again well within
+    /// it.
     pub(crate) fn for_lease(member_lease: Duration) -> Self {
         let at_least = Duration::from_millis(200);
         ConnectionTimeouts {
@@ -122,7 +124,8 @@ pub enum BindError {
     },
     /// Any process could come in.
     #[error(
-        "{0} is reachable from outside this host and the cluster has no key: give a keyring, bind loopback, or allow insecure"
+        "{0} is reachable from outside this host and the cluster has no key: \
+         give a keyring, bind loopback, or allow insecure"
     )]
     NotLoopback(SocketAddr),
     /// No other process can dial such an address.
@@ -163,8 +166,8 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Binds TCP and UDP on the same port and resolves the seeds once. To be called in a tokio runtime, on which all
-    /// of its tasks run.
+    /// Binds TCP and UDP on the same port and resolves the seeds once. To be called in a tokio
+    /// runtime, on which all of its tasks run.
     pub(crate) async fn bind(options: TransportOptions) -> Result<Transport, BindError> {
         #[cfg(feature = "secure")]
         let security = options.keyring.map(Security::new);
@@ -220,7 +223,8 @@ impl Transport {
         self.shared.bound
     }
 
-    /// All addresses of all seeds, as last resolved. Changes come as [`Command::Seeds`](crate::protocol::Command).
+    /// All addresses of all seeds, as last resolved. Changes come as
+    /// [`Command::Seeds`](crate::protocol::Command).
     pub(crate) fn seeds(&self) -> BTreeSet<SocketAddr> {
         self.shared.seeds.borrow().clone()
     }
@@ -261,7 +265,8 @@ impl Transport {
         self.set_seeking(true);
     }
 
-    /// Whether the member has no cluster yet: names of seeds are then resolved more often. At first it has none.
+    /// Whether the member has no cluster yet: names of seeds are then resolved more often. At first
+    /// it has none.
     fn set_seeking(&self, seeking: bool) {
         self.shared.seeking.send_replace(seeking);
     }
@@ -277,7 +282,8 @@ impl Transport {
         Counters { evicted, ..self.shared.tally.read() }
     }
 
-    /// Replaces the keyring; how many connections were closed for it. `None`: this member has none.
+    /// Replaces the keyring. Returns the number of closed connections; `None`: this member has no
+    /// keyring.
     #[cfg(feature = "secure")]
     pub(crate) fn set_keyring(&self, ring: Keyring) -> Option<usize> {
         Some(self.shared.security.as_ref()?.set_keyring(ring))

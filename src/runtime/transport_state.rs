@@ -87,9 +87,9 @@ pub(super) struct TransportState {
     pub(super) places: Arc<Places>,
     budget: Arc<Budget>,
     members: Mutex<Option<BTreeSet<ProcessId>>>,
-    /// How often the members have changed: readers look again then.
+    /// The number of changes of the members. Readers ask again after each.
     members_changed: AtomicU64,
-    /// So many answers may be given to strangers now, and since when that is known.
+    /// The answers that strangers may get now, and the time of that count.
     answers: Mutex<(u32, Instant)>,
     living: Mutex<Option<IncarnationState>>,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
@@ -193,13 +193,14 @@ impl TransportState {
         self.members_changed.load(Relaxed)
     }
 
-    /// Whether a process is outside this member's view. While there is none, nobody is.
+    /// Whether a process is outside this member's view. Without a view no process is.
     pub(super) fn is_stranger(&self, process: ProcessId) -> bool {
         let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         members.as_ref().is_some_and(|members| !members.contains(&process))
     }
 
-    /// Whether one more stranger may be answered: a few in a row, then so many a second.
+    /// Whether one more stranger may be answered: [`MOST_ANSWERS`] in a row, then
+    /// [`ANSWERS_A_SECOND`].
     pub(super) fn may_answer(&self) -> bool {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, since) = &mut *answers;
@@ -277,7 +278,8 @@ impl TransportState {
         }
     }
 
-    /// Queues a frame, with the living held, so that the peer is not retired in between. `None`: dropped.
+    /// Queues a frame, with the living held, so that the peer is not retired in between. `None`:
+    /// dropped.
     fn push(
         self: &Arc<Self>,
         living: &mut IncarnationState,
@@ -287,7 +289,7 @@ impl TransportState {
     ) -> Option<Arc<Peer>> {
         let is_strange = process.is_some_and(|process| self.is_stranger(process));
         if is_strange && self.budget.is_spent() {
-            // From the largest user first, so that a flood drops its own.
+            // The largest user first, so that a flood drops its own frames.
             let largest = living.peers.values().max_by_key(|peer| peer.strange_bytes());
             add(&self.tally.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
         }
@@ -312,7 +314,8 @@ impl TransportState {
         Some(peer)
     }
 
-    /// Gives a new connection to the peer at `addr`. `None`: the incarnation is over, or there are too many peers.
+    /// Gives a new connection to the peer at `addr`. `None`: the incarnation is over, or there are
+    /// too many peers.
     pub(super) fn adopt(
         self: &Arc<Self>,
         life: &Arc<Incarnation>,

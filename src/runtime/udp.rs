@@ -1,4 +1,5 @@
-//! The gossip task: it alone owns the datagram socket and the gossip machine, and brings it every timer.
+//! The gossip task: it alone owns the datagram socket and the gossip machine, and brings it every
+//! timer.
 
 use super::clock;
 use super::counters::add;
@@ -20,7 +21,8 @@ pub(super) const NEWS: usize = 64;
 /// exchanged at random.
 const CROWD: usize = 100;
 const EXCHANGE_INTERVAL: Duration = Duration::from_secs(10);
-/// The task looks at the clock at least so often: tokio's stands still while the machine sleeps, ours goes on.
+/// The task looks at the clock at least so often: tokio's stands still while the machine sleeps,
+/// ours goes on.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The size to expect of a cluster of unknown size.
 const SIZE_HINT: u32 = 10;
@@ -99,7 +101,8 @@ pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut n
             received = gossip.socket.recv_from(&mut buffer) => match received {
                 Ok((length, from)) => gossip.receive(from, &mut buffer[..length]).await,
                 Err(error) => {
-                    // On some platforms an answer of another host to an earlier datagram shows here.
+                    // On some platforms an answer of another host to an earlier datagram shows
+                    // here.
                     tracing::debug!(%error, "no datagram");
                     tokio::task::yield_now().await;
                 }
@@ -122,7 +125,7 @@ pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut n
     }
 }
 
-/// The keyring, when it has changed; never, if there is none.
+/// The next keyring. Never ready without a keyring.
 async fn next_ring<T: Clone>(rings: &mut Option<watch::Receiver<T>>) -> Option<T> {
     match rings {
         Some(rings) => rings.changed().await.ok().map(|()| rings.borrow_and_update().clone()),
@@ -143,7 +146,8 @@ impl Gossip {
         self.generation = unix.max(self.generation.saturating_add(1));
         // The process id is random already; a system without randomness could not have drawn it.
         let seed = rand::rngs::SysRng.try_next_u64().unwrap_or(me.process.0 as u64);
-        self.sealed = Datagrams::new(&self.shared, me);
+        let security = self.shared.security.as_ref();
+        self.sealed = security.map(|security| Datagrams::new(security, &self.shared.cluster, me.process));
         self.swim = Some(Swim::new(me, self.generation, seed, GossipCodec, SIZE_HINT));
     }
 

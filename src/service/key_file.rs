@@ -1,4 +1,4 @@
-//! Where cluster keys come from: the system's randomness, and files.
+//! Cluster keys from the system's randomness and from files.
 
 use crate::wire::secure::{ClusterKey, KeyError, Keyring};
 use rand::TryRng as _;
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 /// The longest key file: eight keys with comments, many times over.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// Why a key cannot be made or read. The error never contains a key.
+/// The reason why a key cannot be made or read. The error never contains a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
@@ -21,15 +21,18 @@ pub enum KeyFileError {
     /// The file cannot be read.
     #[error("key file {}: {source}", path.display())]
     Io {
-        /// As given.
+        /// The path, as given.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// Other users may read or change the file.
-    #[error("key file {} has mode {mode:04o}: other users may use it; set it to 0600, or 0640 for a group", path.display())]
+    #[error(
+        "key file {} has mode {mode:04o}: other users may use it; set it to 0600, or 0640 for a group",
+        path.display()
+    )]
     Exposed {
-        /// As given.
+        /// The path, as given.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
@@ -37,9 +40,9 @@ pub enum KeyFileError {
     /// The file contains no keyring.
     #[error("key file {}: {source}", path.display())]
     Key {
-        /// As given.
+        /// The path, as given.
         path: PathBuf,
-        /// What is wrong.
+        /// The error in the text.
         source: KeyError,
     },
 }
@@ -55,15 +58,13 @@ impl ClusterKey {
         // Random bytes are all the same once in 2^248 times.
         ClusterKey::from_bytes(&bytes).map_err(|_| KeyFileError::NoRandomness)
     }
-}
 
-impl ClusterKey {
     /// Writes the key to a new file with mode 0600, for [`Keyring::read_file`].
     ///
     /// Blocks for as long as the file system takes.
     ///
     /// # Errors
-    /// [`KeyFileError::Io`]: the file is there already, or cannot be written. A file that was there is unchanged.
+    /// [`KeyFileError::Io`]: the file exists, or cannot be written. An existing file is unchanged.
     pub fn write_file(&self, path: impl AsRef<Path>) -> Result<(), KeyFileError> {
         let path = path.as_ref();
         let mut options = File::options();
@@ -80,8 +81,9 @@ impl ClusterKey {
 }
 
 impl Keyring {
-    /// Reads a key file: one key in base64 a line, the first seals; empty lines and lines that begin with `#` are
-    /// skipped. The owner and a group may read it, as mounted secrets of containers want; others may not.
+    /// Reads a key file: one key in base64 a line, the first seals. Empty lines and lines that
+    /// begin with `#` are skipped. Its owner and a group may read the file, as mounted secrets of
+    /// containers need; a file that other users can read is refused.
     ///
     /// Blocks for as long as the file system takes.
     ///
@@ -91,13 +93,14 @@ impl Keyring {
         let path = path.as_ref();
         let failed = |source| KeyFileError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
-        // Of the opened file, so that it is the one that is read.
+        // The opened file, so that no other file is read.
         let metadata = file.metadata().map_err(failed)?;
         check_mode(path, &metadata)?;
         let mut text = Zeroizing::new(String::with_capacity(metadata.len().min(MAX_FILE) as usize + 1));
         let length = file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
         if length as u64 > MAX_FILE {
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, "it is longer than any key file")));
+            let error = io::Error::new(io::ErrorKind::InvalidData, "it is longer than any key file");
+            return Err(failed(error));
         }
         Keyring::parse(&text).map_err(|source| KeyFileError::Key { path: path.to_owned(), source })
     }

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 /// This process as a member of a cluster.
 ///
-/// A cheap handle: clones are the same member. When the last clone is dropped, the member leaves in the background, as
-/// well as it can without blocking; [`leave().await`](Member::leave) is the documented way. Lock services, guards and
-/// events do not keep a member from leaving.
+/// A cheap handle: clones are the same member. When the last clone is dropped, the member leaves in
+/// the background, as well as it can without blocking; [`leave().await`](Member::leave) is the
+/// documented way. Lock services, guards and events do not keep a member from leaving.
 ///
-/// Several members may live in one process, each with an address of its own, on either flavour of the tokio runtime.
-/// The runtime must outlive the member: when it ends, so does the member. Calls of the member, of its services and recipes may
-/// be awaited anywhere, on another executor too.
+/// Several members may live in one process, each with an address of its own, on either flavour of
+/// the tokio runtime. The runtime must outlive the member: when it ends, so does the member. Calls
+/// of the member, of its services and recipes may be awaited anywhere, on another executor too.
 ///
 /// **Fork first, then join.** In a process that was forked off this one every guard is lost
 /// ([`LostReason::Forked`](crate::LostReason::Forked)) and every request is answered as if the
@@ -67,8 +67,8 @@ impl Member {
         MemberBuilder::new(cluster.into())
     }
 
-    /// A cluster of one, within this process and without sockets: for tests and for trying things out. Each call makes
-    /// a cluster of its own.
+    /// A cluster of one, within this process and without sockets: for tests and for trying things
+    /// out. Each call makes a cluster of its own.
     ///
     /// # Errors
     /// [`JoinError::NoRuntime`] outside a tokio runtime; [`JoinError::NoRandomness`].
@@ -180,15 +180,16 @@ impl Member {
         self.handle.transport.as_ref().map(|transport| transport.counters()).unwrap_or_default()
     }
 
-    /// Replaces its keys, while it runs: it seals with the first from now on, and opens with these only. Connections that
-    /// were opened under a key that is missing now are closed; members dial again, and repeat what was under way. Returns
-    /// how many were closed.
+    /// Replaces the keys of a running member. It seals with the first key from now on, and opens
+    /// with these keys only. Connections under a removed key are closed. Members dial again and
+    /// repeat unacknowledged messages. Returns the number of closed connections.
     ///
-    /// To rotate without downtime, do each step at all members before the next one: add the new key behind the others, put
-    /// it first, remove the old one. A member that is left out at a step is refused by the others after the last one.
+    /// To rotate without downtime, do each step at all members before the next one: add the new key
+    /// behind the others, put it first, remove the old one. After the last step the other members
+    /// refuse a member that missed a step.
     ///
     /// # Errors
-    /// [`KeyringError::NoKey`]: it joined without a keyring. Nothing is changed.
+    /// [`KeyringError::NoKey`]: the member joined without a keyring. Nothing is changed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -219,7 +220,8 @@ impl Member {
         &self.handle.cluster
     }
 
-    /// Whether it is the elder of its view. Old news by the time it is read; see [`events`](Member::events).
+    /// Whether it is the elder of its view. Old news by the time it is read; see
+    /// [`events`](Member::events).
     pub fn is_elder(&self) -> bool {
         self.handle.engine.is_elder()
     }
@@ -314,7 +316,7 @@ impl std::fmt::Debug for Member {
     }
 }
 
-/// Why [`Member::set_keyring`] did nothing.
+/// The reason why [`Member::set_keyring`] did nothing.
 #[cfg(feature = "secure")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -328,7 +330,8 @@ pub enum KeyringError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForceError {
-    /// The member's lease runs, so there is an elder with a quorum; or it leaves. Nothing is changed.
+    /// The member's lease runs, so there is an elder with a quorum; or it leaves. Nothing is
+    /// changed.
     #[error("this member has an elder with a quorum, or leaves: there is nothing to force")]
     NotOrphaned,
 }
@@ -343,7 +346,8 @@ pub enum LeaveError {
     /// services.
     #[error("left, but no member confirmed it; the others go on when this member's lease has ended")]
     Unheard,
-    /// The runtime under the member had ended, or the member broke. Others remove it when its lease has surely run out.
+    /// The runtime under the member had ended, or the member broke. Others remove it when its lease
+    /// has surely run out.
     #[error("the member had stopped before, without a goodbye")]
     Stopped,
 }

@@ -15,7 +15,8 @@ use super::secure::{Forged, Opener};
 use super::{codec, handshake, packet};
 use crate::protocol::{Packet, Status};
 
-/// The longest frame, without its length, with its checksum. The largest packets are parts of a report, cut far below this.
+/// The longest frame, without its length, with its checksum. The largest packets are parts of a
+/// report, cut far below this.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The longest frame before the handshake is done, counted likewise.
 pub const MAX_HELLO: usize = 4096;
@@ -47,11 +48,11 @@ pub enum Frame {
     GossipWanted,
     /// All that gossip knows.
     Gossip(Vec<u8>),
-    /// The dialler has a key: the first of three packets, see `secure`. Behind magic, as it came.
+    /// The first of three packets of a handshake with a key, see `secure`. The body behind magic.
     Initiate(Vec<u8>),
-    /// The listener's answer to that.
+    /// The listener's answer to `Initiate`.
     Respond(Vec<u8>),
-    /// The dialler proves that it is there. Records follow.
+    /// The dialler's proof that it is present. Records follow.
     Confirm(Vec<u8>),
 }
 
@@ -81,7 +82,7 @@ pub enum FrameError {
     #[error("a damaged frame")]
     Damaged,
     /// A record that the other side did not seal.
-    #[error("a record that the other side did not seal: forged, repeated, out of order, or damaged")]
+    #[error("a record that the other side did not seal: forged, repeated, moved, or damaged")]
     Forged,
     /// Anything else.
     #[error("not a frame of elderlock")]
@@ -162,7 +163,8 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// The bytes that the first frame of `bytes` takes, its length included; `None` if the length is not all there.
+/// The bytes that the first frame of `bytes` takes, its length included; `None` if the length is
+/// not all there.
 pub fn frame_length(bytes: &[u8]) -> Option<usize> {
     let (length, _) = bytes.split_first_chunk::<LENGTH>()?;
     Some(LENGTH + u32::from_be_bytes(*length) as usize)
@@ -177,13 +179,14 @@ pub fn frame_length(bytes: &[u8]) -> Option<usize> {
 pub struct Decoder {
     buffer: ByteQueue,
     stage: ConnectionStage,
-    /// After a handshake with a key: what was read comes here first.
+    /// After a handshake with a key: the records that were read.
     sealed: Option<Box<Sealed>>,
-    /// The other side is no member: its frames are short, and of linked ones only the head is decoded.
+    /// The other side is outside the view. Its frames are short, and of linked packets only the
+    /// head is decoded.
     is_strange: bool,
 }
 
-/// Records on their way into a decoder.
+/// The records of a decoder, before they are opened.
 #[derive(Debug)]
 struct Sealed {
     opener: Opener,
@@ -220,7 +223,7 @@ impl ConnectionStage {
         match (self, body.split_first()) {
             (ConnectionStage::Open, _) => Ok(()),
             (_, Some((&(HELLO | WELCOME | REFUSED | QUESTION), body))) => Ok(handshake::check_version(body)?),
-            // Offers a range of versions, which is looked at behind the tag.
+            // The handshake checks the range of versions, after the tag.
             (ConnectionStage::Closed, Some((&(INITIATE | RESPOND | CONFIRM), body))) if body.starts_with(&MAGIC) => {
                 Ok(())
             }
@@ -241,7 +244,8 @@ impl Decoder {
         Decoder { stage: ConnectionStage::Asked, ..Decoder::default() }
     }
 
-    /// The handshake is done: from now on frames may be as long as [`MAX_FRAME`], and must not be handshakes.
+    /// The handshake is done: from now on frames may be as long as [`MAX_FRAME`], and must not be
+    /// handshakes.
     pub fn open(&mut self) {
         self.stage = ConnectionStage::Open;
     }
@@ -251,7 +255,8 @@ impl Decoder {
         self.stage = ConnectionStage::Asked;
     }
 
-    /// From now on all input is records, also the bytes that were read already behind the handshake.
+    /// From now on all input is records, also the bytes that were read already behind the
+    /// handshake.
     pub fn unseal(&mut self, opener: Opener) {
         self.sealed = Some(Box::new(Sealed { opener, records: std::mem::take(&mut self.buffer) }));
     }
@@ -281,7 +286,7 @@ impl Decoder {
         self.len() == 0
     }
 
-    /// Opens the next record; `false` if it is not all there, or there are none.
+    /// Opens the next record; `false` if none is complete.
     fn open_record(&mut self) -> Result<bool, FrameError> {
         let Some(sealed) = &mut self.sealed else { return Ok(false) };
         let Some(whole) = Opener::length(sealed.records.as_slice())? else { return Ok(false) };
@@ -292,7 +297,8 @@ impl Decoder {
         Ok(true)
     }
 
-    /// How many bytes may be appended before the handshake is done: a listener reads no more of a stranger.
+    /// How many bytes may be appended before the handshake is done: a listener reads no more of a
+    /// stranger.
     pub fn hello_room(&self) -> usize {
         (LENGTH + MAX_HELLO).saturating_sub(self.buffer.len())
     }

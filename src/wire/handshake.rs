@@ -58,10 +58,10 @@ pub enum HandshakeRefusal {
     #[error("it has too many connections")]
     Busy,
     /// The listener has a cluster key, the dialler shook hands without one.
-    #[error("it speaks only to processes with the cluster key; this process has none: give it the key file")]
+    #[error("it speaks only to processes with the cluster key: give this process the key file")]
     KeyWanted,
-    /// The listener has none of the dialler's key.
-    #[error("it does not have the key that this process seals with: compare the names of the keys of both")]
+    /// The listener's keyring has no key of the dialler.
+    #[error("it does not have the key that this process seals with: compare the names of both keys")]
     UnknownKey,
     /// The listener has the dialler's key, and another cluster's name.
     #[error("it has the same cluster key and belongs to a cluster of another name")]

@@ -75,15 +75,15 @@ pub(super) fn write_relay(
     Some(codec::write(&(from, to, troubled, heard, flat(packet)?), out))
 }
 
-/// What stands in front of a linked packet: the same as in [`Flat`], without the message.
+/// The front of a linked packet, as in [`Flat`], without the message.
 #[derive(Deserialize)]
 enum Head {
     Notice,
     Linked { view: ViewNumber, _seq: u64, ack: u64 },
 }
 
-/// Of a stranger's linked packet only the head is read: its view number may lead to a newer view. The message, which is
-/// not for one outside that view, is as if lost, and comes again.
+/// Of a stranger's linked packet only the head is read: its view number may lead to a newer view.
+/// The message counts as lost, and its link sends it again.
 pub(super) fn read_flat(bytes: &[u8], is_strange: bool) -> Option<Packet> {
     if is_strange && let Ok((Head::Linked { view, ack, .. }, _)) = codec::read_front::<Head, MAX_FRAME>(bytes) {
         return Some(Packet::Ack { view, ack, again: false });

@@ -1,8 +1,9 @@
 //! The inside of a child process: members that follow the lines on standard input.
 //!
-//! In comes `SEQ MEMBER VERB ARGUMENTS`, out goes `@ SEQ ok TEXT` or `@ SEQ err TEXT`, and in between, unasked,
-//! `@ ! MEMBER EVENT`. Each command runs in a task of its own, so a lock that waits does not hold up the others. The
-//! child ends when its standard input does: it never outlives the test.
+//! In comes `SEQ MEMBER VERB ARGUMENTS`, out goes `@ SEQ ok TEXT` or `@ SEQ err TEXT`, and in
+//! between, unasked, `@ ! MEMBER EVENT`. Each command runs in a task of its own, so a lock that
+//! waits does not hold up the others. The child ends when its standard input does: it never
+//! outlives the test.
 
 use super::status;
 use super::wait::now;
@@ -16,8 +17,8 @@ use std::time::Duration;
 /// Set in a child: "one" or "many", the threads of its runtime.
 pub(crate) const THREADS: &str = "ELDERLOCK_TEST_CHILD";
 
-/// Serves if this process was started as a child, and does nothing otherwise. Called by the test `child_member` of each
-/// test file.
+/// Serves if this process was started as a child, and does nothing otherwise. Called by the test
+/// `child_member` of each test file.
 pub(crate) fn serve() {
     let Ok(threads) = std::env::var(THREADS) else { return };
     let mut builder = match threads.as_str() {
@@ -126,7 +127,8 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
             let token = guard.token();
             let kept = Arc::new(Mutex::new(Some(guard)));
             state.guards.lock().unwrap().insert(seq, kept.clone());
-            // First the look at the clock, then the belief: at that instant it was believed to be held, or later.
+            // First the look at the clock, then the belief: at that instant it was believed to be
+            // held, or later.
             let believed = kept.lock().unwrap().as_ref().map(|guard| guard.fence());
             let at = now();
             tokio::spawn(watch(index, seq, kept));

@@ -1,4 +1,5 @@
-//! Forking without `unsafe`: a library that is preloaded into the child process does it, see `fork.c`.
+//! Forking without `unsafe`: a library that is preloaded into the child process does it, see
+//! `fork.c`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -18,7 +18,8 @@ pub(crate) use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
 pub(crate) const HANG: Duration = Duration::from_secs(120);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
-/// On a busy machine a grantor that is there may take long to answer a try or a question. One that is not is waited for as long.
+/// On a busy machine a grantor that is there may take long to answer a try or a question. One that
+/// is not is waited for as long.
 const TIMING: Timing = Timing { answer: Timing::fast().member_lease, ..Timing::fast() };
 
 /// Members that are in one view. Each has a runtime of its own, so that it can be killed.
@@ -33,7 +34,8 @@ impl Local {
         Local::start_with(count, TIMING).await
     }
 
-    /// The same, with other leases: long ones for tests in which nobody dies, on a machine that has other things to do.
+    /// The same, with other leases: long ones for tests in which nobody dies, on a machine that has
+    /// other things to do.
     pub(crate) async fn start_with(count: usize, timing: Timing) -> Local {
         let local = loop {
             // A port that was free a moment ago may be taken by now: once more with others then.

@@ -1,4 +1,5 @@
-//! Members as real operating-system processes: the test binary starts itself again, see `tests/README.md`.
+//! Members as real operating-system processes: the test binary starts itself again, see
+//! `tests/README.md`.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod child;

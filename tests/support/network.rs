@@ -1,4 +1,5 @@
-//! Network namespaces joined by a bridge that lives in a namespace of its own: nothing of the host's network is touched.
+//! Network namespaces joined by a bridge that lives in a namespace of its own: nothing of the
+//! host's network is touched.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -10,7 +10,8 @@ pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Makes the future, polls it `k` times and drops it, for every `k` until it completes; `after` each. The `k` it took.
+/// Makes the future, polls it `k` times and drops it, for every `k` until it completes; `after`
+/// each. The `k` it took.
 pub(crate) async fn poll_k_then_drop<F: Future>(
     mut make: impl AsyncFnMut() -> F,
     mut after: impl AsyncFnMut(usize),

@@ -44,7 +44,8 @@ struct Heard {
 pub(crate) type Answer = Result<String, String>;
 
 impl Process {
-    /// Starts the test binary again as a child, in the network namespace `namespace` if one is named.
+    /// Starts the test binary again as a child, in the network namespace `namespace` if one is
+    /// named.
     pub(crate) fn start(number: usize, namespace: Option<&str>) -> Arc<Process> {
         Process::start_with(number, namespace, &[])
     }

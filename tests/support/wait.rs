@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine: a guard against hangs, never a measure of success.
+/// Longer than anything here takes on a busy machine: a guard against hangs, never a measure of
+/// success.
 pub(crate) const HANG: Duration = Duration::from_secs(40);
 
 /// Looks until `look` gives something.

@@ -1,7 +1,7 @@
-//! The datagram decoder, and gossip behind it: any bytes as a datagram, or as the payload of a good one. What opens is
-//! sealed to the same bytes and does not open in another cluster, what decodes is written again and decodes to the same,
-//! and a member that gossips takes any payload without a panic, answers with nothing that is too long, and tells
-//! another member what it knows.
+//! The datagram decoder, and gossip behind it: any bytes as a datagram, or as the payload of a good
+//! one. What opens is sealed to the same bytes and does not open in another cluster, what decodes
+//! is written again and decodes to the same, and a member that gossips takes any payload without a
+//! panic, answers with nothing that is too long, and tells another member what it knows.
 #![no_main]
 
 use elderlock::gossip::{MAX_PACKET, Swim, SwimId, SwimInput, SwimOutput};

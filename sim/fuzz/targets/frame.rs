@@ -1,6 +1,7 @@
-//! The frame decoder: any bytes, at any stage of a connection, in pieces of any size. What decodes belongs to the stage,
-//! is written again and decodes to the same, and not with a bit turned over; pieces make no difference; no frame is waited
-//! for that is whole already or too long; nothing panics.
+//! The frame decoder: any bytes, at any stage of a connection, in pieces of any size. What decodes
+//! belongs to the stage, is written again and decodes to the same, and not with a bit turned over;
+//! pieces make no difference; no frame is waited for that is whole already or too long; nothing
+//! panics.
 #![no_main]
 
 use elderlock::wire::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_length};
@@ -9,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 const LENGTH: usize = 4;
 const CHECKSUM: usize = 4;
 
-// One byte: the stage, and whether the rest is a stream, a stream whose checksums are put right, or kind and body of one
-// frame. (No fuzzer finds a checksum.) One byte: the size of the pieces.
+// One byte: the stage, and whether the rest is a stream, a stream whose checksums are put right, or
+// kind and body of one frame. (No fuzzer finds a checksum.) One byte: the size of the pieces.
 fuzz_target!(|bytes: &[u8]| {
     let [how, piece, rest @ ..] = bytes else { return };
     let mut stream = Vec::new();

@@ -1,5 +1,6 @@
-//! Records and sealed datagrams: any bytes as a stream behind a handshake, the right records with bytes changed, left out
-//! or doubled, and any numbers at a replay window. What is opened was sealed, in order; nothing panics.
+//! Records and sealed datagrams: any bytes as a stream behind a handshake, the right records with
+//! bytes changed, left out or doubled, and any numbers at a replay window. What is opened was
+//! sealed, in order; nothing panics.
 #![no_main]
 
 use elderlock::protocol::ProcessId;
@@ -41,7 +42,8 @@ fn changed_records(bytes: &[u8]) {
     let records: Vec<Vec<u8>> = (0..16_u8)
         .map(|number| {
             let (mut frame, mut record) = (Vec::new(), Vec::new());
-            encode(&Frame::Gossip(vec![number; usize::from(number) * 40]), &mut frame).expect("it is short");
+            let content = Frame::Gossip(vec![number; usize::from(number) * 40]);
+            encode(&content, &mut frame).expect("it is short");
             sealer.seal(&frame, &mut record).expect("there are numbers left");
             record
         })
@@ -78,7 +80,8 @@ fn changed_records(bytes: &[u8]) {
 }
 
 fn any_datagram(bytes: &[u8]) {
-    let key = ClusterKey::from_bytes(&std::array::from_fn(|number| number as u8)).expect("no two bytes are the same");
+    let key = ClusterKey::from_bytes(&std::array::from_fn(|number| number as u8));
+    let key = key.expect("its bytes differ");
     let mut gossip = SealedGossip::new("shop", ProcessId(1), Keyring::new(key));
     let mut datagram = b"EldS".to_vec();
     datagram.extend_from_slice(bytes);

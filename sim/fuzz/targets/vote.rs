@@ -1,6 +1,6 @@
-//! Stored votes: any bytes as the file of a data directory, or as what its checksum covers. What is read is written
-//! again and reads to the same, not in another cluster and not with a bit turned over; an heir starts with it and never
-//! goes back behind it; nothing panics.
+//! Stored votes: any bytes as the file of a data directory, or as what its checksum covers. What is
+//! read is written again and reads to the same, not in another cluster and not with a bit turned
+//! over; an heir starts with it and never goes back behind it; nothing panics.
 #![no_main]
 
 use elderlock::protocol::{Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing};

@@ -1,5 +1,6 @@
-//! The World, told by a tape: members, calls, faults and delays are the fuzzer's, and the invariants judge; then all
-//! heals, and everything has to work. `elderlock-sim tape FILE` shows what a tape says.
+//! The World, told by a tape: members, calls, faults and delays are the fuzzer's, and the
+//! invariants judge; then all heals, and everything has to work. `elderlock-sim tape FILE` shows
+//! what a tape says.
 #![no_main]
 
 use elderlock_sim::tape::tell;

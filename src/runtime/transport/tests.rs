@@ -549,7 +549,8 @@ async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
     b.letters.hint(Hint::Unreachable(me.process)).await;
     assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), me.process), [7], "what came before it, nothing after it");
     assert_eq!(b.transport.counters().damaged, 1);
-    // A hello is not answered then: its sender did nothing wrong and must not be told that it is a stranger.
+    // A hello is not answered then: its sender did nothing wrong and must not be told that it is a
+    // stranger.
     let mut damaged = greeting;
     *damaged.last_mut().unwrap() ^= 1;
     assert_eq!(answer_to(b.me.addr, &damaged).await, None);

@@ -13,27 +13,27 @@ use std::fmt;
 
 const MAGIC: [u8; 4] = *b"EldS";
 const HEAD: usize = MAGIC.len() + 2 + 1 + 16 + 16 + 8;
-/// Stands for "whichever process is there".
+/// Stands for any process at the address.
 const ANY: ProcessId = ProcessId(0);
-/// Senders whose numbers are remembered: many times the largest cluster. Only holders of the key get in.
+/// Senders with a window of numbers: many times the largest cluster. All of them hold the key.
 const MAX_SENDERS: usize = 4096;
 
 const PAYLOAD: u8 = 0;
 const WHO: u8 = 1;
 const HERE: u8 = 2;
 
-/// What a datagram brings.
+/// The content of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opened<'a> {
     /// Gossip.
     Payload(&'a [u8]),
-    /// The sender wants to know which process is here: to be answered by [`SealedGossip::here`].
+    /// The sender asks for the process id of the receiver. [`SealedGossip::here`] answers.
     Who(ProcessId),
     /// This process is at the address that the datagram came from.
     Here(ProcessId),
 }
 
-/// Why a datagram is dropped. The window has not moved.
+/// The reason to drop a datagram. The window has not moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GossipError {
     /// Not a sealed datagram of elderlock.
@@ -42,13 +42,14 @@ pub enum GossipError {
     /// Of another version.
     #[error("a sealed datagram of protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
-    /// No key of the ring has sealed it for this cluster, or it was changed.
+    /// No key of the ring sealed it for this cluster, or it was changed.
     #[error("a datagram that no key of this member opens: forged, damaged, or of another cluster")]
     Forged,
-    /// Its number was seen, or is too old.
+    /// A datagram of its number was opened before, or the number is too old.
     #[error("a repeated datagram")]
     Repeated,
-    /// It is for a process that was at this address before, or is elsewhere. Its sender holds the key.
+    /// It is for a former process of this address, or for another address. Its sender holds the
+    /// key.
     #[error("a datagram of {from} for another process")]
     Misaddressed {
         /// Its sender.
@@ -57,27 +58,29 @@ pub enum GossipError {
 }
 
 struct Sender {
-    /// Opened the latest datagram. `None`: its cluster key was removed.
+    /// The keys that opened the latest datagram. `None`: the cluster key was removed.
     key: Option<(ClusterKey, LessSafeKey)>,
     window: ReplayWindow,
-    /// When it was last heard, as the count of datagrams.
+    /// The count of datagrams at its latest one.
     heard: u64,
 }
 
-/// One process's sealed gossip: what it sends, and what it has heard of others.
+/// One process's sealed gossip: its own numbers, and the windows of other senders.
 pub struct SealedGossip {
     cluster: String,
     me: ProcessId,
     ring: Keyring,
     sealing: LessSafeKey,
-    /// Of the next datagram. Goes on when the ring changes, since an earlier key may come back.
+    /// Of the next datagram. It continues over changes of the ring, since an earlier key may come
+    /// back.
     number: u64,
     senders: BTreeMap<ProcessId, Sender>,
     heard: u64,
 }
 
 impl SealedGossip {
-    /// The gossip of process `me`, which has sent nothing yet. No other value may ever seal for the same process.
+    /// The gossip of process `me`, which has sent nothing yet. No other value may seal for the same
+    /// process.
     pub fn new(cluster: &str, me: ProcessId, ring: Keyring) -> Self {
         let sealing = key_of(ring.first(), cluster, me);
         let cluster = cluster.to_owned();
@@ -93,13 +96,13 @@ impl SealedGossip {
         self.ring = ring;
     }
 
-    /// Replaces `out` with a datagram for the process `to`. `false`: the payload is too long, or no number is left;
-    /// nothing is written.
+    /// Replaces `out` with a datagram for the process `to`. `false`: the payload is too long, or no
+    /// number is left, and `out` is empty.
     pub fn seal(&mut self, to: ProcessId, payload: &[u8], out: &mut Vec<u8>) -> bool {
         self.write(PAYLOAD, to, payload, out)
     }
 
-    /// Replaces `out` with the question which process is there.
+    /// Replaces `out` with the question for the process at an address.
     pub fn who(&mut self, out: &mut Vec<u8>) -> bool {
         self.write(WHO, ANY, &[], out)
     }
@@ -133,7 +136,7 @@ impl SealedGossip {
     /// Opens a datagram in place.
     ///
     /// # Errors
-    /// [`GossipError`]: it is to be dropped; nothing has changed.
+    /// [`GossipError`]: the datagram is to be dropped. Nothing has changed.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<Opened<'a>, GossipError> {
         if datagram.len() < HEAD + TAG || datagram.len() > MAX_DATAGRAM || !datagram.starts_with(&MAGIC) {
             return Err(GossipError::Garbage);
@@ -169,7 +172,8 @@ impl SealedGossip {
         })
     }
 
-    /// Opens with the key that the sender used last, else with each key of the ring. Says which key, if it is another.
+    /// Opens with the key that the sender used last, then with each key of the ring. Returns the
+    /// key if it is another one.
     fn open_with(
         &self,
         from: ProcessId,
@@ -178,7 +182,7 @@ impl SealedGossip {
         sealed: &mut [u8],
     ) -> Option<Option<(ClusterKey, LessSafeKey)>> {
         let known = self.senders.get(&from).and_then(|sender| sender.key.as_ref());
-        // Opened in place it is spoilt for the next key if this one does not fit.
+        // A key that does not fit spoils the bytes in place for the next key.
         let copy = (self.ring.keys().len() > 1).then(|| sealed.to_vec());
         let mut opens = |key: &LessSafeKey| key.open_in_place(nonce(number), Aad::from(head), &mut *sealed).is_ok();
         if let Some((_, key)) = known

@@ -22,7 +22,7 @@ use std::fmt;
 use zeroize::{Zeroize as _, Zeroizing};
 
 const PATTERN: &str = "Noise_XXpsk0_25519_AESGCM_SHA256";
-/// What the transcript begins with.
+/// The start of the transcript.
 const PROLOGUE: &[u8] = b"elderlock handshake 1";
 /// Noise's first message: an ephemeral key, and the seal of nothing.
 const FIRST: usize = 32 + TAG;
@@ -30,13 +30,13 @@ const FIRST: usize = 32 + TAG;
 /// A range of versions of the wire, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Versions {
-    /// The lowest that is spoken.
+    /// The lowest.
     pub lowest: u16,
-    /// The highest that is spoken.
+    /// The highest.
     pub highest: u16,
 }
 
-/// What this version of elderlock speaks.
+/// The versions that this build speaks.
 pub const VERSIONS: Versions = Versions { lowest: PROTOCOL_VERSION, highest: PROTOCOL_VERSION };
 
 impl Versions {
@@ -72,7 +72,7 @@ impl StaticKey {
         StaticKey { private: Zeroizing::new(entropy), process }
     }
 
-    /// The process id that goes with it.
+    /// The process id that it proves.
     pub fn process(&self) -> ProcessId {
         self.process
     }
@@ -91,21 +91,21 @@ fn process_of(public: &[u8]) -> ProcessId {
     ProcessId(u128::from_be_bytes(*id))
 }
 
-/// What the dialler wants.
+/// The purpose of a connection, which its dialler names.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Purpose {
     /// To be a member, or to join.
     Member(MemberInfo),
-    /// To be told the status, once.
+    /// To ask for the status, once.
     Status,
 }
 
-/// What both sides of a handshake bring along.
+/// One side's input of a handshake.
 #[derive(Debug)]
-pub struct Setup<'a> {
+pub struct HandshakeSetup<'a> {
     /// The cluster's name.
     pub cluster: &'a str,
-    /// What this side speaks: [`VERSIONS`], but in tests.
+    /// The versions of this side: [`VERSIONS`] outside of tests.
     pub versions: Versions,
     /// This incarnation's key.
     pub identity: &'a StaticKey,
@@ -113,26 +113,26 @@ pub struct Setup<'a> {
     pub entropy: [u8; 32],
 }
 
-/// Why a handshake is over.
+/// The reason why a handshake failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SecureError {
-    /// The packet has not the form of one.
+    /// The packet does not have the form of one.
     #[error("a malformed handshake")]
     Malformed,
     /// No key of the ring has tagged the packet.
     #[error("a handshake under a key that this member does not have")]
     UnknownKey,
-    /// The key fits, the cluster does not.
+    /// The key fits, the cluster's name does not.
     #[error("the other side has the key, and belongs to another cluster")]
     OtherCluster,
     /// The key fits, and no version is spoken by both.
     #[error("the other side has the key, and speaks protocol version {0}; this member speaks {VERSIONS}")]
     Versions(Versions),
-    /// Its seal is wrong: changed, repeated, or made by a process without the key.
+    /// The seal is wrong. The packet was changed or repeated, or made by a process without the key.
     #[error("a forged, repeated or damaged handshake")]
     Forged,
-    /// The other side has the key, and named an id that its static key does not prove.
-    #[error("the process there has the key, and claimed the id {claimed}, which is another's")]
+    /// The other side has the key and claimed an id that its static key does not prove.
+    #[error("the process there has the key, and claimed the id {claimed} of another process")]
     Impostor {
         /// The id that it claimed.
         claimed: ProcessId,
@@ -142,18 +142,18 @@ pub enum SecureError {
     Downgraded(u16),
 }
 
-/// A connection whose both sides are known.
+/// The result of a handshake: both sides have proved their ids.
 #[derive(Debug)]
 pub struct Session {
-    /// What the other side is, and for what it dialled. For the dialler: the listener's information.
+    /// The dialler's purpose. For the dialler: the listener's information.
     pub purpose: Purpose,
     /// The version to speak.
     pub version: u16,
     /// The cluster key that was used.
     pub key: KeyName,
-    /// Seals what is written.
+    /// Seals the frames of this side.
     pub sealer: Sealer,
-    /// Opens what is read.
+    /// Opens the records of the other side.
     pub opener: Opener,
 }
 
@@ -184,7 +184,7 @@ impl CryptoResolver for Resolver {
     }
 }
 
-/// Randomness for one ephemeral key. Asked again it fails, so that no key is made twice.
+/// Randomness for one ephemeral key. A second call fails, so that no key is made twice.
 struct Given(Option<Zeroizing<[u8; 32]>>);
 
 impl Random for Given {
@@ -195,7 +195,7 @@ impl Random for Given {
     }
 }
 
-fn noise(key: &ClusterKey, setup: &Setup<'_>, head: &[u8], dials: bool) -> HandshakeState {
+fn noise(key: &ClusterKey, setup: &HandshakeSetup<'_>, head: &[u8], dials: bool) -> HandshakeState {
     let params: NoiseParams = PATTERN.parse().expect("the pattern is one of Noise's");
     let prologue = [PROLOGUE, head].concat();
     let builder = Builder::with_resolver(params, Box::new(Resolver(setup.entropy)));
@@ -232,7 +232,7 @@ fn decoded<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, SecureErro
     codec::read::<T, MAX_HELLO>(bytes).map_err(|_| SecureError::Malformed)
 }
 
-/// Whether the other side is the process that it says it is.
+/// Checks that the static key of the other side proves its process id.
 fn check_identity(noise: &HandshakeState, info: &MemberInfo) -> Result<(), SecureError> {
     let proven = noise.get_remote_static().map(process_of);
     if proven != Some(info.process) && !planted!(BelieveAnyId) {
@@ -251,7 +251,7 @@ fn has_tag(key: &ClusterKey, bytes: &[u8], tag: &[u8]) -> bool {
     hmac::verify(key.packet(), &tag_of(key, bytes), hmac::sign(key.packet(), tag).as_ref()).is_ok()
 }
 
-/// The highest version in front of a packet's body, which no later version may move.
+/// The version in front of a packet's body. No later version may move it.
 fn version_in(body: &[u8]) -> Result<(u16, &[u8]), SecureError> {
     let (version, rest) = body.split_first_chunk::<2>().ok_or(SecureError::Malformed)?;
     Ok((u16::from_be_bytes(*version), rest))
@@ -265,11 +265,11 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Begins a handshake under `key`; with the body of Initiate.
+    /// Begins a handshake under `key`. Returns the body of Initiate too.
     ///
     /// # Errors
     /// [`SecureError::Malformed`]: the cluster's name is too long.
-    pub fn start(key: &ClusterKey, setup: &Setup<'_>) -> Result<(Self, Vec<u8>), SecureError> {
+    pub fn start(key: &ClusterKey, setup: &HandshakeSetup<'_>) -> Result<(Self, Vec<u8>), SecureError> {
         let Versions { lowest, highest } = setup.versions;
         let length = u8::try_from(setup.cluster.len()).map_err(|_| SecureError::Malformed)?;
         let mut body = [highest.to_be_bytes(), lowest.to_be_bytes()].concat();
@@ -282,10 +282,10 @@ impl Initiator {
         Ok((Initiator { noise, key: key.name(), versions: setup.versions }, body))
     }
 
-    /// Takes Respond; with the body of Confirm, which is to be written before anything that is sealed.
+    /// Takes Respond. Returns the body of Confirm too, which goes before all records.
     ///
     /// # Errors
-    /// [`SecureError`]: nothing may be written any more.
+    /// [`SecureError`]: the connection is to be closed without another byte.
     pub fn finish(mut self, respond: &[u8], purpose: &Purpose) -> Result<(Session, Vec<u8>), SecureError> {
         let (in_front, message) = version_in(respond)?;
         let payload = read(&mut self.noise, message)?;
@@ -325,13 +325,14 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Takes Initiate; with the body of Respond. A packet without a key of the ring costs one tag for each key.
+    /// Takes Initiate. Returns the body of Respond too. A packet without a key of the ring costs
+    /// one tag for each key.
     ///
     /// # Errors
-    /// [`SecureError`]: nothing is remembered.
+    /// [`SecureError`]: the listener keeps nothing of the packet.
     pub fn answer(
         ring: &Keyring,
-        setup: &Setup<'_>,
+        setup: &HandshakeSetup<'_>,
         me: &MemberInfo,
         initiate: &[u8],
     ) -> Result<(Self, Vec<u8>), SecureError> {
@@ -350,7 +351,7 @@ impl Responder {
             None if planted!(SkipPacketTag) => ring.first(),
             None => return Err(SecureError::UnknownKey),
         };
-        // From here on the other side is known to have the key, or to repeat what such a process sent.
+        // The other side has the key, or repeats a packet of a process that has it.
         if name != setup.cluster.as_bytes() {
             return Err(SecureError::OtherCluster);
         }
@@ -363,10 +364,10 @@ impl Responder {
         Ok((Responder { noise, key: key.name(), version }, respond))
     }
 
-    /// Takes Confirm. Only now the other side is known to be there, and to be the process that it says it is.
+    /// Takes Confirm. It proves that the other side is present and has its process id.
     ///
     /// # Errors
-    /// [`SecureError`]: nothing is to be adopted.
+    /// [`SecureError`]: the connection is not to be adopted.
     pub fn finish(mut self, confirm: &[u8]) -> Result<Session, SecureError> {
         let (version, message) = version_in(confirm)?;
         if version != self.version {

@@ -14,8 +14,8 @@ pub const MAX_KEYS: usize = 8;
 
 /// The secret that all members of a cluster share: 32 random bytes, written in base64.
 ///
-/// A cheap handle: clones share one copy, which is overwritten when the last is dropped. `Debug` prints the
-/// [name](ClusterKey::name) only.
+/// Clones share one copy of the key, which is overwritten when the last one is dropped. `Debug`
+/// prints the [name](ClusterKey::name) only.
 ///
 /// ```
 /// use elderlock::ClusterKey;
@@ -37,7 +37,7 @@ struct Derived {
     packet: hmac::Key,
 }
 
-/// A key's name: eight hexadecimal digits of a hash of it. It may be shown to anybody.
+/// A key's name: eight hexadecimal digits of a hash of it. It is no secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName([u8; 4]);
 
@@ -59,12 +59,13 @@ impl serde::Serialize for KeyName {
     }
 }
 
-/// Why text or bytes are no cluster key or keyring. The error never contains any of them.
+/// The reason why text or bytes are no cluster key or keyring. The error never contains any of
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The text is no base64.
-    #[error("a cluster key is 32 bytes in base64, 44 characters, as `elderlock keygen` writes it; this is no base64")]
+    #[error("a cluster key is 32 bytes in base64, as `elderlock keygen` writes it; this is no base64")]
     NotBase64,
     /// The key has another length.
     #[error("a cluster key has 32 bytes, this one has {0}; `elderlock keygen` makes one")]
@@ -101,7 +102,7 @@ impl ClusterKey {
         })))
     }
 
-    /// The key as text, to be kept in a file that only its user can read.
+    /// The key as text, for a file that only its owner can read.
     pub fn to_base64(&self) -> Zeroizing<String> {
         Zeroizing::new(BASE64_STANDARD.encode(self.0.secret.as_slice()))
     }
@@ -149,10 +150,10 @@ impl fmt::Debug for ClusterKey {
     }
 }
 
-/// The keys of a member: the first seals, all open. Has one key at least.
+/// The keys of a member, at least one. The first key seals, all open.
 ///
-/// To rotate without downtime: add the new key to all members, then make it the first at all members, then remove the
-/// old key from all members; each time by [`Member::set_keyring`](crate::Member::set_keyring).
+/// To rotate without downtime, add the new key to all members, then make it the first at all
+/// members, then remove the old key from all members. Each step is a call of `Member::set_keyring`.
 ///
 /// ```
 /// use elderlock::{ClusterKey, Keyring};
@@ -175,7 +176,7 @@ impl Keyring {
         Keyring { keys: vec![key] }
     }
 
-    /// The same ring with another key behind the others: it opens, and does not seal.
+    /// The same ring with another key behind the others. That key opens and does not seal.
     ///
     /// # Errors
     /// [`KeyError::TooMany`], [`KeyError::Twice`].
@@ -190,8 +191,8 @@ impl Keyring {
         Ok(self)
     }
 
-    /// Reads a ring from text: one key in base64 a line, the first seals. Empty lines, and lines that begin with `#`,
-    /// are skipped.
+    /// Reads a ring from text: one key in base64 a line, the first seals. Empty lines, and lines
+    /// that begin with `#`, are skipped.
     ///
     /// # Errors
     /// [`KeyError`].

@@ -1,7 +1,7 @@
 //! Keys, the handshake, records and sealed gossip, as values without input and output.
 //!
-//! `docs/internals/security.md` specifies them. Randomness is an argument, so that tests repeat each run. A connection
-//! goes through three values:
+//! `docs/internals/security.md` specifies them. Randomness is an argument, so that tests repeat
+//! each run. A connection goes through these values:
 //!
 //! ```text
 //! dialler:  Initiator::start -> Initiate;  Initiator::finish(Respond) -> Session, Confirm
@@ -9,9 +9,10 @@
 //! both:     Session { sealer, opener }: frames -> records -> frames
 //! ```
 //!
-//! Nothing here panics on input. A value that has failed is consumed, so that no second try is made with its keys.
+//! No function panics on input. A value that has failed is consumed, so its keys are not used
+//! again.
 
-/// Whether a deliberate break is planted. In a build for use it never is.
+/// Whether a deliberate break is planted. Only builds with `--cfg elderlock_mutants` have any.
 macro_rules! planted {
     ($name:ident) => {{
         #[cfg(elderlock_mutants)]
@@ -33,7 +34,9 @@ mod tests;
 mod window;
 
 pub use gossip::{GossipError, Opened, SealedGossip};
-pub use handshake::{Initiator, Purpose, Responder, SecureError, Session, Setup, StaticKey, VERSIONS, Versions};
+pub use handshake::{
+    HandshakeSetup, Initiator, Purpose, Responder, SecureError, Session, StaticKey, VERSIONS, Versions,
+};
 pub use key::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
 pub use record::{Exhausted, Forged, MAX_RECORD, Opener, REKEY_AFTER, Sealer};
 pub use window::{ReplayWindow, WINDOW};
@@ -56,7 +59,7 @@ impl KeyType for SecretLength {
     }
 }
 
-/// A secret for one purpose, from another secret.
+/// Derives the secret of one purpose from another secret.
 fn derive(from: &[u8; 32], purpose: &[&[u8]]) -> Secret {
     let mut out = Zeroizing::new([0; 32]);
     let prk = Salt::new(HKDF_SHA256, b"elderlock 1").extract(from);

@@ -16,7 +16,7 @@ pub enum Mutant {
     MoveWindowFirst,
     /// The tag of a first packet is not checked.
     SkipPacketTag,
-    /// A datagram for another process is taken in.
+    /// A datagram for another process is accepted.
     HearForOthers,
     /// The chosen version is not compared with what both sides offer.
     BelieveAnyVersion,

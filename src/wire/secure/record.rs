@@ -1,11 +1,12 @@
-//! Records: what a connection carries after the handshake.
+//! Records, which a connection carries after the handshake.
 //!
 //! ```text
 //! length 2 (of what follows) | sealed bytes | tag 16
 //! ```
 //!
-//! A record's number is counted by both sides and not sent. Each side has one [`Sealer`] and one [`Opener`], which share
-//! nothing: the thread that writes and the one that reads do not wait for each other.
+//! Both sides count the records, so a record's number is not sent. Each side has one [`Sealer`] and
+//! one [`Opener`], which share no state: the thread that writes and the thread that reads do not
+//! wait for each other.
 
 use super::{Secret, TAG, aead, derive, nonce};
 use ring::aead::{Aad, LessSafeKey};
@@ -14,12 +15,13 @@ use zeroize::Zeroizing;
 
 /// The most bytes of frames in one record.
 pub const MAX_RECORD: usize = 16 * 1024;
-/// After so many records a key is replaced. AES-GCM allows 2^24.5 full records under one key (RFC 8446, 5.5).
+/// The number of records after which a key is replaced. AES-GCM allows 2^24.5 full records under
+/// one key (RFC 8446, 5.5).
 pub const REKEY_AFTER: u64 = 1 << 20;
 /// Bytes of the length in front.
 const LENGTH: usize = 2;
 
-/// A record that was not sealed by the other side as the next one, or was changed.
+/// The record is not the next one that the other side sealed, or was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a record that the other side did not seal: forged, repeated, out of order, or damaged")]
 pub struct Forged;
@@ -59,7 +61,7 @@ impl fmt::Debug for Direction {
     }
 }
 
-/// Seals what one side writes.
+/// Seals the frames that one side writes.
 #[derive(Debug)]
 pub struct Sealer(Direction);
 
@@ -72,7 +74,7 @@ impl Sealer {
     /// Appends `frames` to `out` as records.
     ///
     /// # Errors
-    /// [`Exhausted`]: what was appended is to be thrown away, and the connection closed.
+    /// [`Exhausted`]: `out` is to be dropped and the connection closed.
     pub fn seal(&mut self, frames: &[u8], out: &mut Vec<u8>) -> Result<(), Exhausted> {
         out.reserve(frames.len() + frames.len().div_ceil(MAX_RECORD) * (LENGTH + TAG));
         for frames in frames.chunks(MAX_RECORD) {
@@ -89,7 +91,7 @@ impl Sealer {
     }
 }
 
-/// Opens what the other side sealed.
+/// Opens the records that the other side sealed.
 #[derive(Debug)]
 pub struct Opener(Direction);
 
@@ -99,21 +101,22 @@ impl Opener {
         Opener(Direction::at(secret, number))
     }
 
-    /// How many bytes the record takes that begins here; `None` if its length is not all there.
+    /// The length of the record that begins here, in bytes. `None`: its own length is incomplete.
     ///
     /// # Errors
-    /// [`Forged`]: no record is so long or so short.
+    /// [`Forged`]: no record has this length.
     pub fn length(bytes: &[u8]) -> Result<Option<usize>, Forged> {
         let Some((length, _)) = bytes.split_first_chunk::<LENGTH>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes(*length));
-        // An empty record would be a way to keep a reader busy for nothing.
+        // Empty records would keep a reader busy without a frame.
         if (TAG + 1..=TAG + MAX_RECORD).contains(&length) { Ok(Some(LENGTH + length)) } else { Err(Forged) }
     }
 
     /// The frames in the next record, opened in place.
     ///
     /// # Errors
-    /// [`Forged`]: the connection is to be closed, because the numbers of both sides differ from here on.
+    /// [`Forged`]: the connection is to be closed, because both sides count differently from here
+    /// on.
     pub fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<&'a [u8], Forged> {
         let number = self.0.next().ok_or(Forged)?;
         let (length, sealed) = record.split_first_chunk_mut::<LENGTH>().ok_or(Forged)?;

@@ -40,9 +40,9 @@ impl Side {
         }
     }
 
-    fn setup(&self) -> Setup<'_> {
+    fn setup(&self) -> HandshakeSetup<'_> {
         let Side { cluster, versions, identity, entropy, .. } = self;
-        Setup { cluster, versions: *versions, identity, entropy: *entropy }
+        HandshakeSetup { cluster, versions: *versions, identity, entropy: *entropy }
     }
 
     fn start(&self) -> (Initiator, Vec<u8>) {
@@ -303,7 +303,7 @@ fn a_datagram_is_heard_once_by_the_process_that_it_is_for() {
     let mut shed = SealedGossip::new("shed", ProcessId(2), Keyring::new(key(1)));
     assert_eq!(heard(&mut shed, &datagram), Err(GossipError::Forged));
     assert_eq!(heard(&mut gossip(2, &[9]), &datagram), Err(GossipError::Forged));
-    // A receiver that starts later, at the same address.
+    // Another receiver starts later at the same address.
     assert!(matches!(heard(&mut gossip(4, &[1]), &datagram), Err(GossipError::Misaddressed { .. })));
 }
 
@@ -320,7 +320,7 @@ fn no_datagram_is_heard_cut_or_with_a_bit_turned_over() {
     }
 }
 
-/// What a check says against a planted break: an error.
+/// The verdict of a check on a planted break: an error.
 type Verdict = Result<(), &'static str>;
 
 fn ensure(holds: bool, what: &'static str) -> Verdict {

@@ -1,11 +1,11 @@
-//! `ReplayWindow`: which numbers of a sender were seen.
+//! `ReplayWindow`: the numbers of one sender that were opened.
 
-/// How far a datagram may come behind a later one: seconds of a busy sender.
+/// The distance by which a datagram may follow a later one: seconds of a busy sender.
 pub const WINDOW: u64 = 1024;
 const WORDS: usize = WINDOW as usize / 64;
 
-/// The latest numbers of one sender, as a ring of bits (RFC 6479). Asking changes nothing: a number is noted only when
-/// its datagram has proved to be the sender's.
+/// The latest numbers of one sender, as a ring of bits (RFC 6479). A query does not change it: a
+/// number is noted after the tag of its datagram was right.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReplayWindow {
     /// One more than the highest number noted.

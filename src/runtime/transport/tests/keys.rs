@@ -3,7 +3,9 @@
 use super::*;
 use crate::runtime::query_status_with;
 use crate::runtime::security::entropy;
-use crate::wire::secure::{ClusterKey, Initiator, Keyring, Purpose, Sealer, Session, Setup, StaticKey, VERSIONS};
+use crate::wire::secure::{
+    ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Sealer, Session, StaticKey, VERSIONS,
+};
 use crate::wire::{MAX_HELLO, PROTOCOL_VERSION};
 use std::net::SocketAddr;
 
@@ -28,7 +30,7 @@ async fn keyed(cluster: &str, keys: &[u8]) -> TestPeer {
     TestPeer { transport, letters, me }
 }
 
-/// One dial to `other` has failed; what was said of it.
+/// Lets one dial to `other` fail, and returns the reason that is kept of it.
 async fn refused(peer: &TestPeer, other: &TestPeer) -> String {
     peer.send(other, numbered(1));
     peer.letters.hint(Hint::Unreachable(other.me.process)).await;
@@ -122,9 +124,9 @@ impl Attacker {
         }
     }
 
-    /// Shakes hands with the key 1 as `info`; what the listener sent, and this side's session and packets.
+    /// Shakes hands with the key 1 as `info`. Returns this side's session and packets.
     async fn shake(&mut self, identity: &StaticKey, info: MemberInfo) -> (Session, Vec<Frame>) {
-        let setup = Setup { cluster: "shop", versions: VERSIONS, identity, entropy: *entropy().unwrap() };
+        let setup = HandshakeSetup { cluster: "shop", versions: VERSIONS, identity, entropy: *entropy().unwrap() };
         let (initiator, initiate) = Initiator::start(&key(1), &setup).unwrap();
         let initiate = Frame::Initiate(initiate);
         self.write(&initiate).await;
