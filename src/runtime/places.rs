@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,9 @@ const MAX_STRANGERS: usize = 256;
 const MAX_UNFINISHED: usize = 64;
 /// The limit of one address, except for loopback.
 const MAX_UNFINISHED_OF_ONE: usize = 16;
+/// An unfinished handshake keeps its place for this time, also when places are wanted. Without it a
+/// burst of dials would close connections whose first packet was not read yet.
+const GRACE: Duration = Duration::from_millis(50);
 /// One process needs one connection; a few may cross or replace each other.
 const MAX_OF_PROCESS: usize = 8;
 /// A stranger that was silent for this time is closed.
@@ -61,6 +65,8 @@ pub(super) struct Places {
     table: Mutex<PlaceTable>,
     /// Connections that were closed to make room, or for their silence.
     pub(super) evicted: AtomicU64,
+    /// A handshake has ended.
+    ended: Notify,
 }
 
 #[derive(Default)]
@@ -90,7 +96,13 @@ pub(super) struct Place {
 
 impl Places {
     pub(super) fn new(limits: PlaceLimits) -> Arc<Self> {
-        Arc::new(Places { limits, began: Instant::now(), table: Mutex::default(), evicted: AtomicU64::new(0) })
+        Arc::new(Places {
+            limits,
+            began: Instant::now(),
+            table: Mutex::default(),
+            evicted: AtomicU64::new(0),
+            ended: Notify::new(),
+        })
     }
 
     fn table(&self) -> MutexGuard<'_, PlaceTable> {
@@ -101,11 +113,37 @@ impl Places {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A place for a connection from `ip`. `None`: members have all of them.
+    /// Waits until one more handshake may begin: until one has ended, or the oldest one has had its
+    /// [`GRACE`]. New connections wait in the listener's backlog meanwhile.
+    pub(super) async fn room(&self) {
+        while let Some(due) = self.full_until() {
+            tokio::select! {
+                () = self.ended.notified() => {}
+                () = tokio::time::sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// The time at which an unfinished handshake may be ended for another one. `None`: now.
+    fn full_until(&self) -> Option<Instant> {
+        let table = self.table();
+        if table.count(|taken| taken.process.is_none()) < self.limits.unfinished {
+            return None;
+        }
+        let due = self.began + Duration::from_millis(table.oldest(|taken| taken.process.is_none())?) + GRACE;
+        (due > Instant::now()).then_some(due)
+    }
+
+    /// A place for a connection from `ip`. `None`: members have all of them, or this address has too
+    /// many handshakes that have just begun.
     pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
         let mut table = self.table();
         let is_from_here = |taken: &Taken| taken.process.is_none() && taken.ip == ip;
         if !ip.is_loopback() && table.count(is_from_here) >= MAX_UNFINISHED_OF_ONE {
+            let grace = GRACE.as_millis() as u64;
+            if table.oldest(is_from_here).is_some_and(|begun| begun + grace > self.now()) {
+                return None;
+            }
             self.evict(&mut table, is_from_here);
         }
         if table.count(|taken| taken.process.is_none()) >= self.limits.unfinished {
@@ -159,6 +197,11 @@ impl PlaceTable {
     fn count(&self, fits: impl Fn(&Taken) -> bool) -> usize {
         self.taken.values().filter(|taken| fits(taken)).count()
     }
+
+    /// When the fitting connection that was silent longest was heard.
+    fn oldest(&self, fits: impl Fn(&Taken) -> bool) -> Option<u64> {
+        self.taken.values().filter(|taken| fits(taken)).map(|taken| taken.heard.load(Relaxed)).min()
+    }
 }
 
 impl Place {
@@ -174,6 +217,8 @@ impl Place {
         if table.count(|taken| taken.process == Some(process)) > MAX_OF_PROCESS {
             self.places.evict(&mut table, |taken| taken.process == Some(process));
         }
+        drop(table);
+        self.places.ended.notify_one();
     }
 
     /// Notes that bytes came.
@@ -185,6 +230,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.places.table().taken.remove(&self.id);
+        self.places.ended.notify_one();
     }
 }
 
@@ -230,10 +276,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn unfinished_handshakes_are_few_and_fewer_for_one_address() {
         let places = Places::new(PlaceLimits::for_files(1 << 20));
-        let far: Vec<Place> = (0..100).map(|_| places.take(FAR).expect("room")).collect();
-        assert_eq!(open(&far), MAX_UNFINISHED_OF_ONE);
+        let take_far = || places.take(FAR);
+        let mut far: Vec<Place> = (0..100).filter_map(|_| take_far()).collect();
+        assert_eq!((open(&far), far.len()), (MAX_UNFINISHED_OF_ONE, MAX_UNFINISHED_OF_ONE));
+        tokio::time::advance(GRACE).await;
+        far.push(take_far().expect("the oldest gives way"));
+        assert!(far[0].end.is_cancelled() && open(&far) == MAX_UNFINISHED_OF_ONE);
         let near: Vec<Place> = (0..100).map(|_| places.take(LOOPBACK).expect("room")).collect();
         assert_eq!(open(&near) + open(&far), MAX_UNFINISHED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_handshakes_waits_for_the_oldest_to_end_or_to_have_its_grace() {
+        let places = Places::new(PlaceLimits::for_files(1 << 20));
+        let began = Instant::now();
+        let mut taken = Vec::new();
+        for _ in 0..MAX_UNFINISHED {
+            places.room().await;
+            taken.push(places.take(LOOPBACK).expect("room"));
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        places.room().await;
+        assert_eq!(began.elapsed(), GRACE);
+        taken.push(places.take(LOOPBACK).expect("room"));
+        assert!(taken[0].end.is_cancelled() && !taken[1].end.is_cancelled());
+        // A handshake that ends makes room at once.
+        let late = places.clone();
+        let waiting = tokio::spawn(async move { late.room().await });
+        tokio::task::yield_now().await;
+        taken[MAX_UNFINISHED].finish(ProcessId(1));
+        waiting.await.expect("it ends");
+        assert_eq!(began.elapsed(), GRACE);
     }
 
     #[tokio::test(start_paused = true)]

@@ -84,7 +84,7 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = async { shared.places.room().await; listener.accept().await } => accepted,
             () = shared.closing.cancelled() => return,
             _ = sweep.tick() => {
                 shared.places.sweep();

@@ -129,6 +129,28 @@ fn numbered(seq: u64) -> Packet {
     Packet::Linked { view: ViewNumber(1), seq, ack: 0, message }
 }
 
+#[tokio::test]
+async fn hundreds_that_dial_at_one_time_are_all_answered() {
+    let peer = TestPeer::new(1).await;
+    let mut streams = Vec::new();
+    for number in 2..302 {
+        // Written before the listener's task runs: all wait in its backlog.
+        let mut stream = std::net::TcpStream::connect(peer.me.addr).unwrap();
+        let me = MemberInfo { process: ProcessId(number), ..peer.me.clone() };
+        let hello = Handshake { cluster: "shop".into(), me, reserved: Vec::new() };
+        let mut bytes = Vec::new();
+        wire::encode(&Frame::Hello(Box::new(hello)), &mut bytes).unwrap();
+        std::io::Write::write_all(&mut stream, &bytes).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        streams.push(TcpStream::from_std(stream).unwrap());
+    }
+    for stream in &mut streams {
+        let mut answer = [0; 8];
+        let read = tokio::time::timeout(GUARD, stream.read_exact(&mut answer)).await;
+        read.expect("an answer in time").expect("an answer");
+    }
+}
+
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
