@@ -157,7 +157,7 @@ fn the_codec_crate_is_named_in_one_file() {
 #[test]
 fn nothing_is_left_undone() {
     let mut files = 0;
-    for folder in ["src", "cli", "sim", "tests", "benches", "examples"] {
+    for folder in ["src", "bench", "cli", "fence", "sim", "tests", "benches", "examples"] {
         for file in files_below(&root().join(folder), "rs") {
             let text = read(&file);
             assert_eq!(undone(&text), Vec::<String>::new(), "{}", file.display());
@@ -399,7 +399,9 @@ fn files_and_rules() -> Vec<(PathBuf, Vec<String>)> {
 
 /// Every file, seen from the root, with its tests.
 fn test_files() -> Vec<(PathBuf, Vec<String>)> {
-    let files = ["src", "cli", "sim", "tests"].into_iter().flat_map(|folder| files_below(&root().join(folder), "rs"));
+    let files = ["src", "bench", "cli", "fence", "sim", "tests"]
+        .into_iter()
+        .flat_map(|folder| files_below(&root().join(folder), "rs"));
     let tests = files.map(|file| {
         let names = tests_of(&read(&file)).into_iter().map(str::to_owned).collect();
         (file.strip_prefix(root()).map(Path::to_owned).unwrap_or(file), names)

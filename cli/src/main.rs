@@ -1,7 +1,6 @@
-//! The `elderlock` command: the demo, the bench, a member to run by hand, the status of a running
-//! member, the revocation of a lock, and cluster keys.
+//! The `elderlock` command: the demo, a member to run by hand, the status of a running member, the
+//! revocation of a lock, and cluster keys.
 
-mod bench;
 mod demo;
 mod keys;
 mod node;
@@ -33,16 +32,6 @@ enum Command {
     Revoke(revoke::RevokeArgs),
     /// Make a cluster key.
     Keygen(keys::KeygenArgs),
-    /// Measure what locks cost, each beside a floor, and how long fail-over takes, with real
-    /// processes.
-    Bench(bench::BenchArgs),
-    /// One of the bench's processes.
-    #[command(hide = true)]
-    BenchMember(bench::MemberArgs),
-    /// One of the bench's clients of another lock service.
-    #[cfg(feature = "peers")]
-    #[command(hide = true)]
-    BenchClient(bench::peers::ClientArgs),
     /// One of the demo's processes.
     #[command(hide = true)]
     Worker(demo::WorkerArgs),
@@ -53,10 +42,6 @@ fn main() -> ExitCode {
         // No runtime here: its threads come and go, and a child dies with the thread that started
         // it.
         Command::Demo(args) => demo::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::BenchMember(args) => with_runtime(bench::serve(args)),
-        #[cfg(feature = "peers")]
-        Command::BenchClient(args) => with_runtime(bench::peers::serve(args)),
         Command::Worker(args) => with_runtime(demo::work(args)),
         Command::Keygen(args) => keys::generate(args),
         Command::Node(args) => with_runtime(node::run(args)),

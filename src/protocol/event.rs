@@ -385,7 +385,8 @@ pub enum Outcome {
     /// The object was not written: it has another version than the expected one, or the number edit
     /// is refused.
     Unwritten(Content),
-    /// This member does not have the object open.
+    /// This member does not have the object open. If it closed the object after the request, a
+    /// write may have been made.
     NotOpen,
     /// The hold goes on with less.
     Narrowed,

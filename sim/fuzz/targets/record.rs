@@ -1,6 +1,6 @@
 //! Records and sealed datagrams: any bytes as a stream behind a handshake, the right records with
-//! bytes changed, left out or doubled, and any numbers at a replay window. What is opened was
-//! sealed, in order; nothing panics.
+//! bytes changed, left out or doubled, and any numbers at a replay window. Only sealed bytes open,
+//! and in order; nothing panics.
 #![no_main]
 
 use elderlock::protocol::ProcessId;
@@ -69,7 +69,7 @@ fn changed_records(bytes: &[u8]) {
                 next += 1;
             }
             Ok(Some(frame)) => panic!("{frame:?}"),
-            // A longer length waits for more, and swallows what follows.
+            // A longer length waits for more bytes, and swallows the next records.
             Ok(None) => {
                 assert!(swallows || pair[1] != 0, "a right record is not opened");
                 swallows = true;

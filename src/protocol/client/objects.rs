@@ -121,23 +121,31 @@ impl LockClient {
         }
     }
 
-    /// This member has an object open no longer, if that was the last request that had. Requests
-    /// that wait for permits of it wait in vain.
+    /// An opening of an object has ended. Without another granted one, no pending write into the
+    /// object is sent again: the next grantor may know no longer that it was made. Without any other
+    /// opening, requests that wait for permits of the object wait in vain.
     pub(super) fn shut(&mut self, service: &ServiceName, entry: &ClientRequest, turn: &mut StepContext) {
         let Want::Open(opening) = &entry.want else { return };
         let name = opening.name();
         let Some(session) = self.sessions.get_mut(service) else { return };
-        let Some(object) = session.objects.get(name).filter(|object| object.opens.is_empty()) else { return };
-        // A writer keeps the object open, so that none of these exist unless a program says
-        // otherwise.
-        let orphans: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();
-        session.objects.remove(name);
-        let of_name = session.permits.range((name.clone(), RequestId(0))..).take_while(|(other, _)| other == name);
-        for request in of_name.map(|(_, request)| *request).collect::<Vec<_>>() {
-            turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
-            self.end(request, turn);
+        let Some(object) = session.objects.get(name) else { return };
+        let is_open = |request| {
+            let entry = session.requests.get(request);
+            entry.is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }))
+        };
+        if object.opens.iter().any(is_open) {
+            return;
         }
-        for request in orphans {
+        let writes: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();
+        if object.opens.is_empty() {
+            session.objects.remove(name);
+            let of_name = session.permits.range((name.clone(), RequestId(0))..).take_while(|(other, _)| other == name);
+            for request in of_name.map(|(_, request)| *request).collect::<Vec<_>>() {
+                turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+                self.end(request, turn);
+            }
+        }
+        for request in writes {
             self.answer_errand(request, Outcome::NotOpen, turn);
         }
     }

@@ -8,9 +8,9 @@
 //!   is an answer to each but moves the most bytes;
 //! - H: processes that pass 64 bytes on through a hub.
 
-use super::clock;
-use super::message::{Names, Ran, Window};
-use super::spans::Spans;
+use crate::clock;
+use crate::message::{Names, Ran, Window};
+use crate::spans::Spans;
 use dashmap::DashMap;
 use elderlock::LockService;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,10 +1,10 @@
 //! The cost of many locks and of many waiters: memory, and time for each.
 
-use super::clock::between;
-use super::cluster::{BenchCluster, BenchResult};
-use super::message::{BenchOrder, BenchReport, Load, Names};
-use super::sheet::{Figure, Sheet, Unit};
-use super::{BenchArgs, Progress};
+use crate::clock::between;
+use crate::cluster::{BenchCluster, BenchResult};
+use crate::message::{BenchOrder, BenchReport, Load, Names};
+use crate::sheet::{Figure, Sheet, Unit};
+use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 

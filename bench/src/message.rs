@@ -1,7 +1,7 @@
 //! The messages of the bench's processes. Times are nanoseconds of the machine's monotonic clock,
 //! which all processes share.
 
-use super::spans::Spans;
+use crate::spans::Spans;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 

@@ -13,11 +13,11 @@
 //! all holds are counted, at the holders and at the new grantor, and all waiters are served, in
 //! their order.
 
-use super::clock::between;
-use super::cluster::{BenchCluster, BenchResult};
-use super::message::{BenchOrder, BenchReport, Event, Holdings, Place, Served};
-use super::sheet::{Figure, Sheet};
-use super::{BenchArgs, Progress};
+use crate::clock::between;
+use crate::cluster::{BenchCluster, BenchResult};
+use crate::message::{BenchOrder, BenchReport, Event, Holdings, Place, Served};
+use crate::sheet::{Figure, Sheet};
+use crate::{BenchArgs, Progress};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 //! table only. Large dots are medians, small ones the rounds, in their order where there is room
 //! for it. Scales are logarithmic, unless there is a zero.
 
-use super::sheet::{Unit, thousands};
+use crate::sheet::{Unit, thousands};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -362,8 +362,8 @@ fn draw_table(out: &mut String, case: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sheet::{Figure, Sheet};
     use super::*;
+    use crate::sheet::{Figure, Sheet};
     use serde_json::json;
 
     /// The error in the tags, if any: each that begins has to end, in order.

@@ -6,11 +6,11 @@
 //! 0  elder        1  grantor, unless the elder is        2  waits        3  holds many others        4  holds, and no more
 //! ```
 
-use super::clock::between;
-use super::cluster::{BenchCluster, BenchResult};
-use super::message::{BenchOrder, BenchReport, Place};
-use super::sheet::{Figure, Sheet};
-use super::{BenchArgs, Progress};
+use crate::clock::between;
+use crate::cluster::{BenchCluster, BenchResult};
+use crate::message::{BenchOrder, BenchReport, Place};
+use crate::sheet::{Figure, Sheet};
+use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 

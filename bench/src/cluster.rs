@@ -1,8 +1,8 @@
 //! The bench's members as their parent has them.
 
-use super::clock;
-use super::interrupt;
-use super::message::{BenchOrder, BenchReport, Event, Load, Ran, Usage, Window};
+use crate::clock;
+use crate::interrupt;
+use crate::message::{BenchOrder, BenchReport, Event, Load, Ran, Usage, Window};
 use crate::processes::{ChildOutput, ChildUpdate, Processes, free_addresses};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(crate) struct BenchCluster {
     addresses: Vec<SocketAddr>,
     /// The rival whose clients run here instead of members.
     #[cfg(feature = "peers")]
-    rival: Option<(super::peers::Rival, SocketAddr)>,
+    rival: Option<(crate::peers::Rival, SocketAddr)>,
     /// The process id of each member.
     members: Vec<String>,
     /// The events: place, time, event.
@@ -78,7 +78,7 @@ impl BenchCluster {
     #[cfg(feature = "peers")]
     pub(crate) fn clients(
         count: usize,
-        rival: super::peers::Rival,
+        rival: crate::peers::Rival,
         at: SocketAddr,
         directory: PathBuf,
     ) -> BenchResult<BenchCluster> {
@@ -92,10 +92,10 @@ impl BenchCluster {
     fn arguments(&self, place: usize) -> Vec<String> {
         #[cfg(feature = "peers")]
         if let Some((rival, at)) = self.rival {
-            return super::peers::arguments(rival, at);
+            return crate::peers::arguments(rival, at);
         }
         let (bind, seed) = (self.addresses[place].to_string(), self.addresses[0].to_string());
-        ["bench-member", "--bind", &bind, "--seed", &seed].map(str::to_owned).to_vec()
+        ["member", "--bind", &bind, "--seed", &seed].map(str::to_owned).to_vec()
     }
 
     /// Starts the member of this place, for the first time or again, and waits until it has joined.

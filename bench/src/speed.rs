@@ -1,10 +1,10 @@
 //! How many locks a second, each beside its floor in the same processes and in the same round: at
 //! the grantor's own member, from another one, and when all want the same.
 
-use super::cluster::{BenchCluster, BenchResult};
-use super::message::{BenchOrder, BenchReport, Load, Names, Ran};
-use super::sheet::{Figure, Sheet, Unit};
-use super::{BenchArgs, Progress};
+use crate::cluster::{BenchCluster, BenchResult};
+use crate::message::{BenchOrder, BenchReport, Load, Names, Ran};
+use crate::sheet::{Figure, Sheet, Unit};
+use crate::{BenchArgs, Progress};
 use std::path::Path;
 
 /// A lock and its release are to take no longer than so many of L.

@@ -1,12 +1,12 @@
 //! A member of the bench: one real process, that follows the parent's orders and says when.
 
-use super::load::{
+use crate::Done;
+use crate::load::{
     HELD, LocalTable, Outcome, STRETCH, echo, held_name, hub, on_threads, passing_name, ping_pong, run, spoke,
 };
-use super::message::{BenchOrder, BenchReport, Event, Holdings, Load, Names, Place, Ran, Served, Usage, Window};
-use super::{clock, count};
-use crate::Done;
+use crate::message::{BenchOrder, BenchReport, Event, Holdings, Load, Names, Place, Ran, Served, Usage, Window};
 use crate::processes::{listen, say};
+use crate::{clock, count};
 use clap::Args;
 use elderlock::{Events, Guard, Keyring, LockService, Member, MemberEvent};
 use rustix::time::{ClockId, clock_gettime};

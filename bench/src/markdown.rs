@@ -17,7 +17,7 @@
 //! {each local: floor L}        its medians at all sizes, a cell for each; {sizes ...} the sizes, {rules ...} the lines below them
 //! ```
 
-use super::sheet::{Row, Sheet, thousands};
+use crate::sheet::{Row, Sheet, thousands};
 use std::path::{Path, PathBuf};
 
 struct MarkdownTable {
@@ -193,11 +193,11 @@ fn contenders(sheets: &[Sheet]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::CASES;
-    use super::super::sheet::{Figure, HELD, Unit};
     use super::*;
+    use crate::CASES;
+    use crate::sheet::{Figure, HELD, Unit};
 
-    const PAGE: &str = include_str!("../../../docs/benchmarks.md");
+    const PAGE: &str = include_str!("../../docs/benchmarks.md");
 
     fn sheets() -> Vec<Sheet> {
         let mut local = Sheet::new("local", "tasks");

@@ -1,9 +1,9 @@
 //! The cost of a release in messages while a request waits.
 
-use super::cluster::{BenchCluster, BenchResult};
-use super::message::{BenchOrder, BenchReport, Place, Usage};
-use super::sheet::{Figure, Sheet, Unit};
-use super::{BenchArgs, Progress};
+use crate::cluster::{BenchCluster, BenchResult};
+use crate::message::{BenchOrder, BenchReport, Place, Usage};
+use crate::sheet::{Figure, Sheet, Unit};
+use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 

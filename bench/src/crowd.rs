@@ -1,11 +1,11 @@
 //! The cost of idle members: a few of them, and more and more. And how soon all know that one is
 //! gone.
 
-use super::clock::between;
-use super::cluster::{BenchCluster, BenchResult};
-use super::message::{BenchOrder, BenchReport, Event, Usage};
-use super::sheet::{Figure, Sheet, Unit};
-use super::{BenchArgs, Progress};
+use crate::clock::between;
+use crate::cluster::{BenchCluster, BenchResult};
+use crate::message::{BenchOrder, BenchReport, Event, Usage};
+use crate::sheet::{Figure, Sheet, Unit};
+use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 

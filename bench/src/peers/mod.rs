@@ -1,4 +1,4 @@
-//! `bench --peers`: the same work for others' locks. Each rival's server is started here, on the
+//! `--peers`: the same work for others' locks. Each rival's server is started here, on the
 //! loopback and in a folder of its own, and stopped at the end. Its clients are processes like the
 //! members, on the same runtime.
 //!
@@ -11,11 +11,11 @@ mod server;
 
 pub(crate) use client::{ClientArgs, serve};
 
-use super::clock::between;
-use super::cluster::{BenchCluster, BenchResult};
-use super::message::{BenchOrder, BenchReport, Load, Names, Place, Ran};
-use super::sheet::{Figure, Sheet};
-use super::{BenchArgs, Progress, interrupt};
+use crate::clock::between;
+use crate::cluster::{BenchCluster, BenchResult};
+use crate::message::{BenchOrder, BenchReport, Load, Names, Place, Ran};
+use crate::sheet::{Figure, Sheet};
+use crate::{BenchArgs, Progress, interrupt};
 use clap::ValueEnum;
 use client::LEASE;
 use server::Server;
@@ -40,7 +40,7 @@ pub(crate) enum Rival {
 /// How a client of it is started.
 pub(super) fn arguments(rival: Rival, at: SocketAddr) -> Vec<String> {
     let name = rival.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    ["bench-client", "--rival", &name, "--at", &at.to_string()].map(str::to_owned).to_vec()
+    ["client", "--rival", &name, "--at", &at.to_string()].map(str::to_owned).to_vec()
 }
 
 /// A lock service that is measured.

@@ -3,9 +3,9 @@
 use super::Rival;
 use super::etcd::Etcd;
 use crate::Done;
-use crate::bench::clock;
-use crate::bench::load::{Locker, Outcome, run};
-use crate::bench::message::{BenchOrder, BenchReport, Load, Names, Place, Ran, Served, Window};
+use crate::clock;
+use crate::load::{Locker, Outcome, run};
+use crate::message::{BenchOrder, BenchReport, Load, Names, Place, Ran, Served, Window};
 use crate::processes::{listen, say};
 use clap::Args;
 use redis::aio::MultiplexedConnection;

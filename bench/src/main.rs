@@ -1,4 +1,4 @@
-//! `elderlock bench`: how long things take, with real processes on the loopback.
+//! `elderlock-bench`: how long things take, with real processes on the loopback.
 //!
 //! A case is measured some times over, at several sizes, and comes to a [`Sheet`]: medians,
 //! targets, and whether the cost grows in step with the work. A target that is missed is said in
@@ -17,28 +17,74 @@ mod markdown;
 mod member;
 mod message;
 #[cfg(feature = "peers")]
-pub(crate) mod peers;
+mod peers;
 mod plot;
+// The demo starts its processes in the same way.
+#[allow(dead_code, reason = "the demo uses the rest")]
+#[path = "../../cli/src/processes.rs"]
+mod processes;
 mod sheet;
 mod spans;
 mod speed;
 mod takeover;
 mod wake;
 
-pub(crate) use member::{MemberArgs, serve};
-
-use crate::Done;
-use crate::processes::Directory;
 use about::About;
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use markdown::Markdown;
+use processes::Directory;
 use serde_json::{Value, json};
 use sheet::{HELD, Sheet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// Measure what locks cost, each beside a floor, and how long fail-over takes, with real processes.
+#[derive(Parser)]
+#[command(name = "elderlock-bench", version, about, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    child: Option<Child>,
+    #[command(flatten)]
+    args: BenchArgs,
+}
+
+/// What a process is that the bench starts.
+#[derive(Subcommand)]
+enum Child {
+    /// A member.
+    #[command(hide = true)]
+    Member(member::MemberArgs),
+    /// A client of another lock service.
+    #[cfg(feature = "peers")]
+    #[command(hide = true)]
+    Client(peers::ClientArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.child {
+        // No runtime here: its threads come and go, and a child dies with the thread that started
+        // it.
+        None => run(cli.args),
+        Some(Child::Member(args)) => with_runtime(member::serve(args)),
+        #[cfg(feature = "peers")]
+        Some(Child::Client(args)) => with_runtime(peers::serve(args)),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("elderlock-bench: {error}");
+        ExitCode::from(2)
+    })
+}
+
+/// Exit code 2 stands for "could not be done at all".
+type Done = Result<ExitCode, Box<dyn std::error::Error>>;
+
+fn with_runtime(work: impl Future<Output = Done>) -> Done {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+}
 
 /// Something to measure.
 struct Case {
@@ -78,7 +124,7 @@ const CASES: [Case; 14] = [
 
 /// The cases to measure, and their sizes.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct BenchArgs {
+struct BenchArgs {
     /// Only these cases.
     #[arg(long, value_delimiter = ',', value_name = "CASE",
         value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
@@ -136,7 +182,7 @@ impl BenchArgs {
     }
 }
 
-pub(crate) fn run(mut args: BenchArgs) -> Done {
+fn run(mut args: BenchArgs) -> Done {
     args.holds.sort_unstable();
     args.holds.dedup();
     interrupt::heed()?;
@@ -210,7 +256,7 @@ fn beside_peers(args: &BenchArgs, logs: &Path) -> Result<Vec<Sheet>, String> {
 
 #[cfg(not(feature = "peers"))]
 fn beside_peers(_: &BenchArgs, _: &Path) -> Result<Vec<Sheet>, String> {
-    let how = "cargo run --release -p elderlock-cli --features peers -- bench --peers";
+    let how = "cargo run --release -p elderlock-bench --features peers -- --peers";
     Err(format!("this was built without the rivals' clients: {how}"))
 }
 

@@ -2,7 +2,7 @@
 //! `rpc.proto` and `v3lock.proto`.
 
 use super::client::LEASE;
-use crate::bench::load::Outcome;
+use crate::load::Outcome;
 use prost::Message;
 use std::net::SocketAddr;
 use tonic::client::Grpc;

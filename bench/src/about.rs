@@ -1,6 +1,6 @@
 //! The circumstances of a run: its command and its machine.
 
-use super::BenchArgs;
+use crate::BenchArgs;
 use serde_json::{Value, json};
 
 pub(crate) struct About {
@@ -20,7 +20,7 @@ impl About {
         let arguments = std::env::args().skip(1);
         let cpus = read("/proc/cpuinfo");
         About {
-            command: std::iter::once("elderlock".to_owned()).chain(arguments).collect::<Vec<_>>().join(" "),
+            command: std::iter::once("elderlock-bench".to_owned()).chain(arguments).collect::<Vec<_>>().join(" "),
             rounds: args.rounds,
             millis: args.millis,
             // Those that it may use: `taskset` is heeded.
