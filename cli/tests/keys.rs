@@ -163,7 +163,7 @@ fn a_node_reads_its_key_file_again_and_refuses_the_old_key_afterwards() {
     let (text, is_answered) = status(at, &[("ELDERLOCK_KEY", &new)]);
     assert!(!is_answered && text.contains("does not have the key"), "{text}");
     let (text, is_answered) = status(at, &[]);
-    assert!(!is_answered && text.contains("give it the key file"), "{text}");
+    assert!(!is_answered && text.contains("give this process the key file"), "{text}");
 
     for keys in [format!("{old}\n{new}\n"), format!("{new}\n{old}\n")] {
         write(&path, &keys);
