@@ -348,7 +348,7 @@ fn read_body(body: &[u8], is_strange: bool) -> Result<Frame, FrameError> {
         WELCOME => Frame::Welcome(Handshake::read(body)?.into()),
         REFUSED => Frame::Refused(HandshakeRefusal::read(body)?),
         FLAT => Frame::Packet(packet::read_flat(body, is_strange).ok_or(FrameError::Garbage)?),
-        RELAY => Frame::Packet(packet::read_relay(body).ok_or(FrameError::Garbage)?),
+        RELAY => Frame::Packet(packet::read_relay(body, is_strange).ok_or(FrameError::Garbage)?),
         QUESTION => Frame::Question(StatusQuery::read(body)?),
         STATUS_IS => {
             Frame::StatusIs(Box::new(codec::read::<Status, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?))

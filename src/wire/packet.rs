@@ -91,8 +91,17 @@ pub(super) fn read_flat(bytes: &[u8], is_strange: bool) -> Option<Packet> {
     codec::read::<Flat, MAX_FRAME>(bytes).ok()?.into_packet()
 }
 
-pub(super) fn read_relay(bytes: &[u8]) -> Option<Packet> {
+/// A linked packet that a stranger relays is read like one of its own.
+pub(super) fn read_relay(bytes: &[u8], is_strange: bool) -> Option<Packet> {
+    type RelayHead = (MemberInfo, ProcessId, bool, Option<ProcessId>, Head);
     type RelayFields = (MemberInfo, ProcessId, bool, Option<ProcessId>, Flat);
+    if is_strange && let Ok((head, _)) = codec::read_front::<RelayHead, MAX_FRAME>(bytes) {
+        let (from, to, troubled, heard, head) = head;
+        if let Head::Linked { view, ack, .. } = head {
+            let packet = Box::new(Packet::Ack { view, ack, again: false });
+            return Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet });
+        }
+    }
     let (from, to, troubled, heard, flat) = codec::read::<RelayFields, MAX_FRAME>(bytes).ok()?;
     Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet: Box::new(flat.into_packet()?) })
 }

@@ -635,3 +635,34 @@ fn garbage_never_panics() {
     // Both ways were really taken.
     assert!(refused > 10_000 && taken > 1_000, "{refused} refused, {taken} taken");
 }
+
+#[test]
+fn a_strangers_frames_are_short_and_of_its_linked_packets_only_the_head_is_read() {
+    let read = |frame: &Frame, is_strange: bool| {
+        let mut decoder = decoder(true, &bytes_of(frame));
+        decoder.set_strange(is_strange);
+        decoder.next()
+    };
+    let service = ServiceName::new(&"x".repeat(200)).unwrap();
+    let message = Message::FindGrantor { service };
+    let linked = Packet::Linked { view: ViewNumber(9), seq: 5, ack: 3, message };
+    let head = Packet::Ack { view: ViewNumber(9), ack: 3, again: false };
+    let relayed = |packet: &Packet| {
+        let packet = Box::new(packet.clone());
+        let from = Box::new(handshake().me);
+        Frame::Packet(Packet::Relay { from, to: ProcessId(2), troubled: false, heard: None, packet })
+    };
+    let notice = Packet::from(Notice::Leave);
+    for (whole, strange) in [
+        (Frame::Packet(linked.clone()), Frame::Packet(head.clone())),
+        (relayed(&linked), relayed(&head)),
+        (Frame::Packet(notice.clone()), Frame::Packet(notice.clone())),
+        (relayed(&notice), relayed(&notice)),
+    ] {
+        assert_eq!(read(&whole, false), Ok(Some(whole.clone())));
+        assert_eq!(read(&whole, true), Ok(Some(strange)));
+    }
+    let long = Frame::Gossip(vec![0; MAX_STRANGE_FRAME]);
+    assert_eq!(read(&long, false), Ok(Some(long.clone())));
+    assert!(matches!(read(&long, true), Err(FrameError::Oversized(_))));
+}
