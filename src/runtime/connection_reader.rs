@@ -153,7 +153,10 @@ impl ConnectionReader {
                 Some(until) => match timeout_at(until, heard).await {
                     Ok(heard) => heard,
                     Err(_) => {
-                        tracing::warn!(process = %self.info.process, addr = %self.info.addr, "a member did not finish a frame");
+                        let MemberInfo { process, addr, .. } = &self.info;
+                        if let Some(left_out) = self.shared.may_warn() {
+                            tracing::warn!(%process, %addr, left_out, "a process did not finish a frame");
+                        }
                         add(&self.shared.tally.unfinished, 1);
                         return ConnectionEnd::Broken;
                     }
@@ -337,7 +340,10 @@ impl ConnectionReader {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(process = %info.process, addr = %info.addr, %error, "a member sent nonsense");
+                    let MemberInfo { process, addr, .. } = info;
+                    if let Some(left_out) = shared.may_warn() {
+                        tracing::warn!(%process, %addr, %error, left_out, "a process sent a wrong frame");
+                    }
                     shared.tally.refuse_frame(&error);
                     return Err(ConnectionEnd::Broken);
                 }

@@ -32,6 +32,7 @@ mod peer;
 mod places;
 mod poll_on_wake;
 mod query;
+mod rate_limit;
 mod resolve;
 #[cfg(feature = "secure")]
 mod security;

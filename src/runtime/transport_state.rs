@@ -11,6 +11,7 @@ use super::fork_guard::ForkGuard;
 use super::peer::{self, Budget, Peer};
 use super::places::{PlaceLimits, Places};
 use super::poll_on_wake::seldom;
+use super::rate_limit::RateLimit;
 use super::security::{Security, StaticKey};
 use super::udp::GossipInput;
 use super::{Inbox, transport::ConnectionTimeouts};
@@ -21,7 +22,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,10 @@ const AT_ONCE: usize = 8;
 const MOST_ANSWERS: u32 = 64;
 /// The same in the long run.
 const ANSWERS_A_SECOND: u32 = 32;
+/// Log lines that other processes cause, in a row.
+const MOST_WARNINGS: u32 = 16;
+/// The same in the long run.
+const WARNINGS_A_SECOND: u32 = 1;
 /// Addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
 
@@ -89,8 +94,9 @@ pub(super) struct TransportState {
     members: Mutex<Option<BTreeSet<ProcessId>>>,
     /// The number of changes of the members. Readers ask again after each.
     members_changed: AtomicU64,
-    /// The answers that strangers may get now, and the time of that count.
-    answers: Mutex<(u32, Instant)>,
+    answers: RateLimit,
+    /// Of log lines that other processes cause.
+    warnings: RateLimit,
     living: Mutex<Option<IncarnationState>>,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
     /// The connections are its own: a copy of it does not touch them.
@@ -134,7 +140,8 @@ impl TransportState {
             places: Places::new(PlaceLimits::here()),
             members: Mutex::new(None),
             members_changed: AtomicU64::new(0),
-            answers: Mutex::new((MOST_ANSWERS, Instant::now())),
+            answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
+            warnings: RateLimit::new(MOST_WARNINGS, WARNINGS_A_SECOND),
             living: Mutex::new(None),
             errors: Mutex::default(),
             home: ForkGuard::here(),
@@ -202,16 +209,13 @@ impl TransportState {
     /// Whether one more stranger may be answered: [`MOST_ANSWERS`] in a row, then
     /// [`ANSWERS_A_SECOND`].
     pub(super) fn may_answer(&self) -> bool {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (left, since) = &mut *answers;
-        let gained = since.elapsed().as_millis() * u128::from(ANSWERS_A_SECOND) / 1000;
-        if gained > 0 {
-            *left = u32::try_from(gained).unwrap_or(u32::MAX).saturating_add(*left).min(MOST_ANSWERS);
-            *since = Instant::now();
-        }
-        let may = *left > 0;
-        *left = left.saturating_sub(1);
-        may
+        self.answers.pass().is_some()
+    }
+
+    /// Whether a log line that another process causes may be written, with the number of lines that
+    /// were left out before it.
+    pub(super) fn may_warn(&self) -> Option<u64> {
+        self.warnings.pass()
     }
 
     /// Runs `task` until it or the incarnation ends.
