@@ -69,7 +69,8 @@ fn table(status: &Status) -> String {
     for service in &status.services {
         let grantor = service.grantor.map_or("unknown".to_owned(), |grantor| grantor.to_string());
         let epoch = service.epoch.map_or(String::new(), |epoch| format!(", epoch {epoch}"));
-        text += &format!("service  {}: grantor {grantor}{epoch}", service.service);
+        let name = service.service.as_str().escape_debug();
+        text += &format!("service  {name}: grantor {grantor}{epoch}");
         text += &format!(", held here {}, waiting here {}\n", service.held_here, service.waiting_here);
         for lock in &service.locks {
             match &lock.name {
@@ -168,6 +169,16 @@ mod tests {
         ];
         assert_eq!(lines(["a", "b"]), expected);
         drop((readers, pool, permits));
+    }
+
+    #[tokio::test]
+    async fn a_name_with_control_characters_is_shown_escaped() {
+        let member = Member::local().await.expect("it joins");
+        let service = member.lock_service("stock\u{1b}[2J\n").await.expect("a good name");
+        let guard = service.lock("a\u{1b}").await.expect("it is free");
+        let text = table(&member.status());
+        assert!(!text.contains('\u{1b}') && text.contains("service  stock\\u{1b}[2J\\n: grantor"), "{text}");
+        drop(guard);
     }
 
     #[tokio::test]
