@@ -64,11 +64,10 @@ pub mod wire;
 
 pub use protocol::id::{InvalidBatch, InvalidLineage, InvalidToken};
 pub use protocol::message::WaiterInfo;
-pub use protocol::view::ViewMember;
 pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidPermits, InvalidTiming, InvalidValue, Lineage,
     LineageId, LockName, LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, RevocationRequest, ServiceName,
-    ServiceStatus, Slot, Status, Timing, Token, View, ViewNumber,
+    ServiceStatus, Slot, Status, Timing, Token, View, ViewMember, ViewNumber,
 };
 #[cfg(all(feature = "secure", feature = "tokio"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
@@ -83,3 +82,18 @@ pub use {
     runtime::{QueryError, query_status, telemetry},
     service::*,
 };
+
+/// The code of the documents, as doctests.
+#[cfg(all(doctest, feature = "tokio"))]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/guide/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../docs/guide/recipes.md")]
+    struct Recipes;
+    #[doc = include_str!("../docs/guide/fencing.md")]
+    struct Fencing;
+    #[doc = include_str!("../docs/guide/testing.md")]
+    struct Testing;
+}

@@ -90,6 +90,8 @@ pub struct World {
     torn: Option<TornStep>,
     broken: Option<Violation>,
     pub(crate) digest: Digest,
+    /// What clients and observers of views have seen, and nothing of the messages behind it.
+    pub(crate) outcomes: Digest,
     events: u64,
     at_once: (u64, usize, u32),
     /// Steps of a member at the instant of its step before.
@@ -154,6 +156,7 @@ impl World {
             torn: None,
             broken: None,
             digest: Digest::new(seed),
+            outcomes: Digest::new(seed),
             events: 0,
             at_once: (0, 0, 0),
             repeated: 0,
@@ -168,6 +171,13 @@ impl World {
     /// A number that is equal for equal runs.
     pub fn digest(&self) -> u64 {
         self.digest.finish()
+    }
+
+    /// A number that is equal for runs with the same outcomes in the same order: the answers to
+    /// each client with their tokens, the losses, the contents of objects, and each member's views.
+    /// It does not depend on messages, so a change of their form alone leaves it equal.
+    pub fn outcomes(&self) -> u64 {
+        self.outcomes.finish()
     }
 
     /// Inputs handled.

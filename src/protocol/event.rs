@@ -1,5 +1,7 @@
 //! The core's inputs and outputs, as data.
 
+use super::cluster::view::View;
+use super::cluster::vote_successor::StoredVote;
 use super::edit::Edit;
 use super::id::{
     Epoch, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber, Want,
@@ -8,8 +10,6 @@ use super::limits::Limits;
 use super::message::{Content, HolderInfo, Packet, Query, QueryReply, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
-use super::view::View;
-use super::vote_successor::StoredVote;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

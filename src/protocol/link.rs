@@ -11,13 +11,13 @@
 //! relayed packet names the member through which its sender has heard the other side. A packet that
 //! arrives twice is dropped, so no sender needs certainty.
 
+use super::cluster::view::View;
 use super::event::{Config, Output, Sizes};
 use super::id::{MemberInfo, ProcessId, ViewNumber};
 use super::limits::Limits;
 use super::message::{Message, Notice, Packet};
 use super::time::Time;
 use super::timing::Timing;
-use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The number of messages that are sent again first, if the other side was heard lately, and if it

@@ -4,12 +4,12 @@
 //! sender sends it again by a timer of its own. A [`Message`] is about locks. It travels on a link
 //! (`link.rs`), which delivers it exactly once and in order while both processes live.
 
+use super::cluster::view::{Change, View};
 use super::edit::Edit;
 use super::id::{
     Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, OwnerId, ProcessId, RequestId, ServiceName, Slot, Ticket,
     Token, Value, ViewNumber, Want,
 };
-use super::view::{Change, View};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -1027,7 +1027,77 @@ impl Notice {
     }
 }
 
+/// The role of a member that a message is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Addressee {
+    /// The elder's registry of services.
+    Registry,
+    /// The member, told by the elder which grantors there are.
+    Named,
+    /// The grantor of a service, or a member that is taken for it.
+    Grantor,
+    /// The lock client.
+    Client,
+}
+
 impl Message {
+    /// The role that handles it.
+    pub(crate) fn addressee(&self) -> Addressee {
+        match self {
+            Message::FindGrantor { .. }
+            | Message::Become { .. }
+            | Message::Acts { .. }
+            | Message::ProposeSuccessor { .. }
+            | Message::Vacant { .. }
+            | Message::Decline { .. }
+            | Message::MoreTokens { .. }
+            | Message::InventoryReply { .. } => Addressee::Registry,
+            Message::GrantorIs { .. }
+            | Message::NameGrantor { .. }
+            | Message::Tokens { .. }
+            | Message::Outbid { .. }
+            | Message::SuccessorDeclined { .. }
+            | Message::Inventory { .. } => Addressee::Named,
+            Message::RequestLock { .. }
+            | Message::Release { .. }
+            | Message::Reduce { .. }
+            | Message::Upgrade { .. }
+            | Message::Write { .. }
+            | Message::Query { .. }
+            | Message::ConfirmDestroy { .. }
+            | Message::Report { .. }
+            | Message::RequestTable { .. }
+            | Message::TableChunk { .. }
+            | Message::NoTable { .. } => Addressee::Grantor,
+            Message::Grant { .. }
+            | Message::Queued { .. }
+            | Message::Refuse { .. }
+            | Message::NotGrantor { .. }
+            | Message::Upgraded { .. }
+            | Message::Value { .. }
+            | Message::QueryReply { .. }
+            | Message::Recover { .. }
+            | Message::Supersede { .. }
+            | Message::Deposed { .. }
+            | Message::DestroyConfirmed { .. }
+            | Message::DestroyUnconfirmed { .. }
+            | Message::RequestRevocation { .. }
+            | Message::RevocationReply { .. } => Addressee::Client,
+        }
+    }
+
+    /// Whether it changes only requests and tables.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Message::RequestLock { .. }
+                | Message::Queued { .. }
+                | Message::Grant { .. }
+                | Message::Refuse { .. }
+                | Message::Release { .. }
+        )
+    }
+
     /// The name of its variant.
     fn kind(&self) -> &'static str {
         match self {

@@ -13,17 +13,32 @@
 //!   the timer -----------------+
 //! ```
 //!
+//! # Two sides
+//!
+//! A node has two sides. `cluster.rs` has the membership: views, votes, leases, deaths, and the
+//! elder's renewals. `locks.rs` has the locks: the elder's registry of services, the grantors, and
+//! the lock client. `node.rs` routes between them and the links.
+//!
+//! ```text
+//!   Notice  --> Cluster ---- named calls: a view, a lease, the membership begins or ends --+
+//!                  |                                                                       v
+//!                  +-- Standing: the view, whether the lease runs (read only) ---------> Locks
+//!   Message (on a link) ---------------------------------------------------------------> |
+//! ```
+//!
+//! A [`Message`] never changes the membership.
+//!
 //! # Roles
 //!
 //! Each member has some of these roles at the same time:
 //!
 //! | role | file | what it decides |
 //! |---|---|---|
-//! | member | `node/affiliation.rs`, `node/leasing.rs` | whether its own lease runs |
-//! | voter | `decision.rs`, `node/voting.rs`, `vote_successor.rs` | the next view, with a quorum of the council |
-//! | elder | `elder.rs`, `registry.rs` | which leases it renews, which member grants which service |
-//! | grantor | `grantor.rs`, `table.rs` | which request has which lock of one service |
-//! | holder | `client.rs` | nothing for others: it asks, waits, holds and gives back |
+//! | member | `cluster/affiliation.rs`, `cluster/leasing.rs` | whether its own lease runs |
+//! | voter | `cluster/decision.rs`, `cluster/voting.rs`, `cluster/vote_successor.rs` | the next view, with a quorum of the council |
+//! | elder | `cluster/elder.rs`, `locks/registry.rs` | which leases it renews, which member grants which service |
+//! | grantor | `locks/grantor.rs`, `locks/table.rs` | which request has which lock of one service |
+//! | holder | `locks/client.rs` | nothing for others: it asks, waits, holds and gives back |
 //!
 //! The elder is the oldest living member of the view. Any member can be the grantor of any
 //! service.
@@ -141,33 +156,26 @@ macro_rules! planted {
 
 #[cfg(test)]
 mod chance;
-mod client;
-mod dealer;
-mod decision;
-mod discovery;
-mod durability;
+mod cluster;
 pub mod edit;
-mod elder;
 pub mod event;
-mod grantor;
 pub mod id;
-mod lease;
 mod limits;
 mod link;
+mod locks;
 pub mod message;
 #[cfg(elderlock_mutants)]
 pub mod mutant;
 pub mod node;
 pub(crate) mod paged_map;
-mod registry;
+mod step;
 mod step_context;
-mod table;
 pub mod time;
 pub mod timing;
-pub mod view;
 mod visit_count;
-mod vote_successor;
 
+pub use cluster::view::{Change, View, ViewMember};
+pub use cluster::vote_successor::StoredVote;
 pub use edit::{Edit, NumberEdit};
 pub use event::{
     Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LockStatus, LostReason, Outcome, Output,
@@ -179,6 +187,7 @@ pub use id::{
     Value, ViewNumber, Want,
 };
 pub use limits::Limits;
+pub use locks::table::Contents;
 pub use message::{
     Affiliation, Content, HoldReport, HolderInfo, LastWrite, Message, Notice, Packet, Query, QueryReply, Refusal,
     RevocationAnswer, WaitReport, WaiterInfo,
@@ -186,8 +195,5 @@ pub use message::{
 #[cfg(feature = "tokio")]
 pub(crate) use node::FastOutcome;
 pub use node::{LocalGrant, Node};
-pub use table::Contents;
 pub use time::Time;
 pub use timing::{InvalidTiming, Timing};
-pub use view::{Change, View, ViewMember};
-pub use vote_successor::StoredVote;

@@ -1,39 +1,112 @@
-//! All that a role may read and write in one step.
+//! All that the roles of the locks may read and write in one step.
 
+use super::cluster::view::View;
 use super::event::Output;
-use super::id::ProcessId;
+use super::id::{MemberInfo, ProcessId};
 use super::limits::Limits;
 use super::message::Message;
 use super::time::Time;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// One step of a node, as its roles see it.
-pub(crate) struct StepContext<'a> {
-    /// The member's clock.
-    pub(crate) now: Time,
+/// Capacity, in messages, that a list of messages keeps between steps.
+pub(crate) const MAIL: usize = 64;
+
+/// A member's standing in its cluster: all that its locks learn of the membership.
+#[derive(Clone, Copy)]
+pub(crate) struct Standing<'a> {
     /// This member.
-    pub(crate) me: ProcessId,
+    pub(crate) me: &'a MemberInfo,
+    /// The view it is in, or was in last.
+    pub(crate) view: Option<&'a Arc<View>>,
     /// The elder of the view, once there is one.
     pub(crate) elder: Option<ProcessId>,
     /// The time after which a refused request is sent again.
     pub(crate) retry: Duration,
     /// The member lease.
     pub(crate) lease: Duration,
+    /// The time limit of an answer.
+    pub(crate) answer: Duration,
     /// How much is kept, and sent at a time.
-    pub(crate) limits: Limits,
+    pub(crate) limits: &'a Limits,
     /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
     pub(crate) leased: bool,
+    /// Whether it is the elder and may name grantors.
+    pub(crate) may_name: bool,
+    /// Whether it is a member, and is not about to leave.
+    pub(crate) is_member: bool,
+    /// The processes that some hint calls unreachable.
+    pub(crate) suspected: &'a BTreeSet<ProcessId>,
+    /// A deliberate break.
+    #[cfg(elderlock_mutants)]
+    pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
+}
+
+/// One step of a node, as the roles of its locks see it.
+pub(crate) struct StepContext<'a> {
+    /// The member's clock.
+    pub(crate) now: Time,
+    /// This member.
+    pub(crate) me: ProcessId,
+    /// The view it is in, or was in last.
+    pub(crate) view: Option<&'a Arc<View>>,
+    /// The elder of the view, once there is one.
+    pub(crate) elder: Option<ProcessId>,
+    /// The time after which a refused request is sent again.
+    pub(crate) retry: Duration,
+    /// The member lease.
+    pub(crate) lease: Duration,
+    /// The time limit of an answer.
+    pub(crate) answer: Duration,
+    /// How much is kept, and sent at a time.
+    pub(crate) limits: &'a Limits,
+    /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
+    pub(crate) leased: bool,
+    /// Whether it is the elder and may name grantors.
+    pub(crate) may_name: bool,
+    /// Whether it is a member, and is not about to leave.
+    pub(crate) is_member: bool,
+    /// The processes that some hint calls unreachable.
+    pub(crate) suspected: &'a BTreeSet<ProcessId>,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
     pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
     /// The outputs of the step.
     pub(crate) out: &'a mut Vec<Output>,
-    /// Messages to members, this one included; the node delivers or sends them after the role is done.
+    /// Messages to members, this one included; the node delivers or sends them after the role is
+    /// done.
     pub(crate) outbox: VecDeque<(ProcessId, Message)>,
 }
 
-impl StepContext<'_> {
+impl<'a> StepContext<'a> {
+    /// A step at `now`, with an empty outbox.
+    pub(crate) fn new(
+        now: Time,
+        standing: &Standing<'a>,
+        out: &'a mut Vec<Output>,
+        outbox: VecDeque<(ProcessId, Message)>,
+    ) -> StepContext<'a> {
+        StepContext {
+            now,
+            me: standing.me.process,
+            view: standing.view,
+            elder: standing.elder,
+            retry: standing.retry,
+            lease: standing.lease,
+            answer: standing.answer,
+            limits: standing.limits,
+            leased: standing.leased,
+            may_name: standing.may_name,
+            is_member: standing.is_member,
+            suspected: standing.suspected,
+            #[cfg(elderlock_mutants)]
+            mutant: standing.mutant,
+            out,
+            outbox,
+        }
+    }
+
     /// Sends `message` to `to`, which may be this member itself.
     pub(crate) fn send(&mut self, to: ProcessId, message: Message) {
         self.outbox.push_back((to, message));
@@ -44,5 +117,10 @@ impl StepContext<'_> {
         if let Some(elder) = self.elder {
             self.send(elder, message);
         }
+    }
+
+    /// Whether the view has that process.
+    pub(crate) fn is_there(&self, process: ProcessId) -> bool {
+        self.view.is_some_and(|view| view.contains(process))
     }
 }

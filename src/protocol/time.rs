@@ -1,7 +1,7 @@
 //! Time as the core sees it: an integer that the caller passes in.
 
+use super::cluster::view::MAX_AHEAD;
 use super::id::Slot;
-use super::view::MAX_AHEAD;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Add;

@@ -12,9 +12,9 @@ use crate::service::{BatchGuard, Guard, Lease, Lost, PermitGuard, ReleaseError, 
 /// One fencing token and its lineage, with the knowledge whether the hold goes on: every guard of
 /// one name, and a leader's [`Term`].
 ///
-/// A resource compares the pair of token and lineage, see [`TokenGate`](crate::TokenGate). Code that
-/// writes to such a resource takes `&impl Fenced` and works with each of them. A [`BatchGuard`] and
-/// a [`MultiGuard`] have a token for each name; ask them by the name.
+/// A resource compares the pair of token and lineage, see [`TokenGate`](crate::TokenGate). Code
+/// that writes to such a resource takes `&impl Fenced` and works with each of them. A
+/// [`BatchGuard`] and a [`MultiGuard`] have a token for each name; ask them by the name.
 ///
 /// A program may implement it for a type of its own, for example for a pair that came over the
 /// network.

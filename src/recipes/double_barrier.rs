@@ -11,8 +11,8 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A barrier for rounds of work: no task begins before so many have
-/// [entered](DoubleBarrier::enter), and none has [left](DoubleBarrierGuard::leave) before all have. Then the
-/// next round can begin.
+/// [entered](DoubleBarrier::enter), and none has [left](DoubleBarrierGuard::leave) before all have.
+/// Then the next round can begin.
 ///
 /// The number is a threshold and no limit: a member that enters during a round is in it. From the
 /// first leave on the round takes no more; a member that enters then waits for the next one.

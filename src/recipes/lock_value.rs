@@ -27,7 +27,8 @@ use crate::service::{Guard, HoldHandle, LockError, LockService, Lost, ReleaseErr
 /// The loss when members die: see [`SharedValue`]. The value is then the one before, and
 /// [marked](Versioned::maybe_stale) until a holder reads it, which is told of the mark.
 ///
-/// OpenVMS: the lock value block (`LCK$M_VALBLK`, `SS$_VALNOTVALID`). Linux DLM: `DLM_LKF_VALBLK`, `DLM_SBF_VALNOTVALID`. Curator: none.
+/// OpenVMS: the lock value block (`LCK$M_VALBLK`, `SS$_VALNOTVALID`). Linux DLM: `DLM_LKF_VALBLK`,
+/// `DLM_SBF_VALNOTVALID`. Curator: none.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,8 +75,8 @@ impl ValueFence {
     }
 }
 
-/// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`]. It has the
-/// methods of [`Fenced`] and [`AnyGuard`].
+/// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or
+/// [`WriteGuard`]. It has the methods of [`Fenced`] and [`AnyGuard`].
 pub trait LockGuard: Fenced + AnyGuard + sealed::ValueGuard {}
 
 mod sealed {
@@ -147,8 +148,8 @@ impl LockValue {
         decode(&self.value.get()?).map(|(seen, _)| seen)
     }
 
-    /// The value as the last holder left it. From now on no earlier holder can change it: its writes are refused. Two round trips; no
-    /// message at the grantor's own member.
+    /// The value as the last holder left it. From now on no earlier holder can change it: its
+    /// writes are refused. Two round trips; no message at the grantor's own member.
     ///
     /// It counts as a change, to the same value: the version rises. A value that was
     /// [`maybe_stale`](Versioned::maybe_stale) is told so to this holder for the last time.
@@ -171,8 +172,8 @@ impl LockValue {
         self.put(&anew, || may_write(hold), None).await
     }
 
-    /// Writes, if no later holder has read or written before. Returns the new version. One round trip, or a few if others write, too; no
-    /// message at the grantor's own member.
+    /// Writes, if no later holder has read or written before. Returns the new version. One round
+    /// trip, or a few if others write, too; no message at the grantor's own member.
     ///
     /// # Errors
     /// [`LockValueError`]. With [`LockValueError::Lost`] it is unknown whether it was written; else
@@ -246,7 +247,7 @@ impl LockValue {
         let hold = guard.held();
         // Of this member: another cluster in the same process may have the same names, and its
         // tokens mean nothing here.
-        if hold.is_of(&self.service) && hold.name() == self.name() { Ok(hold) } else { Err(LockValueError::OtherLock) }
+        if self.service.has(hold) && hold.name() == self.name() { Ok(hold) } else { Err(LockValueError::OtherLock) }
     }
 
     #[cfg(test)]
@@ -327,17 +328,19 @@ pub enum LockValueError {
     /// The value is too long. Nothing was asked.
     #[error(transparent)]
     InvalidValue(#[from] InvalidValue),
-    /// The guard is of another lock, of another service or of another member than the value. Nothing was asked. A program with several
-    /// members opens the value at each.
+    /// The guard is of another lock, of another service or of another member than the value.
+    /// Nothing was asked. A program with several members opens the value at each.
     #[error("the guard belongs to another lock or member than the value")]
     OtherLock,
-    /// The guard is a [share](LockService::share) of the lock, and others may have one, too. Nothing was written.
+    /// The guard is a [share](LockService::share) of the lock, and others may have one, too.
+    /// Nothing was written.
     #[error("the guard is a share of the lock; only the exclusive holder writes")]
     Shared,
     /// The lock is held no more. Nothing was written.
     #[error(transparent)]
     LockLost(Lost),
-    /// A later holder has read or written it: the lock is lost, and its guard will know as soon as it can. Nothing was written.
+    /// A later holder has read or written it: the lock is lost, and its guard will know as soon as
+    /// it can. Nothing was written.
     #[error("a later holder of the lock has read or written the value")]
     Superseded,
     /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
@@ -346,8 +349,8 @@ pub enum LockValueError {
     /// Too many requests of this member wait already. Nothing was written; try again later.
     #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
-    /// It is open no more: the cluster went on without the member, the member has left, or the service was destroyed here. A write
-    /// that was under way may have been made. Open it again.
+    /// It is open no more: the cluster went on without the member, the member has left, or the
+    /// service was destroyed here. A write that was under way may have been made. Open it again.
     #[error("the value is no longer open here: {0}; open it again")]
     Lost(Lost),
 }

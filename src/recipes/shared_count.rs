@@ -368,9 +368,9 @@ pub struct CountChanges {
 }
 
 impl CountChanges {
-    /// The next change: another version, or the same one that [may be stale](VersionedCount::maybe_stale)
-    /// from now on. Versions rise; a listener that is slower than the changes gets the latest one
-    /// only.
+    /// The next change: another version, or the same one that [may be
+    /// stale](VersionedCount::maybe_stale) from now on. Versions rise; a listener that is slower
+    /// than the changes gets the latest one only.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it is open no more, and there are no more changes. [`CountError::NotACount`].

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::task::Poll;
 
-/// Curator `InterProcessMutex`: each waiter watches the one before it, so a release tells one, not the herd.
+/// Curator `InterProcessMutex`: each waiter watches the one before it, so a release tells one, not
+/// the herd.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     const WAITERS: usize = 1000;
@@ -252,8 +253,9 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
     assert!(again.admit(token(1, 9), one).is_err() && again.admit(token(2, 1), other).is_err());
 }
 
-/// Curator `InterProcessMutex`: `threadData` is of one lock. A hold that was over before its task ran is put into the claim after a later
-/// one, and hides it not: of that one, which is lost too, a guard is left, and the owner enters when it is gone.
+/// Curator `InterProcessMutex`: `threadData` is of one lock. A hold that was over before its task
+/// ran is put into the claim after a later one, and hides it not: of that one, which is lost too, a
+/// guard is left, and the owner enters when it is gone.
 #[tokio::test]
 async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_lost() {
     let lease = std::time::Duration::from_millis(5);
@@ -322,7 +324,8 @@ async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
     for gives_up in [false, true] {
         let waiting = [entering(1), entering(2)];
         let before = gathered(2, 0).await;
-        // They know of it, too: a grant that is under way would be heard after the suspension, and be as good as a later one.
+        // They know of it, too: a grant that is under way would be heard after the suspension, and
+        // be as good as a later one.
         let holds = |member: &Member| member.status().services.iter().any(|service| service.held_here == 1);
         come(|| members[1..].iter().all(holds)).await;
         members.iter().for_each(|member| lan.cut(member));
@@ -356,8 +359,8 @@ async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
     }
 }
 
-/// Two members of which the first grants, and is busy with changes of its own: `near` again and again, as long as `far` goes on.
-/// How many writes the other one asked for.
+/// Two members of which the first grants, and is busy with changes of its own: `near` again and
+/// again, as long as `far` goes on. How many writes the other one asked for.
 async fn writes_beside_a_busy_grantor<N: Future + Send>(
     lan: &Lan,
     near: impl Fn() -> N + Send + 'static,

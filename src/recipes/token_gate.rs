@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 /// lock, or in the same transaction, as the guarded data**, or a stale write could come between the
 /// check and the write of another holder. (A gate that could be shared without one would let that
 /// happen.) The crate `elderlock-fence` has it ready made for SQL databases, object stores, HTTP
-/// services and files. In a database it is a row in a table of its own, and the **first statement of
-/// each transaction**, before it reads anything:
+/// services and files. In a database it is a row in a table of its own, and the **first statement
+/// of each transaction**, before it reads anything:
 ///
 /// ```sql
 /// CREATE TABLE IF NOT EXISTS fences (resource TEXT PRIMARY KEY, token BIGINT NOT NULL, lineage BIGINT NOT NULL);
@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 ///     OR (fences.token = excluded.token AND fences.lineage = excluded.lineage);
 /// ```
 ///
-/// with [`Token::as_i64`] and [`LineageId::as_i64`]. If it changes no row, the holder is stale: roll
-/// back. It comes first because the read has to be fenced as well. Checked in the write only, an
-/// update is lost in order: token 100 reads 10, 101 reads 10, 100 writes 9, 101 writes 9.
+/// with [`Token::as_i64`] and [`LineageId::as_i64`]. If it changes no row, the holder is stale:
+/// roll back. It comes first because the read has to be fenced as well. Checked in the write only,
+/// an update is lost in order: token 100 reads 10, 101 reads 10, 100 writes 9, 101 writes 9.
 ///
 /// Its limits:
 /// - *It knows one name.* Tokens of different locks cannot be compared, so each thing that has a

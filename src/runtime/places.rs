@@ -130,12 +130,13 @@ impl Places {
         if table.count(|taken| taken.process.is_none()) < self.limits.unfinished {
             return None;
         }
-        let due = self.began + Duration::from_millis(table.oldest(|taken| taken.process.is_none())?) + GRACE;
+        let oldest = Duration::from_millis(table.oldest(|taken| taken.process.is_none())?);
+        let due = self.began + oldest + GRACE;
         (due > Instant::now()).then_some(due)
     }
 
-    /// A place for a connection from `ip`. `None`: members have all of them, or this address has too
-    /// many handshakes that have just begun.
+    /// A place for a connection from `ip`. `None`: members have all of them, or this address has
+    /// too many handshakes that have just begun.
     pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
         let mut table = self.table();
         let is_from_here = |taken: &Taken| taken.process.is_none() && taken.ip == ip;
@@ -152,23 +153,23 @@ impl Places {
         if table.count(|taken| !taken.is_member) >= self.limits.strangers {
             self.evict(&mut table, |taken| !taken.is_member);
         }
-        if table.taken.len() >= self.limits.accepted && !self.evict(&mut table, |taken| !taken.is_member) {
+        let is_full = table.taken.len() >= self.limits.accepted;
+        if is_full && !self.evict(&mut table, |taken| !taken.is_member) {
             return None;
         }
         let id = table.next;
         table.next += 1;
         let (heard, end) = (Arc::new(AtomicU64::new(self.now())), CancellationToken::new());
-        let taken = Taken { ip, process: None, is_member: false, heard: heard.clone(), end: end.clone() };
-        table.taken.insert(id, taken);
-        Some(Place { places: self.clone(), id, heard, end })
+        let place = Place { places: self.clone(), id, heard: heard.clone(), end: end.clone() };
+        table.taken.insert(id, Taken { ip, process: None, is_member: false, heard, end });
+        Some(place)
     }
 
     /// Ends the fitting connection that was silent longest. `false`: there is none.
     fn evict(&self, table: &mut PlaceTable, fits: impl Fn(&Taken) -> bool) -> bool {
         let candidates = table.taken.iter().filter(|(_, taken)| fits(taken));
-        let Some(id) = candidates.min_by_key(|(_, taken)| taken.heard.load(Relaxed)).map(|(id, _)| *id) else {
-            return false;
-        };
+        let oldest = candidates.min_by_key(|(_, taken)| taken.heard.load(Relaxed));
+        let Some(id) = oldest.map(|(id, _)| *id) else { return false };
         if let Some(taken) = table.taken.remove(&id) {
             taken.end.cancel();
             self.evicted.fetch_add(1, Relaxed);
@@ -189,7 +190,8 @@ impl Places {
     pub(super) fn sweep(&self) {
         let since = self.now().saturating_sub(IDLE.as_millis() as u64);
         let mut table = self.table();
-        while self.evict(&mut table, |taken| !taken.is_member && taken.heard.load(Relaxed) < since) {}
+        let is_idle = |taken: &Taken| !taken.is_member && taken.heard.load(Relaxed) < since;
+        while self.evict(&mut table, is_idle) {}
     }
 }
 
@@ -254,7 +256,8 @@ mod tests {
         assert_eq!(many, PlaceLimits { accepted: 4096, strangers: 256, unfinished: 64 });
         for files in [0, 8, 100, 1024, u64::MAX] {
             let limits = PlaceLimits::for_files(files);
-            assert!(limits.strangers >= 1 && limits.strangers * 4 <= limits.accepted, "{files}: {limits:?}");
+            let PlaceLimits { accepted, strangers, .. } = limits;
+            assert!(strangers >= 1 && strangers * 4 <= accepted, "{files}: {limits:?}");
         }
     }
 
@@ -270,7 +273,7 @@ mod tests {
             taken[0].hear();
         }
         assert_eq!(open(&taken), MAX_STRANGERS);
-        assert!(!taken[0].end.is_cancelled() && taken[1].end.is_cancelled() && !taken[299].end.is_cancelled());
+        assert_eq!([0, 1, 299].map(|number| taken[number].end.is_cancelled()), [false, true, false]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,7 +324,8 @@ mod tests {
         stranger.finish(ProcessId(3));
         tokio::time::advance(IDLE + Duration::from_millis(1)).await;
         places.sweep();
-        assert_eq!([&member, &other, &stranger].map(|place| place.end.is_cancelled()), [false, false, true]);
+        let ended = [&member, &other, &stranger].map(|place| place.end.is_cancelled());
+        assert_eq!(ended, [false, false, true]);
         let floods: Vec<Place> = (0..1000).map(|_| places.take(LOOPBACK).expect("room")).collect();
         assert_eq!([&member, &other].map(|place| place.end.is_cancelled()), [false, false]);
         drop(floods);

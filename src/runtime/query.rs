@@ -52,8 +52,8 @@ async fn ask_sealed(addr: &str, cluster: &str, ring: &Keyring) -> Result<Status,
     let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
     let entropy = security::entropy().map_err(|error| unreachable(io::Error::other(error)))?;
     let (identity, mut decoder) = (StaticKey::new(*entropy), Decoder::new());
-    let shaken = security::shake(cluster, ring, &identity, &Purpose::Status, &mut stream, &mut decoder).await;
-    let Session { opener, .. } = shaken.map_err(|error| match error {
+    let shaken = security::shake(cluster, ring, &identity, &Purpose::Status, &mut stream, &mut decoder);
+    let Session { opener, .. } = shaken.await.map_err(|error| match error {
         ShakeError::Io(source) => unreachable(source),
         error => QueryError::Refused { addr: addr.to_owned(), reason: error.to_string() },
     })?;
@@ -76,7 +76,8 @@ async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
     let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
     let mut question = Vec::new();
     let frame = Frame::Question(StatusQuery { cluster: cluster.to_owned(), reserved: Vec::new() });
-    wire::encode(&frame, &mut question).map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
+    let encoded = wire::encode(&frame, &mut question);
+    encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
     stream.write_all(&question).await.map_err(unreachable)?;
     read_answer(addr, &mut stream, &mut Decoder::for_answer()).await
 }

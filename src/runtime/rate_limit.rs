@@ -25,7 +25,8 @@ impl RateLimit {
     fn pass_at(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, since, stopped) = &mut *state;
-        let gained = now.saturating_duration_since(*since).as_millis() * u128::from(self.a_second) / 1000;
+        let passed = now.saturating_duration_since(*since).as_millis();
+        let gained = passed * u128::from(self.a_second) / 1000;
         if gained > 0 {
             *left = u32::try_from(gained).unwrap_or(u32::MAX).saturating_add(*left).min(self.burst);
             *since = now;

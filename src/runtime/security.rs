@@ -237,7 +237,8 @@ pub(super) async fn answer(
 ) -> Answered {
     let Some(identity) = side.identity else { return Answered::Refused(None) };
     let Ok(setup) = setup(side.cluster, identity) else { return Answered::Refused(None) };
-    let (responder, respond) = match Responder::answer(&security.ring(), &setup, side.me, initiate) {
+    let answered = Responder::answer(&security.ring(), &setup, side.me, initiate);
+    let (responder, respond) = match answered {
         Ok(answered) => answered,
         Err(error) => {
             refuse_secure(side.tally, &error);

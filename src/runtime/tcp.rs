@@ -130,8 +130,8 @@ async fn listen(shared: Arc<TransportState>, life: Arc<Incarnation>, mut stream:
     if let Some(greeted) = greeted {
         place.finish(greeted.info.process);
         let addr = greeted.info.addr;
-        converse(&shared, &life, addr, HandshakenConnection { stream, decoder, greeted, place: Some(place) }, false)
-            .await;
+        let opened = HandshakenConnection { stream, decoder, greeted, place: Some(place) };
+        converse(&shared, &life, addr, opened, false).await;
     }
 }
 
@@ -146,7 +146,9 @@ async fn answer(
     let refusal = match (read_hello(stream, decoder, &mut read).await, &shared.security) {
         (Ok(Some(Frame::Initiate(initiate))), Some(security)) => {
             match security::answer(&side(shared, life), security, &initiate, stream, decoder).await {
-                Answered::Member(info, secured) => return Some(Greeted { info: *info, secured: Some(*secured) }),
+                Answered::Member(info, secured) => {
+                    return Some(Greeted { info: *info, secured: Some(*secured) });
+                }
                 Answered::Status(mut sealer) => {
                     let status = Frame::StatusIs(Box::new(life.inbox.status(MAX_LOCKS_TOLD)?));
                     let _ = stream.write_all(&security::sealed(&mut sealer, &status)?).await;
@@ -245,9 +247,10 @@ async fn open(
         timeout(shared.limits.connect, connect(shared.bound, addr)).await.map_err(|_| late("connecting"))??;
     configure(&stream, &shared.limits)?;
     let mut decoder = Decoder::new();
+    let side = side(shared, life);
     let greet = async {
         match &shared.security {
-            Some(security) => match security::greet(&side(shared, life), security, &mut stream, &mut decoder).await {
+            Some(security) => match security::greet(&side, security, &mut stream, &mut decoder).await {
                 Ok((info, secured)) => Ok(Greeted { info, secured: Some(secured) }),
                 Err(error) => Err(DialError::Unreachable(error.to_string())),
             },
@@ -336,7 +339,8 @@ async fn converse(
     opened: HandshakenConnection,
     dialled: bool,
 ) {
-    let HandshakenConnection { stream, decoder, greeted: Greeted { info, secured }, place } = opened;
+    let HandshakenConnection { stream, decoder, greeted, place } = opened;
+    let Greeted { info, secured } = greeted;
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
     let evicted = place.as_ref().map_or_else(CancellationToken::new, |place| place.end.clone());
@@ -349,7 +353,8 @@ async fn converse(
         _ => None,
     };
     let (reader, writer) = stream.into_split();
-    let ear = Arc::new(ConnectionReader::new(shared.clone(), life.clone(), addr, info.clone(), reader, decoder, place));
+    let (state, me) = (shared.clone(), life.clone());
+    let ear = Arc::new(ConnectionReader::new(state, me, addr, info.clone(), reader, decoder, place));
     let link = ConnectionWriter {
         process: info.process,
         writer,

@@ -164,7 +164,8 @@ impl TransportState {
         }
         let token = self.ended.child_token();
         let watch = DeathWatch::new(me.host);
-        let identity = self.security.as_ref().and_then(|security| security.take_identity(me.process));
+        let security = self.security.as_ref();
+        let identity = security.and_then(|security| security.take_identity(me.process));
         let life = Arc::new(Incarnation { me: me.clone(), inbox, token, watch, identity });
         self.set_members(None);
         let living =

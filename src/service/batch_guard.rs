@@ -1,7 +1,8 @@
 //! `BatchGuard`: several held locks of one service.
 
-use super::guard::{HoldHandle, Lost, ReleaseError, nth};
 use super::held::held;
+use super::hold::{HoldHandle, nth};
+use super::lock_error::{Lost, ReleaseError};
 use crate::protocol::Token;
 
 /// Several locks of one service, held together, from [`lock_all`](crate::LockService::lock_all).
@@ -25,8 +26,8 @@ impl BatchGuard {
         &self.hold
     }
 
-    /// The fencing token of one of the locks, if they are held at this instant. Cheap: a clock, three atomics and a
-    /// binary search, no message.
+    /// The fencing token of one of the locks, if they are held at this instant. Cheap: a clock,
+    /// three atomics and a binary search, no message.
     ///
     /// # Errors
     /// [`FenceError::Lost`] with the reason, for good; [`FenceError::NotInBatch`]: another name was asked for. Nothing
@@ -49,7 +50,8 @@ impl BatchGuard {
         Ok(nth(first, index as u32))
     }
 
-    /// Another guard of the same hold, with the same tokens and lease. The hold ends when all its guards are gone.
+    /// Another guard of the same hold, with the same tokens and lease. The hold ends when all its
+    /// guards are gone.
     ///
     /// # Errors
     /// [`Lost`]: the locks are held no more.
@@ -88,8 +90,8 @@ impl BatchGuard {
         self.hold.release_confirmed().await
     }
 
-    /// The names, ascending, each once, with their tokens as numbers for logs: without a claim that the locks are still
-    /// held. The tokens are consecutive.
+    /// The names, ascending, each once, with their tokens as numbers for logs: without a claim that
+    /// the locks are still held. The tokens are consecutive.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -22,7 +22,8 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 /// no lease, and a task that waits at them waits on. A place inside a
 /// [`DoubleBarrier`](crate::DoubleBarrier) is a share, and goes as guards do.
 ///
-/// Each guard is lost before the state is told, never after it: [`fence`](crate::Guard::fence) asks the clock.
+/// Each guard is lost before the state is told, never after it: [`fence`](crate::Guard::fence) asks
+/// the clock.
 ///
 /// Curator: `ConnectionState`. There `SUSPENDED` leaves locks undecided: a holder is to stop on its
 /// own, or goes on and hopes that its session is back in time, and the same lock is still its own
@@ -37,9 +38,11 @@ pub enum ConnectionState {
     Connected,
     /// The member's lease ran out: no elder with a quorum renewed it in time.
     Suspended,
-    /// The member's lease runs again: after `Suspended` as the same process, after `Lost` as a new one.
+    /// The member's lease runs again: after `Suspended` as the same process, after `Lost` as a new
+    /// one.
     Reconnected,
-    /// The others went on without this member, which joins again by itself; or it has left, and no state follows.
+    /// The others went on without this member, which joins again by itself; or it has left, and no
+    /// state follows.
     Lost,
     /// The reader was too slow: so many changes are gone, and their result is here.
     Missed {
@@ -68,8 +71,8 @@ impl From<ConnectionStatus> for ConnectionState {
     }
 }
 
-/// The states of a member, in order and each once, from [`Member::connection`](crate::Member::connection): first the
-/// present one, then every change.
+/// The states of a member, in order and each once, from
+/// [`Member::connection`](crate::Member::connection): first the present one, then every change.
 ///
 /// Keeps the latest 64 for a slow reader; a reader that falls further behind gets
 /// [`ConnectionState::Missed`]. Holding this does not keep the member from leaving.

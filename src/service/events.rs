@@ -24,15 +24,16 @@ pub enum MemberEvent {
         /// Its term.
         epoch: Epoch,
     },
-    /// This member no longer grants the locks of a service: once for each [`BecameGrantor`](MemberEvent::BecameGrantor).
+    /// This member no longer grants the locks of a service: once for each
+    /// [`BecameGrantor`](MemberEvent::BecameGrantor).
     LostGrantor {
         /// The service.
         service: ServiceName,
         /// The term that ended.
         epoch: Epoch,
     },
-    /// No elder with a quorum renewed this member's lease in time: every guard is lost, nothing is granted until
-    /// [`Resumed`](MemberEvent::Resumed).
+    /// No elder with a quorum renewed this member's lease in time: every guard is lost, nothing is
+    /// granted until [`Resumed`](MemberEvent::Resumed).
     Suspended,
     /// The member's lease runs again.
     Resumed,
@@ -40,11 +41,12 @@ pub enum MemberEvent {
     /// If the others are dead for ever, an operator may order it to go on with
     /// [`Member::force`](crate::Member::force).
     Orphaned,
-    /// Another process has this member's process id: a copy of a virtual machine that was cloned or restored
-    /// while the member ran. Every guard is lost; [`Lost`](MemberEvent::Lost) follows, and it joins again
-    /// with a new id. The other process keeps the id and its holds.
+    /// Another process has this member's process id: a copy of a virtual machine that was cloned or
+    /// restored while the member ran. Every guard is lost; [`Lost`](MemberEvent::Lost) follows, and
+    /// it joins again with a new id. The other process keeps the id and its holds.
     IdentityTaken,
-    /// The others went on without this member: every guard is lost. It joins again by itself, as a new process.
+    /// The others went on without this member: every guard is lost. It joins again by itself, as a
+    /// new process.
     Lost,
     /// It has joined again.
     Rejoined {
@@ -60,9 +62,11 @@ pub enum MemberEvent {
         /// and by the hardware's clock (`CLOCK_MONOTONIC_RAW`).
         raw: Duration,
     },
-    /// The clock is steady again. [`Resumed`](MemberEvent::Resumed) or [`Lost`](MemberEvent::Lost) follows.
+    /// The clock is steady again. [`Resumed`](MemberEvent::Resumed) or [`Lost`](MemberEvent::Lost)
+    /// follows.
     ClockTrusted,
-    /// The wall clock has jumped. Leases do not go by it; the tokens of a cluster that is founded do.
+    /// The wall clock has jumped. Leases do not go by it; the tokens of a cluster that is founded
+    /// do.
     WallClockJumped {
         /// By so many milliseconds, forward if more than zero.
         millis: i64,

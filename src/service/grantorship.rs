@@ -1,8 +1,8 @@
 //! Becoming the grantor of a service.
 
+use super::command::CommandFuture;
+use super::handle::ServiceHandle;
 use super::lock_error::LONGEST;
-use super::lock_service::ServiceHandle;
-use super::request::CommandFuture;
 use crate::protocol::{Command, LostReason, Outcome, ProcessId, Wait};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;

@@ -40,8 +40,8 @@ macro_rules! held {
                 self.hold().protect(future).await
             }
 
-            /// Lets the hold end no earlier than `lease` from now: it never becomes shorter. A hold without a lease stays
-            /// without one. Counts for all that was granted together.
+            /// Lets the hold end no earlier than `lease` from now: it never becomes shorter. A hold
+            /// without a lease stays without one. Counts for all that was granted together.
             ///
             /// # Errors
             /// As of [`Guard::extend`](crate::Guard::extend).

@@ -1,14 +1,16 @@
 //! A service's state as its grantor sees it, asked from any member.
 
-use super::lock_service::ServiceHandle;
+use super::command::CommandFuture;
+use super::handle::ServiceHandle;
 use super::shared_value::Versioned;
 use crate::protocol::message::{Query, QueryReply, WaiterInfo};
-use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Outcome};
+use crate::protocol::{Command, HolderInfo, InvalidName, LockName, LostReason, Outcome};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A lock, or the suspension of a service, as its grantor saw it a moment ago. From
-/// [`inspect`](crate::LockService::inspect) and [`inspect_suspension`](crate::LockService::inspect_suspension).
+/// [`inspect`](crate::LockService::inspect) and
+/// [`inspect_suspension`](crate::LockService::inspect_suspension).
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -50,8 +52,8 @@ pub struct Position {
 /// lock with its holder, and each share and each hold of permits with its own, of one name 256 at
 /// most.
 ///
-/// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant: a lock that was held all
-/// the time is listed once, one that came or went meanwhile may be.
+/// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant: a
+/// lock that was held all the time is listed once, one that came or went meanwhile may be.
 #[derive(Debug)]
 pub struct HeldLocks(PagedQuery<HolderInfo>);
 
@@ -145,7 +147,7 @@ impl<T> PagedQuery<T> {
         while self.fetched.is_empty()
             && let Some(at) = self.next.clone()
         {
-            let seen = ServiceHandle::look(&self.service, at.clone()).await?;
+            let seen = look(&self.service, at.clone()).await?;
             let (page, next) = read(at, seen).ok_or(InspectError::Undecided)?;
             self.fetched.extend(page);
             self.next = next;
@@ -194,5 +196,15 @@ impl From<Outcome> for InspectError {
             Outcome::Closed(_) => InspectError::Expelled,
             _ => InspectError::Undecided,
         }
+    }
+}
+
+/// Asks the grantor.
+pub(super) async fn look(service: &Arc<ServiceHandle>, at: Query) -> Result<QueryReply, InspectError> {
+    let name = service.name.clone();
+    match CommandFuture::new(service.clone(), move |request| Command::Query { request, service: name, at }).await {
+        Err(Outcome::QueryReply(seen)) => Ok(seen),
+        Err(outcome) => Err(InspectError::from(outcome)),
+        Ok(_) => unreachable!("a question is not granted"),
     }
 }

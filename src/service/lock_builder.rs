@@ -1,26 +1,16 @@
 //! Builders for lock requests.
 
 use super::guard::Guard;
-use super::lock_error::{InvalidLease, LONGEST, LockError, TryLockError};
-use super::lock_service::ServiceHandle;
+use super::handle::ServiceHandle;
+use super::lock_error::{InvalidLease, InvalidWant, LONGEST, LockError, TryLockError};
 use super::request::{Grant, LockFuture, RequestFuture, TryLockFuture, Wish};
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
-use crate::protocol::id::InvalidBatch;
-use crate::protocol::{InvalidName, InvalidPermits, InvalidValue, Metadata, OwnerId, Wait, Want};
+use crate::protocol::{InvalidName, Metadata, OwnerId, Wait, Want};
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A name, or a list of them, that cannot be asked for.
-#[derive(Debug)]
-pub(super) enum InvalidWant {
-    Name(InvalidName),
-    Batch(InvalidBatch),
-    Permits(InvalidPermits),
-    Value(InvalidValue),
-}
 
 /// The options that all kinds of requests have.
 struct BuilderParts {
@@ -73,7 +63,8 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.
+    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero,
+    /// at most ten years.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.parts.lease = Some(lease);
         self
@@ -165,7 +156,8 @@ impl<G: Grant> TryLockBuilder<G> {
         TryLockBuilder { parts: self.parts, granted: PhantomData }
     }
 
-    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.
+    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero,
+    /// at most ten years.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.parts.lease = Some(lease);
         self
@@ -211,7 +203,8 @@ impl OpenBuilder {
         OpenBuilder { parts: BuilderParts::new(service, want), wait: Wait::Forever }
     }
 
-    /// Waits at most so long for a grantor that answers, then [`LockError::TimedOut`]. Above ten years: for ever.
+    /// Waits at most so long for a grantor that answers, then [`LockError::TimedOut`]. Above ten
+    /// years: for ever.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = wait(limit);
         self

@@ -1,7 +1,5 @@
 //! Why a lock was not granted.
 
-use super::guard::Lost;
-use super::lock_builder::InvalidWant;
 use crate::protocol::id::InvalidBatch;
 use crate::protocol::{HolderInfo, InvalidName, InvalidPermits, InvalidValue, LockName, LostReason, Outcome};
 use std::time::Duration;
@@ -23,7 +21,8 @@ impl InvalidLease {
     }
 }
 
-/// Why [`lock`](crate::LockService::lock) failed. In every case nothing is held and nothing is queued any more.
+/// Why [`lock`](crate::LockService::lock) failed. In every case nothing is held and nothing is
+/// queued any more.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -39,12 +38,12 @@ pub enum LockError {
     /// The value is too long. Nothing was asked.
     #[error(transparent)]
     InvalidValue(#[from] InvalidValue),
-    /// This member has not [opened](crate::LockService::open) the object whose permits were asked for, or has it open no
-    /// longer.
+    /// This member has not [opened](crate::LockService::open) the object whose permits were asked
+    /// for, or has it open no longer.
     #[error("this member does not have the object of these permits open; open it first")]
     NotOpen,
-    /// Something else is open by that name: another recipe's, or a [`SharedValue`](crate::SharedValue) of its own. Take another
-    /// name.
+    /// Something else is open by that name: another recipe's, or a
+    /// [`SharedValue`](crate::SharedValue) of its own. Take another name.
     #[error("another kind of object is open by that name")]
     OtherRecipe,
     /// A [`DoubleBarrier`](crate::DoubleBarrier) is open by that name, for rounds of another
@@ -78,10 +77,12 @@ pub enum LockError {
          it and for what this owner holds"
     )]
     Deadlock,
-    /// The service was destroyed at this member before this answer was taken. Get a new handle from the member.
+    /// The service was destroyed at this member before this answer was taken. Get a new handle from
+    /// the member.
     #[error("the service was destroyed at this member")]
     Destroyed,
-    /// The cluster went on without this member before this answer was taken. The member joins again by itself: try again.
+    /// The cluster went on without this member before this answer was taken. The member joins again
+    /// by itself: try again.
     #[error("the cluster went on without this member; it is joining again")]
     Expelled,
     /// The member has left. This will not change: join as a new member.
@@ -127,7 +128,8 @@ impl From<Outcome> for LockError {
     }
 }
 
-/// Why [`try_lock`](crate::LockService::try_lock) failed. In every case nothing is held and nothing is queued.
+/// Why [`try_lock`](crate::LockService::try_lock) failed. In every case nothing is held and nothing
+/// is queued.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryLockError {
@@ -157,8 +159,8 @@ pub enum TryLockError {
     /// The value is too long. Nothing was asked.
     #[error(transparent)]
     InvalidValue(#[from] InvalidValue),
-    /// This member has not [opened](crate::LockService::open) the object whose permits were asked for, or has it open no
-    /// longer.
+    /// This member has not [opened](crate::LockService::open) the object whose permits were asked
+    /// for, or has it open no longer.
     #[error("this member does not have the object of these permits open; open it first")]
     NotOpen,
     /// The lease is out of range. Nothing was asked.
@@ -167,7 +169,8 @@ pub enum TryLockError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
-    /// The service was destroyed at this member before this answer was taken. Get a new handle from the member.
+    /// The service was destroyed at this member before this answer was taken. Get a new handle from
+    /// the member.
     #[error("the service was destroyed at this member")]
     Destroyed,
     /// The cluster went on without this member. It joins again by itself: try again.
@@ -220,6 +223,15 @@ fn held(holder: &HolderInfo) -> String {
     }
 }
 
+/// A name, or a list of them, that cannot be asked for.
+#[derive(Debug)]
+pub(super) enum InvalidWant {
+    Name(InvalidName),
+    Batch(InvalidBatch),
+    Permits(InvalidPermits),
+    Value(InvalidValue),
+}
+
 impl From<InvalidWant> for LockError {
     fn from(unwanted: InvalidWant) -> Self {
         match unwanted {
@@ -239,5 +251,103 @@ impl From<InvalidWant> for TryLockError {
             InvalidWant::Permits(error) => error.into(),
             InvalidWant::Value(error) => error.into(),
         }
+    }
+}
+
+/// Why a share did not become the lock. Unless it is lost it is as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpgradeError {
+    /// Others have a share, too. Try again when they have not, or release the share and ask for the
+    /// lock.
+    #[error("{others} other holders have shares of the lock")]
+    Shared {
+        /// How many.
+        others: u64,
+    },
+    /// The grantor did not answer in time, or cannot decide at the moment; or another guard of the
+    /// hold was downgraded meanwhile. Try again.
+    #[error("no grantor answers at the moment, so the lock may be shared; try again")]
+    Undecided,
+    /// The share is held no more.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+impl UpgradeError {
+    /// Whether the share is held no more.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, UpgradeError::Lost(_))
+    }
+}
+
+/// A lock that was held is held no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the lock is lost: {}", says(.reason))]
+#[non_exhaustive]
+pub struct Lost {
+    /// Why.
+    pub reason: LostReason,
+}
+
+impl Lost {
+    pub(crate) fn new(reason: LostReason) -> Self {
+        Lost { reason }
+    }
+}
+
+/// Why releasing failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before it was released: the last actions under it may have met
+    /// another holder.
+    #[error("the lock was lost before it was released: {}", says(.0))]
+    Lost(LostReason),
+    /// Of [`release_and_confirm`](Guard::release_and_confirm): the lock is released, and was held
+    /// until then, but no grantor has confirmed that within a member lease, or the member left, was
+    /// expelled or destroyed the service meanwhile. Others get the lock when a grantor hears of it,
+    /// at the latest when this member is out of the view.
+    #[error("the lock is released here, but no grantor confirmed it; it is free when a grantor hears of it")]
+    Unconfirmed,
+}
+
+impl ReleaseError {
+    /// Whether the lock had been lost before.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, ReleaseError::Lost(_))
+    }
+}
+
+/// Why extending a hold failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtendError {
+    /// Zero, or more than ten years. The hold and its lease are as before.
+    #[error(transparent)]
+    InvalidLease(#[from] InvalidLease),
+    /// The lock is held no more.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+impl ExtendError {
+    /// Whether the lock is held no more.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, ExtendError::Lost(_))
+    }
+}
+
+fn says(reason: &LostReason) -> &'static str {
+    match reason {
+        LostReason::LeaseEnded => "its lease ran out",
+        LostReason::Suspended => "no elder with a quorum renewed the member's lease in time",
+        LostReason::Expelled => "the cluster went on without this member",
+        LostReason::Superseded => "another hold of it has a higher token",
+        LostReason::Left => "the member has left",
+        LostReason::Destroyed => "its service was destroyed at this member",
+        LostReason::Revoked => "it was taken away after its holder had been told that it is wanted back",
+        LostReason::Released => "it was given back",
+        LostReason::Forked => "this process was forked off the one that has it: join after the fork",
     }
 }

@@ -1,12 +1,15 @@
 //! `LockService`: a named set of locks.
 
 use super::batch_guard::BatchGuard;
-use super::claims::{Claim, Claims};
+use super::claim::Claim;
+use super::command::CommandFuture;
 use super::grantorship::BecomeBuilder;
-use super::inspect::{HeldLocks, InspectError, Inspection, Waiters};
-use super::lock_builder::{InvalidWant, LockBuilder, OpenBuilder, TryLockBuilder};
+use super::handle::ServiceHandle;
+use super::hold::HoldHandle;
+use super::inspect::{self, HeldLocks, InspectError, Inspection, Waiters};
+use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
+use super::lock_error::InvalidWant;
 use super::permit_guard::PermitGuard;
-use super::request::CommandFuture;
 use super::revocation::{self, RevokeBuilder, RevokeError};
 use super::shared_value::Versioned;
 use super::suspend_guard::SuspendGuard;
@@ -16,7 +19,6 @@ use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits, ServiceName, Value, Want,
 };
 use crate::runtime::engine::{Engine, Sleep, SleepEnd};
-use crate::runtime::local_grants::LocalGrants;
 use crate::runtime::sync::AtomicBool;
 use crate::runtime::telemetry::Meter;
 use std::pin::pin;
@@ -24,11 +26,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A named set of locks, granted by one of the members, from [`Member::lock_service`](crate::Member::lock_service).
+/// A named set of locks, granted by one of the members, from
+/// [`Member::lock_service`](crate::Member::lock_service).
 ///
-/// Cheap to clone, and each clone counts its guards by itself: threads that take many locks are faster with a clone each than
-/// with one handle between them. It outlives a rejoin of its member, and answers [`LockError::Left`](crate::LockError::Left) after the
-/// member has left.
+/// Cheap to clone, and each clone counts its guards by itself: threads that take many locks are
+/// faster with a clone each than with one handle between them. It outlives a rejoin of its member,
+/// and answers [`LockError::Left`](crate::LockError::Left) after the member has left.
 ///
 /// Geode: `DistributedLockService`.
 pub struct LockService {
@@ -37,35 +40,9 @@ pub struct LockService {
 
 impl Clone for LockService {
     fn clone(&self) -> Self {
-        // With a count of its own: threads that have a handle each write to the same memory for their tokens only.
+        // With a count of its own: threads that have a handle each write to the same memory for
+        // their tokens only.
         LockService { inner: Arc::new(ServiceHandle::clone(&self.inner)) }
-    }
-}
-
-/// The parts that requests and guards of one handle share. Aligned, so that the counts of two
-/// handles, which each turn writes to, are never in one line of a processor's cache.
-#[derive(Clone)]
-#[repr(align(128))]
-pub(super) struct ServiceHandle {
-    pub(super) engine: Arc<Engine>,
-    pub(super) name: ServiceName,
-    pub(super) lane: Arc<LocalGrants>,
-    /// Changed by the engine only, in a turn.
-    pub(super) destroyed: Arc<AtomicBool>,
-    pub(super) meter: Meter,
-    /// The claims of this member's owners to locks.
-    pub(super) claims: Arc<Claims>,
-}
-
-impl ServiceHandle {
-    /// Asks the grantor.
-    pub(super) async fn look(service: &Arc<ServiceHandle>, at: Query) -> Result<QueryReply, InspectError> {
-        let name = service.name.clone();
-        match CommandFuture::new(service.clone(), move |request| Command::Query { request, service: name, at }).await {
-            Err(Outcome::QueryReply(seen)) => Ok(seen),
-            Err(outcome) => Err(InspectError::from(outcome)),
-            Ok(_) => unreachable!("a question is not granted"),
-        }
     }
 }
 
@@ -93,9 +70,9 @@ impl LockService {
         Arc::ptr_eq(&self.inner.claims, &other.inner.claims)
     }
 
-    /// Whether it is a service of the member that the engine runs.
-    pub(super) fn is_of(&self, engine: &Arc<Engine>) -> bool {
-        Arc::ptr_eq(&self.inner.engine, engine)
+    /// Whether the hold is of this service at this member.
+    pub(crate) fn has(&self, hold: &HoldHandle) -> bool {
+        Arc::ptr_eq(&self.inner.engine, &hold.service.engine) && self.inner.name == hold.service.name
     }
 
     /// The claim of a request for the lock in the owner's name.
@@ -124,8 +101,8 @@ impl LockService {
         self.inner.engine.sleep(span)
     }
 
-    /// Runs it for at most so long. `None`: the limit was reached. When the member has left meanwhile its own end counts, which
-    /// comes at once. Needs no runtime of its caller's.
+    /// Runs it for at most so long. `None`: the limit was reached. When the member has left
+    /// meanwhile its own end counts, which comes at once. Needs no runtime of its caller's.
     pub(crate) async fn within<F: Future>(&self, limit: Duration, what: F) -> Option<F::Output> {
         let mut what = pin!(what);
         tokio::select! {
@@ -148,9 +125,9 @@ impl LockService {
     /// Asks for a lock, and waits in line for it: first come, first served. Set the options, then
     /// await it.
     ///
-    /// `name` is 1 to 4096 bytes of any value; a name out of range is an error of the await. Without
-    /// [`wait`](LockBuilder::wait) it waits for ever, without [`lease`](LockBuilder::lease) it holds until the guard is
-    /// released, dropped or lost.
+    /// `name` is 1 to 4096 bytes of any value; a name out of range is an error of the await.
+    /// Without [`wait`](LockBuilder::wait) it waits for ever, without [`lease`](LockBuilder::lease)
+    /// it holds until the guard is released, dropped or lost.
     ///
     /// The locks are not reentrant by task or thread: a caller that holds a lock and asks for it
     /// again waits for itself. See [`Guard::reenter`](crate::Guard::reenter) and
@@ -180,8 +157,9 @@ impl LockService {
         LockBuilder::new(self.inner.clone(), named(name, Want::Lock))
     }
 
-    /// Takes a lock if it is free; neither queues nor waits for an election, a recovery or a cut to end. If the grantor
-    /// is another member, it waits for one answer, at most [`Timing::answer`](crate::Timing::answer).
+    /// Takes a lock if it is free; neither queues nor waits for an election, a recovery or a cut to
+    /// end. If the grantor is another member, it waits for one answer, at most
+    /// [`Timing::answer`](crate::Timing::answer).
     ///
     /// # Errors
     /// [`TryLockError::Held`](crate::TryLockError::Held) with the holder;
@@ -224,7 +202,8 @@ impl LockService {
     /// # Cancel safety
     /// Dropped at any time, even after the grant: nothing stays held or queued.
     ///
-    /// Geode: none that is public. Curator: `InterProcessMultiLock`, which takes one after the other.
+    /// Geode: none that is public. Curator: `InterProcessMultiLock`, which takes one after the
+    /// other.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -446,7 +425,8 @@ impl LockService {
     /// # Cancel safety
     /// Dropped before the first poll nothing was asked. Dropped later, this member may still become the grantor.
     ///
-    /// Geode: `DistributedLockService.becomeLockGrantor`, which may return without having become it.
+    /// Geode: `DistributedLockService.becomeLockGrantor`, which may return without having become
+    /// it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -523,7 +503,7 @@ impl LockService {
     }
 
     async fn inspect_at(&self, at: Query) -> Result<Inspection, InspectError> {
-        match ServiceHandle::look(&self.inner, at).await? {
+        match inspect::look(&self.inner, at).await? {
             QueryReply::Lock { holders, more_holders, permits, content, openers, waiters, more } => Ok(Inspection {
                 holder: holders.first().cloned(),
                 holders,
@@ -655,8 +635,9 @@ impl LockService {
     /// of this member, so that its former holds are free for others. Other members go on using the
     /// service; other services do not notice.
     ///
-    /// This handle and its clones answer "destroyed" from then on. [`Member::lock_service`](crate::Member::lock_service)
-    /// gives a new one at once, which has nothing to do with the old one.
+    /// This handle and its clones answer "destroyed" from then on.
+    /// [`Member::lock_service`](crate::Member::lock_service) gives a new one at once, which has
+    /// nothing to do with the old one.
     ///
     /// # Errors
     /// [`DestroyError`].

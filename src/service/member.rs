@@ -3,7 +3,6 @@
 use super::connection::Connection;
 use super::events::Events;
 use super::lock_service::LockService;
-use super::member_builder::{JoinError, MemberBuilder};
 use crate::protocol::{InvalidName, ProcessId, ServiceName, Status};
 use crate::runtime::counters::Counters;
 use crate::runtime::engine::{ConnectionStatus, Engine, EngineClosed};
@@ -50,40 +49,6 @@ impl Drop for MemberHandle {
 impl Member {
     pub(super) fn new(cluster: String, engine: Arc<Engine>, transport: Option<Arc<Transport>>) -> Self {
         Member { handle: Arc::new(MemberHandle { cluster, engine, transport, services: DashMap::new() }) }
-    }
-
-    /// Begins to join the cluster named `cluster`: 1 to 64 bytes, the same for all members.
-    ///
-    /// Geode: `DistributedSystem.connect`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::{JoinError, Member};
-    /// let error = Member::builder("shop").bind("127.0.0.1:7400").join().await.unwrap_err();
-    /// assert!(matches!(error, JoinError::NoSeeds));
-    /// # Ok(()) }
-    /// ```
-    pub fn builder(cluster: impl Into<String>) -> MemberBuilder {
-        MemberBuilder::new(cluster.into())
-    }
-
-    /// A cluster of one, within this process and without sockets: for tests and for trying things
-    /// out. Each call makes a cluster of its own.
-    ///
-    /// # Errors
-    /// [`JoinError::NoRuntime`] outside a tokio runtime; [`JoinError::NoRandomness`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves nothing behind.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let member = elderlock::Member::local().await?;
-    /// assert!(member.is_elder());
-    /// # Ok(()) }
-    /// ```
-    pub async fn local() -> Result<Member, JoinError> {
-        super::member_builder::local().await
     }
 
     /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It
@@ -206,7 +171,8 @@ impl Member {
     #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
     pub fn set_keyring(&self, ring: crate::Keyring) -> Result<usize, KeyringError> {
         let names: Vec<_> = ring.names().collect();
-        let closed = self.handle.transport.as_ref().and_then(|transport| transport.set_keyring(ring));
+        let transport = self.handle.transport.as_ref();
+        let closed = transport.and_then(|transport| transport.set_keyring(ring));
         let closed = closed.ok_or(KeyringError::NoKey)?;
         tracing::info!(keys = ?names, closed, "the keyring was replaced");
         if closed > 0 {

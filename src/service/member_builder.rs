@@ -59,8 +59,67 @@ pub struct MemberBuilder {
     keyring: Option<Keyring>,
 }
 
+impl Member {
+    /// Begins to join the cluster named `cluster`: 1 to 64 bytes, the same for all members.
+    ///
+    /// Geode: `DistributedSystem.connect`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{JoinError, Member};
+    /// let error = Member::builder("shop").bind("127.0.0.1:7400").join().await.unwrap_err();
+    /// assert!(matches!(error, JoinError::NoSeeds));
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(cluster: impl Into<String>) -> MemberBuilder {
+        MemberBuilder::new(cluster.into())
+    }
+
+    /// A cluster of one, within this process and without sockets: for tests and for trying things out. Each call makes
+    /// a cluster of its own.
+    ///
+    /// # Errors
+    /// [`JoinError::NoRuntime`] outside a tokio runtime; [`JoinError::NoRandomness`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// assert!(member.is_elder());
+    /// # Ok(()) }
+    /// ```
+    pub async fn local() -> Result<Member, JoinError> {
+        let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
+        let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
+        let builder = Member::builder("local").found();
+        // No process dials it: nothing listens on port 0.
+        let me = MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+        let engine = Engine::new(EngineOptions {
+            config: builder.config(me, BTreeSet::new()),
+            network: Arc::new(NullNetwork),
+            disk: None,
+        });
+        let member = Member::new(builder.cluster.clone(), engine.clone(), None);
+        engine.start(&runtime, async {});
+        if until_ready(&engine, builder.join_limit).await {
+            return Ok(member);
+        }
+        engine.close(EngineClosed::Unheard);
+        Err(JoinError::NoCluster {
+            cluster: builder.cluster,
+            waited: builder.join_limit,
+            needed: 1,
+            answered: Vec::new(),
+            missing: Vec::new(),
+            unresolved: Vec::new(),
+        })
+    }
+}
+
 impl MemberBuilder {
-    pub(super) fn new(cluster: String) -> Self {
+    fn new(cluster: String) -> Self {
         MemberBuilder {
             cluster,
             bind: "127.0.0.1:0".into(),
@@ -418,34 +477,6 @@ fn known_seeds(transport: &Transport, mut seeds: BTreeSet<SocketAddr>) -> BTreeS
         seeds.remove(&transport.advertised());
     }
     seeds
-}
-
-/// A cluster of one.
-pub(super) async fn local() -> Result<Member, JoinError> {
-    let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
-    let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
-    let builder = Member::builder("local").found();
-    // No process dials it: nothing listens on port 0.
-    let me = MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
-    let engine = Engine::new(EngineOptions {
-        config: builder.config(me, BTreeSet::new()),
-        network: Arc::new(NullNetwork),
-        disk: None,
-    });
-    let member = Member::new(builder.cluster.clone(), engine.clone(), None);
-    engine.start(&runtime, async {});
-    if until_ready(&engine, builder.join_limit).await {
-        return Ok(member);
-    }
-    engine.close(EngineClosed::Unheard);
-    Err(JoinError::NoCluster {
-        cluster: builder.cluster,
-        waited: builder.join_limit,
-        needed: 1,
-        answered: Vec::new(),
-        missing: Vec::new(),
-        unresolved: Vec::new(),
-    })
 }
 
 /// The network of a cluster of one.

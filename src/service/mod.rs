@@ -1,12 +1,16 @@
 //! The public API for users: members, lock services, guards, events.
 
 mod batch_guard;
+mod claim;
 mod claims;
+mod command;
 mod connection;
 mod events;
 mod grantorship;
 mod guard;
+mod handle;
 mod held;
+mod hold;
 mod inspect;
 #[cfg(feature = "secure")]
 mod key_file;
@@ -18,6 +22,7 @@ mod member_builder;
 mod permit_guard;
 mod request;
 mod revocation;
+mod scoped;
 mod shared_value;
 #[cfg(feature = "simulated")]
 #[doc(hidden)]
@@ -30,18 +35,19 @@ pub use crate::runtime::engine::ConnectionStatus;
 pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
-pub(crate) use claims::Claim;
+pub(crate) use claim::Claim;
 pub use connection::{Connection, ConnectionState};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, BecomeFuture};
-pub(crate) use guard::HoldHandle;
-pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, UpgradeFuture};
+pub use guard::{Guard, UpgradeFuture};
 pub(crate) use held::{held, held_by_token};
+pub(crate) use hold::HoldHandle;
+pub use hold::LossWatch;
 pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
 #[cfg(feature = "secure")]
 pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
-pub use lock_error::{InvalidLease, LockError, TryLockError};
+pub use lock_error::{ExtendError, InvalidLease, LockError, Lost, ReleaseError, TryLockError, UpgradeError};
 pub use lock_service::{DestroyError, LockService};
 #[cfg(feature = "secure")]
 pub use member::KeyringError;
@@ -51,6 +57,7 @@ pub use permit_guard::{Lease, PermitGuard, ReturnPermitsError};
 pub(crate) use request::sealed;
 pub use request::{Grant, LockFuture, TryLockFuture};
 pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeFuture, RevokeOutcome};
+pub use scoped::WithError;
 pub use shared_value::{SetError, SharedValue, ValueChanges, Versioned};
 pub use suspend_guard::SuspendGuard;
 

@@ -1,7 +1,8 @@
 //! `PermitGuard`: permits of an object.
 
-use super::guard::{HoldHandle, Lost, ReleaseError};
 use super::held::{held, held_by_token};
+use super::hold::HoldHandle;
+use super::lock_error::{Lost, ReleaseError};
 use crate::protocol::{LostReason, Metadata, Permits, Token, Want};
 use crate::runtime::planted;
 use std::sync::Arc;

@@ -1,19 +1,17 @@
 //! A request on its way, as a future that owes nothing when it is dropped.
 
 use super::batch_guard::BatchGuard;
-use super::guard::{Guard, HoldHandle};
-use super::inspect::{InspectError, Position};
+use super::command::{PendingAnswer, spend};
+use super::guard::Guard;
+use super::handle::ServiceHandle;
+use super::hold::HoldHandle;
+use super::inspect::{self, InspectError, Position};
 use super::lock_error::{LockError, TryLockError};
-use super::lock_service::ServiceHandle;
 use super::permit_guard::PermitGuard;
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::message::{Query, QueryReply};
 use crate::protocol::{Command, LostReason, Metadata, Outcome, OwnerId, RequestId, Wait, Want};
-use crate::runtime::clock;
-use crate::runtime::engine::Answer;
-use crate::runtime::hold_cell::HoldCell;
-use crate::runtime::planted;
 use crate::runtime::telemetry::AcquireSpan;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -22,10 +20,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::task::coop::poll_proceed;
-
-/// How many free local locks count as much as one that was attended to: tokio lets a task have 128
-/// such in a row.
-const ATTENTION: usize = 8;
 
 /// The result of a granted request: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a
 /// [`PermitGuard`] or a [`SharedValue`].
@@ -89,106 +83,6 @@ impl Wish {
     /// Whether the request has no option except its owner.
     fn is_plain(&self) -> bool {
         self.lease.is_none() && !self.revocable && self.metadata == Metadata::default()
-    }
-}
-
-/// A command that was asked, and whose answer is outstanding or not yet taken.
-struct PendingAnswer {
-    /// Until it is answered.
-    service: Option<Arc<ServiceHandle>>,
-    request: RequestId,
-    /// It was answered when it was asked.
-    answer: Option<Answer>,
-    /// After the thread had waited for it.
-    attended: bool,
-}
-
-impl PendingAnswer {
-    /// Asks. `waker`: of the task that polls already.
-    fn new(service: Arc<ServiceHandle>, command: &mut Command, waker: Option<&Waker>) -> PendingAnswer {
-        let (request, answer, ear) = service.engine.request(command, &service.destroyed, waker);
-        // First: a packet heard meanwhile may wake others, whose code may panic.
-        let mut asked = PendingAnswer { service: Some(service), request, answer, attended: false };
-        // The answer may be here before this thread could sleep.
-        if let (None, Some(waker), Some(ear), Some(service)) = (&asked.answer, waker, ear, &asked.service)
-            && ear.busy_poll()
-        {
-            asked.answer = service.engine.poll(request, waker);
-            asked.attended = true;
-        }
-        asked
-    }
-
-    /// Its number, while it waits.
-    fn waiting(&self) -> Option<(&Arc<ServiceHandle>, RequestId)> {
-        self.service.as_ref().filter(|_| self.answer.is_none()).map(|service| (service, self.request))
-    }
-
-    /// The answer, with the service that it is of.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Arc<ServiceHandle>, Answer)> {
-        if let (None, Some(service)) = (&self.answer, &self.service) {
-            self.answer = service.engine.poll(self.request, context.waker());
-        }
-        match (self.answer.take(), self.service.is_some()) {
-            (None, true) => Poll::Pending,
-            (Some(answer), true) => match self.service.take() {
-                Some(service) => Poll::Ready((service, answer)),
-                None => unreachable!("it is there"),
-            },
-            (_, false) => panic!("polled after it was ready"),
-        }
-    }
-}
-
-impl Drop for PendingAnswer {
-    fn drop(&mut self) {
-        if let Some(service) = &self.service
-            && !planted!(KeepDroppedRequest)
-        {
-            service.engine.release_request(self.request, clock::now());
-        }
-    }
-}
-
-/// A command that is asked when it is first polled.
-pub(super) struct CommandFuture(CommandState);
-
-enum CommandState {
-    Unasked(Arc<ServiceHandle>, Command),
-    Asked(PendingAnswer),
-    Over,
-}
-
-impl CommandFuture {
-    pub(super) fn new(service: Arc<ServiceHandle>, command: impl FnOnce(RequestId) -> Command) -> Self {
-        CommandFuture(CommandState::Unasked(service, command(RequestId(0))))
-    }
-}
-
-impl Future for CommandFuture {
-    type Output = Result<Arc<HoldCell>, Outcome>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // As of a request.
-        let turn = std::task::ready!(poll_proceed(context));
-        if let CommandState::Unasked(..) = self.0
-            && let CommandState::Unasked(service, mut command) = std::mem::replace(&mut self.0, CommandState::Over)
-        {
-            let asked = PendingAnswer::new(service, &mut command, Some(context.waker()));
-            let is_waiting = asked.waiting().is_some();
-            self.0 = CommandState::Asked(asked);
-            if is_waiting {
-                return Poll::Pending;
-            }
-        }
-        let CommandState::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
-        let attended = asked.attended;
-        let answer = std::task::ready!(asked.poll(context)).1;
-        turn.made_progress();
-        if attended {
-            spend(context);
-        }
-        Poll::Ready(answer.map_err(|outcome| *outcome))
     }
 }
 
@@ -300,24 +194,14 @@ impl RequestFuture {
     }
 }
 
-/// Refuses a grant that ended before it was polled because the member destroyed the service, left or was expelled. A hold
-/// whose lease ended meanwhile is returned: its guard says so.
+/// Refuses a grant that ended before it was polled because the member destroyed the service, left
+/// or was expelled. A hold whose lease ended meanwhile is returned: its guard says so.
 fn good(hold: HoldHandle) -> Result<HoldHandle, Box<Outcome>> {
     match hold.cell.lost_reason() {
         Some(reason @ (LostReason::Destroyed | LostReason::Left | LostReason::Expelled)) => {
             Err(Box::new(Outcome::Closed(reason)))
         }
         _ => Ok(hold),
-    }
-}
-
-/// The thread has waited for this answer, see [`busy_poll`](super::MemberBuilder::busy_poll): the task's turn is the shorter for it.
-fn spend(context: &mut Context<'_>) {
-    for _ in 1..ATTENTION {
-        match poll_proceed(context) {
-            Poll::Ready(turn) => turn.made_progress(),
-            Poll::Pending => return,
-        }
     }
 }
 
@@ -382,7 +266,7 @@ impl<G: Grant> LockFuture<G> {
     pub async fn position(&self) -> Result<Option<Position>, InspectError> {
         let Ok(RequestFuture { way: RequestPhase::Asked(asked), .. }) = &self.0 else { return Ok(None) };
         let Some((service, request)) = asked.waiting() else { return Ok(None) };
-        match ServiceHandle::look(service, Query::Place(request)).await? {
+        match inspect::look(service, Query::Place(request)).await? {
             QueryReply::Place { before, holds, suspension } => Ok(Some(Position { before, holds, suspension })),
             _ => Ok(None),
         }
@@ -402,9 +286,11 @@ impl<G: Grant> Future for LockFuture<G> {
     }
 }
 
-/// A [`try_lock`](super::LockService::try_lock) or [`try_lock_all`](super::LockService::try_lock_all) on its way.
+/// A [`try_lock`](super::LockService::try_lock) or
+/// [`try_lock_all`](super::LockService::try_lock_all) on its way.
 ///
-/// It takes part in tokio's cooperative scheduling, as [`LockFuture`] does: a first poll may ask nothing and come again at once.
+/// It takes part in tokio's cooperative scheduling, as [`LockFuture`] does: a first poll may ask
+/// nothing and come again at once.
 ///
 /// # Cancel safety
 /// As of [`LockFuture`]: dropped at any time, nothing stays held or queued.

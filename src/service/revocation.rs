@@ -1,8 +1,8 @@
 //! Revocation: a holder is told that its lock is wanted back, and decides.
 
+use super::command::CommandFuture;
+use super::handle::ServiceHandle;
 use super::lock_error::LONGEST;
-use super::lock_service::ServiceHandle;
-use super::request::CommandFuture;
 use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest, RevokeCommand, Wait,
 };
@@ -184,7 +184,8 @@ pub struct RevokeOutcome {
     pub told: Vec<HolderInfo>,
     /// The holders beside them that are not [revocable](crate::LockBuilder::revocable).
     pub firm: Vec<HolderInfo>,
-    /// How many more have a share or permits of it, and were not asked: a few hundred are at a time.
+    /// How many more have a share or permits of it, and were not asked: a few hundred are at a
+    /// time.
     pub more: u64,
 }
 
@@ -204,8 +205,8 @@ pub enum RevokeError {
     /// holder was told, and nothing is taken away: wait, or ask for it later.
     #[error("process {} holds it with token {} and has not made it revocable", .0.process, .0.token)]
     NotRevocable(HolderInfo),
-    /// Nothing was taken away: the holder has not been told that the lock is wanted back. [`revoke`](crate::LockService::revoke)
-    /// it first.
+    /// Nothing was taken away: the holder has not been told that the lock is wanted back.
+    /// [`revoke`](crate::LockService::revoke) it first.
     #[error("the holder has not been told of a revocation; revoke first")]
     Untold,
     /// Not every member has answered in time: no grantor can name the holders, or a holder is cut

@@ -1,7 +1,8 @@
 //! `SharedValue`: an object that this member has open.
 
-use super::guard::{HoldHandle, Lost, ReleaseError};
-use super::request::CommandFuture;
+use super::command::CommandFuture;
+use super::hold::HoldHandle;
+use super::lock_error::{Lost, ReleaseError};
 use crate::protocol::{Command, Content, Edit, InvalidValue, LostReason, NumberEdit, Outcome, Token, Value};
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use std::sync::Arc;
 ///
 /// Clones share one opening, which ends with the last of them.
 ///
-/// Curator: `SharedValue`, which keeps its value on a server. OpenVMS and the Linux DLM: the lock value block.
+/// Curator: `SharedValue`, which keeps its value on a server. OpenVMS and the Linux DLM: the lock
+/// value block.
 #[derive(Clone)]
 #[must_use = "the object is closed as soon as the last clone is dropped"]
 #[clippy::has_significant_drop]
@@ -275,8 +277,9 @@ pub struct ValueChanges {
 }
 
 impl ValueChanges {
-    /// The next change: another version, or the same one that [may be stale](Versioned::maybe_stale) from now on. Versions
-    /// rise; a reader that is slower than the changes gets the latest and none of those before it.
+    /// The next change: another version, or the same one that [may be
+    /// stale](Versioned::maybe_stale) from now on. Versions rise; a reader that is slower than the
+    /// changes gets the latest and none of those before it.
     ///
     /// # Errors
     /// [`Lost`] with the reason: it is open no more, and there are no more changes.
@@ -304,7 +307,8 @@ pub enum SetError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
-    /// The object is open here no more. If it was lost during the call the value may have been written.
+    /// The object is open here no more. If it was lost during the call the value may have been
+    /// written.
     #[error("the value is no longer open here: {0}; open it again")]
     Lost(Lost),
 }

@@ -1,5 +1,6 @@
-//! Members of a simulation: the service, the engine and the core that ship, on one thread, with a network, a time and a
-//! chance that the simulation gives them. For `elderlock-sim recipes`; outside of semver.
+//! Members of a simulation: the service, the engine and the core that ship, on one thread, with a
+//! network, a time and a chance that the simulation gives them. For `elderlock-sim recipes`;
+//! outside of semver.
 
 use super::member::Member;
 use super::member_builder::{MemberBuilder, until_ready};
@@ -24,8 +25,8 @@ pub async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
     simulated::paced(ppm, future).await
 }
 
-/// While it lives, this thread has simulated time and simulated chance. To be made in a tokio runtime of this thread
-/// whose clock is paused.
+/// While it lives, this thread has simulated time and simulated chance. To be made in a tokio
+/// runtime of this thread whose clock is paused.
 #[derive(Debug)]
 pub struct Simulation(());
 

@@ -1,7 +1,8 @@
 //! `SuspendGuard`: a suspended service.
 
-use super::guard::{HoldHandle, Lost, ReleaseError};
 use super::held::held;
+use super::hold::HoldHandle;
+use super::lock_error::{Lost, ReleaseError};
 use crate::protocol::Token;
 
 /// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, no
@@ -9,8 +10,9 @@ use crate::protocol::Token;
 /// owner has to give it with every lock that it asks for meanwhile. A suspension without an owner
 /// is the whole member's, and each of its owners with a hold passes it.
 ///
-/// [`resume().await`](SuspendGuard::resume) is the documented way to end it. Dropping it does the same without telling
-/// whether the suspension had been lost before; `Drop` never blocks, spawns or panics.
+/// [`resume().await`](SuspendGuard::resume) is the documented way to end it. Dropping it does the
+/// same without telling whether the suspension had been lost before; `Drop` never blocks, spawns or
+/// panics.
 ///
 /// Only this guard resumes the service, and it does so once:
 ///
@@ -38,8 +40,9 @@ impl SuspendGuard {
         &self.hold
     }
 
-    /// The fencing token of the suspension, if the service is suspended by this guard at this instant. It is higher than
-    /// that of everything that was held before, so a resource that has seen it refuses them all.
+    /// The fencing token of the suspension, if the service is suspended by this guard at this
+    /// instant. It is higher than that of everything that was held before, so a resource that has
+    /// seen it refuses them all.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good. Nothing is changed by asking.

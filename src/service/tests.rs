@@ -37,7 +37,8 @@ async fn service() -> (Member, LockService) {
     (member, stock)
 }
 
-/// Holds with open objects, locks in the grantor's table and waiting requests of the member: all zero if nothing leaks.
+/// Holds with open objects, locks in the grantor's table and waiting requests of the member: all
+/// zero if nothing leaks.
 pub(crate) fn left_over(member: &Member) -> (usize, usize, usize) {
     let services = member.status().services;
     let held = services.iter().map(|service| service.held_here + service.open_here).sum();
@@ -125,7 +126,8 @@ async fn a_lock_future_dropped_at_any_poll_leaves_nothing() {
 
     poll_a_wait_then_drop(
         async || {
-            // Held by another for a while, so that the request waits, and is granted, at different polls.
+            // Held by another for a while, so that the request waits, and is granted, at different
+            // polls.
             let guard = stock.lock("held").lease(5 * MS).await.unwrap();
             let waiting = stock.lock("held").into_future();
             async move {
@@ -235,7 +237,8 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
     let mut tasks = Vec::new();
     for number in 0..100 {
         let mut waiting = stock.lock("a").into_future();
-        // The place in the queue is taken by the first poll, here, and not when the task is first run.
+        // The place in the queue is taken by the first poll, here, and not when the task is first
+        // run.
         assert!(poll_once(Pin::new(&mut waiting)).is_pending());
         let order = order.clone();
         tasks.push(tokio::spawn(async move {

@@ -12,7 +12,7 @@ const CLAUSES: [(&str, f64); 10] = [
     ("src/runtime", 0.5),
     ("src/service", 0.5),
     ("src/recipes", 0.1),
-    ("sim", 2.51),
+    ("sim", 2.52),
     ("bench", 0.86),
     ("cli", 1.46),
     ("fence", 3.09),
@@ -22,7 +22,7 @@ const CLAUSES: [(&str, f64); 10] = [
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
 const LONG_LINES: [(&str, usize); 7] =
-    [("src", 1710), ("sim", 1724), ("bench", 190), ("cli", 156), ("fence", 181), ("tests", 526), ("docs", 51)];
+    [("src", 1579), ("sim", 1724), ("bench", 190), ("cli", 156), ("fence", 181), ("tests", 526), ("docs", 51)];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 5] =
@@ -30,10 +30,10 @@ const SHARED_NAMES: [(&str, usize); 5] =
 
 /// Files of `src` in circles of imports, without the imports between a module and its own parts. The
 /// aim is none.
-const FILES_IN_CIRCLES: usize = 24;
+const FILES_IN_CIRCLES: usize = 9;
 
-/// The most fields that a struct of the protocol has. The aim is 20.
-const MOST_FIELDS: usize = 41;
+/// The most fields that a struct of the protocol has.
+const MOST_FIELDS: usize = 20;
 
 /// The most lines of the two documents that are read first.
 const MOST_LINES: [(&str, usize); 2] = [("README.md", 150), ("DESIGN.md", 400)];

@@ -83,6 +83,9 @@ async fn of_two_that_read_one_version_the_later_holder_reads_again() {
     assert!(matches!(&error, ObjectError::Stale(stale) if stale.stored == Some(late)), "{error:?}");
     assert!(fence.read(&path, &early).await.unwrap_err().is_lost());
     assert!(fence.read(&path, &stamp(8, 2)).await.unwrap_err().is_lost());
+    // Another stamp than at the read.
+    let by_late = fence.read(&path, &late).await.unwrap();
+    assert!(by_late.replace(&early, "7").await.unwrap_err().is_lost());
     assert_eq!(get(&store, &path).await, "9");
 }
 

@@ -245,10 +245,16 @@ async fn a_lost_guard_and_a_share_are_refused_before_anything_is_sent() {
     let error = Fence::new().admit(&mut tx, "sku-42", &guard).await.unwrap_err();
     assert!(matches!(error, AdmitError::Lost(_)) && error.is_lost(), "{error:?}");
     let guard = stock.lock("sku-42").await.unwrap();
-    Fence::new().admit(&mut tx, "sku-42", &guard).await.unwrap();
+    let fence = Fence::new();
+    let admitted = fence.admit(&mut tx, "sku-42", &guard);
+    is_send(&admitted);
+    admitted.await.unwrap();
     let rows: i64 = tx.query_one("SELECT count(*) FROM elderlock_fences", &[]).await.unwrap().get(0);
     assert_eq!(rows, 1);
 }
+
+/// A task may carry such a value from thread to thread.
+fn is_send(_: &impl Send) {}
 
 /// Cleaning up waits for a writer, and spares a row that the writer has raised meanwhile.
 #[tokio::test(flavor = "multi_thread")]

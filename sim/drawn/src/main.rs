@@ -18,14 +18,14 @@ use syn::{Attribute, BinOp, Expr, ExprLit, ImplItem, Item, Lit, Stmt, parse_quot
 
 /// The files, below the folder of the core.
 const FILES: [&str; 8] = [
-    "lease.rs",
-    "decision.rs",
+    "cluster/lease.rs",
+    "cluster/decision.rs",
     "link.rs",
-    "grantor.rs",
-    "grantor/transfer.rs",
-    "table.rs",
-    "table/objects.rs",
-    "table/questions.rs",
+    "locks/grantor.rs",
+    "locks/grantor/transfer.rs",
+    "locks/table.rs",
+    "locks/table/objects.rs",
+    "locks/table/questions.rs",
 ];
 /// How many breaks are planted.
 const COUNT: usize = 440;

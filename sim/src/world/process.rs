@@ -125,6 +125,9 @@ impl World {
     }
 
     fn carry_out(&mut self, place: usize, process: ProcessId, output: Output) {
+        if !self.scribe.is_silent() {
+            self.note_outcome(place, &output);
+        }
         match output {
             Output::Send { to, process: wanted, packet } => self.send(place, process, to, wanted, packet),
             Output::Answer { request, outcome } => {
@@ -176,6 +179,20 @@ impl World {
             }
             Output::Event(event) => self.on_event(place, process, event),
             Output::Store { number, vote } => self.write_vote(place, process, number, *vote),
+        }
+    }
+
+    /// Mixes an output into the digest of outcomes, if it is one. The kinds have numbers of their
+    /// own: the order of the outputs' variants is no outcome.
+    fn note_outcome(&mut self, place: usize, output: &Output) {
+        let digest = &mut self.outcomes;
+        match output {
+            Output::Answer { request, outcome } => (0_u8, place, request, outcome).hash(digest),
+            Output::Value { request, content } => (1_u8, place, request, content).hash(digest),
+            Output::Lost { request, reason } => (2_u8, place, request, reason).hash(digest),
+            Output::RevocationRequested { request, .. } => (3_u8, place, request).hash(digest),
+            Output::Event(Event::ViewInstalled(view)) => (4_u8, place, view).hash(digest),
+            Output::Event(_) | Output::Send { .. } | Output::Store { .. } => {}
         }
     }
 

@@ -1,13 +1,21 @@
 //! Cases that no World reaches: a lock that was granted twice, and more requests than any program
 //! makes.
 
-use super::super::chance;
-use super::super::edit::Edit;
-use super::super::event::{Input, Wait};
-use super::super::id::{Metadata, OpenRequest, OwnerId, Value, Want};
-use super::super::message::{Content, HoldReport, LastWrite, ObjectReply};
-use super::super::view::ViewMember;
 use super::*;
+use crate::protocol::chance;
+use crate::protocol::cluster::MemberPhase;
+use crate::protocol::cluster::view::ViewMember;
+use crate::protocol::cluster::vote_successor::VoteSender;
+use crate::protocol::edit::Edit;
+use crate::protocol::event::{Event, Input, Wait};
+use crate::protocol::id::MemberInfo;
+use crate::protocol::id::{Metadata, OpenRequest, OwnerId, Value, Want};
+use crate::protocol::locks::client::LockRequest;
+use crate::protocol::message::{Content, HoldReport, LastWrite, ObjectReply};
+use crate::protocol::message::{Message, Notice, Origin, Query, QueryReply};
+use crate::protocol::timing::Timing;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 mod clones;
@@ -17,6 +25,40 @@ mod places;
 mod revocation;
 mod rules;
 mod short;
+
+impl Node {
+    /// Lets a role of the locks act, and returns its messages.
+    fn turn(
+        &mut self,
+        now: Time,
+        out: &mut Vec<Output>,
+        role: impl FnOnce(&mut Locks, &mut StepContext),
+    ) -> VecDeque<(ProcessId, Message)> {
+        let (cluster, mut step) = self.parts(out);
+        step.turn(now, &cluster.standing(now), role)
+    }
+
+    /// Lets a role of the locks act, then delivers its messages.
+    fn act(&mut self, now: Time, out: &mut Vec<Output>, role: impl FnOnce(&mut Locks, &mut StepContext)) {
+        let (cluster, mut step) = self.parts(out);
+        step.act(now, cluster.standing(now), role);
+    }
+
+    fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
+        let (cluster, mut step) = self.parts(out);
+        step.on_message(now, from, message, cluster.standing(now));
+    }
+
+    fn on_notice(&mut self, now: Time, from: ProcessId, addr: SocketAddr, notice: Notice, out: &mut Vec<Output>) {
+        let (cluster, mut step) = self.parts(out);
+        cluster.on_notice(now, from, addr, notice, &mut step);
+    }
+
+    fn on_ballot(&mut self, now: Time, speaker: VoteSender, notice: Notice, out: &mut Vec<Output>) {
+        let (cluster, mut step) = self.parts(out);
+        cluster.on_ballot(now, speaker, notice, &mut step);
+    }
+}
 
 const NOW: Time = Time::from_nanos(10_000_000_000);
 const ANN: ProcessId = ProcessId(1);
@@ -71,19 +113,19 @@ fn hold(name: &str, n: u32) -> HoldReport {
 /// The member, and two more that it has never heard of in its view.
 fn with_two_more() -> Node {
     let mut node = lone();
-    let mut view = node.view.as_deref().expect("it has founded").clone();
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
     for process in [ANN, BOB] {
-        let info = MemberInfo { process, ..node.config.me.clone() };
+        let info = MemberInfo { process, ..node.cluster.config.me.clone() };
         view.members.push(ViewMember { info, joined: view.number, ghost: false });
     }
-    node.view = Some(Arc::new(view));
+    node.cluster.view = Some(Arc::new(view));
     node
 }
 
 /// The messages that a grantor with this origin, whose member's lease runs, sends to others.
 fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
     let mut node = with_two_more();
-    let view = node.view.clone().expect("it has founded");
+    let view = node.cluster.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
     let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
         turn.leased = true;
@@ -128,8 +170,7 @@ fn revoke(n: u32) -> Message {
 #[test]
 fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
     let mut node = with_two_more();
-    let mut elder = node.elder.take().expect("it has founded");
-    let (mut out, registry) = (Vec::new(), &mut elder.registry);
+    let (mut out, mut registry) = (Vec::new(), node.locks.registry.take().expect("it has founded"));
     let mut ask = |from, request| {
         node.turn(NOW, &mut out, |_, turn| {
             registry.on_become((from, RequestId(request)), service(), true, turn);
@@ -145,15 +186,15 @@ fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
 #[test]
 fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     let mut node = with_two_more();
-    let view = node.view.clone().expect("it has founded");
+    let view = node.cluster.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
     let (bid, mut out) = (RequestId(9), Vec::new());
-    node.turn(NOW, &mut out, |node, turn| {
+    node.turn(NOW, &mut out, |locks, turn| {
         let grantor = Grantor::new(service(), range, Origin::Free, &view, turn);
-        node.grantors.insert(service(), grantor);
-        node.holder.bid((bid, service()), (Wait::Forever, turn.retry), false, turn);
-        node.holder.on_outbid_while_granting(&service(), bid, BOB);
-        node.depart_service(&service(), turn);
+        locks.grantors.insert(service(), grantor);
+        locks.client.bid((bid, service()), (Wait::Forever, turn.retry), false, turn);
+        locks.client.on_outbid_while_granting(&service(), bid, BOB);
+        locks.depart_service(&service(), turn);
     });
     assert!(out.contains(&Output::Answer { request: bid, outcome: Outcome::Superseded(BOB) }), "{out:?}");
 }
@@ -162,8 +203,7 @@ fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
 #[test]
 fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut node = with_two_more();
-    let mut elder = node.elder.take().expect("it has founded");
-    let registry = &mut elder.registry;
+    let mut registry = node.locks.registry.take().expect("it has founded");
     let mut act = |act: &mut dyn FnMut(&mut StepContext)| node.turn(NOW, &mut Vec::new(), |_, turn| act(turn));
     let outbox = act(&mut |turn| registry.on_who_grants(ANN, service(), true, turn));
     let named = outbox.into_iter().find_map(|(_, message)| match message {
@@ -209,10 +249,10 @@ fn who_claims_a_lock_that_is_another_ones_in_the_table_is_told() {
 #[test]
 fn a_hold_that_is_revoked_is_lost() {
     let mut node = lone();
-    let (request, me) = (RequestId(1), node.config.me.process);
+    let (request, me) = (RequestId(1), node.cluster.config.me.process);
     let out = lock(&mut node, request);
     assert!(out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Granted { .. }, .. })));
-    let newest = node.holder.newest(&service()).expect("it grants");
+    let newest = node.locks.client.newest(&service()).expect("it grants");
     let lost = |epoch, node: &mut Node| {
         let mut out = Vec::new();
         node.on_message(NOW, me, Message::Supersede { service: service(), epoch, request }, &mut out);
@@ -230,7 +270,7 @@ fn a_hold_that_is_revoked_is_lost() {
 fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
     let mut node = with_two_more();
     let epoch = Epoch(token(100));
-    node.turn(NOW, &mut Vec::new(), |node, turn| node.holder.on_grantor(&service(), ANN, epoch, turn));
+    node.turn(NOW, &mut Vec::new(), |locks, turn| locks.client.on_grantor(&service(), ANN, epoch, turn));
     let mut is_refused = |n: usize| {
         let out = lock(&mut node, RequestId(n as u64));
         out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Busy, .. }))
@@ -242,11 +282,11 @@ fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
 #[test]
 fn who_wants_to_join_is_sent_on_once() {
     let mut node = with_two_more();
-    node.elder = None;
-    let mut view = node.view.as_deref().expect("it has founded").clone();
+    node.cluster.elder = None;
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
     view.members.rotate_left(1);
     let heard = view.number;
-    node.view = Some(Arc::new(view));
+    node.cluster.view = Some(Arc::new(view));
     let me = MemberInfo { process: ProcessId(9), addr: ([127, 0, 0, 1], 7409).into(), host: None };
     let mut sends_on = |from| {
         let mut out = Vec::new();
@@ -284,7 +324,7 @@ fn what_is_extended_for_ever_does_not_end() {
     let command = Command::Lock { request, service: service(), want, owner, wait, lease, revocable: false, metadata };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
-    let holds = |node: &Node, at| node.holder.holds(request, at).is_some();
+    let holds = |node: &Node, at| node.locks.client.holds(request, at).is_some();
     assert!(holds(&node, NOW) && !holds(&node, NOW + second));
     node.step(NOW, Input::Command(Command::Extend { request, lease: Duration::MAX }), &mut out);
     assert_eq!(out.pop(), Some(Output::Answer { request, outcome: Outcome::Extended { until: Time::MAX } }));
@@ -405,7 +445,7 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
             grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), turn);
             assert!(matches!(
                 turn.outbox.back(),
-                Some((BOB, Message::Refuse { refusal, .. })) if **refusal == super::super::message::Refusal::NotOpen
+                Some((BOB, Message::Refuse { refusal, .. })) if **refusal == crate::protocol::message::Refusal::NotOpen
             ));
         });
     }
@@ -448,7 +488,7 @@ fn who_reports_an_older_version_after_a_transfer_is_told() {
 #[test]
 fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let mut node = lone();
-    let me = node.config.me.process;
+    let me = node.cluster.config.me.process;
     let (first, write) = (RequestId(1), RequestId(2));
     let (owner, metadata, wait) = (OwnerId::default(), Metadata::default(), Wait::Forever);
     let want = Want::Open(OpenRequest::new(object(), value("red")));
@@ -466,9 +506,9 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     node.step(NOW, Input::Command(command), &mut out);
     assert!(out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Opened { .. }, .. })));
 
-    let former = node.holder.newest(&service()).expect("it grants");
+    let former = node.locks.client.newest(&service()).expect("it grants");
     let next = Epoch(Token::new(Slot(former.0.slot().0 + 1), 1));
-    node.turn(NOW, &mut Vec::new(), |node, turn| node.holder.on_grantor(&service(), ANN, next, turn));
+    node.turn(NOW, &mut Vec::new(), |locks, turn| locks.client.on_grantor(&service(), ANN, next, turn));
     let command = Command::Write { request: write, open: first, edit: set("green", None) };
     node.step(NOW, Input::Command(command), &mut Vec::new());
     let mut hears = |epoch, n| {
@@ -494,7 +534,7 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
 fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     let mut node = with_two_more();
     let (first, epoch) = (RequestId(1), Epoch(token(100)));
-    node.turn(NOW, &mut Vec::new(), |node, turn| {
+    node.turn(NOW, &mut Vec::new(), |locks, turn| {
         turn.leased = true;
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (share(1).want, Wait::Forever);
@@ -508,15 +548,15 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
             revocable: false,
             metadata,
         };
-        node.holder.on_grantor(&service(), ANN, epoch, turn);
-        node.holder.lock(wish, Duration::ZERO, |_| false, turn);
-        node.holder.on_grant(ANN, &service(), epoch, first, token(101), turn);
+        locks.client.on_grantor(&service(), ANN, epoch, turn);
+        locks.client.lock(wish, Duration::ZERO, |_| false, turn);
+        locks.client.on_grant(ANN, &service(), epoch, first, token(101), turn);
         let asked = [RequestId(2), RequestId(3)];
-        asked.iter().for_each(|request| node.holder.upgrade(*request, first, Duration::from_secs(1), turn));
+        asked.iter().for_each(|request| locks.client.upgrade(*request, first, Duration::from_secs(1), turn));
         turn.outbox.clear();
-        node.holder.release(asked[0], turn);
+        locks.client.release(asked[0], turn);
         assert!(turn.outbox.is_empty());
-        node.holder.release(asked[1], turn);
+        locks.client.release(asked[1], turn);
         let said = (turn.outbox.len(), turn.outbox.pop_back());
         assert!(matches!(said, (1, Some((ANN, Message::Reduce { token: has, .. }))) if has == token(101)));
     });
@@ -527,11 +567,13 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
 fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() {
     let mut node = with_two_more();
     assert!(node.belongs());
-    let mut next = node.view.as_deref().expect("it has founded").clone();
+    let mut next = node.cluster.view.as_deref().expect("it has founded").clone();
     next.members.remove(0);
     next.number = next.number.next();
-    node.part(NOW, next, None, &mut Vec::new());
-    assert!(matches!(node.phase, MemberPhase::Retiring { left: false, .. }));
+    let mut out = Vec::new();
+    let (cluster, mut step) = node.parts(&mut out);
+    cluster.part(NOW, next, None, &mut step);
+    assert!(matches!(node.cluster.phase, MemberPhase::Retiring { left: false, .. }));
     assert!(!node.belongs(), "though its lease may run still");
     let told = |out: Vec<Output>, request| {
         let answers = out.into_iter().filter_map(|output| match output {
@@ -556,7 +598,7 @@ fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() 
 fn what_found_no_grantor_is_asked_again_in_the_same_term() {
     let mut node = with_two_more();
     let (open, write, epoch) = (RequestId(1), RequestId(2), Epoch(token(100)));
-    node.turn(NOW, &mut Vec::new(), |node, turn| {
+    node.turn(NOW, &mut Vec::new(), |locks, turn| {
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (Want::Open(OpenRequest::new(object(), value("red"))), Wait::Forever);
         let wish = LockRequest {
@@ -572,18 +614,18 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
         let of = |turn: &mut StepContext| {
             turn.outbox.drain(..).filter(|(_, said)| matches!(said, Message::Write { .. })).count()
         };
-        node.holder.on_grantor(&service(), ANN, epoch, turn);
-        node.holder.lock(wish, Duration::ZERO, |_| false, turn);
+        locks.client.on_grantor(&service(), ANN, epoch, turn);
+        locks.client.lock(wish, Duration::ZERO, |_| false, turn);
         let opened = Some((open, ObjectReply::Opened(token(101))));
-        node.holder.on_value(ANN, (&service(), epoch), (&object(), content()), opened, turn);
-        node.holder.write((write, open), set("blue", None), |_| false, turn);
+        locks.client.on_value(ANN, (&service(), epoch), (&object(), content()), opened, turn);
+        locks.client.write((write, open), set("blue", None), |_| false, turn);
         assert_eq!(of(turn), 1);
-        node.holder.on_not_grantor(&service(), epoch, write, None, turn);
-        node.holder.on_grantor(&service(), ANN, epoch, turn);
+        locks.client.on_not_grantor(&service(), epoch, write, None, turn);
+        locks.client.on_grantor(&service(), ANN, epoch, turn);
         assert_eq!(of(turn), 0, "it has just said that it does not grant");
         turn.now = turn.now + turn.retry;
-        node.holder.on_timer(turn);
-        node.holder.on_grantor(&service(), ANN, epoch, turn);
+        locks.client.on_timer(turn);
+        locks.client.on_grantor(&service(), ANN, epoch, turn);
         assert_eq!(of(turn), 1);
     });
 }

@@ -24,7 +24,8 @@ async fn three() -> (Arc<Lan>, [Member; 3]) {
     (lan, members)
 }
 
-/// A latch at each member, in line in this order, and all know it: the first one grants, and tells the others.
+/// A latch at each member, in line in this order, and all know it: the first one grants, and tells
+/// the others.
 async fn line(lan: &Lan, members: [&Member; 3]) -> [LeaderLatch; 3] {
     let mut latches = Vec::new();
     for member in members {
@@ -81,7 +82,8 @@ async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
     drop(held);
 }
 
-/// Curator: `LeaderLatch.handleStateChange`, SUSPENDED and LOST: no longer the leader; RECONNECTED: `reset`, which asks anew.
+/// Curator: `LeaderLatch.handleStateChange`, SUSPENDED and LOST: no longer the leader; RECONNECTED:
+/// `reset`, which asks anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits_again_when_it_is_back() {
     let (lan, [elder, second, other]) = three().await;
@@ -137,8 +139,8 @@ async fn nobody_leads_while_all_are_suspended_and_then_whoever_is_next_in_line()
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
 }
 
-/// Curator: `LeaderLatch.start`, which waits until a connection is established (`AfterConnectionEstablished`), and
-/// `cancelStartTask`, when it is closed before that.
+/// Curator: `LeaderLatch.start`, which waits until a connection is established
+/// (`AfterConnectionEstablished`), and `cancelStartTask`, when it is closed before that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_was_closed() {
     let (lan, [elder, second, other]) = three().await;
@@ -175,7 +177,8 @@ async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_
     soon(starts.await_leadership()).await.unwrap();
 }
 
-/// Curator: `LeaderLatch.checkLeadership`: each watches the one before it, so that one that goes wakes one.
+/// Curator: `LeaderLatch.checkLeadership`: each watches the one before it, so that one that goes
+/// wakes one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_hundred_latches_one_is_told_that_it_is_next_and_nobody_else_hears_anything() {
     let (lan, [elder, second, other]) = three().await;
@@ -225,7 +228,8 @@ async fn of_a_hundred_latches_one_is_told_that_it_is_next_and_nobody_else_hears_
     }
 }
 
-/// Curator: `LeaderSelector`, whose listener is to throw a `CancelLeadershipException` by itself when the connection is lost.
+/// Curator: `LeaderSelector`, whose listener is to throw a `CancelLeadershipException` by itself
+/// when the connection is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_is_dropped_when_the_leader_is_cut_off_and_the_selector_can_run_again() {
     let (lan, [_elder, second, other]) = three().await;

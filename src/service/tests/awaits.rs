@@ -1,12 +1,12 @@
-//! Every await of a member that asks another over the network, polled k times and dropped for every k until it
-//! completes: nothing stays held or queued, here or at the grantor.
+//! Every await of a member that asks another over the network, polled k times and dropped for every
+//! k until it completes: nothing stays held or queued, here or at the grantor.
 
 use super::rejoin::Lan;
 use super::*;
 use crate::Timing;
 
-/// Two members over a network of queues, the first of which grants the locks of "inventory"; leases long enough for
-/// a machine that has other things to do.
+/// Two members over a network of queues, the first of which grants the locks of "inventory"; leases
+/// long enough for a machine that has other things to do.
 struct Pair {
     grantor: Member,
     other: Member,
@@ -135,7 +135,8 @@ async fn waiting_for_events_can_be_dropped_at_any_poll_and_loses_none() {
         async || {
             let service = pair.other.lock_service(format!("service {count}")).await.unwrap();
             count += 1;
-            // The elder, which is another member, has to name the grantor: the event comes at a later poll.
+            // The elder, which is another member, has to name the grantor: the event comes at a
+            // later poll.
             *asking.lock().unwrap() = Some(tokio::spawn(service.lock("a").into_future()));
             let events = events.clone();
             async move { hear(events.lock().await.next().await) }
@@ -207,7 +208,8 @@ async fn shares_objects_and_permits_far_from_the_grantor_can_be_dropped_at_any_p
     pair.nothing().await;
 }
 
-/// Drops `leave` after `k` polls, at the grantor and elder or at the other member. Says whether it completed.
+/// Drops `leave` after `k` polls, at the grantor and elder or at the other member. Says whether it
+/// completed.
 async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
     let pair = Pair::new().await;
     let (leaver, stock, stayer, of_stayer) = match of_grantor {

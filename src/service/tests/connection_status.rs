@@ -54,7 +54,8 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
     assert_eq!(next(&mut other.connection()).await, Some(ConnectionState::Lost));
 }
 
-/// Curator `ConnectionState`: SUSPENDED, then RECONNECTED within the session. There the lock would be its own again.
+/// Curator `ConnectionState`: SUSPENDED, then RECONNECTED within the session. There the lock would
+/// be its own again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_without_their_guards() {
     let lan = Arc::new(Lan::default());

@@ -1,4 +1,5 @@
-//! Scenarios that the distributed lock service of Apache Geode gets wrong or is tested for, on the public API.
+//! Scenarios that the distributed lock service of Apache Geode gets wrong or is tested for, on the
+//! public API.
 
 use super::*;
 
@@ -8,7 +9,8 @@ const SHORT: Duration = Duration::from_millis(20);
 /// A lease that does not.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A lock with a lease, and another guard of it. On a busy machine a lease may be over before it is entered again.
+/// A lock with a lease, and another guard of it. On a busy machine a lease may be over before it is
+/// entered again.
 async fn entered_twice(stock: &LockService, lease: Duration) -> (Guard, Guard) {
     for _ in 0..100 {
         let outer = stock.lock("a").lease(lease).await.unwrap();
@@ -19,7 +21,8 @@ async fn entered_twice(stock: &LockService, lease: Duration) -> (Guard, Guard) {
     panic!("it is never entered");
 }
 
-/// Geode 6 number 8: the expiry of a lease is told once, by the unlock that finds it; relocking starts anew.
+/// Geode 6 number 8: the expiry of a lease is told once, by the unlock that finds it; relocking
+/// starts anew.
 #[tokio::test]
 async fn a_lease_that_ended_is_told_by_the_release_and_relocking_starts_at_depth_1() {
     let (member, stock) = service().await;
@@ -28,7 +31,8 @@ async fn a_lease_that_ended_is_told_by_the_release_and_relocking_starts_at_depth
     let before = outer.token();
     assert_eq!(outer.lost().await, LostReason::LeaseEnded);
 
-    // Each guard has its release, and each release tells its own caller; there is no second one to call.
+    // Each guard has its release, and each release tells its own caller; there is no second one to
+    // call.
     assert_eq!(outer.release().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
 
     // Also with a guard of the old hold still around.
@@ -65,8 +69,8 @@ async fn reentering_never_shortens_the_lease() {
     assert_eq!(left_over(&member), NOTHING);
 }
 
-/// Geode 6 number 9, second half: re-entering with a longer lease extends it, at the grantor too; and it never fails
-/// for want of time to wait, as it waits for nothing.
+/// Geode 6 number 9, second half: re-entering with a longer lease extends it, at the grantor too;
+/// and it never fails for want of time to wait, as it waits for nothing.
 #[tokio::test]
 async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
     let (member, stock) = service().await;
@@ -92,7 +96,8 @@ async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
     }
 }
 
-/// Geode 6 number 10: the grantor has ended the lease, and given the lock away, before the holder has noticed.
+/// Geode 6 number 10: the grantor has ended the lease, and given the lock away, before the holder
+/// has noticed.
 #[tokio::test]
 async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_waits_in_line() {
     let (member, stock) = service().await;

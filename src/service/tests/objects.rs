@@ -316,7 +316,8 @@ async fn what_cannot_be_asked_for_is_an_error_and_nothing_is_asked() {
     assert_eq!(left_over(&member), NOTHING);
 }
 
-/// Dropped with the answer there: the hold is a lock or gone, and never a share that others are kept from.
+/// Dropped with the answer there: the hold is a lock or gone, and never a share that others are
+/// kept from.
 #[tokio::test]
 async fn an_upgrade_that_is_dropped_leaves_the_other_guards_with_what_it_got() {
     let (member, stock) = service().await;

@@ -94,8 +94,8 @@ impl Lan {
         self.start_with(number, Timing::fast())
     }
 
-    /// Member number `number`, not joined yet; number 1 founds alone, the others seek it. A grantor that is there may take as
-    /// long as a lease to answer.
+    /// Member number `number`, not joined yet; number 1 founds alone, the others seek it. A grantor
+    /// that is there may take as long as a lease to answer.
     pub(crate) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
         let addr = |number| SocketAddr::from(([10, 0, 0, 1], number));
         let me = MemberInfo { process: draw_process().unwrap(), addr: addr(number), host: None };

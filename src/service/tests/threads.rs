@@ -1,10 +1,11 @@
-//! The local path from several threads, in orders that shuttle chooses: `--cfg elderlock_shuttle`, see
-//! `runtime/sync.rs`. The engine, its timer task, requests, guards and events are those that ship; only the clock is a
-//! stand-in, and there is no network.
+//! The local path from several threads, in orders that shuttle chooses: `--cfg elderlock_shuttle`,
+//! see `runtime/sync.rs`. The engine, its timer task, requests, guards and events are those that
+//! ship; only the clock is a stand-in, and there is no network.
 //!
-//! Each story is told in tens of thousands of orders, half of them drawn at every step, half by PCT (few switches, at
-//! the worst places). A thread that nobody wakes is a deadlock, which shuttle finds; everything else is asserted. A
-//! failure prints its schedule, which `shuttle::replay` tells again.
+//! Each story is told in tens of thousands of orders, half of them drawn at every step, half by PCT
+//! (few switches, at the worst places). A thread that nobody wakes is a deadlock, which shuttle
+//! finds; everything else is asserted. A failure prints its schedule, which `shuttle::replay` tells
+//! again.
 
 use super::*;
 use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing};
@@ -78,7 +79,8 @@ impl Alone {
         assert_eq!(self.until_gone(), Some(EngineClosed::Heard));
     }
 
-    /// All threads but the timer task have ended: it may be in the middle of a turn, and finishes that.
+    /// All threads but the timer task have ended: it may be in the middle of a turn, and finishes
+    /// that.
     fn rest(&self) {
         for _ in 0..STEPS_OF_A_TURN {
             if self.engine.undone() == 0 {

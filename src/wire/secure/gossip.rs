@@ -210,7 +210,8 @@ impl SealedGossip {
     fn note(&mut self, from: ProcessId, number: u64, used: Option<(ClusterKey, LessSafeKey)>) {
         self.heard += 1;
         if self.senders.len() >= MAX_SENDERS && !self.senders.contains_key(&from) {
-            let oldest = self.senders.iter().min_by_key(|(_, sender)| sender.heard).map(|(process, _)| *process);
+            let oldest = self.senders.iter().min_by_key(|(_, sender)| sender.heard);
+            let oldest = oldest.map(|(process, _)| *process);
             oldest.and_then(|process| self.senders.remove(&process));
         }
         let sender = self.senders.entry(from).or_insert_with(Sender::new);

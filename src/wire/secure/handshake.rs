@@ -66,7 +66,8 @@ pub struct StaticKey {
 impl StaticKey {
     /// The key that these random bytes make.
     pub fn new(entropy: [u8; 32]) -> Self {
-        let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("the default resolver has X25519");
+        let dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519);
+        let mut dh = dh.expect("the default resolver has X25519");
         dh.set(&entropy);
         let process = process_of(dh.pubkey());
         StaticKey { private: Zeroizing::new(entropy), process }

@@ -132,7 +132,8 @@ impl FromStr for ClusterKey {
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let bytes = Zeroizing::new(BASE64_STANDARD.decode(text.trim()).map_err(|_| KeyError::NotBase64)?);
-        ClusterKey::from_bytes(bytes.as_slice().try_into().map_err(|_| KeyError::Length(bytes.len()))?)
+        let bytes = bytes.as_slice().try_into().map_err(|_| KeyError::Length(bytes.len()))?;
+        ClusterKey::from_bytes(bytes)
     }
 }
 

@@ -192,8 +192,8 @@ fn records_repeated_left_out_exchanged_cut_or_changed_are_refused() {
     for turned in 0..records[0].len() {
         let mut other = records[0].clone();
         other[turned] ^= 4;
-        let is_refused = Opener::length(&other) != Ok(Some(other.len())) || opened(&mut opener(), &other).is_err();
-        assert!(is_refused, "byte {turned}");
+        let is_whole = Opener::length(&other) == Ok(Some(other.len()));
+        assert!(!is_whole || opened(&mut opener(), &other).is_err(), "byte {turned}");
     }
     for cut in 2..records[0].len() {
         assert!(opened(&mut opener(), &records[0][..cut]).is_err());
@@ -267,7 +267,8 @@ fn the_text_of_keys_is_checked_and_never_printed() {
     let full = (3..9).try_fold(ring.clone(), |ring, seed| ring.with(key(seed))).unwrap();
     assert_eq!(full.with(key(10)).unwrap_err(), KeyError::TooMany);
     let shown = format!("{ring:?} {:?} {:?} {:?}", key(1), Sealer::at([5; 32], 0), identity(1));
-    assert!(!shown.contains(text.as_str()) && !shown.contains("5, 5") && shown.contains(&key(1).name().to_string()));
+    assert!(!shown.contains(text.as_str()) && !shown.contains("5, 5"));
+    assert!(shown.contains(&key(1).name().to_string()));
 }
 
 fn ring(keys: &[u8]) -> Keyring {

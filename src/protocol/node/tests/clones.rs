@@ -25,7 +25,7 @@ fn a_copy_that_is_behind_in_its_beats_ends_and_the_other_goes_on() {
     for _ in 0..20 {
         two.pass(Duration::from_millis(10));
     }
-    let me = two.nodes[1].config.me.process;
+    let me = two.nodes[1].cluster.config.me.process;
     let pulse = loop {
         two.now = two.now + Duration::from_millis(1);
         let mut answers = Vec::new();
@@ -49,7 +49,7 @@ fn a_copy_that_is_behind_in_its_beats_ends_and_the_other_goes_on() {
     let seen = events(&mut copy, two.now, [pulse]);
     assert!(seen.ends_with(&[Event::IdentityTaken, Event::Expelled]), "{seen:?}");
     two.pass(Duration::from_millis(10));
-    let view = two.nodes[0].view.as_ref().expect("it is a member");
+    let view = two.nodes[0].cluster.view.as_ref().expect("it is a member");
     assert!(view.contains(me) && two.nodes[1].is_ready(two.now), "the other one goes on");
 }
 

@@ -172,13 +172,13 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
     );
     step(&mut node, Input::Timer);
     // No grantor is known, and one more member asks.
-    let view = node.view.clone().expect("it has founded");
+    let view = node.cluster.view.clone().expect("it has founded");
     let mut outbox = Vec::new();
     let touched = touched(|| {
-        node.act(NOW, &mut outbox, |node, turn| {
-            let epoch = node.grantors.values().next().expect("it grants").epoch();
-            node.holder.on_not_grantor(&service(), epoch, RequestId(next + 9), None, turn);
-            node.holder.on_view(&view, turn);
+        node.act(NOW, &mut outbox, |locks, turn| {
+            let epoch = locks.grantors.values().next().expect("it grants").epoch();
+            locks.client.on_not_grantor(&service(), epoch, RequestId(next + 9), None, turn);
+            locks.client.on_view(&view, turn);
         });
     });
     most = most.max(touched);

@@ -1,8 +1,8 @@
 //! The time at which waiters learn their positions.
 
-use super::super::super::message::Query;
 use super::short::NodePair;
 use super::*;
+use crate::protocol::message::Query;
 
 /// Delivers all messages, and no time goes by.
 const ALL_HEARD: Duration = Duration::ZERO;
@@ -34,7 +34,7 @@ fn release(two: &mut NodePair, at: usize, request: u64) {
 
 /// How many wait, as the grantor knows.
 fn queue(two: &NodePair) -> usize {
-    two.nodes[0].grantors[&service()].load().expect("it acts").waits
+    two.nodes[0].locks.grantors[&service()].load().expect("it acts").waits
 }
 
 /// The messages that are under way to the second.
@@ -48,7 +48,7 @@ fn said(two: &NodePair) -> Vec<&'static str> {
 
 /// Goes on to the time at which a position is due, and lets the grantor's timer go off.
 fn come_to_it(two: &mut NodePair) {
-    two.now = two.nodes[0].places_due().expect("somebody is to be told");
+    two.now = two.nodes[0].locks.places_due().expect("somebody is to be told");
     assert!(two.nodes[0].wake_by().is_some_and(|at| at <= two.now));
     two.step(0, Input::Timer);
 }
@@ -56,13 +56,13 @@ fn come_to_it(two: &mut NodePair) {
 #[test]
 fn who_waits_for_long_hears_its_place_and_only_once() {
     let mut two = one_waits();
-    assert_eq!(two.nodes[1].holder.place_of(RequestId(2)), None);
+    assert_eq!(two.nodes[1].locks.client.place_of(RequestId(2)), None);
     assert_eq!(two.nodes[0].sizes(two.now).places, 1);
     come_to_it(&mut two);
     assert_eq!(said(&two), ["Queued"]);
     two.pass(ALL_HEARD);
-    assert!(two.nodes[1].holder.place_of(RequestId(2)).is_some());
-    assert_eq!((two.nodes[0].places_due(), two.nodes[0].sizes(two.now).places), (None, 0));
+    assert!(two.nodes[1].locks.client.place_of(RequestId(2)).is_some());
+    assert_eq!((two.nodes[0].locks.places_due(), two.nodes[0].sizes(two.now).places), (None, 0));
     release(&mut two, 0, 1);
     assert_eq!(said(&two), ["Grant"]);
 }
@@ -73,7 +73,7 @@ fn who_is_granted_before_hears_nothing_else() {
     release(&mut two, 0, 1);
     assert_eq!(said(&two), ["Grant"]);
     two.pass(ALL_HEARD);
-    assert_eq!(two.nodes[0].places_due(), None, "no timer goes off for it");
+    assert_eq!(two.nodes[0].locks.places_due(), None, "no timer goes off for it");
 }
 
 #[test]
@@ -121,15 +121,15 @@ fn places_that_are_no_more_are_forgotten_together() {
         release(&mut two, 1, request);
     }
     two.pass(ALL_HEARD);
-    assert_eq!(two.nodes[0].pending_positions.len(), 3);
+    assert_eq!(two.nodes[0].locks.pending_positions.len(), 3);
     come_to_it(&mut two);
-    assert_eq!((said(&two), two.nodes[0].pending_positions.len()), (vec![], 0));
+    assert_eq!((said(&two), two.nodes[0].locks.pending_positions.len()), (vec![], 0));
 }
 
 #[test]
 fn the_grantors_own_member_knows_its_place_at_once() {
     let mut two = one_waits();
     ask(&mut two, 0, 3);
-    assert!(two.nodes[0].holder.place_of(RequestId(3)).is_some());
-    assert_eq!(two.nodes[0].pending_positions.len(), 1, "that of the other");
+    assert!(two.nodes[0].locks.client.place_of(RequestId(3)).is_some());
+    assert_eq!(two.nodes[0].locks.pending_positions.len(), 1, "that of the other");
 }

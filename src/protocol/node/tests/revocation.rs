@@ -1,9 +1,9 @@
 //! Revocation, where a World would need luck: messages that are on their way meanwhile.
 
-use super::super::super::event::{RevocationRequest, RevokeCommand};
-use super::super::super::id::Mode;
-use super::super::super::message::{HolderInfo, RevocationAnswer};
 use super::*;
+use crate::protocol::event::{RevocationRequest, RevokeCommand};
+use crate::protocol::id::Mode;
+use crate::protocol::message::{HolderInfo, RevocationAnswer};
 
 const EPOCH: Epoch = Epoch(token(100));
 /// The request of the asker.
@@ -38,9 +38,9 @@ struct SentMessages {
 }
 
 fn act(node: &mut Node, role: impl FnOnce(&mut LockClient, &View, &mut StepContext)) -> SentMessages {
-    let view = node.view.clone().expect("it is in a view");
+    let view = node.cluster.view.clone().expect("it is in a view");
     let mut out = Vec::new();
-    let outbox = node.turn(NOW, &mut out, |node, turn| role(&mut node.holder, &view, turn));
+    let outbox = node.turn(NOW, &mut out, |locks, turn| role(&mut locks.client, &view, turn));
     SentMessages { outbox: outbox.into(), out }
 }
 
@@ -114,7 +114,7 @@ fn who_asks_hears_that_nobody_holds_or_holds_for_good() {
 #[test]
 fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_asked() {
     let mut node = asker();
-    let (next, mut without) = (Epoch(token(200)), View::clone(node.view.as_deref().expect("it is in one")));
+    let (next, mut without) = (Epoch(token(200)), View::clone(node.cluster.view.as_deref().expect("it is in one")));
     without.members.retain(|member| member.info.process != ANN);
     let said = act(&mut node, |holder, _, turn| holder.on_view(&without, turn));
     assert!(said.outbox.iter().any(|(_, message)| matches!(message, Message::FindGrantor { .. })), "{:?}", said.outbox);
@@ -124,8 +124,8 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
     );
     // And a grantor that cannot answer yet is asked again, in a while.
     assert_eq!(sees(&mut node, QueryReply::Undecided).out, []);
-    let due = node.holder.deadline().expect("it asks again");
-    let outbox = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    let due = node.locks.client.deadline().expect("it asks again");
+    let outbox = node.turn(due, &mut Vec::new(), |locks, turn| locks.client.on_timer(turn));
     assert_eq!(Vec::from(outbox), [look(BOB, next)]);
 }
 
@@ -141,7 +141,7 @@ fn a_grantor_that_ends_after_it_has_said_who_holds_is_needed_no_more() {
 #[test]
 fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
     let without = |node: &Node| {
-        let mut view = View::clone(node.view.as_deref().expect("it is in one"));
+        let mut view = View::clone(node.cluster.view.as_deref().expect("it is in one"));
         view.members.retain(|member| member.info.process != BOB);
         view
     };
@@ -152,7 +152,7 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
 
     // The holder left before it was asked: an `Ask` queries again, and a `Take` is done.
     let mut node = asker();
-    node.view = Some(Arc::new(without(&node)));
+    node.cluster.view = Some(Arc::new(without(&node)));
     let said = sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!((said.outbox, said.out), (vec![], vec![]));
     assert_eq!(sees(&mut node, seen(None)).out, told(&[], &[]));
@@ -164,15 +164,15 @@ fn who_has_not_begun_to_hold_yet_is_asked_again() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
-    let due = node.holder.deadline().expect("it asks again");
-    let outbox = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    let due = node.locks.client.deadline().expect("it asks again");
+    let outbox = node.turn(due, &mut Vec::new(), |locks, turn| locks.client.on_timer(turn));
     assert_eq!(Vec::from(outbox), [look(ANN, EPOCH)], "another may hold by now");
 
     let mut node = with_two_more();
     assert_eq!(revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).outbox, [ask_back(BOB, 5, None)]);
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
-    let due = node.holder.deadline().expect("it asks again");
-    let outbox = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    let due = node.locks.client.deadline().expect("it asks again");
+    let outbox = node.turn(due, &mut Vec::new(), |locks, turn| locks.client.on_timer(turn));
     assert_eq!(Vec::from(outbox), [ask_back(BOB, 5, None)]);
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::Revoked).out, answer(Outcome::Revoked));
 }
@@ -183,10 +183,10 @@ fn what_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
     act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
     revoke(&mut node, ask(), Wait::Try);
     let mut out = Vec::new();
-    node.turn(NOW + Duration::from_secs(1), &mut out, |node, turn| node.holder.on_timer(turn));
+    node.turn(NOW + Duration::from_secs(1), &mut out, |locks, turn| locks.client.on_timer(turn));
     assert_eq!(out, answer(Outcome::Undecided));
     let mut sizes = Sizes::default();
-    node.holder.count(&mut sizes);
+    node.locks.client.count(&mut sizes);
     assert_eq!((sizes.requests, sizes.request_timers), (0, 0));
     assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [], "nobody asks any more");
 }

@@ -2,12 +2,13 @@
 //! rule is for. In builds with deliberate breaks it also tells that the rule's break changes the
 //! answer, so the test can fail.
 
-use super::super::super::decision::{Proposal, ProposalPhase};
-use super::super::super::grantor::Asked;
-use super::super::super::message::{Ballot, Query, QueryReply, WaitReport};
-use super::super::super::view::Change;
-use super::super::super::vote_successor::VoteSender;
 use super::*;
+use crate::protocol::cluster::decision::{Proposal, ProposalPhase};
+use crate::protocol::cluster::view::Change;
+use crate::protocol::cluster::vote_successor::VoteSender;
+use crate::protocol::locks::grantor::Asked;
+use crate::protocol::message::{Ballot, WaitReport};
+use std::collections::BTreeSet;
 
 const CYD: ProcessId = ProcessId(3);
 
@@ -19,8 +20,8 @@ macro_rules! rule {
             assert!($kept(Box::new(|_: &mut Node| {})), "the rule is broken");
             #[cfg(elderlock_mutants)]
             {
-                let mutant = Some(super::super::super::mutant::ProtocolMutant::$broken_by);
-                let plant = move |node: &mut Node| node.config.mutant = mutant;
+                let mutant = Some(crate::protocol::mutant::ProtocolMutant::$broken_by);
+                let plant = move |node: &mut Node| node.cluster.config.mutant = mutant;
                 assert!(!$kept(Box::new(plant)), "the break is not seen");
             }
         }
@@ -34,17 +35,17 @@ type Plant = Box<dyn Fn(&mut Node)>;
 fn second(plant: &Plant) -> Node {
     let mut node = with_two_more();
     plant(&mut node);
-    let mut view = node.view.as_deref().expect("it has founded").clone();
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
     view.members.swap(0, 1);
     assert_eq!(view.elder().process, ANN);
-    node.view = Some(Arc::new(view));
-    node.elder = None;
-    node.lease.promised_until = Time::ZERO;
+    node.cluster.view = Some(Arc::new(view));
+    node.cluster.elder = None;
+    node.cluster.lease.promised_until = Time::ZERO;
     node
 }
 
 fn speaker(process: ProcessId, node: &Node) -> VoteSender {
-    VoteSender { vote: process, process, addr: node.config.me.addr, heir: None }
+    VoteSender { vote: process, process, addr: node.cluster.config.me.addr, heir: None }
 }
 
 /// The notices that the member sends to others.
@@ -57,7 +58,7 @@ fn notices(out: &[Output]) -> Vec<Notice> {
 }
 
 fn said_in(node: &mut Node, leased: bool, act: impl FnOnce(&View, &mut StepContext)) -> Vec<Message> {
-    let view = node.view.clone().expect("it has founded");
+    let view = node.cluster.view.clone().expect("it has founded");
     let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
         turn.leased = leased;
         act(&view, turn);
@@ -83,11 +84,11 @@ fn range() -> TokenRange {
 
 rule!(who_accepts_a_ballot_promises_it, AcceptPromisesNothing, |plant: Plant| {
     let mut node = second(&plant);
-    let instance = node.view.as_ref().expect("it has founded").number.next();
+    let instance = node.cluster.view.as_ref().expect("it has founded").number.next();
     let change = Change { ghost: [ANN].into(), ..Change::default() };
     let accept = Notice::Accept { instance, ballot: Ballot { round: 2, process: BOB }, change };
     node.on_ballot(NOW, speaker(BOB, &node), accept, &mut Vec::new());
-    assert!(node.acceptor.accepted.is_some());
+    assert!(node.cluster.votes.acceptor.accepted.is_some());
     let ballot = Ballot { round: 1, process: ANN };
     node.on_ballot(
         NOW,
@@ -95,36 +96,37 @@ rule!(who_accepts_a_ballot_promises_it, AcceptPromisesNothing, |plant: Plant| {
         Notice::Prepare { instance, ballot, dead: BTreeSet::new() },
         &mut Vec::new(),
     );
-    node.acceptor.promised == Some(Ballot { round: 2, process: BOB })
+    node.cluster.votes.acceptor.promised == Some(Ballot { round: 2, process: BOB })
 });
 
 rule!(a_bound_vote_stands_by_no_pulse, StandByElderThoughBound, |plant: Plant| {
     let mut node = second(&plant);
-    let (addr, number) = (node.config.me.addr, node.view.as_ref().expect("it has founded").number);
-    (node.acceptor.is_bound, node.acceptor.promised) = (true, Some(Ballot { round: 2, process: BOB }));
+    let (addr, number) = (node.cluster.config.me.addr, node.cluster.view.as_ref().expect("it has founded").number);
+    (node.cluster.votes.acceptor.is_bound, node.cluster.votes.acceptor.promised) =
+        (true, Some(Ballot { round: 2, process: BOB }));
     let mut out = Vec::new();
-    node.on_pulse(NOW, ANN, addr, (number, 5, 0, false), &mut out);
+    let (cluster, mut step) = node.parts(&mut out);
+    cluster.on_pulse(NOW, ANN, addr, (number, 5, 0, false), &mut step);
     let is_told = notices(&out).iter().any(|notice| matches!(notice, Notice::Nack { .. }));
-    is_told && node.lease.promised_until == Time::ZERO
+    is_told && node.cluster.lease.promised_until == Time::ZERO
 });
 
 rule!(an_elder_that_gave_its_vote_away_renews_nobody, RenewThoughDeposed, |plant: Plant| {
     let mut node = lone();
     plant(&mut node);
-    let elder = node.elder.as_mut().expect("it has founded");
+    let elder = node.cluster.elder.as_mut().expect("it has founded");
     elder.deposed = true;
     #[cfg(elderlock_mutants)]
     {
-        elder.mutant = node.config.mutant;
+        elder.mutant = node.cluster.config.mutant;
     }
-    !node.has_authority(NOW)
+    !node.cluster.has_authority(NOW)
 });
 
 rule!(an_empty_table_counts_from_the_last_that_was_named, BelieveAnyVacant, |plant: Plant| {
     let mut node = with_two_more();
     plant(&mut node);
-    let mut elder = node.elder.take().expect("it has founded");
-    let registry = &mut elder.registry;
+    let mut registry = node.locks.registry.take().expect("it has founded");
     let said = said_in(&mut node, true, |_, turn| {
         registry.on_who_grants(ANN, service(), true, turn);
         registry.on_become((BOB, RequestId(1)), service(), true, turn);
@@ -162,7 +164,7 @@ rule!(an_unacknowledged_wait_stands_before_later_ones_of_its_member, ForgetOwnOr
         revocable: false,
         metadata: Metadata::default(),
     };
-    let me = node.config.me.process;
+    let me = node.cluster.config.me.process;
     let said = said_in(&mut node, true, |view, turn| {
         let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, turn);
         let waits = vec![wait(2, None), wait(3, Some(1))];
@@ -178,14 +180,16 @@ rule!(an_unacknowledged_wait_stands_before_later_ones_of_its_member, ForgetOwnOr
 rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant: Plant| {
     let mut node = with_two_more();
     plant(&mut node);
-    let (me, before) = (node.config.me.process, node.view.as_ref().expect("it has founded").number);
+    let (me, before) = (node.cluster.config.me.process, node.cluster.view.as_ref().expect("it has founded").number);
     let ballot = Ballot { round: 0, process: me };
     let change = Change { remove: [me].into(), ..Change::default() };
     // With BOB it is a quorum of the view, and BOB alone is none of the next one.
     let step = ProposalPhase::Accepting { change, accepted: [me].into() };
-    node.proposal = Some(Proposal::new(ballot, step, Time::MAX));
-    node.on_accepted(NOW, BOB, ballot, &mut Vec::new());
-    node.phase == MemberPhase::Member && node.view.as_ref().is_some_and(|view| view.number == before)
+    node.cluster.votes.proposal = Some(Proposal::new(ballot, step, Time::MAX));
+    let mut out = Vec::new();
+    let (cluster, mut step) = node.parts(&mut out);
+    cluster.on_accepted(NOW, BOB, ballot, &mut step);
+    node.cluster.phase == MemberPhase::Member && node.cluster.view.as_ref().is_some_and(|view| view.number == before)
 });
 
 rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Plant| {

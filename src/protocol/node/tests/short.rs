@@ -65,7 +65,7 @@ impl NodePair {
             QuietUntil(Some(_)) => self.short += usize::from(is_heard),
             QuietUntil(None) => self.long += 1,
         }
-        let me = node.config.me.clone();
+        let me = node.cluster.config.me.clone();
         out.retain(|output| {
             let Output::Send { packet, .. } = output else { return true };
             self.ways[1 - at].push_back(Input::Received { from: me.process, addr: me.addr, packet: packet.clone() });

@@ -1,0 +1,524 @@
+//! Membership: views and how they are chosen, leases, votes, and the elder's duties.
+//!
+//! [`Cluster`] is this side of a member. It decides in which view the member is and whether its
+//! lease runs. The other side, `locks.rs`, learns of that in two ways: in each step by a
+//! [`Standing`], and by calls of its named functions when a view or a lease begins or ends. It
+//! never changes anything here.
+
+mod affiliation;
+mod death_check;
+pub(super) mod decision;
+mod discovery;
+mod durability;
+mod elder;
+mod keeping;
+mod lease;
+mod leasing;
+mod notices;
+pub(super) mod view;
+pub(super) mod vote_successor;
+mod voting;
+
+use super::event::{Config, Event, Hint, LostReason, Output, Sizes, Status};
+use super::id::{Lineage, MemberInfo, ProcessId, Slot, ViewNumber};
+use super::link::LinkSet;
+use super::locks::{InstalledView, RegistryChange};
+use super::message::{Affiliation, Ballot, Notice, Packet};
+use super::step::Step;
+use super::step_context::Standing;
+use super::time::{Time, WallClock, WrongClock};
+use super::timing::Timing;
+use decision::{Acceptor, Proposal, ProposalPhase, choose};
+use discovery::{Discovery, FoundingOutcome};
+use durability::{AfterStore, VoteDurability, founding_vote};
+use elder::Elder;
+use lease::{OwnLease, rank};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use view::{Change, View};
+use vote_successor::{StoredVote, VoteSender, VoteSuccessor, VoteSuccessors};
+
+/// A forced lineage begins this many slots above the last known view: the rest of the old lineage
+/// may have gone on.
+const FORCE_GAP: u64 = 32 * Slot::PER_SECOND;
+/// A failed write is tried again after this many times `retry`.
+const STORE_AGAIN: u32 = 4;
+
+/// The phase of a process's membership.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum MemberPhase {
+    /// In no view yet.
+    Seeking(Box<Discovery>),
+    /// In a view.
+    Member,
+    /// Is about to say goodbye, or has said it. It holds nothing, grants until its tables are
+    /// handed over, and says goodbye after that. It still votes, so that its leaving costs no
+    /// quorum.
+    Leaving {
+        /// When goodbye is said again.
+        again_at: Time,
+        /// When it stops waiting for other members.
+        until: Time,
+    },
+    /// Decided a view without itself, and stays until that view's members know of it.
+    Retiring {
+        /// When the view is sent to them again.
+        again_at: Time,
+        /// When it stops waiting for other members.
+        until: Time,
+        /// The members that know.
+        informed: BTreeSet<ProcessId>,
+        /// Whether it said goodbye before.
+        left: bool,
+    },
+    /// Out for good.
+    Gone,
+}
+
+/// The membership of one process.
+///
+/// Only the tests beside use its fields from outside.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Cluster {
+    /// How it was configured. Seeds, contacts and the remembered view change.
+    pub(super) config: Config,
+    pub(super) phase: MemberPhase,
+    /// Stays after the end, for the record.
+    pub(super) view: Option<Arc<View>>,
+    /// This member is the elder of the view and a quorum of its council by itself.
+    sole_quorum: bool,
+    /// The change that made the view with that number, for members that have the one before it.
+    last_change: Option<(ViewNumber, Change)>,
+    /// The wall clock as it was when this incarnation began.
+    clock: WallClock,
+    /// Advances at the pace of time from the first slot of its first view.
+    pace: Option<WallClock>,
+    pub(super) lease: OwnLease,
+    pub(super) votes: Votes,
+    pub(super) elder: Option<Elder>,
+    /// Number of the last pulse sent in earlier tenures as elder: a number never means two pulses.
+    last_pulse: u64,
+    pub(super) liveness: Liveness,
+    /// When a newer view was last asked for.
+    fetched_at: Time,
+    /// When this process became a member: one that never gets a lease gives up.
+    member_since: Time,
+    /// When the seeds are greeted again; while suspended, every known process.
+    hello_at: Time,
+    /// When this member calls itself orphaned; `Time::MAX` while its lease runs, or when it has
+    /// done so.
+    orphaned_at: Time,
+    /// An operator has forced it: its next incarnation founds a new lineage.
+    forced: bool,
+    /// It met a lineage that goes on in its place, and gives its own one up.
+    defected: bool,
+}
+
+/// The part of a process in the choice of the next view.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Votes {
+    pub(super) acceptor: Acceptor,
+    /// Present while this process is in no view and has the vote of a former process.
+    successor: Option<VoteSuccessor>,
+    /// The vote writes of this process, and the work that waits for them.
+    durability: VoteDurability,
+    /// A vote successor that is not stored as one yet.
+    is_unstored_successor: bool,
+    /// The vote successors for the next view.
+    successors: VoteSuccessors,
+    pub(super) proposal: Option<Proposal>,
+    /// No takeover is tried before: another candidate's higher ballot goes first.
+    yield_until: Time,
+    /// The highest round heard of in this instance.
+    rounds: u32,
+}
+
+/// The knowledge of a member about the life and death of others.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Liveness {
+    /// Processes known to be dead for sure.
+    dead: BTreeSet<ProcessId>,
+    /// When this member learned that the elder of the view is dead.
+    elder_dead_at: Option<Time>,
+    /// Processes that some hint calls unreachable.
+    suspected: BTreeSet<ProcessId>,
+    /// While it leaves: since when each process has refused connections without any packet from it.
+    refused: BTreeMap<ProcessId, Time>,
+    /// Members that refuse connections, or that other members report as refusing.
+    death_suspicions: BTreeMap<ProcessId, death_check::DeathSuspicion>,
+    /// When the dead are reported to the council again.
+    vouch_at: Time,
+}
+
+impl Cluster {
+    /// A process that seeks its cluster from `now` on.
+    pub(super) fn new(mut config: Config, now: Time) -> Cluster {
+        let heir = config.stored.as_ref().and_then(|stored| VoteSuccessor::of(stored, config.me.process, now));
+        if config.last_view().is_some() {
+            // A known cluster may live on: the process joins it or continues it, and never founds
+            // it again.
+            config.found_alone = false;
+            config.seeds.remove(&config.me.addr);
+        }
+        #[cfg(elderlock_mutants)]
+        let heir = heir.map(|heir| {
+            let free_at = if planted!(config.mutant, HeirVotesAtOnce) { now } else { heir.free_at };
+            VoteSuccessor { free_at, ..heir }
+        });
+        let mut seeking = Discovery::new(&config, now);
+        seeking.set_voters(heir.iter().flat_map(VoteSuccessor::addrs).collect());
+        let acceptor = match (&heir, &config.stored) {
+            (Some(_), Some(stored)) => stored.acceptor.clone(),
+            _ => Acceptor::default(),
+        };
+        Cluster {
+            phase: MemberPhase::Seeking(Box::new(seeking)),
+            view: None,
+            sole_quorum: false,
+            last_change: None,
+            clock: WallClock::new(now, config.clock),
+            pace: None,
+            lease: OwnLease::default(),
+            votes: Votes {
+                acceptor,
+                durability: VoteDurability::default(),
+                is_unstored_successor: heir.is_some(),
+                successor: heir,
+                successors: VoteSuccessors::default(),
+                proposal: None,
+                yield_until: Time::ZERO,
+                rounds: 0,
+            },
+            elder: None,
+            last_pulse: 0,
+            liveness: Liveness {
+                dead: BTreeSet::new(),
+                elder_dead_at: None,
+                suspected: BTreeSet::new(),
+                refused: BTreeMap::new(),
+                death_suspicions: BTreeMap::new(),
+                vouch_at: Time::MAX,
+            },
+            fetched_at: Time::ZERO,
+            member_since: Time::MAX,
+            hello_at: Time::ZERO,
+            orphaned_at: Time::MAX,
+            forced: false,
+            defected: false,
+            config,
+        }
+    }
+
+    /// The membership as the locks see it in a step.
+    pub(super) fn standing(&self, now: Time) -> Standing<'_> {
+        let Timing { retry, member_lease, answer, .. } = self.timing();
+        let has_elder = !matches!(self.phase, MemberPhase::Seeking(_));
+        Standing {
+            me: &self.config.me,
+            view: self.view.as_ref(),
+            elder: self.view.as_ref().filter(|_| has_elder).map(|view| view.elder().process),
+            retry,
+            lease: member_lease,
+            answer,
+            limits: &self.config.limits,
+            leased: now < self.granting_end(),
+            may_name: self.has_authority(now),
+            is_member: self.is_member(),
+            suspected: &self.liveness.suspected,
+            #[cfg(elderlock_mutants)]
+            mutant: self.config.mutant,
+        }
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(super) fn process(&self) -> ProcessId {
+        self.config.me.process
+    }
+
+    pub(super) fn view(&self) -> Option<&Arc<View>> {
+        self.view.as_ref()
+    }
+
+    /// Whether it is in a view, and is not about to leave it.
+    pub(super) fn is_member(&self) -> bool {
+        self.phase == MemberPhase::Member
+    }
+
+    /// Whether it is a member with a lease that ran when last looked at.
+    pub(super) fn is_leased_member(&self) -> bool {
+        self.is_member() && self.lease.running
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.phase == MemberPhase::Gone
+    }
+
+    /// The reason for which requests are refused, if it is about to leave.
+    pub(super) fn is_closed(&self) -> Option<LostReason> {
+        match self.phase {
+            // An expelled member that stays only to inform others is about to come back as another
+            // process.
+            MemberPhase::Retiring { left: false, .. } => Some(LostReason::Expelled),
+            MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. } => Some(LostReason::Left),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_elder(&self) -> bool {
+        self.elder.is_some()
+    }
+
+    /// Whether some hint calls a process unreachable.
+    pub(super) fn has_suspicions(&self) -> bool {
+        !self.liveness.suspected.is_empty()
+    }
+
+    /// Whether its vote successor has to be stored before it does anything else.
+    pub(super) fn is_unstored_successor(&self) -> bool {
+        self.votes.is_unstored_successor
+    }
+
+    /// Stores the vote successor, before any member can take it in.
+    pub(super) fn store_successor(&mut self, step: &mut Step) {
+        if std::mem::take(&mut self.votes.is_unstored_successor) {
+            self.store(step);
+        }
+    }
+
+    /// A packet from a process refutes any earlier hint.
+    pub(super) fn on_sign_of_life(&mut self, from: ProcessId) {
+        if self.has_suspicions() {
+            self.liveness.suspected.remove(&from);
+        }
+    }
+
+    /// A packet from a process, also through a relay, ends the suspicion that it is dead.
+    pub(super) fn on_packet_of(&mut self, now: Time, from: ProcessId, step: &mut Step) {
+        if !self.liveness.refused.is_empty() {
+            self.liveness.refused.remove(&from);
+        }
+        if !self.liveness.death_suspicions.is_empty() {
+            self.end_doubt(now, from, step);
+        }
+    }
+
+    /// The times of the view, or those that it would found with.
+    pub(super) fn timing(&self) -> Timing {
+        self.view.as_ref().map_or(self.config.timing, |view| view.timing)
+    }
+
+    pub(super) fn on_seeds(&mut self, mut seeds: BTreeSet<SocketAddr>) {
+        if self.config.last_view().is_some() {
+            seeds.remove(&self.config.me.addr);
+        }
+        self.config.seeds = seeds.clone();
+        if let MemberPhase::Seeking(seeking) = &mut self.phase {
+            seeking.set_seeds(seeds);
+        }
+    }
+
+    /// The configuration for the next incarnation of this process, after [`Event::Expelled`] or
+    /// [`Event::Abandoned`]. `clock` is the wall clock's time now.
+    ///
+    /// An expelled process knows that the cluster lives on without it: from then on it joins and
+    /// never founds.
+    pub(super) fn next_life(&self, process: ProcessId, clock: Slot) -> Config {
+        let mut config = self.config.clone();
+        config.me.process = process;
+        config.clock = clock;
+        if self.votes.successor.is_some() || self.config.durable {
+            config.stored = self.stored_vote().or(config.stored);
+        }
+        if self.defected {
+            config.stored = None;
+        }
+        if let Some(view) = &self.view
+            && (!view.contains(self.config.me.process) || self.defected)
+        {
+            config.remembered = Some(View::clone(view));
+        }
+        if self.forced {
+            let last = self.ballot_view().map(|view| view.end_slot()).max(config.last_view().map(View::end_slot));
+            config.found_above = last.map_or(Slot(0), |last| last.plus(FORCE_GAP));
+            config.found_alone = true;
+            config.stored = None;
+            config.remembered = None;
+        }
+        config
+    }
+
+    /// Before the timers of the locks: stores, and seeks a cluster.
+    pub(super) fn seek(&mut self, now: Time, step: &mut Step) {
+        self.votes.durability.on_timer(now, step.out);
+        let is_silent = self.is_unwritten();
+        let belonging = (matches!(self.phase, MemberPhase::Seeking(_)) && !is_silent).then(|| self.belonging(now));
+        if let (MemberPhase::Seeking(seeking), Some(belonging)) = (&mut self.phase, belonging) {
+            let found = seeking.on_timer(&self.config, now, belonging, step.out);
+            self.on_found(now, found, step);
+        }
+        if self.votes.successor.is_some() && !is_silent {
+            self.decide(now, step);
+        }
+    }
+
+    /// The timers of a process in a view. Returns whether it goes on as a member of one.
+    pub(super) fn on_timer(&mut self, now: Time, step: &mut Step) -> bool {
+        self.keep_leaving(now, step);
+        self.keep_parting(now, step);
+        if matches!(self.phase, MemberPhase::Retiring { .. } | MemberPhase::Gone) {
+            return false;
+        }
+        self.beat(now, step);
+        self.greet(now, step);
+        if now >= self.orphaned_at {
+            self.orphaned_at = Time::MAX;
+            step.out.push(Output::Event(Event::Orphaned));
+        }
+        self.vouch(now, step);
+        self.keep_doubts(now, step);
+        true
+    }
+
+    /// A member that never got a lease gives up. Returns whether it did, or is in no view.
+    pub(super) fn is_out(&mut self, now: Time, step: &mut Step) -> bool {
+        let Some(view) = self.view.as_ref().filter(|_| !self.is_gone()) else { return true };
+        let gives_up = self.is_member() && now >= self.give_up_at(view);
+        if gives_up {
+            self.end(now, Event::Abandoned, step);
+        }
+        gives_up
+    }
+
+    /// The elder asks its council again, and tells members of the view.
+    pub(super) fn rally(&mut self, now: Time, step: &mut Step) {
+        let (Some(view), Some(elder)) = (self.view.clone(), &mut self.elder) else { return };
+        for (process, pulse) in elder.rally(now, self.config.me.process, &view) {
+            step.dispatch(now, &self.config.me, &view, process, pulse.into());
+        }
+        for (process, have) in elder.take_behind(now, &view.timing) {
+            if let Some(member) = view.member(process) {
+                self.catch_up(now, member.info.addr, process, have, step);
+            }
+        }
+    }
+
+    /// Whether this elder has authority and its registry is to be looked at again.
+    pub(super) fn is_time_to_answer(&mut self, now: Time, step: &mut Step) -> bool {
+        let timing = self.timing();
+        let Some(elder) = &mut self.elder else { return false };
+        let is_open_again = step.locks.is_open_again(now);
+        let is_due = elder.is_time_to_answer(now, step.locks.has_parked(), &timing) || is_open_again;
+        is_due && self.has_authority(now)
+    }
+
+    /// When it has something to do. `registry`: when the elder's registry can go on.
+    /// `has_handed_over`: nothing is granted here any more.
+    pub(super) fn deadline(&self, has_handed_over: bool, registry: [Option<Time>; 2]) -> Time {
+        let mut due = Time::MAX;
+        match &self.phase {
+            MemberPhase::Gone => return due,
+            MemberPhase::Seeking(_) if self.is_unwritten() => {}
+            MemberPhase::Seeking(seeking) => due = due.min(seeking.deadline()),
+            // Goodbye is said when nothing is granted here any more: no timer decides that.
+            MemberPhase::Leaving { until, .. } if !has_handed_over => due = due.min(*until),
+            MemberPhase::Leaving { again_at, until } | MemberPhase::Retiring { again_at, until, .. } => {
+                due = due.min(*again_at).min(*until);
+            }
+            MemberPhase::Member => {}
+        }
+        due = due.min(self.votes.durability.deadline().unwrap_or(Time::MAX));
+        if self.votes.successor.is_some()
+            && !self.is_unwritten()
+            && let Some(view) = self.ballot_view()
+        {
+            due = due.min(match &self.votes.proposal {
+                Some(proposal) => self.proposal_due(&view, proposal),
+                None => self.takeover_at(&view),
+            });
+        }
+        if let Some(view) = self.linked_view() {
+            due = due.min(self.liveness.vouch_at).min(self.doubts_due().unwrap_or(Time::MAX));
+            if self.is_member() {
+                let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
+                due = due.min(end).min(self.hello_at).min(self.orphaned_at);
+            }
+            match &self.elder {
+                Some(elder) => due = due.min(elder.deadline(self.votes.proposal.is_none(), registry)),
+                None => due = due.min(self.lease.next_beat),
+            }
+            match &self.votes.proposal {
+                Some(proposal) => due = due.min(self.proposal_due(view, proposal)),
+                None => due = due.min(self.takeover_at(view)),
+            }
+        }
+        due
+    }
+
+    /// The view with whose members it exchanges messages on links.
+    pub(super) fn linked_view(&self) -> Option<&Arc<View>> {
+        self.view.as_ref().filter(|_| !matches!(self.phase, MemberPhase::Retiring { .. }))
+    }
+
+    /// The end of this member's lease: before it, and only before it, this member may hold and
+    /// grant. [`Time::MAX`] while no one else could take over. [`Time::ZERO`] before the first
+    /// renewal.
+    pub(super) fn lease_end(&self) -> Time {
+        match (&self.phase, &self.view) {
+            (MemberPhase::Member, Some(_)) if self.is_alone() => Time::MAX,
+            (MemberPhase::Member, Some(_)) if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) => {
+                Time::MAX
+            }
+            (MemberPhase::Member, Some(_)) => self.lease.until,
+            _ => Time::ZERO,
+        }
+    }
+
+    /// Before it, and only before it, this member may grant: also while it waits for others to take
+    /// over its services.
+    fn granting_end(&self) -> Time {
+        match (&self.phase, &self.view) {
+            (MemberPhase::Leaving { .. }, Some(_)) if self.is_alone() => Time::MAX,
+            (MemberPhase::Leaving { .. }, Some(_)) => self.lease.until,
+            _ => self.lease_end(),
+        }
+    }
+
+    /// Whether it is in a view and its lease runs: joined, and able to hold locks.
+    pub(super) fn is_ready(&self, now: Time) -> bool {
+        now < self.lease_end()
+    }
+
+    /// In discovery: each seed address, with the answer from there.
+    pub(super) fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
+        match &self.phase {
+            MemberPhase::Seeking(seeking) => seeking.report(&self.config.me),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The status without services.
+    pub(super) fn status(&self, now: Time) -> Status {
+        Status {
+            me: self.config.me.clone(),
+            view: self.view.as_deref().cloned(),
+            elder: self.view.as_ref().map(|view| view.elder().process),
+            leased: self.is_ready(now),
+            services: Vec::new(),
+            more_services: 0,
+            suspected: self.liveness.suspected.iter().copied().collect(),
+        }
+    }
+
+    pub(super) fn count(&self, sizes: &mut Sizes) {
+        sizes.suspected = self.liveness.suspected.len();
+        sizes.proposals = usize::from(self.votes.proposal.is_some());
+    }
+}
+
+fn send(to: SocketAddr, process: ProcessId, notice: Notice, step: &mut Step) {
+    step.out.push(Output::Send { to, process: Some(process), packet: notice.into() });
+}

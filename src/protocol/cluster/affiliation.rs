@@ -1,0 +1,529 @@
+//! How a process joins a cluster and leaves it, and how it installs a new view.
+
+use super::*;
+
+impl Cluster {
+    pub(super) fn belonging(&self, now: Time) -> Affiliation {
+        if let Some(VoteSuccessor { voter, view, .. }) = &self.votes.successor {
+            return Affiliation::VoteSuccessor { voter: *voter, lineage: view.lineage, view: view.number };
+        }
+        match (&self.phase, &self.view) {
+            (MemberPhase::Seeking(seeking), _) => seeking.belonging(),
+            (_, Some(view)) => Affiliation::Member {
+                lineage: view.lineage,
+                view: view.number,
+                elder: view.elder().clone(),
+                led: self.is_ready(now),
+                kept: self.is_view_kept(),
+            },
+            (_, None) => Affiliation::Discovery { seeds: BTreeSet::new(), bound: true },
+        }
+    }
+
+    pub(super) fn on_heard(
+        &mut self,
+        now: Time,
+        me: MemberInfo,
+        asked: Option<SocketAddr>,
+        belonging: Affiliation,
+        step: &mut Step,
+    ) {
+        if let MemberPhase::Retiring { informed, .. } = &mut self.phase {
+            let current = self.view.as_ref().map(|view| (view.lineage, view.number));
+            // A process whose directory does not have the view may end, and its vote successor
+            // would not know of it.
+            if let Affiliation::Member { lineage, view, kept: true, .. } = belonging
+                && Some((lineage, view)) >= current
+                && current.is_some_and(|current| current.0 == lineage)
+            {
+                informed.insert(me.process);
+                self.keep_parting(now, step);
+            }
+            return;
+        }
+        match &belonging {
+            Affiliation::VoteSuccessor { voter, lineage, view } => {
+                self.on_heir(now, &me, (*voter, *lineage, *view), step)
+            }
+            Affiliation::Discovery { .. } => {
+                // It was taken in, and the member that should have told it is gone.
+                if let Some(view) = self.ballot_view().filter(|view| view.contains(me.process)) {
+                    send(me.addr, me.process, Notice::FullView(View::clone(&view)), step);
+                }
+            }
+            Affiliation::Member { .. } => {}
+        }
+        if let (Some(mine), MemberPhase::Member, Affiliation::Member { lineage, led: true, .. }) =
+            (&self.view, &self.phase, &belonging)
+            && mine.lineage < *lineage
+            && self.clock.check(now, lineage.founded).is_ok()
+        {
+            self.defect(now, me.addr, step);
+            return;
+        }
+        if let (Some(mine), Affiliation::Member { lineage, view, .. }) = (&self.ballot_view(), &belonging)
+            && mine.lineage == *lineage
+            && mine.number < *view
+        {
+            send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, step);
+        }
+        let of_theirs = match &belonging {
+            Affiliation::Member { lineage, view, .. } | Affiliation::VoteSuccessor { lineage, view, .. } => {
+                Some((lineage, view))
+            }
+            Affiliation::Discovery { .. } => None,
+        };
+        if let Some(remembered) = self.config.last_view()
+            && let MemberPhase::Seeking(_) = self.phase
+            && let Some((lineage, view)) = of_theirs
+            && *lineage == remembered.lineage
+            && *view < remembered.number
+        {
+            send(me.addr, me.process, Notice::FullView(remembered.clone()), step);
+        }
+        if let MemberPhase::Seeking(seeking) = &mut self.phase {
+            let found = seeking.on_heard(&self.config, now, me, asked, belonging, step.out);
+            self.on_found(now, found, step);
+        }
+    }
+
+    pub(super) fn on_found(&mut self, now: Time, found: FoundingOutcome, step: &mut Step) {
+        match found {
+            FoundingOutcome::Seeking => {}
+            FoundingOutcome::Founded(view) => {
+                let me = self.config.me.process;
+                // A founder that is a quorum alone may grant at once, so its vote successor must
+                // know the view. Other founders need members that know the view, too.
+                if self.config.durable && view.is_quorum([&me]) {
+                    let number = self.votes.durability.put(founding_vote(me, &view), step.out);
+                    self.votes.durability.wait(number, AfterStore::Founded(*view));
+                } else {
+                    self.begin_with(now, *view, step);
+                }
+            }
+            FoundingOutcome::Abandoned => self.end(now, Event::Abandoned, step),
+            FoundingOutcome::Refused(wrong) => self.refuse_clock(now, wrong, step),
+        }
+    }
+
+    /// The cluster's slots are too far above this machine's clock.
+    fn refuse_clock(&mut self, now: Time, WrongClock { theirs, ours }: WrongClock, step: &mut Step) {
+        self.end(now, Event::WrongClock { theirs, ours }, step);
+    }
+
+    /// Installs the first view of a lineage that this process founds, and tells the others.
+    pub(super) fn begin_with(&mut self, now: Time, view: View, step: &mut Step) {
+        self.install(now, view.clone(), None, step);
+        for info in view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me) {
+            send(info.addr, info.process, Notice::FullView(view.clone()), step);
+        }
+    }
+
+    pub(super) fn on_join(&mut self, now: Time, from: ProcessId, info: MemberInfo, heard: ViewNumber, step: &mut Step) {
+        let Some(view) = &self.view else { return };
+        if view.contains(info.process) || !view.admits(&info, heard) {
+            send(info.addr, info.process, Notice::FullView(View::clone(view)), step);
+        } else if let Some(elder) = &mut self.elder {
+            elder.on_join(now, info);
+        } else if from == info.process {
+            // The joiner may not reach the elder yet, or not know the present one. Only a joiner's
+            // own request is sent on: two members with different views may take one another for the
+            // elder.
+            let elder = view.elder();
+            send(elder.addr, elder.process, Notice::Join { me: info, heard }, step);
+        }
+    }
+
+    pub(super) fn on_leave(&mut self, now: Time, from: ProcessId, step: &mut Step) {
+        if !self.view.as_ref().is_some_and(|view| view.contains(from)) {
+            return;
+        }
+        if self.elder.as_mut().is_some_and(|elder| elder.on_leave(now, from)) {
+            step.act(now, self.standing(now), |locks, turn| locks.on_goodbye(from, turn));
+        }
+    }
+
+    pub(crate) fn leave(&mut self, now: Time, step: &mut Step) {
+        match &mut self.phase {
+            MemberPhase::Seeking(_) => self.end(now, Event::Left { heard: true }, step),
+            MemberPhase::Retiring { left, .. } => *left = true,
+            MemberPhase::Member => {
+                let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
+                self.phase = MemberPhase::Leaving { again_at: now, until: now + member_lease };
+                step.act(now, self.standing(now), |locks, turn| locks.close(LostReason::Left, turn));
+                // By now this member's requests have ended at its own grantors; these hand over the
+                // rest of their tables.
+                for service in step.locks.granted_here() {
+                    step.act(now, self.standing(now), |locks, turn| locks.depart_service(&service, turn));
+                }
+            }
+            MemberPhase::Leaving { .. } | MemberPhase::Gone => {}
+        }
+    }
+
+    /// Says goodbye, again and again, until a view without this process is there. While an elder
+    /// with a quorum renews its lease another member can take over. Then it does not go before its
+    /// tables are handed over.
+    pub(super) fn keep_leaving(&mut self, now: Time, step: &mut Step) {
+        let MemberPhase::Leaving { .. } = self.phase else { return };
+        let has_handed_over = step.locks.has_handed_over();
+        let is_led = now < self.lease.until || self.has_authority(now);
+        let (MemberPhase::Leaving { again_at, until }, Some(view)) = (&mut self.phase, &self.view) else { return };
+        let me = self.config.me.process;
+        if is_led && !has_handed_over {
+            *until = now + view.timing.member_lease;
+        }
+        let gone = gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
+        let others = || view.members.iter().map(|member| member.info.process).filter(|process| *process != me);
+        // A member whose address belongs to another process by now is gone, also a former process
+        // of this member.
+        let is_replaced = |process| view.member(process).is_some_and(|member| view.is_replaced(member));
+        let is_last = others().all(|process| self.liveness.dead.contains(&process) || is_replaced(process));
+        if is_last || now >= *until || others().all(|process| gone.contains(&process)) {
+            let heard = is_last || planted!(self.config.mutant, CallItHeard);
+            self.end(now, Event::Left { heard }, step);
+        } else if now >= *again_at && has_handed_over {
+            *again_at = now + view.timing.retry;
+            let elder = view.elder().process;
+            if self.elder.is_some() {
+                self.on_leave(now, me, step);
+            } else {
+                step.dispatch(now, &self.config.me, view, elder, Packet::from(Notice::Leave));
+            }
+        }
+    }
+
+    /// A view without this member is decided, by it or by the process that told it. If it went at
+    /// once, and its messages were lost, no other process might know.
+    pub(crate) fn part(&mut self, now: Time, next: View, teller: Option<ProcessId>, step: &mut Step) {
+        // With stored votes the teller of the view may not have it on disk yet, and is asked.
+        let teller = teller.filter(|_| !self.config.durable);
+        let left = matches!(self.phase, MemberPhase::Leaving { .. });
+        let reason = if left { LostReason::Left } else { LostReason::Expelled };
+        step.act(now, self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
+        let until = now + next.timing.member_lease * 2;
+        step.out.push(Output::Event(Event::ViewInstalled(next.clone())));
+        self.view = Some(Arc::new(next));
+        self.votes.acceptor = Acceptor::default();
+        self.keep_view(step);
+        self.elder = None;
+        step.locks.end_registry();
+        self.votes.proposal = None;
+        self.liveness.death_suspicions.clear();
+        self.sole_quorum = false;
+        self.phase = MemberPhase::Retiring { again_at: now, until, informed: teller.into_iter().collect(), left };
+        self.keep_parting(now, step);
+    }
+
+    pub(super) fn keep_parting(&mut self, now: Time, step: &mut Step) {
+        let belonging = self.belonging(now);
+        let MemberPhase::Retiring { again_at, until, informed, .. } = &mut self.phase else { return };
+        let Some(view) = &self.view else { return };
+        let heard = view.is_quorum(informed.iter())
+            || view.members.iter().all(|member| self.liveness.dead.contains(&member.info.process));
+        // A gone member cannot be told, and without it the rest is no quorum that could go on.
+        let gone = gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
+        if heard || view.is_quorum(informed.iter().chain(&gone)) || now >= *until {
+            self.end_parting(now, heard, step);
+        } else if now >= *again_at {
+            *again_at = now + view.timing.retry;
+            for info in view.council().filter(|info| !informed.contains(&info.process)) {
+                send(info.addr, info.process, Notice::FullView(View::clone(view)), step);
+                let hello =
+                    Notice::Hello { me: self.config.me.clone(), asked: info.addr, belonging: belonging.clone() };
+                send(info.addr, info.process, hello, step);
+            }
+        }
+    }
+
+    pub(super) fn end_parting(&mut self, now: Time, heard: bool, step: &mut Step) {
+        let left = matches!(self.phase, MemberPhase::Retiring { left: true, .. });
+        self.end(now, if left { Event::Left { heard } } else { Event::Expelled }, step);
+    }
+
+    /// The council greets the seeds all the time, so that seeds which start again find the cluster
+    /// instead of founding another. A member that no elder renews asks every process that it knows
+    /// whether the cluster went on: the members of its view may all be gone.
+    pub(super) fn greet(&mut self, now: Time, step: &mut Step) {
+        let Some(view) = &self.view else { return };
+        if self.phase != MemberPhase::Member || now < self.hello_at {
+            return;
+        }
+        self.hello_at = now + view.timing.slow_beat();
+        let mut addrs = BTreeSet::new();
+        if !self.lease.running {
+            addrs.extend(view.members.iter().map(|member| member.info.addr));
+        }
+        if !self.lease.running || view.has_vote(self.config.me.process) {
+            addrs.extend(&self.config.seeds);
+        }
+        for addr in addrs.into_iter().filter(|addr| *addr != self.config.me.addr) {
+            let hello = Notice::Hello { me: self.config.me.clone(), asked: addr, belonging: self.belonging(now) };
+            step.out.push(Output::Send { to: addr, process: None, packet: hello.into() });
+        }
+    }
+
+    /// Another lineage goes on, led and ahead of this one: its tokens are higher, so no resource
+    /// that saw one of them meets a lower one later. The member gives this lineage up, with all its
+    /// holds, and joins the other.
+    fn defect(&mut self, now: Time, addr: SocketAddr, step: &mut Step) {
+        self.defected = true;
+        self.config.contacts.insert(addr);
+        self.end(now, Event::Expelled, step);
+    }
+
+    /// An operator declares every process that does not answer dead.
+    pub(crate) fn force(&mut self, now: Time, step: &mut Step) {
+        let is_going = matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
+        if !self.is_ready(now) && !is_going {
+            self.forced = true;
+            self.end(now, Event::Forced, step);
+        }
+    }
+
+    /// The end of this process as a member, reported as `event`.
+    pub(super) fn end(&mut self, now: Time, event: Event, step: &mut Step) {
+        let reason = if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
+        // No member is left to tell, so no message is sent: everything was given up with the
+        // membership.
+        let _ = step.turn(now, &self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
+        self.phase = MemberPhase::Gone;
+        self.elder = None;
+        self.votes.proposal = None;
+        step.locks.forget_membership();
+        self.liveness.death_suspicions.clear();
+        *step.links = LinkSet::new(&self.config);
+        step.out.push(Output::Event(event));
+    }
+
+    /// A process that told of a view without itself stays until that view is known, and asks. But
+    /// this member may go as well before it is asked.
+    pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, step: &mut Step) {
+        let Some(view) = &self.view else { return };
+        let (lineage, number, elder, kept) = (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
+        let belonging = Affiliation::Member { lineage, view: number, elder, led: false, kept };
+        send(addr, teller, Notice::HelloReply { me: self.config.me.clone(), asked: addr, belonging }, step);
+    }
+
+    pub(super) fn on_view_is(&mut self, now: Time, (from, addr): (ProcessId, SocketAddr), view: View, step: &mut Step) {
+        if !view.is_sound() {
+            return;
+        }
+        let burnt = view.departed.iter().any(|(process, _)| *process == self.config.me.process);
+        if burnt && matches!(self.phase, MemberPhase::Seeking(_)) {
+            // The process was taken in and removed again before it knew: this id is used up.
+            self.end(now, Event::Abandoned, step);
+            return;
+        }
+        if let (Some(heir), false) = (&self.votes.successor, view.contains(self.config.me.process)) {
+            if view.lineage == heir.view.lineage && view.number > heir.view.number {
+                self.inherit(view, step);
+            }
+            return;
+        }
+        let acceptable = match (&self.phase, &self.view) {
+            (MemberPhase::Seeking(_), _) => view.contains(self.config.me.process),
+            (_, Some(mine)) => view.lineage == mine.lineage && view.number > mine.number,
+            (_, None) => false,
+        };
+        if acceptable && matches!(self.phase, MemberPhase::Retiring { .. }) {
+            self.end_parting(now, true, step); // the members went on: they know
+        } else if acceptable {
+            self.last_change = None;
+            self.install(now, view, Some((from, addr)), step);
+        }
+    }
+
+    /// Sends this member's view to `to`, which has view `have`.
+    pub(super) fn catch_up(&mut self, now: Time, addr: SocketAddr, to: ProcessId, have: ViewNumber, step: &mut Step) {
+        let Some(view) = self.ballot_view() else { return };
+        let notice = match &self.last_change {
+            // A vote successor may have heard of a later view since, without the change that made
+            // it.
+            Some((number, change)) if have.next() == view.number && *number == view.number => {
+                Notice::Install { lineage: view.lineage, instance: view.number, change: change.clone() }
+            }
+            _ => Notice::FullView(View::clone(&view)),
+        };
+        self.reply(now, addr, to, notice, step);
+    }
+
+    /// Sends a notice to a member, on detours if need be, or to a stranger.
+    pub(super) fn reply(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, step: &mut Step) {
+        match &self.view {
+            Some(view) if view.contains(to) => {
+                step.dispatch(now, &self.config.me, view, to, notice.into());
+            }
+            _ => send(addr, to, notice, step),
+        }
+    }
+
+    /// Installs a decided view, with the process that told it. Only this function adapts the state
+    /// that depends on the view.
+    pub(super) fn install(&mut self, now: Time, view: View, teller: Option<(ProcessId, SocketAddr)>, step: &mut Step) {
+        let me = self.config.me.process;
+        if !view.contains(me) && planted!(self.config.mutant, StayThoughExpelled) {
+            return;
+        }
+        if !view.contains(me) && planted!(self.config.mutant, VoteThoughExpelled) {
+            self.votes.acceptor = Acceptor::default();
+            return;
+        }
+        if let Err(wrong) = self.clock.check(now, view.first_slot)
+            && view.contains(me)
+        {
+            return self.refuse_clock(now, wrong, step);
+        }
+        let pace = *self.pace.get_or_insert(WallClock::pace(now, view.first_slot));
+        let view = Arc::new(view);
+        let before = self.view.replace(Arc::clone(&view));
+        self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
+        self.liveness.elder_dead_at = self.liveness.dead.contains(&view.elder().process).then_some(now);
+        self.votes.acceptor = Acceptor::default();
+        self.votes.successor = None;
+        self.votes.successors.clear();
+        self.keep_view(step);
+        self.votes.proposal = None;
+        self.votes.yield_until = Time::ZERO;
+        self.votes.rounds = 0;
+        let follows = before.as_ref().is_some_and(|before| before.number.next() == view.number);
+        if let Some((teller, addr)) = teller.filter(|(teller, _)| !view.contains(*teller)) {
+            self.tell_when_kept(now, AfterStore::Known { addr, teller }, step);
+        }
+        let teller = teller.map(|(teller, _)| teller);
+        if !view.contains(me) {
+            if follows && before.as_ref().is_some_and(|before| before.has_vote(me)) {
+                // Perhaps only leaving members have the view: they may not forget it before the
+                // remaining members know it.
+                self.part(now, View::clone(&view), teller, step);
+                return;
+            }
+            let left = matches!(self.phase, MemberPhase::Leaving { .. });
+            step.out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
+            self.end(now, if left { Event::Left { heard: true } } else { Event::Expelled }, step);
+            return;
+        }
+        if let MemberPhase::Seeking(_) = self.phase {
+            self.phase = MemberPhase::Member;
+            self.member_since = now;
+            self.hello_at = now + view.timing.slow_beat();
+        }
+        // Over a view that this member did not see, another may have been elder meanwhile.
+        let same_elder =
+            follows && before.as_ref().is_some_and(|before| before.elder().process == view.elder().process);
+        let same_tenure = same_elder && before.as_ref().is_some_and(|before| before.tenure == view.tenure);
+        self.lease.on_view(now, &view.timing, same_elder);
+        if planted!(self.config.mutant, ViewRenewsLease) {
+            self.lease.until = self.lease.until.max(now + view.timing.member_lease);
+        }
+        if planted!(self.config.mutant, ForgetPromiseOverView) {
+            self.lease.promised_until = now;
+        }
+        self.liveness.suspected.retain(|process| view.contains(*process));
+        self.liveness.death_suspicions.retain(|process, _| view.contains(*process));
+        self.liveness.vouch_at =
+            if self.liveness.dead.iter().any(|process| view.contains(*process)) { now } else { Time::MAX };
+        step.out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
+        let departed: Vec<ProcessId> = match &before {
+            Some(before) => {
+                let gone = before.members.iter().filter(|member| !view.contains(member.info.process));
+                gone.map(|member| member.info.process).collect()
+            }
+            None => Vec::new(),
+        };
+        let joined: Vec<ProcessId> = match &before {
+            Some(before) => {
+                let new = view.members.iter().filter(|member| !before.contains(member.info.process));
+                new.map(|member| member.info.process).collect()
+            }
+            None => Vec::new(),
+        };
+        step.links.on_view(now, &self.config.me, &view, step.out);
+        // The locks may use the lease as it was before this view made, or ended, an elder here.
+        let leased = now < self.granting_end();
+        if !same_elder && let Some(elder) = self.elder.take() {
+            self.last_pulse = elder.last_pulse();
+        }
+        let mut registry = RegistryChange::End;
+        if view.elder().process == me {
+            // Only the founder of a lineage knows that there was no elder before it.
+            let ask = before.is_some() || view.number.0 != view.lineage.founded.0 || view.lineage.founder != me;
+            let clocks = (self.clock, pace);
+            match &mut self.elder {
+                Some(elder) => {
+                    elder.on_view(now, me, &view);
+                    registry = match same_tenure {
+                        true => RegistryChange::Keep,
+                        false => RegistryChange::Restart { ask, clocks },
+                    };
+                }
+                None => {
+                    let joins = self.config.limits.joins;
+                    #[cfg_attr(not(elderlock_mutants), allow(unused_mut))]
+                    let mut elder = Elder::new(now, me, &view, (self.last_pulse, joins));
+                    #[cfg(elderlock_mutants)]
+                    {
+                        elder.mutant = self.config.mutant;
+                        if planted!(self.config.mutant, ForgetEarlierLeases) {
+                            elder.forget_leases();
+                        }
+                    }
+                    self.elder = Some(elder);
+                    registry = RegistryChange::Begin { ask, clocks };
+                    step.out.push(Output::Event(Event::BecameElder(view.number)));
+                }
+            }
+        }
+        let installed = InstalledView { departed: &departed, joined: &joined, same_tenure, registry };
+        let standing = Standing { leased, ..self.standing(now) };
+        let messages = step.turn(now, &standing, |locks, turn| locks.on_view(&view, installed, turn));
+        step.deliver(now, self.standing(now), messages);
+    }
+
+    pub(super) fn is_open(&self, instance: ViewNumber) -> bool {
+        self.ballot_view().is_some_and(|view| view.number.next() == instance)
+    }
+
+    /// Whether this member is the elder and a quorum by itself, with nothing under way that could
+    /// end that.
+    pub(super) fn is_alone(&self) -> bool {
+        self.sole_quorum && self.votes.proposal.is_none() && self.elder.as_ref().is_some_and(|elder| !elder.deposed)
+    }
+
+    /// Ends its own elder's claim to be a quorum alone. This comes before this member's vote may
+    /// help to choose a view with which others can go on.
+    pub(super) fn stand_down(&mut self, now: Time, ballot: Ballot) {
+        let Some(view) = self.ballot_view() else { return };
+        let is_news = self.is_news(ballot);
+        if self.is_alone() {
+            self.lease.until = self.lease.until.max(now + view.timing.member_lease);
+            if let Some(elder) = &mut self.elder {
+                elder.step_down_from_alone(now);
+            }
+        }
+        if ballot.process != self.config.me.process
+            && let Some(elder) = &mut self.elder
+        {
+            if is_news {
+                self.votes.yield_until = now + view.timing.elder_lease;
+            }
+            elder.deposed = true;
+        }
+        if self.votes.proposal.as_ref().is_some_and(|proposal| proposal.ballot < ballot) {
+            self.votes.proposal = None;
+        }
+    }
+}
+
+/// Members that are surely dead, or that have refused connections for four retries without a
+/// packet. A leaving member counts these as gone: it would not wait for ever either, and others do
+/// not depend on it.
+pub(super) fn gone(
+    now: Time,
+    dead: &BTreeSet<ProcessId>,
+    refused: &BTreeMap<ProcessId, Time>,
+    timing: &Timing,
+) -> BTreeSet<ProcessId> {
+    let refused = refused.iter().filter(|(_, since)| **since + timing.retry * 4 <= now);
+    dead.iter().copied().chain(refused.map(|(process, _)| *process)).collect()
+}

@@ -1,0 +1,180 @@
+//! The death check: how a refused connection may count as a death, if the operator allows it.
+//!
+//! One refused member may be behind a firewall, or have a wrong address. So it asks the council,
+//! and each council member greets the suspected process. Its death counts only if a second member
+//! is refused as well, or does not reach it, and no member has heard it since.
+//!
+//! ```text
+//! A, refused by P ->[SuspectDead P] council ->[Hello] P
+//! a member that hears P     ->[Alive P] A: nothing has happened
+//! a member that does not    ->[SuspectDead P] A: P is dead
+//! ```
+
+use super::*;
+
+/// A member that refuses connections, or that others report as refusing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct DeathSuspicion {
+    /// Since when.
+    since: Time,
+    /// Whether this member is refused.
+    refused: bool,
+    /// Whether it is refused, or does not reach the process.
+    unreached: bool,
+    /// The other members that report it.
+    witnesses: BTreeSet<ProcessId>,
+    /// When the report is sent, and judged, again.
+    again_at: Time,
+}
+
+impl Cluster {
+    /// Whether a refused connection may count as a death.
+    fn trusts_refused(&self) -> bool {
+        self.config.trust_refused || planted!(self.config.mutant, TrustRefused)
+    }
+
+    /// The suspicion of a member of the view.
+    fn doubt(&mut self, now: Time, process: ProcessId) -> Option<&mut DeathSuspicion> {
+        let view = self.view.as_ref()?;
+        if !view.contains(process) || process == self.config.me.process || self.liveness.dead.contains(&process) {
+            return None;
+        }
+        let again_at = now + view.timing.retry;
+        let witnesses = BTreeSet::new();
+        let new = DeathSuspicion { since: now, refused: false, unreached: false, witnesses, again_at };
+        Some(self.liveness.death_suspicions.entry(process).or_insert(new))
+    }
+
+    /// This member is refused by the process.
+    pub(super) fn on_refused(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        if !self.trusts_refused() {
+            return self.on_unreached(now, process, step);
+        }
+        if planted!(self.config.mutant, DoubtAlone) && self.view.as_ref().is_some_and(|view| view.contains(process)) {
+            return self.on_dead(now, process, step);
+        }
+        if let Some(doubt) = self.doubt(now, process) {
+            doubt.refused = true;
+            self.on_unreached(now, process, step);
+        }
+    }
+
+    /// This member does not reach the process. That is reported only if another member suspects it,
+    /// too.
+    pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        if let Some(doubt) = self.liveness.death_suspicions.get_mut(&process) {
+            if !std::mem::replace(&mut doubt.unreached, true) {
+                self.tell_doubt(now, process, step);
+            }
+            self.judge_doubt(now, process, step);
+        }
+    }
+
+    /// A member of the view became silent: it may refuse connections by now, which only shows when
+    /// it is asked something.
+    pub(super) fn try_silent(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        if self.trusts_refused() {
+            self.greet_doubted(now, process, step);
+        }
+    }
+
+    /// Another is refused by the process, or does not reach it.
+    pub(super) fn on_doubt(
+        &mut self,
+        now: Time,
+        (from, addr): (ProcessId, SocketAddr),
+        about: ProcessId,
+        step: &mut Step,
+    ) {
+        if !self.view.as_ref().is_some_and(|view| view.contains(from)) {
+            return;
+        }
+        if about == self.config.me.process {
+            return self.reply(now, addr, from, Notice::Alive { process: about }, step);
+        }
+        let Some(doubt) = self.doubt(now, about) else { return };
+        if doubt.witnesses.insert(from) {
+            match doubt.unreached {
+                true => self.reply(now, addr, from, Notice::SuspectDead { process: about }, step),
+                false => self.greet_doubted(now, about, step),
+            }
+        }
+        self.judge_doubt(now, about, step);
+    }
+
+    /// The process is heard: it lives, and the members that suspect it are told.
+    pub(super) fn end_doubt(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        let Some(doubt) = self.liveness.death_suspicions.remove(&process) else { return };
+        let Some(view) = self.view.clone() else { return };
+        for witness in doubt.witnesses.iter().filter_map(|witness| view.member(*witness)) {
+            self.reply(now, witness.info.addr, witness.info.process, Notice::Alive { process }, step);
+        }
+    }
+
+    /// Another has heard the process.
+    pub(super) fn on_lives(&mut self, from: ProcessId, process: ProcessId) {
+        if self.view.as_ref().is_some_and(|view| view.contains(from)) {
+            self.liveness.death_suspicions.remove(&process);
+        }
+    }
+
+    /// Sends suspicions again, and forgets those that no other member shares.
+    pub(super) fn keep_doubts(&mut self, now: Time, step: &mut Step) {
+        let timing = self.timing();
+        let due = |doubt: &DeathSuspicion| doubt.again_at <= now;
+        let due: Vec<ProcessId> =
+            self.liveness.death_suspicions.iter().filter(|(_, one)| due(one)).map(|(process, _)| *process).collect();
+        for process in due {
+            let Some(doubt) = self.liveness.death_suspicions.get_mut(&process) else { continue };
+            doubt.again_at = now + timing.retry;
+            if doubt.since + timing.elder_lease <= now {
+                self.liveness.death_suspicions.remove(&process);
+                continue;
+            }
+            self.tell_doubt(now, process, step);
+            self.judge_doubt(now, process, step);
+        }
+    }
+
+    /// When [`keep_doubts`](Cluster::keep_doubts) is due.
+    pub(super) fn doubts_due(&self) -> Option<Time> {
+        self.liveness.death_suspicions.values().map(|doubt| doubt.again_at).min()
+    }
+
+    fn tell_doubt(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        let Some(view) = self.view.clone() else { return };
+        if self.liveness.death_suspicions.get(&process).is_some_and(|doubt| doubt.unreached) {
+            let me = self.config.me.process;
+            let others = view.council().filter(|info| ![process, me].contains(&info.process));
+            for info in others {
+                self.reply(now, info.addr, info.process, Notice::SuspectDead { process }, step);
+            }
+        }
+        self.greet_doubted(now, process, step);
+    }
+
+    /// Asks the suspected process to answer.
+    fn greet_doubted(&self, now: Time, process: ProcessId, step: &mut Step) {
+        let Some(member) = self.view.as_ref().and_then(|view| view.member(process)) else { return };
+        let (me, asked) = (self.config.me.clone(), member.info.addr);
+        send(asked, process, Notice::Hello { me, asked, belonging: self.belonging(now) }, step);
+    }
+
+    /// Whether it is a death: this member is refused and a second one reports the same. All others
+    /// have reported it too, or had their time to answer that they hear it.
+    fn judge_doubt(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        let (Some(doubt), Some(view)) = (self.liveness.death_suspicions.get(&process), &self.view) else { return };
+        if !doubt.refused || doubt.witnesses.is_empty() {
+            return;
+        }
+        let is_asked = |other: &ProcessId| {
+            ![process, self.config.me.process].contains(other) && !self.liveness.dead.contains(other)
+        };
+        let is_shared = |other: ProcessId| !is_asked(&other) || doubt.witnesses.contains(&other);
+        let has_waited = doubt.since + view.timing.retry * 2 <= now;
+        if has_waited || view.council().all(|info| is_shared(info.process)) {
+            self.liveness.death_suspicions.remove(&process);
+            self.on_dead(now, process, step);
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Discovery: joining an existing cluster, or founding one together with all other seeds.
+//!
+//! No process founds alone unless told to. Otherwise the first view takes *every* seed: each one
+//! agrees to one founding only, and the one with the lowest address proposes it. So two foundings
+//! would need one process to agree twice. Before that it listens for a while
+//! ([`Timing::listen`](crate::protocol::timing::Timing)): members of a cluster greet the seeds all
+//! the time, so that seeds which all start again at once find the cluster that lives on without
+//! them. A process in no view holds nothing. If it cannot know how a founding ended it may give
+//! itself up and start again as a new process
+//! ([`Event::Abandoned`](crate::protocol::Event::Abandoned)), which is as safe as a crash.
+
+use super::view::View;
+use crate::protocol::event::{Config, Output};
+use crate::protocol::id::{Lineage, MemberInfo, ProcessId};
+use crate::protocol::locks::dealer::AHEAD;
+use crate::protocol::message::{Affiliation, Notice, Packet};
+use crate::protocol::time::{Time, WallClock, WrongClock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct SeedReply {
+    me: MemberInfo,
+    belonging: Affiliation,
+    at: Time,
+}
+
+/// A founding that this process agreed to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct AgreedFounding {
+    coordinator: MemberInfo,
+    attempt: u32,
+    since: Time,
+}
+
+/// A founding that this process proposes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct FoundingAttempt {
+    view: View,
+    agreed: BTreeSet<ProcessId>,
+    started: Time,
+}
+
+/// A process that is in no view.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Discovery {
+    /// Nothing is founded before.
+    listens_until: Time,
+    clock: WallClock,
+    seeds: BTreeSet<SocketAddr>,
+    contacts: BTreeSet<SocketAddr>,
+    /// The limit of remembered contacts, and of answers.
+    most: usize,
+    /// Addresses where other voters may be: a vote successor greets them as often as seeds.
+    voters: BTreeSet<SocketAddr>,
+    /// The contact that got the last hello.
+    greeted: Option<SocketAddr>,
+    heard: BTreeMap<SocketAddr, SeedReply>,
+    next_hello: Time,
+    bound: Option<AgreedFounding>,
+    attempt: Option<FoundingAttempt>,
+    attempts: u32,
+}
+
+/// The state of a founding.
+pub(crate) enum FoundingOutcome {
+    /// Nothing yet.
+    Seeking,
+    /// The first view is decided.
+    Founded(Box<View>),
+    /// The founding cannot be followed any further.
+    Abandoned,
+    /// The existing or proposed cluster is too far above this machine's clock.
+    Refused(WrongClock),
+}
+
+impl Discovery {
+    pub(crate) fn new(config: &Config, now: Time) -> Discovery {
+        Discovery {
+            listens_until: now + config.timing.listen(),
+            clock: WallClock::new(now, config.clock),
+            seeds: config.seeds.clone(),
+            contacts: config.known_addrs(),
+            most: config.limits.contacts as usize,
+            voters: BTreeSet::new(),
+            greeted: None,
+            heard: BTreeMap::new(),
+            next_hello: now,
+            bound: None,
+            attempt: None,
+            attempts: 0,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Time {
+        self.next_hello
+    }
+
+    pub(crate) fn set_voters(&mut self, voters: BTreeSet<SocketAddr>) {
+        self.voters = voters;
+    }
+
+    pub(crate) fn set_seeds(&mut self, seeds: BTreeSet<SocketAddr>) {
+        self.seeds = seeds;
+    }
+
+    pub(crate) fn add_contact(&mut self, addr: SocketAddr) {
+        if self.contacts.len() < self.most {
+            self.contacts.insert(addr);
+        }
+    }
+
+    pub(crate) fn belonging(&self) -> Affiliation {
+        Affiliation::Discovery { seeds: self.seeds.clone(), bound: self.bound.is_some() }
+    }
+
+    /// Sends hello to all addresses, asks to be taken in where there is a cluster, and pursues a
+    /// founding.
+    pub(crate) fn on_timer(
+        &mut self,
+        config: &Config,
+        now: Time,
+        belonging: Affiliation,
+        out: &mut Vec<Output>,
+    ) -> FoundingOutcome {
+        let alone = self.seeds.iter().eq([&config.me.addr]) && self.may_found(now);
+        if config.found_alone || alone {
+            let view = self.first_view(config, now, vec![config.me.clone()]);
+            return match self.clock.check(now, view.first_slot) {
+                Ok(()) => FoundingOutcome::Founded(Box::new(view)),
+                Err(wrong) => FoundingOutcome::Refused(wrong),
+            };
+        }
+        if now < self.next_hello {
+            return FoundingOutcome::Seeking;
+        }
+        self.next_hello = now + config.timing.retry;
+        let stale = config.timing.retry * 4;
+        self.heard.retain(|_, heard| heard.at + stale > now);
+        if self.bound.as_ref().is_some_and(|bound| bound.since + config.timing.member_lease <= now) {
+            return FoundingOutcome::Abandoned;
+        }
+        if self.attempt.as_ref().is_some_and(|attempt| attempt.started + config.timing.member_lease / 2 <= now) {
+            self.attempt = None;
+        }
+        // The seeds each time, of the others only one, in turn: in a crowd in discovery, gossip
+        // reports every process to every other one.
+        let often: BTreeSet<SocketAddr> = self.seeds.union(&self.voters).copied().collect();
+        let others = self.contacts.difference(&often).filter(|addr| **addr != config.me.addr);
+        let next = others.clone().find(|addr| self.greeted.is_none_or(|greeted| **addr > greeted));
+        self.greeted = next.or_else(|| others.clone().next()).copied();
+        let often = often.iter().filter(|addr| **addr != config.me.addr);
+        for &addr in often.chain(&self.greeted) {
+            let hello = Notice::Hello { me: config.me.clone(), asked: addr, belonging: belonging.clone() };
+            out.push(Output::Send { to: addr, process: None, packet: hello.into() });
+        }
+        self.ask_to_join(config, out);
+        if let Some(attempt) = &self.attempt {
+            self.propose(attempt, config, out);
+        }
+        self.try_to_found(config, now, out)
+    }
+
+    /// A hello, or the answer to one, arrived. `asked` is the address that this process dialled, if
+    /// it is an answer.
+    pub(crate) fn on_heard(
+        &mut self,
+        config: &Config,
+        now: Time,
+        me: MemberInfo,
+        asked: Option<SocketAddr>,
+        belonging: Affiliation,
+        out: &mut Vec<Output>,
+    ) -> FoundingOutcome {
+        if let Some(bound) = &self.bound
+            && bound.coordinator.addr == me.addr
+            && bound.coordinator.process != me.process
+        {
+            return FoundingOutcome::Abandoned;
+        }
+        let is_member = matches!(belonging, Affiliation::Member { .. });
+        // A hello from a seed's own address is from that seed; an alias is known only by its
+        // answer.
+        let addr = asked.unwrap_or(me.addr);
+        let known = self.heard.get(&addr).is_some_and(|heard| heard.belonging == belonging && heard.me == me);
+        let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
+        let has_room = self.heard.len() < self.most + self.seeds.len() || self.heard.contains_key(&addr);
+        if matters && has_room {
+            self.heard.insert(addr, SeedReply { me, belonging, at: now });
+        }
+        if known {
+            return FoundingOutcome::Seeking;
+        }
+        if is_member {
+            if let Some(wrong) = self.wrong_clock(now) {
+                return FoundingOutcome::Refused(wrong);
+            }
+            self.ask_to_join(config, out);
+        }
+        self.try_to_found(config, now, out)
+    }
+
+    /// Another seed proposes a founding.
+    pub(crate) fn on_found(
+        &mut self,
+        config: &Config,
+        now: Time,
+        from: ProcessId,
+        attempt: u32,
+        view: &View,
+        out: &mut Vec<Output>,
+    ) -> FoundingOutcome {
+        let Some(first) = view.members.first() else { return FoundingOutcome::Seeking };
+        let in_it = view.contains(config.me.process) && view.is_sound();
+        let known = self.knows_a_cluster();
+        if first.info.process != from || view.lineage.founder != from || !in_it || known || self.attempt.is_some() {
+            return FoundingOutcome::Seeking;
+        }
+        if let Err(wrong) = self.clock.check(now, view.first_slot) {
+            return FoundingOutcome::Refused(wrong);
+        }
+        let agreed = match &self.bound {
+            None => true,
+            Some(bound) => bound.coordinator.process == from && bound.attempt <= attempt,
+        };
+        if agreed {
+            let since = self.bound.as_ref().map_or(now, |bound| bound.since);
+            self.bound = Some(AgreedFounding { coordinator: first.info.clone(), attempt, since });
+            let packet = Packet::from(Notice::FoundOk { attempt });
+            out.push(Output::Send { to: first.info.addr, process: Some(from), packet });
+        }
+        FoundingOutcome::Seeking
+    }
+
+    /// A seed agreed to this process's founding.
+    pub(crate) fn on_found_ok(&mut self, from: ProcessId, number: u32) -> FoundingOutcome {
+        let Some(attempt) = &mut self.attempt else { return FoundingOutcome::Seeking };
+        if number != self.attempts || !attempt.view.contains(from) {
+            return FoundingOutcome::Seeking;
+        }
+        attempt.agreed.insert(from);
+        if attempt.agreed.len() == attempt.view.members.len() {
+            return FoundingOutcome::Founded(Box::new(attempt.view.clone()));
+        }
+        FoundingOutcome::Seeking
+    }
+
+    /// The answer from each seed, for people.
+    pub(crate) fn report(&self, me: &MemberInfo) -> Vec<(SocketAddr, Option<String>)> {
+        let describe = |heard: &SeedReply| match &heard.belonging {
+            Affiliation::Discovery { seeds, .. } if *seeds != self.seeds => {
+                "seeks too, but with other seeds".to_string()
+            }
+            Affiliation::Discovery { bound: true, .. } => "is about to be founded with others".to_string(),
+            Affiliation::Discovery { .. } => "seeks too".to_string(),
+            Affiliation::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
+            Affiliation::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
+            Affiliation::VoteSuccessor { voter, view, .. } => {
+                format!("has the stored vote of {voter} in view {view}, and seeks a quorum of it")
+            }
+        };
+        let answer = |addr: &SocketAddr| {
+            if *addr == me.addr { Some("this member".to_string()) } else { self.heard.get(addr).map(describe) }
+        };
+        self.seeds.iter().map(|addr| (*addr, answer(addr))).collect()
+    }
+
+    /// A cluster with an elder that was founded too far above this machine's clock.
+    fn wrong_clock(&self, now: Time) -> Option<WrongClock> {
+        self.heard.values().find_map(|heard| match &heard.belonging {
+            Affiliation::Member { lineage, led: true, .. } => self.clock.check(now, lineage.founded).err(),
+            _ => None,
+        })
+    }
+
+    fn ask_to_join(&self, config: &Config, out: &mut Vec<Output>) {
+        // A lineage that a later one has overtaken is not joined: its tokens would be lower than
+        // some that were given out.
+        let is_overtaken = |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
+        let best = self.heard.values().filter_map(|heard| match &heard.belonging {
+            Affiliation::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
+                Some((*led, *view, elder, &heard.me))
+            }
+            _ => None,
+        });
+        if let Some((_, heard, elder, via)) = best.max_by_key(|(led, view, _, _)| (*led, *view)) {
+            // Also through the process that told of the cluster: it may reach the elder where this
+            // one does not.
+            for info in BTreeSet::from([elder, via]) {
+                let packet = Packet::from(Notice::Join { me: config.me.clone(), heard });
+                out.push(Output::Send { to: info.addr, process: Some(info.process), packet });
+            }
+        }
+    }
+
+    fn try_to_found(&mut self, config: &Config, now: Time, out: &mut Vec<Output>) -> FoundingOutcome {
+        let busy = self.bound.is_some() || self.attempt.is_some();
+        if !self.seeds.contains(&config.me.addr) || busy || !self.may_found(now) {
+            return FoundingOutcome::Seeking;
+        }
+        let mut founders = BTreeMap::from([(config.me.process, config.me.clone())]);
+        for addr in self.seeds.iter().filter(|addr| **addr != config.me.addr) {
+            match self.heard.get(addr) {
+                Some(SeedReply { me, belonging: Affiliation::Discovery { seeds, .. }, .. }) if *seeds == self.seeds => {
+                    founders.insert(me.process, me.clone());
+                }
+                _ if planted!(config.mutant, FoundWithoutAll) => {}
+                _ => return FoundingOutcome::Seeking,
+            }
+        }
+        let mut founders: Vec<MemberInfo> = founders.into_values().collect();
+        founders.sort_by_key(|info| (info.addr, info.process));
+        if founders[0].process != config.me.process {
+            return FoundingOutcome::Seeking;
+        }
+        self.attempts += 1;
+        let attempt = FoundingAttempt {
+            view: self.first_view(config, now, founders),
+            agreed: BTreeSet::from([config.me.process]),
+            started: now,
+        };
+        if attempt.agreed.len() == attempt.view.members.len() {
+            return FoundingOutcome::Founded(Box::new(attempt.view));
+        }
+        self.propose(&attempt, config, out);
+        self.attempt = Some(attempt);
+        FoundingOutcome::Seeking
+    }
+
+    /// When this process has listened long enough for a cluster that goes on without it.
+    pub(crate) fn listens_until(&self) -> Time {
+        self.listens_until
+    }
+
+    fn may_found(&self, now: Time) -> bool {
+        now >= self.listens_until && !self.knows_a_cluster()
+    }
+
+    /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its
+    /// leases are.
+    pub(crate) fn knows_a_cluster(&self) -> bool {
+        self.heard.values().any(|heard| matches!(heard.belonging, Affiliation::Member { led: true, .. }))
+    }
+
+    fn propose(&self, attempt: &FoundingAttempt, config: &Config, out: &mut Vec<Output>) {
+        for member in &attempt.view.members {
+            let info = &member.info;
+            if info.process != config.me.process && !attempt.agreed.contains(&info.process) {
+                let found = Notice::Found { attempt: self.attempts, view: attempt.view.clone() };
+                out.push(Output::Send { to: info.addr, process: Some(info.process), packet: found.into() });
+            }
+        }
+    }
+
+    /// It begins above all tokens that an elder whose clock is not ahead of this one can have dealt
+    /// until now.
+    fn first_view(&self, config: &Config, now: Time, founders: Vec<MemberInfo>) -> View {
+        let ahead = if planted!(config.mutant, FoundAtTheClock) { 0 } else { AHEAD };
+        let first = self.clock.slot(now).plus(ahead).max(config.found_above).plus(1);
+        View::first(first, founders, config.timing, config.council_size)
+    }
+}

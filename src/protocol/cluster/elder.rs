@@ -1,0 +1,420 @@
+//! The elder's duties: renew leases, change the view, keep the registry.
+//!
+//! - It renews only while a quorum of the council confirms its pulses (its *authority*), so before
+//!   another elder can be chosen it has stopped.
+//! - It removes a member only when that said goodbye, its lease is surely over, or its death is
+//!   vouched for.
+
+use super::lease::{MemberRecord, Pulses};
+use super::view::{Change, View};
+use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
+use crate::protocol::message::Notice;
+use crate::protocol::time::Time;
+use crate::protocol::timing::Timing;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// The elder's knowledge of the cluster.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Elder {
+    /// All other members, ghosts included.
+    members: BTreeMap<ProcessId, MemberRecord>,
+    /// When each other member's lease is surely over.
+    lease_ends: BTreeSet<(Time, ProcessId)>,
+    /// Members that do not have the present view yet, and when they are told again.
+    missing_view: BTreeMap<ProcessId, Time>,
+    pulses: Pulses,
+    /// Since when a quorum confirms this elder's pulses; `Time::MAX`: it is a quorum by itself.
+    quorum_since: Option<Time>,
+    /// No other member can have taken over before one elder lease after this: see
+    /// [`Elder::step_down_from_alone`].
+    floor: Option<Time>,
+    /// This elder promised its vote to another candidate: it renews no member any more.
+    pub(crate) deposed: bool,
+    joins: BTreeMap<ProcessId, (MemberInfo, Time)>,
+    /// Processes taken in with one view.
+    most_joins: usize,
+    /// The members that said goodbye, and when each goodbye was first heard.
+    leaves: BTreeMap<ProcessId, Time>,
+    revives: BTreeSet<ProcessId>,
+    /// Members that a proposed view is without. It may be decided at any time, so they get no
+    /// renewal any more, not even if they are heard again.
+    condemned: BTreeSet<ProcessId>,
+    /// When the council is asked again while the quorum is missing.
+    rally_at: Time,
+    /// When this elder had its present view.
+    viewed_at: Time,
+    /// When the members that wait for an answer are looked at again.
+    answer_at: Time,
+    /// When this elder last looked; a long gap means that it slept, and that beats may lie unread.
+    looked_at: Time,
+    /// Until then no member is removed for a lease that ended, so that unread beats can be read
+    /// first.
+    patient_until: Time,
+    /// A deliberate break.
+    #[cfg(elderlock_mutants)]
+    pub(crate) mutant: Option<crate::protocol::mutant::ProtocolMutant>,
+}
+
+impl Elder {
+    pub(crate) fn new(now: Time, me: ProcessId, view: &View, (last_pulse, joins): (u64, u32)) -> Elder {
+        let mut elder = Elder {
+            members: BTreeMap::new(),
+            lease_ends: BTreeSet::new(),
+            missing_view: BTreeMap::new(),
+            pulses: Pulses::after(last_pulse),
+            quorum_since: None,
+            floor: None,
+            deposed: false,
+            joins: BTreeMap::new(),
+            most_joins: joins as usize,
+            leaves: BTreeMap::new(),
+            revives: BTreeSet::new(),
+            condemned: BTreeSet::new(),
+            rally_at: now,
+            viewed_at: now,
+            answer_at: now,
+            looked_at: now,
+            patient_until: now,
+            #[cfg(elderlock_mutants)]
+            mutant: None,
+        };
+        elder.seat_members(now, me, view);
+        elder.recount(me, view);
+        elder
+    }
+
+    /// The same elder has a new view.
+    pub(crate) fn on_view(&mut self, now: Time, me: ProcessId, view: &View) {
+        self.deposed = false;
+        (self.rally_at, self.viewed_at) = (now, now);
+        self.joins.retain(|process, (info, _)| !view.contains(*process) && view.admits(info, view.number));
+        self.leaves.retain(|process, _| view.contains(*process));
+        self.revives.clear();
+        self.condemned.clear();
+        self.members.retain(|process, _| view.contains(*process));
+        self.lease_ends.retain(|(_, process)| view.contains(*process));
+        self.missing_view.clear();
+        self.seat_members(now, me, view);
+        self.recount(me, view);
+    }
+
+    /// Since when a quorum confirms this elder's pulses, at the latest count. `None` if none does.
+    pub(crate) fn backed_since(&self, now: Time) -> Option<Time> {
+        if self.deposed && !planted!(self.mutant, RenewThoughDeposed) {
+            None
+        } else {
+            self.quorum_since.max(self.floor).map(|since| since.min(now))
+        }
+    }
+
+    /// Whether this elder may renew and name at `now`.
+    pub(crate) fn has_authority(&self, now: Time, timing: &Timing) -> bool {
+        self.backed_since(now).is_some_and(|since| now < since + timing.elder_lease)
+    }
+
+    fn recount(&mut self, me: ProcessId, view: &View) {
+        let mut asked: BTreeMap<ProcessId, Time> =
+            self.members.iter().filter_map(|(process, seat)| seat.acked.map(|sent| (*process, sent))).collect();
+        asked.insert(me, Time::MAX);
+        self.quorum_since = view.quorum_value(&asked);
+    }
+
+    /// An elder that is a quorum by itself needs no renewal. When it lets others in, or votes for
+    /// another, that ends. No other elder can have been chosen before now, so it is as if a quorum
+    /// had answered now.
+    pub(crate) fn step_down_from_alone(&mut self, now: Time) {
+        self.floor = Some(now);
+    }
+
+    /// A member shows itself. Returns the answer.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn on_beat(
+        &mut self,
+        now: Time,
+        me: ProcessId,
+        view: &View,
+        from: ProcessId,
+        (theirs, beat, pulse, confirmed, kept): (ViewNumber, u64, u64, u64, bool),
+        dead: &BTreeSet<ProcessId>,
+    ) -> Option<Notice> {
+        let sent_at = self.pulses.sent_at(pulse);
+        let seat = self.members.get_mut(&from)?;
+        seat.view = seat.view.max(theirs);
+        if kept {
+            seat.kept = seat.kept.max(theirs);
+        }
+        seat.heard_at = now;
+        seat.confirmed = seat.confirmed.max(confirmed);
+        if theirs == view.number {
+            self.missing_view.remove(&from);
+        }
+        if dead.contains(&from) {
+            return None;
+        }
+        if sent_at > seat.acked {
+            seat.acked = sent_at;
+            let had = self.has_authority(now, &view.timing);
+            self.recount(me, view);
+            if !had {
+                // Members that beat in vain meanwhile get their renewal before any member is
+                // missed.
+                self.patient_until = now + view.timing.slow_beat() * 2;
+            }
+        }
+        let is_condemned = self.condemned.contains(&from) && !planted!(self.mutant, RenewCondemned);
+        let is_going = self.leaves.contains_key(&from) || is_condemned;
+        let may_renew = self.has_authority(now, &view.timing) && !is_going;
+        let seat = self.members.get_mut(&from)?;
+        if view.member(from).is_some_and(|member| member.ghost) {
+            // Only a ghost that knows of this view can hear. A deaf one that is older than this
+            // elder would be the elder again. No lease would then be renewed until it is replaced
+            // once more.
+            if theirs == view.number || planted!(self.mutant, ReviveTheDeaf) {
+                self.revives.insert(from);
+            }
+            return None;
+        }
+        // Only a member that knows of its last renewal gets another one. A member that cannot hear
+        // this elder must not stay for ever.
+        let can_hear = seat.renewed == 0 || confirmed >= seat.renewed || planted!(self.mutant, RenewTheDeaf);
+        if may_renew && beat > seat.renewed && can_hear {
+            self.lease_ends.remove(&(lease_end(seat, &view.timing), from));
+            seat.renewed = beat;
+            seat.renewed_at = now;
+            self.lease_ends.insert((lease_end(seat, &view.timing), from));
+        }
+        let renews = if may_renew { seat.renewed } else { 0 };
+        let pulse = self.pulses.next(now, &view.timing);
+        Some(Notice::Pulse { view: view.number, pulse, renews, again: false })
+    }
+
+    /// Notes that this elder is awake.
+    pub(crate) fn look(&mut self, now: Time, timing: &Timing) {
+        if self.looked_at + timing.retry * 3 < now {
+            self.patient_until = now + timing.slow_beat() * 2;
+        }
+        self.looked_at = now.max(self.looked_at);
+    }
+
+    /// Pulses to the council, when the quorum is about to be missing. The elder sends them for no
+    /// longer than its lease. A member with a pulse waits for this elder, so a pulse that no member
+    /// can answer would have all of them wait for ever. If the members can answer it after all,
+    /// they beat anyhow.
+    pub(crate) fn rally(&mut self, now: Time, me: ProcessId, view: &View) -> Vec<(ProcessId, Notice)> {
+        self.look(now, &view.timing);
+        if now < self.rally_at {
+            return Vec::new();
+        }
+        self.rally_at = now + view.timing.retry;
+        if self.deposed {
+            return Vec::new();
+        }
+        let margin = view.timing.elder_lease / 2;
+        if self.backed_since(now).is_some_and(|since| now + margin < since + view.timing.elder_lease) {
+            return Vec::new();
+        }
+        if self.backed_since(now).max(Some(self.viewed_at)).is_some_and(|since| since + view.timing.elder_lease <= now)
+        {
+            return Vec::new();
+        }
+        let others: Vec<ProcessId> = view.council().map(|info| info.process).filter(|process| *process != me).collect();
+        let pulse = |process: ProcessId| {
+            let renews = self.members.get(&process).map_or(0, |seat| seat.renewed);
+            let pulse = self.pulses.next(now, &view.timing);
+            (process, Notice::Pulse { view: view.number, pulse, renews, again: true })
+        };
+        others.into_iter().map(pulse).collect()
+    }
+
+    pub(crate) fn on_join(&mut self, now: Time, info: MemberInfo) {
+        if self.joins.len() < 4 * self.most_joins || self.joins.contains_key(&info.process) {
+            self.joins.insert(info.process, (info, now));
+        }
+    }
+
+    /// Whether the members that wait for an answer are to be looked at again. Most changes that
+    /// concern them are seen at once.
+    pub(crate) fn is_time_to_answer(&mut self, now: Time, has_parked: bool, timing: &Timing) -> bool {
+        let due = has_parked && now >= self.answer_at;
+        if due {
+            self.answer_at = now + timing.retry;
+        }
+        due
+    }
+
+    /// A member said goodbye. Returns whether that is news.
+    pub(crate) fn on_leave(&mut self, now: Time, process: ProcessId) -> bool {
+        let is_news = !self.leaves.contains_key(&process);
+        self.leaves.entry(process).or_insert(now);
+        is_news
+    }
+
+    /// The latest view that the directory of the process is known to have.
+    pub(crate) fn kept_view(&self, process: ProcessId) -> ViewNumber {
+        self.members.get(&process).map_or(ViewNumber(0), |seat| seat.kept)
+    }
+
+    pub(crate) fn last_pulse(&self) -> u64 {
+        self.pulses.last()
+    }
+
+    /// Members that have to be told of the present view now.
+    pub(crate) fn take_behind(&mut self, now: Time, timing: &Timing) -> Vec<(ProcessId, ViewNumber)> {
+        let mut due = Vec::new();
+        for (process, at) in &mut self.missing_view {
+            if *at <= now {
+                *at = now + timing.retry;
+                due.push((*process, self.members.get(process).map_or(ViewNumber(0), |seat| seat.view)));
+            }
+        }
+        due
+    }
+
+    /// A view without these members is proposed.
+    pub(crate) fn condemn(&mut self, members: &BTreeSet<ProcessId>) {
+        self.condemned.extend(members);
+    }
+
+    /// The change that the next view should make; empty if none. `longer`: the last view had
+    /// too few slots. `gone`: the processes that are gone, for an elder that leaves.
+    pub(crate) fn wanted_change(
+        &mut self,
+        now: Time,
+        me: ProcessId,
+        view: &View,
+        dead: &BTreeSet<ProcessId>,
+        longer: bool,
+        gone: impl FnOnce() -> BTreeSet<ProcessId>,
+    ) -> Change {
+        let patience = view.timing.retry * 4;
+        self.joins.retain(|process, (_, heard)| *heard + patience > now && !dead.contains(process));
+        let mut change = Change { longer, ..Change::default() };
+        change.remove.extend(dead.iter().copied().filter(|process| view.contains(*process) && *process != me));
+        change.remove.extend(self.leaves.keys().copied().filter(|process| view.contains(*process)));
+        if now >= self.patient_until && self.has_authority(now, &view.timing) {
+            let is_over =
+                |at: Time| at <= if planted!(self.mutant, RemoveEarly) { now + view.timing.member_lease } else { now };
+            let over = self.lease_ends.iter().take_while(|(at, _)| is_over(*at)).map(|(_, process)| *process);
+            change.remove.extend(over.filter(|process| self.is_lost(*process, now, view)));
+        }
+        change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
+        // Of two processes that ask from one address the former is no more.
+        let mut latest = BTreeMap::new();
+        for (info, heard) in self.joins.values() {
+            let at = latest.entry(info.addr).or_insert(*heard);
+            *at = (*at).max(*heard);
+        }
+        let joins = self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
+        change.join.extend(joins.map(|(info, _)| info.clone()).take(self.most_joins));
+        // A process that comes in place of a former one votes for itself from then on, also if it
+        // was its vote successor. The former one becomes a ghost, or the view would count on the
+        // word of a dead process.
+        let former =
+            |info: &MemberInfo| view.others_at(info).map(|one| one.process).filter(move |process| *process != me);
+        // An elder that decides a view without itself needs the word of a quorum of that view, and
+        // only the present council is asked. So the elder goes with a view whose council is known
+        // to be there: first without the joining processes, and if other members go at the same
+        // time, after them. (A view also has a living member, if all go at once.)
+        if change.remove.contains(&me) {
+            change.join.retain(|info| former(info).next().is_none());
+            let gone = gone();
+            // Nor does it wait for silent members of the council: they are left as ghosts, as at a
+            // takeover.
+            let is_silent = |process: &ProcessId| {
+                let is_old = |seat: &MemberRecord| seat.heard_at + view.timing.slow_beat() * 2 <= now;
+                gone.contains(process) || self.members.get(process).is_some_and(is_old)
+            };
+            // The only voter has no other council member to ask. The members that vote after it
+            // have shown themselves since it said goodbye, and are told while it retires. One that
+            // died just before would take the last vote with it.
+            let is_sole = view.has_sole_voter();
+            let heirs: Vec<ProcessId> = match is_sole {
+                true => view.living().map(|member| member.info.process).collect(),
+                false => view.council().map(|info| info.process).collect(),
+            };
+            let since = self.leaves.get(&me).copied().unwrap_or(now);
+            let is_there =
+                |process: &ProcessId| !is_sole || self.members.get(process).is_none_or(|seat| seat.heard_at >= since);
+            let silent = heirs.iter().filter(|process| is_silent(process) && !change.remove.contains(process));
+            change.ghost.extend(silent);
+            let can_go = |change: &Change| {
+                let next = view.next(change);
+                let is_present = |process: &&ProcessId| !change.ghost.contains(process) && is_there(process);
+                let present: Vec<&ProcessId> = heirs.iter().filter(is_present).collect();
+                // Without the word of the present council nothing would come of it but a proposal
+                // that lies about. A member that finds it later has to finish it, though the
+                // members that it calls silent are the ones that stayed.
+                let present = || present.iter().copied();
+                view.is_quorum(present()) && next.living().next().is_some() && next.is_quorum(present())
+            };
+            if !can_go(&change) {
+                change.join.clear();
+            }
+            if !can_go(&change) {
+                change.remove.remove(&me);
+                change.ghost.clear();
+            }
+        } else {
+            let former: Vec<ProcessId> = change.join.iter().flat_map(former).collect();
+            change.ghost.extend(former.into_iter().filter(|former| !change.remove.contains(former)));
+        }
+        change
+    }
+
+    /// A deliberate break: the leases that earlier elders gave out are taken to be over.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn forget_leases(&mut self) {
+        self.lease_ends = self.members.keys().map(|process| (Time::ZERO, *process)).collect();
+    }
+
+    /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. A member
+    /// that beats, and knows of its last renewal and of the view, only waits for this elder to have
+    /// its quorum again.
+    fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
+        let Some(seat) = self.members.get(&process) else { return false };
+        let patience = view.timing.slow_beat() * 2;
+        let is_behind = seat.view < view.number && self.viewed_at + patience <= now;
+        seat.heard_at + patience <= now
+            || seat.confirmed < seat.renewed
+            || (is_behind && !planted!(self.mutant, KeepTheDeaf))
+    }
+
+    /// The earliest time at which something is due. `idle`: no proposal is under way. `registry`:
+    /// the times at which the registry can go on.
+    pub(crate) fn deadline(&self, idle: bool, registry: [Option<Time>; 2]) -> Time {
+        let mut due = self.rally_at;
+        // A young turk that is due waits only for this elder's quorum, and is looked at with
+        // everything that changes.
+        for at in registry.into_iter().flatten().filter(|at| *at > self.looked_at) {
+            due = due.min(at);
+        }
+        // Leases that were over when last looked at are looked at again with the next rally.
+        let ahead = self.lease_ends.range((Bound::Excluded((self.looked_at, ProcessId(u128::MAX))), Bound::Unbounded));
+        if let Some((at, _)) = ahead.into_iter().next().filter(|_| idle && !self.deposed) {
+            due = due.min(*at);
+        }
+        if let Some(at) = self.missing_view.values().min() {
+            due = due.min(*at);
+        }
+        due
+    }
+
+    fn seat_members(&mut self, now: Time, me: ProcessId, view: &View) {
+        for member in view.members.iter().filter(|member| member.info.process != me) {
+            let process = member.info.process;
+            let seat = self.members.entry(process).or_insert_with(|| {
+                let seat = MemberRecord::new(now);
+                self.lease_ends.insert((lease_end(&seat, &view.timing), process));
+                seat
+            });
+            if seat.view < view.number {
+                self.missing_view.insert(process, now + view.timing.retry / 2);
+            }
+        }
+    }
+}
+
+fn lease_end(seat: &MemberRecord, timing: &Timing) -> Time {
+    seat.renewed_at + timing.surely(timing.member_lease)
+}

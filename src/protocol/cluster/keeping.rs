@@ -1,0 +1,103 @@
+//! Messages that tell of a vote wait until the vote is on disk: see [`VoteDurability`].
+
+use super::*;
+
+impl Cluster {
+    /// Nothing is sent before the first write. A vote successor whose own vote nobody could inherit
+    /// must not be taken in. A founder that is a quorum alone must not grant in a view that its
+    /// vote successor does not know.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.votes.durability.is_first() && matches!(self.phase, MemberPhase::Seeking(_))
+    }
+
+    /// Whether the vote successor of this process would know of its view.
+    pub(super) fn is_view_kept(&self) -> bool {
+        self.votes.durability.is_view_kept() || planted!(self.config.mutant, CallItKept)
+    }
+
+    /// Has the vote written, unless it is on disk or on its way. Returns the number of that write.
+    pub(super) fn store(&mut self, step: &mut Step) -> Option<u64> {
+        let forgets = planted!(self.config.mutant, ForgetOnDisk) && self.votes.acceptor.promised.is_some();
+        let vote = self.stored_vote().filter(|_| self.config.durable && !forgets)?;
+        Some(self.votes.durability.put(vote, step.out))
+    }
+
+    /// A view begins, and with it an instance: work that waited for votes in the one before means
+    /// nothing any more.
+    pub(super) fn keep_view(&mut self, step: &mut Step) {
+        self.votes.durability.end_instance();
+        if let Some(number) = self.store(step) {
+            self.votes.durability.has_view_since(number);
+        }
+    }
+
+    /// Sends or does something as soon as the vote, as it is now, is on disk.
+    pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
+        let counts_itself = matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
+            && planted!(self.config.mutant, CountUnstored);
+        match self.store(step).filter(|number| !self.votes.durability.has(*number) && !counts_itself) {
+            Some(number) => self.votes.durability.wait(number, telling),
+            None => self.tell_kept(now, telling, step),
+        }
+    }
+
+    /// Answers the question of another voter. A refusal tells of no vote that another process could
+    /// count.
+    pub(super) fn answer_when_kept(&mut self, now: Time, to: &VoteSender, answer: Notice, step: &mut Step) {
+        let is_refusal = matches!(answer, Notice::Nack { .. });
+        let telling = AfterStore::Answer { addr: to.addr, to: to.process, notice: answer };
+        if is_refusal || planted!(self.config.mutant, TellUnstored) {
+            self.store(step);
+            self.tell_kept(now, telling, step);
+        } else {
+            self.tell_when_kept(now, telling, step);
+        }
+    }
+
+    pub(crate) fn on_stored(&mut self, now: Time, number: u64, step: &mut Step) {
+        self.votes.durability.on_stored(number);
+        while let Some(telling) = self.votes.durability.next() {
+            self.tell_kept(now, telling, step);
+        }
+    }
+
+    /// The write of a vote failed. The member goes on without the vote, and tries the write again
+    /// in a while.
+    pub(crate) fn on_store_failed(&mut self, now: Time, number: u64) {
+        self.votes.durability.on_failed(number, now + self.timing().retry * STORE_AGAIN);
+        // Others may have promised this candidate their votes, and need not wait for it.
+        if self.votes.durability.is_failing()
+            && self.elder.is_none()
+            && matches!(
+                &self.votes.proposal,
+                Some(Proposal { step: ProposalPhase::Canvassing { .. } | ProposalPhase::Preparing { .. }, .. })
+            )
+        {
+            self.votes.proposal = None;
+        }
+    }
+
+    fn tell_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
+        match telling {
+            AfterStore::Answer { addr, to, notice } => self.say_ballot(now, addr, to, notice, step),
+            AfterStore::Promised { ballot, accepted } => {
+                self.on_vote(now, &self.own_voice(), ballot, Some(accepted), step);
+            }
+            AfterStore::Accepted { ballot } => {
+                // Without this vote no other elder can have been chosen before.
+                if self.sole_quorum
+                    && let Some(elder) = self.elder.as_mut().filter(|elder| !elder.deposed)
+                {
+                    elder.step_down_from_alone(now);
+                }
+                self.on_accepted(now, self.voter(), ballot, step);
+            }
+            AfterStore::Known { addr, teller } => self.confirm(addr, teller, step),
+            AfterStore::Founded(view) => {
+                if let MemberPhase::Seeking(_) = self.phase {
+                    self.begin_with(now, view, step);
+                }
+            }
+        }
+    }
+}

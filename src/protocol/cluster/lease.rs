@@ -1,0 +1,158 @@
+//! The member's side of the leases: beats to the elder, the end of its own lease, and its promise
+//! to the elder.
+//!
+//! Two rules carry all of P2:
+//! - a lease is counted from when the member *asked*, so any delay of the message is on the safe
+//!   side;
+//! - a promise is counted from when the elder's pulse *arrived*, so it outlasts the time that the
+//!   elder counts from sending.
+
+use crate::protocol::id::{ProcessId, ViewNumber};
+use crate::protocol::message::Notice;
+use crate::protocol::time::Time;
+use crate::protocol::timing::Timing;
+use std::collections::VecDeque;
+
+/// More beats than a lease has room for; older ones can no longer be renewed to any effect.
+const MAX_BEATS: usize = 256;
+
+/// A member's lease.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct OwnLease {
+    /// Number of the last beat sent.
+    beat: u64,
+    /// Beats that may yet be renewed, with the time of sending.
+    sent: VecDeque<(u64, Time)>,
+    /// The latest beat known to be renewed.
+    confirmed: u64,
+    /// The latest pulse of the present elder that this member confirms.
+    pulse: u64,
+    /// When the next beat is due.
+    pub(crate) next_beat: Time,
+    /// Beats since the elder's last pulse.
+    pub(crate) unanswered: u32,
+    /// The end of the lease.
+    pub(crate) until: Time,
+    /// Votes for no other elder before.
+    pub(crate) promised_until: Time,
+    /// Whether the lease was running when last looked at: its end is reported once.
+    pub(crate) running: bool,
+    /// Whether it ever ran.
+    pub(crate) ever: bool,
+}
+
+impl OwnLease {
+    /// A view was installed: the promise to its elder begins, and the elder gets a beat at once.
+    pub(crate) fn on_view(&mut self, now: Time, timing: &Timing, same_elder: bool) {
+        self.promised_until = now + timing.surely(timing.elder_lease);
+        if !same_elder {
+            self.pulse = 0;
+            self.unanswered = 0;
+        }
+        self.next_beat = now;
+    }
+
+    /// Whether this process has sent that beat.
+    pub(crate) fn has_sent(&self, beat: u64) -> bool {
+        beat <= self.beat
+    }
+
+    /// The next beat to the elder. `kept`: the view is on disk.
+    pub(crate) fn beat(&mut self, now: Time, (view, kept): (ViewNumber, bool), period: std::time::Duration) -> Notice {
+        self.beat += 1;
+        self.sent.push_back((self.beat, now));
+        if self.sent.len() > MAX_BEATS {
+            self.sent.pop_front();
+        }
+        self.next_beat = now + period;
+        self.unanswered += 1;
+        Notice::Beat { view, beat: self.beat, pulse: self.pulse, confirmed: self.confirmed, kept }
+    }
+
+    /// A pulse of the present elder. `free`: this member has promised its vote to no other process.
+    pub(crate) fn on_pulse(&mut self, now: Time, pulse: u64, renews: u64, free: bool, timing: &Timing) {
+        self.unanswered = 0;
+        if free && pulse > self.pulse {
+            self.pulse = pulse;
+            self.promised_until = self.promised_until.max(now + timing.surely(timing.elder_lease));
+        }
+        if renews > self.confirmed {
+            if let Some((_, asked)) = self.sent.iter().find(|(beat, _)| *beat == renews) {
+                self.until = self.until.max(*asked + timing.member_lease);
+            }
+            self.confirmed = renews;
+            self.sent.retain(|(beat, _)| *beat > renews);
+        }
+    }
+}
+
+/// The elder's book on one member.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct MemberRecord {
+    /// The latest beat renewed.
+    pub(crate) renewed: u64,
+    /// When that beat arrived, or when this elder began: the member's lease is surely over one
+    /// lease later.
+    pub(crate) renewed_at: Time,
+    /// When the latest pulse that the member stands by was sent.
+    pub(crate) acked: Option<Time>,
+    /// The latest renewal that the member knows of.
+    pub(crate) confirmed: u64,
+    /// When it was heard last.
+    pub(crate) heard_at: Time,
+    /// The latest view that the member is known to have.
+    pub(crate) view: ViewNumber,
+    /// The latest view that its directory is known to have.
+    pub(crate) kept: ViewNumber,
+}
+
+impl MemberRecord {
+    pub(crate) fn new(now: Time) -> MemberRecord {
+        MemberRecord {
+            renewed: 0,
+            renewed_at: now,
+            acked: None,
+            confirmed: 0,
+            heard_at: now,
+            view: ViewNumber(0),
+            kept: ViewNumber(0),
+        }
+    }
+}
+
+/// The pulses that an elder sent, so that an answer shows when its question was sent.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Pulses {
+    last: u64,
+    sent: VecDeque<Time>,
+}
+
+impl Pulses {
+    pub(crate) fn after(last: u64) -> Pulses {
+        Pulses { last, sent: VecDeque::new() }
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub(crate) fn next(&mut self, now: Time, timing: &Timing) -> u64 {
+        while self.sent.front().is_some_and(|sent| *sent + timing.elder_lease < now) {
+            self.sent.pop_front();
+        }
+        self.last += 1;
+        self.sent.push_back(now);
+        self.last
+    }
+
+    pub(crate) fn sent_at(&self, pulse: u64) -> Option<Time> {
+        let first = self.last - self.sent.len() as u64 + 1;
+        let index = pulse.checked_sub(first)?;
+        self.sent.get(usize::try_from(index).ok()?).copied()
+    }
+}
+
+/// The order in which members of the council try to take over.
+pub(crate) fn rank(council: impl Iterator<Item = ProcessId>, me: ProcessId) -> u32 {
+    council.take_while(|process| *process != me).count() as u32
+}

@@ -1,0 +1,198 @@
+//! The member's part in leases, the elder's answers, and deaths that are vouched for.
+
+use super::*;
+
+impl Cluster {
+    pub(crate) fn has_authority(&self, now: Time) -> bool {
+        match (&self.elder, &self.view) {
+            (Some(elder), Some(view)) => elder.has_authority(now, &view.timing),
+            _ => false,
+        }
+    }
+
+    /// Updates the elder's own lease, and reports the beginning and the end of the member's lease.
+    pub(crate) fn look_at_lease(&mut self, now: Time, step: &mut Step) {
+        let leaves = matches!(self.phase, MemberPhase::Leaving { .. });
+        if self.view.is_none() || !(leaves || self.phase == MemberPhase::Member) {
+            return;
+        }
+        self.extend_own(now);
+        let running = now < self.granting_end();
+        if running == self.lease.running {
+            return;
+        }
+        self.lease.running = running;
+        if leaves {
+            return step.act(now, self.standing(now), |locks, turn| locks.grant_all(turn));
+        }
+        if running {
+            self.lease.ever = true;
+            self.orphaned_at = Time::MAX;
+            step.out.push(Output::Event(Event::Resumed));
+            step.act(now, self.standing(now), |locks, turn| locks.on_resumed(turn));
+        } else {
+            self.orphaned_at = now + self.timing().member_lease * 3;
+            step.out.push(Output::Event(Event::Suspended));
+            step.act(now, self.standing(now), |locks, turn| locks.on_suspended(turn));
+        }
+    }
+
+    /// The elder's own lease depends on its quorum.
+    fn extend_own(&mut self, now: Time) {
+        if let (Some(view), Some(elder)) = (&self.view, &self.elder)
+            && let Some(since) = elder.backed_since(now)
+        {
+            self.lease.until = self.lease.until.max(since + view.timing.member_lease);
+        }
+    }
+
+    /// Acts as if an idle timer had gone off: this member is awake.
+    pub(crate) fn look(&mut self, now: Time) {
+        self.extend_own(now);
+        if let (Some(view), Some(elder)) = (&self.view, &mut self.elder) {
+            elder.look(now, &view.timing);
+        }
+    }
+
+    pub(super) fn on_beat(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        (theirs, beat, pulse, confirmed, kept): (ViewNumber, u64, u64, u64, bool),
+        step: &mut Step,
+    ) {
+        let Some(view) = self.view.clone() else { return };
+        if theirs > view.number {
+            self.fetch(now, from, addr, step);
+        } else if !view.contains(from) {
+            send(addr, from, Notice::FullView(View::clone(&view)), step);
+        } else if self.elder.as_ref().is_some_and(|elder| theirs == view.number && pulse > elder.last_pulse()) {
+            self.yield_identity(now, step);
+        } else if let Some(elder) = &mut self.elder {
+            let had = elder.has_authority(now, &view.timing);
+            if planted!(self.config.mutant, RenewWithoutQuorum) {
+                elder.step_down_from_alone(now);
+            }
+            let beat = (theirs, beat, pulse, confirmed, kept);
+            let answer = elder.on_beat(now, self.config.me.process, &view, from, beat, &self.liveness.dead);
+            if theirs < view.number {
+                self.catch_up(now, addr, from, theirs, step);
+            } else if let Some(answer) = answer {
+                step.dispatch(now, &self.config.me, &view, from, answer.into());
+            }
+            if !had && self.has_authority(now) {
+                self.on_authority(now, step);
+            }
+        } else if theirs < view.number {
+            self.catch_up(now, addr, from, theirs, step);
+        }
+    }
+
+    /// The elder answers a beat that this process has not sent, or a member confirms a pulse that
+    /// it has not sent: another process has the same id, the copy of a cloned machine. The one that
+    /// is behind ends, so one of them goes on.
+    fn yield_identity(&mut self, now: Time, step: &mut Step) {
+        step.out.push(Output::Event(Event::IdentityTaken));
+        self.end(now, Event::Expelled, step);
+    }
+
+    /// The elder has its quorum (again): renewals that waited are sent, and so are answers.
+    pub(crate) fn on_authority(&mut self, now: Time, step: &mut Step) {
+        step.act(now, self.standing(now), |locks, turn| locks.on_authority(turn));
+    }
+
+    pub(crate) fn on_pulse(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        (theirs, pulse, renews, again): (ViewNumber, u64, u64, bool),
+        step: &mut Step,
+    ) {
+        let Some(view) = self.view.clone() else { return };
+        if theirs > view.number {
+            self.fetch(now, from, addr, step);
+        } else if theirs < view.number {
+            self.catch_up(now, addr, from, theirs, step);
+        } else if from == view.elder().process {
+            if !self.lease.has_sent(renews) {
+                return self.yield_identity(now, step);
+            }
+            let free = !self.votes.acceptor.is_bound || planted!(self.config.mutant, StandByElderThoughBound);
+            if let Some(promised) = self.votes.acceptor.promised.filter(|_| !free) {
+                // The elder is back, but this member's vote is bound: a view decided in a later
+                // round sets it free.
+                self.reply(now, addr, from, Notice::Nack { instance: view.number.next(), promised }, step);
+            } else if matches!(self.votes.proposal, Some(Proposal { step: ProposalPhase::Canvassing { .. }, .. })) {
+                self.votes.proposal = None;
+            }
+            let first = self.lease.until == Time::ZERO;
+            self.lease.on_pulse(now, pulse, renews, free, &view.timing);
+            if renews > 0 && planted!(self.config.mutant, LeaseFromReceipt) {
+                self.lease.until = now + view.timing.member_lease;
+            }
+            // The first pulse of an elder cannot renew a beat that it has not confirmed yet: do not
+            // wait a whole beat.
+            if again || (first && self.lease.until == Time::ZERO && self.lease.next_beat > now + view.timing.stagger) {
+                self.lease.next_beat = if again { now } else { now + view.timing.stagger };
+            }
+        }
+    }
+
+    pub(super) fn beat(&mut self, now: Time, step: &mut Step) {
+        let Some(view) = &self.view else { return };
+        if self.elder.is_some() || now < self.lease.next_beat {
+            return;
+        }
+        let elder = view.elder().process;
+        let votes = view.has_vote(self.config.me.process);
+        let period = if votes { view.timing.beat } else { view.timing.slow_beat() };
+        // A member without a lease uses detours after one unanswered beat: it is new, or is back
+        // and has no time to lose.
+        if self.lease.unanswered >= if self.lease.running { 2 } else { 1 } {
+            step.links.trouble(now, elder, true, &view.timing);
+        }
+        let beat = self.lease.beat(now, (view.number, self.is_view_kept()), period);
+        step.dispatch(now, &self.config.me, view, elder, beat.into());
+    }
+
+    /// A process that became a member and never got a lease gives itself up: it holds nothing, and
+    /// its cluster may never have come about.
+    pub(super) fn give_up_at(&self, view: &View) -> Time {
+        if self.member_since == Time::MAX || self.lease.ever {
+            Time::MAX
+        } else {
+            self.member_since + view.timing.member_lease * 3
+        }
+    }
+
+    pub(super) fn vouch(&mut self, now: Time, step: &mut Step) {
+        let Some(view) = &self.view else { return };
+        if now < self.liveness.vouch_at {
+            return;
+        }
+        let dead: Vec<ProcessId> =
+            self.liveness.dead.iter().copied().filter(|process| view.contains(*process)).collect();
+        self.liveness.vouch_at = if dead.is_empty() { Time::MAX } else { now + view.timing.retry };
+        let me = self.config.me.process;
+        for process in dead {
+            for info in view.council().filter(|info| info.process != me && !self.liveness.dead.contains(&info.process))
+            {
+                send(info.addr, info.process, Notice::Vouch { dead: process }, step);
+            }
+        }
+    }
+
+    /// Members are not malicious: a vouched death is certain.
+    pub(super) fn believe(&mut self, now: Time, from: ProcessId, dead: BTreeSet<ProcessId>, step: &mut Step) {
+        let Some(view) = &self.view else { return };
+        if !view.contains(from) {
+            return;
+        }
+        let known: Vec<ProcessId> = dead.into_iter().filter(|process| view.contains(*process)).collect();
+        for process in known {
+            self.on_dead(now, process, step);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Hints of the gossip, and the notices of members and strangers.
+
+use super::*;
+
+impl Cluster {
+    pub(crate) fn on_hint(&mut self, now: Time, hint: Hint, step: &mut Step) {
+        match hint {
+            Hint::Contact(addr) => {
+                if let MemberPhase::Seeking(seeking) = &mut self.phase {
+                    seeking.add_contact(addr);
+                }
+            }
+            Hint::Unreachable(process) => {
+                #[cfg(elderlock_mutants)]
+                if planted!(self.config.mutant, LoseInFlight) {
+                    step.links.lose_kept(process);
+                }
+                let is_news = !self.liveness.suspected.contains(&process);
+                self.on_suspected(now, process, step);
+                self.on_unreached(now, process, step);
+                if is_news {
+                    self.try_silent(now, process, step);
+                }
+            }
+            Hint::Refused(process) | Hint::Replaced(process) => {
+                self.on_suspected(now, process, step);
+                if let MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. } = self.phase {
+                    self.liveness.refused.entry(process).or_insert(now);
+                }
+                match hint {
+                    Hint::Refused(_) => self.on_refused(now, process, step),
+                    _ => self.on_unreached(now, process, step),
+                }
+            }
+            Hint::Dead(process) => self.on_dead(now, process, step),
+            Hint::Connected(process) => {
+                let was_broken = self.liveness.suspected.remove(&process);
+                if let Some(view) = &self.view {
+                    step.links.on_connected(now, &self.config.me, view, process, was_broken, step.out);
+                }
+            }
+        }
+    }
+
+    /// A hint of gossip starts only detours: leases decide.
+    fn on_suspected(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        if let Some(view) = &self.view
+            && view.contains(process)
+            && process != self.config.me.process
+        {
+            self.liveness.suspected.insert(process);
+            #[cfg(elderlock_mutants)]
+            if planted!(self.config.mutant, FreeOnHint) {
+                step.locks.free_all_of(process);
+            }
+            step.links.trouble(now, process, true, &view.timing);
+        }
+    }
+
+    pub(super) fn on_dead(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        if process == self.config.me.process || !self.liveness.dead.insert(process) {
+            return;
+        }
+        if self.liveness.dead.len() > self.config.limits.dead as usize
+            && let Some(view) = &self.view
+        {
+            self.liveness.dead.retain(|process| view.contains(*process));
+        }
+        if self.view.as_ref().is_some_and(|view| view.elder().process == process) {
+            self.liveness.elder_dead_at = Some(now);
+        }
+        self.liveness.vouch_at = now;
+        self.vouch(now, step);
+    }
+
+    /// The view to use a linked packet with, if its sender is in it and has no newer one.
+    pub(crate) fn known_sender(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        theirs: ViewNumber,
+        step: &mut Step,
+    ) -> Option<Arc<View>> {
+        let view = self.view.clone()?;
+        if theirs > view.number && !planted!(self.config.mutant, ActInOldView) {
+            #[cfg(elderlock_mutants)]
+            if planted!(self.config.mutant, DealInHeardView) {
+                step.locks.deal_in_next();
+            }
+            if view.contains(from) {
+                step.links.note_missed(from);
+            }
+            self.fetch(now, from, addr, step);
+            return None;
+        }
+        if !view.contains(from) {
+            send(addr, from, Notice::FullView(View::clone(&view)), step);
+            return None;
+        }
+        Some(view)
+    }
+
+    pub(super) fn fetch(&mut self, now: Time, from: ProcessId, addr: SocketAddr, step: &mut Step) {
+        let Some(view) = &self.view else { return };
+        if self.fetched_at == Time::ZERO || self.fetched_at + view.timing.retry / 8 <= now {
+            self.fetched_at = now;
+            let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
+            self.reply(now, addr, from, fetch, step);
+        }
+    }
+
+    pub(crate) fn on_notice(&mut self, now: Time, from: ProcessId, addr: SocketAddr, notice: Notice, step: &mut Step) {
+        match notice {
+            Notice::Hello { me, asked, belonging } => {
+                let answer = Notice::HelloReply { me: self.config.me.clone(), asked, belonging: self.belonging(now) };
+                send(addr, from, answer, step);
+                self.on_heard(now, me, None, belonging, step);
+            }
+            Notice::HelloReply { me, asked, belonging } => self.on_heard(now, me, Some(asked), belonging, step),
+            Notice::Found { attempt, view } => {
+                if let MemberPhase::Seeking(seeking) = &mut self.phase {
+                    let found = seeking.on_found(&self.config, now, from, attempt, &view, step.out);
+                    self.on_found(now, found, step);
+                } else if let Some(view) = &self.view {
+                    send(addr, from, Notice::FullView(View::clone(view)), step);
+                }
+            }
+            Notice::FoundOk { attempt } => {
+                if let MemberPhase::Seeking(seeking) = &mut self.phase {
+                    let found = seeking.on_found_ok(from, attempt);
+                    self.on_found(now, found, step);
+                }
+            }
+            Notice::Join { me, heard } => self.on_join(now, from, me, heard, step),
+            Notice::Leave => self.on_leave(now, from, step),
+            Notice::SuspectDead { process } => self.on_doubt(now, (from, addr), process, step),
+            Notice::Alive { process } => self.on_lives(from, process),
+            Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), step),
+            Notice::Beat { view, beat, pulse, confirmed, kept } => {
+                self.on_beat(now, from, addr, (view, beat, pulse, confirmed, kept), step);
+            }
+            Notice::Pulse { view, pulse, renews, again } => {
+                self.on_pulse(now, from, addr, (view, pulse, renews, again), step)
+            }
+            Notice::Install { lineage, instance, change } => {
+                let Some(view) = self.ballot_view() else { return };
+                if view.lineage == lineage && view.number.next() == instance {
+                    let next = view.next(&change);
+                    if matches!(self.phase, MemberPhase::Retiring { .. }) {
+                        self.end_parting(now, true, step);
+                    } else if next.is_sound()
+                        && self.votes.successor.is_some()
+                        && !next.contains(self.config.me.process)
+                    {
+                        self.inherit(next, step);
+                    } else if next.is_sound() {
+                        self.last_change = Some((instance, change));
+                        self.install(now, next, Some((from, addr)), step);
+                    }
+                } else if view.lineage == lineage && view.number.next() < instance {
+                    self.fetch(now, from, addr, step);
+                }
+            }
+            Notice::FullView(view) => self.on_view_is(now, (from, addr), view, step),
+            Notice::Fetch { lineage, have } => {
+                if let Some(view) = self.ballot_view()
+                    && view.lineage == lineage
+                    && view.number > have
+                {
+                    self.catch_up(now, addr, from, have, step);
+                }
+            }
+            Notice::StaleVote { voter } => self.on_stale(voter),
+            ballot => self.on_ballot(now, VoteSender { vote: from, process: from, addr, heir: None }, ballot, step),
+        }
+    }
+
+    /// A notice about the choice of a view comes from a process that claims the vote of `voter`.
+    pub(crate) fn on_packet_of_successor(
+        &mut self,
+        now: Time,
+        (voter, lineage): (ProcessId, Lineage),
+        me: MemberInfo,
+        notice: Notice,
+        step: &mut Step,
+    ) {
+        if self.hear_heir(now, voter, lineage, &me) {
+            let speaker = VoteSender { vote: voter, process: me.process, addr: me.addr, heir: Some(me) };
+            self.on_ballot(now, speaker, notice, step);
+        }
+    }
+}

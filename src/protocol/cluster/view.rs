@@ -1,0 +1,275 @@
+//! Views: the members, oldest first, and the step from one view to the next.
+
+use crate::protocol::id::{Lineage, MemberInfo, ProcessId, Slot, Token, ViewNumber};
+use crate::protocol::timing::Timing;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A member as a view knows it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ViewMember {
+    /// Its identity and its address.
+    pub info: MemberInfo,
+    /// The view in which it joined: its age.
+    pub joined: ViewNumber,
+    /// Unreachable at a takeover: no vote and no renewal, but it may still hold locks.
+    pub ghost: bool,
+}
+
+/// An agreed list of members, oldest first.
+///
+/// - `one_lineage`: view n+1 is chosen by a quorum of the council of view n, so no number names two views.
+/// - The order of the remaining members never changes; new members are appended.
+/// - In the view means "may still hold": a process leaves it only when it said goodbye, its lease has surely run
+///   out, or its death is vouched for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct View {
+    /// The founding that it comes from. Views of different lineages have nothing to do with each other.
+    pub lineage: Lineage,
+    /// Rises by one with each view.
+    pub number: ViewNumber,
+    /// The first slot whose tokens its elder deals.
+    pub first_slot: Slot,
+    /// How many slots from there on it may deal: the next view begins after them, even if fewer
+    /// were dealt.
+    pub slots: u32,
+    /// The first slot of the tenure of its elder: of the view since which that process has been the
+    /// elder and has proposed each view itself. A grantor that it named before does not count.
+    pub tenure: Slot,
+    /// Oldest first.
+    pub members: Vec<ViewMember>,
+    /// The times that all members keep.
+    pub timing: Timing,
+    /// At most this many of the oldest members decide the next view.
+    pub council_size: u8,
+    /// The members that left in one of the last [`ENTRY_WINDOW`] views, each with that view. A
+    /// request to join may be that old; a process that is listed here is not taken in again.
+    pub departed: Vec<(ProcessId, ViewNumber)>,
+}
+
+/// A request to join counts for this many views after the one that its sender had heard of.
+pub(crate) const ENTRY_WINDOW: u64 = 16;
+
+/// A view has at most this many slots: half a second, or 2^32 tokens.
+pub(crate) const MAX_SLOTS: u32 = 1024;
+
+/// Views whose slots are further above the own clock are refused: one of the two clocks is wrong.
+pub(crate) const MAX_AHEAD: Duration = Duration::from_secs(3600);
+
+/// The difference between a view and the next one.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Change {
+    /// Appended, in this order.
+    pub join: Vec<MemberInfo>,
+    /// Gone: said goodbye, lease surely over, or death vouched for.
+    pub remove: BTreeSet<ProcessId>,
+    /// Members that become ghosts.
+    pub ghost: BTreeSet<ProcessId>,
+    /// Ghosts that were heard again.
+    pub revive: BTreeSet<ProcessId>,
+    /// All slots of the view were dealt: the next one has twice as many.
+    pub longer: bool,
+    /// Proposed by a candidate: the elder of the next view begins a new tenure, also if it was the elder before.
+    pub takeover: bool,
+}
+
+impl Change {
+    /// Whether the next view would have the same members in the same state.
+    pub fn is_empty(&self) -> bool {
+        self.join.is_empty() && self.remove.is_empty() && self.ghost.is_empty() && self.revive.is_empty()
+    }
+}
+
+impl View {
+    /// The first view of a lineage.
+    pub fn first(first_slot: Slot, founders: Vec<MemberInfo>, timing: Timing, council_size: u8) -> View {
+        let lineage = Lineage { founded: first_slot, founder: founders[0].process };
+        // Above the numbers of all lineages founded before, so that no number is mixed up between
+        // two lineages.
+        let number = ViewNumber(first_slot.0);
+        let members = founders.into_iter().map(|info| ViewMember { info, joined: number, ghost: false }).collect();
+        View {
+            lineage,
+            number,
+            first_slot,
+            slots: 1,
+            tenure: first_slot,
+            members,
+            timing,
+            council_size,
+            departed: Vec::new(),
+        }
+    }
+
+    /// The first slot after its own.
+    pub fn end_slot(&self) -> Slot {
+        self.first_slot.plus(u64::from(self.slots))
+    }
+
+    /// The first token that its elder deals, if any before it is not.
+    pub(crate) fn first_token(&self) -> Token {
+        Token::new(self.first_slot, 0)
+    }
+
+    /// The next view after `change`.
+    pub fn next(&self, change: &Change) -> View {
+        let number = self.number.next();
+        // Even with many views in fast succession the slots hardly run ahead of the clock.
+        let slots = match change.longer {
+            true => self.slots.saturating_mul(2).min(MAX_SLOTS),
+            false => self.slots.div_ceil(2),
+        };
+        let first_slot = self.end_slot();
+        let mut members: Vec<ViewMember> = self.members.clone();
+        members.retain(|member| !change.remove.contains(&member.info.process));
+        for member in &mut members {
+            let process = member.info.process;
+            member.ghost = (member.ghost || change.ghost.contains(&process)) && !change.revive.contains(&process);
+        }
+        for info in &change.join {
+            if !members.iter().any(|member| member.info.process == info.process) {
+                members.push(ViewMember { info: info.clone(), joined: number, ghost: false });
+            }
+        }
+        let mut departed = self.departed.clone();
+        departed.retain(|(_, left)| left.0.saturating_add(ENTRY_WINDOW) > number.0);
+        let gone = self.members.iter().filter(|member| change.remove.contains(&member.info.process));
+        departed.extend(gone.map(|member| (member.info.process, number)));
+        let elder =
+            |members: &[ViewMember]| members.iter().find(|member| !member.ghost).map(|member| member.info.process);
+        let goes_on = !change.takeover && elder(&members) == elder(&self.members);
+        let tenure = if goes_on { self.tenure } else { first_slot };
+        View { number, first_slot, slots, tenure, members, departed, ..self.clone() }
+    }
+
+    /// The entry of `process`.
+    pub fn member(&self, process: ProcessId) -> Option<&ViewMember> {
+        self.members.iter().find(|member| member.info.process == process)
+    }
+
+    /// Whether `info`, which asks to join and had heard of view `heard`, may be taken in: an id never comes back.
+    pub fn admits(&self, info: &MemberInfo, heard: ViewNumber) -> bool {
+        let process = info.process;
+        heard.0.saturating_add(ENTRY_WINDOW) > self.number.0
+            && !self.departed.iter().any(|(departed, _)| *departed == process)
+    }
+
+    /// Whether `process` is in the view, ghosts included.
+    pub fn contains(&self, process: ProcessId) -> bool {
+        self.member(process).is_some()
+    }
+
+    /// The members that are no ghosts, oldest first.
+    pub fn living(&self) -> impl Iterator<Item = &ViewMember> {
+        self.members.iter().filter(|member| !member.ghost)
+    }
+
+    /// The oldest member that is no ghost. A view always has one (see [`View::is_sound`]).
+    pub fn elder(&self) -> &MemberInfo {
+        &self.living().next().expect("a view has a living member").info
+    }
+
+    /// The members that decide the next view: the oldest living ones.
+    pub fn council(&self) -> impl Iterator<Item = &MemberInfo> {
+        self.living().take(usize::from(self.council_size.max(1))).map(|member| &member.info)
+    }
+
+    /// Living members at the address of `info` that are other processes.
+    pub(crate) fn others_at<'a>(&'a self, info: &MemberInfo) -> impl Iterator<Item = &'a MemberInfo> + use<'a> {
+        let (addr, process) = (info.addr, info.process);
+        let others = self.living().map(|member| &member.info);
+        others.filter(move |other| other.addr == addr && other.process != process)
+    }
+
+    /// Whether `member` is a ghost with another living member at its address. Of two living members
+    /// there, either may be the latest.
+    pub(crate) fn is_replaced(&self, member: &ViewMember) -> bool {
+        member.ghost && self.others_at(&member.info).next().is_some()
+    }
+
+    /// Whether one member decides the next view alone.
+    pub(crate) fn has_sole_voter(&self) -> bool {
+        self.council().nth(1).is_none()
+    }
+
+    /// Whether `process` has a vote on the next view.
+    pub fn has_vote(&self, process: ProcessId) -> bool {
+        self.council().any(|info| info.process == process)
+    }
+
+    /// The vote of a member of the council: 3 for the elder, 2 for every other one.
+    fn weight(&self, process: ProcessId) -> u32 {
+        if self.elder().process == process { 3 } else { 2 }
+    }
+
+    /// Whether `voters` are a quorum: more than half of the council's weight.
+    pub fn is_quorum<'a>(&self, voters: impl IntoIterator<Item = &'a ProcessId>) -> bool {
+        let voters: BTreeSet<_> = voters.into_iter().copied().collect();
+        let all: u32 = self.council().map(|info| self.weight(info.process)).sum();
+        let for_it: u32 =
+            self.council().filter(|info| voters.contains(&info.process)).map(|info| self.weight(info.process)).sum();
+        for_it * 2 > all
+    }
+
+    /// The latest instant that the values of a quorum reach; `None` stands for a member without a
+    /// value.
+    pub fn quorum_value<T: Ord + Copy>(&self, values: &BTreeMap<ProcessId, T>) -> Option<T> {
+        let mut sorted: Vec<(T, ProcessId)> =
+            self.council().filter_map(|info| values.get(&info.process).map(|value| (*value, info.process))).collect();
+        sorted.sort_unstable_by(|a, b| b.cmp(a));
+        let mut voters = BTreeSet::new();
+        for (value, process) in sorted {
+            voters.insert(process);
+            if self.is_quorum(&voters) {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// Whether it is a valid view; checked on views that come from outside.
+    pub fn is_sound(&self) -> bool {
+        let ids: BTreeSet<_> = self.members.iter().map(|member| member.info.process).collect();
+        ids.len() == self.members.len()
+            && self.living().next().is_some()
+            && self.council_size >= 1
+            && self.number.0 >= self.lineage.founded.0
+            && self.number.0 < 1 << 62
+            && self.lineage.founded >= Slot(1)
+            && self.first_slot >= self.lineage.founded
+            && (1..=MAX_SLOTS).contains(&self.slots)
+            && (self.lineage.founded..=self.first_slot).contains(&self.tenure)
+            && self.end_slot() < Slot::MAX
+            && self.timing.check().is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(process: u128) -> MemberInfo {
+        let addr = std::net::SocketAddr::from(([10, 0, 0, process as u8], 7400));
+        MemberInfo { process: ProcessId(process), addr, host: None }
+    }
+
+    #[test]
+    fn a_tenure_lasts_while_one_elder_proposes_each_view() {
+        let first = View::first(Slot(900), vec![info(1), info(2), info(3)], Timing::lan(), 7);
+        assert_eq!(first.tenure, first.first_slot);
+        let joined = first.next(&Change { join: vec![info(4)], ..Change::default() });
+        assert_eq!(joined.tenure, first.first_slot);
+
+        let candidates = joined.next(&Change { ghost: [ProcessId(3)].into(), takeover: true, ..Change::default() });
+        assert_eq!(candidates.elder(), joined.elder());
+        assert_eq!(candidates.tenure, candidates.first_slot, "the elder may not have seen the view before");
+
+        let other = joined.next(&Change { ghost: [ProcessId(1)].into(), ..Change::default() });
+        assert_eq!((other.elder().process, other.tenure), (ProcessId(2), other.first_slot));
+        let back = other.next(&Change { revive: [ProcessId(1)].into(), ..Change::default() });
+        assert_eq!((back.elder().process, back.tenure), (ProcessId(1), back.first_slot));
+    }
+}

@@ -1,0 +1,509 @@
+//! Proposing the next view and voting on it.
+
+use super::affiliation::gone;
+use super::*;
+
+impl Cluster {
+    /// The view whose council this process votes in: its own, or, as a vote successor, that of its
+    /// voter.
+    pub(super) fn ballot_view(&self) -> Option<Arc<View>> {
+        self.view.clone().or_else(|| self.votes.successor.as_ref().map(|heir| heir.view.clone()))
+    }
+
+    /// The process whose vote it gives.
+    pub(super) fn voter(&self) -> ProcessId {
+        self.votes.successor.as_ref().map_or(self.config.me.process, |heir| heir.voter)
+    }
+
+    /// The vote that a data directory has to store of this process now.
+    pub(crate) fn stored_vote(&self) -> Option<StoredVote> {
+        let view = self.ballot_view()?;
+        let heirs = self.votes.successor.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
+        Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.votes.acceptor.clone(), heirs })
+    }
+
+    /// Sends a notice about the choice of a view to a member or a vote successor.
+    pub(super) fn say_ballot(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, step: &mut Step) {
+        match &self.votes.successor {
+            Some(VoteSuccessor { voter, view, .. }) => {
+                let (me, lineage) = (self.config.me.clone(), view.lineage);
+                let packet =
+                    Packet::VoteSuccessor { voter: *voter, me: Box::new(me), lineage, notice: Box::new(notice) };
+                step.out.push(Output::Send { to: addr, process: Some(to), packet });
+            }
+            None => self.reply(now, addr, to, notice, step),
+        }
+    }
+
+    /// A process claims the vote of `voter`. False if the claim does not count.
+    pub(super) fn hear_heir(&mut self, now: Time, voter: ProcessId, lineage: Lineage, info: &MemberInfo) -> bool {
+        let Some(view) = self.ballot_view() else { return false };
+        let is_rival = voter == self.voter() || voter == self.config.me.process;
+        view.lineage == lineage
+            && view.has_vote(voter)
+            && !is_rival
+            && self.votes.successors.hear(now, voter, info, view.timing.retry * 8)
+    }
+
+    /// A vote successor reports the view of its stored vote.
+    pub(super) fn on_heir(
+        &mut self,
+        now: Time,
+        info: &MemberInfo,
+        (voter, lineage, theirs): (ProcessId, Lineage, ViewNumber),
+        step: &mut Step,
+    ) {
+        let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
+        if theirs > view.number {
+            send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, step);
+        } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
+            // Older than a vote that its process is known to have had: the directory was restored
+            // to an older state.
+            send(info.addr, info.process, Notice::StaleVote { voter }, step);
+        } else if theirs < view.number {
+            // While there is an elder it answers: it may know that the vote is stale.
+            if self.elder.is_some() || !self.is_ready(now) {
+                send(info.addr, info.process, Notice::FullView(View::clone(&view)), step);
+            }
+        } else {
+            self.hear_heir(now, voter, lineage, info);
+        }
+    }
+
+    /// The directory was restored to an older state: its vote may contradict later votes of its
+    /// process.
+    pub(super) fn on_stale(&mut self, voter: ProcessId) {
+        if self.votes.successor.as_ref().is_some_and(|heir| heir.voter == voter) {
+            self.votes.successor = None;
+            self.votes.proposal = None;
+            self.votes.acceptor = Acceptor::default();
+            self.votes.durability.end_instance();
+        }
+    }
+
+    /// A vote successor learns of a later view of the lineage: it has a vote there too, or none any
+    /// more.
+    pub(super) fn inherit(&mut self, view: View, step: &mut Step) {
+        let Some(heir) = &mut self.votes.successor else { return };
+        heir.inherit(view);
+        self.votes.acceptor = Acceptor::default();
+        self.votes.proposal = None;
+        self.votes.yield_until = Time::ZERO;
+        self.votes.rounds = 0;
+        self.votes.successors.clear();
+        self.keep_view(step);
+        if let Some(heir) = &self.votes.successor {
+            let addrs = heir.addrs();
+            // A still later view may list an earlier vote successor, which asked to be taken in.
+            if !heir.view.contains(heir.voter) && heir.heirs.len() == 1 {
+                self.config.remembered = Some(View::clone(&heir.view));
+                self.config.stored = None;
+                self.votes.successor = None;
+            }
+            if let MemberPhase::Seeking(seeking) = &mut self.phase {
+                seeking.set_voters(addrs);
+            }
+        }
+    }
+
+    /// Handles all notices about the choice of the next view.
+    pub(crate) fn on_ballot(&mut self, now: Time, speaker: VoteSender, notice: Notice, step: &mut Step) {
+        let from = speaker.process;
+        match notice {
+            Notice::PreVote { instance, ballot, dead } => {
+                self.believe(now, speaker.vote, dead, step);
+                if let Some(willing) = self.on_canvass(now, &speaker, instance, ballot, step) {
+                    self.say_ballot(now, speaker.addr, from, Notice::PreVoteReply { instance, ballot, willing }, step);
+                }
+            }
+            Notice::Prepare { instance, ballot, dead } => {
+                self.believe(now, speaker.vote, dead, step);
+                if self.on_canvass(now, &speaker, instance, ballot, step) == Some(true) {
+                    let is_news = self.is_news(ballot);
+                    self.stand_down(now, ballot);
+                    if let Some(view) = self.ballot_view() {
+                        if is_news {
+                            self.votes.yield_until = self.votes.yield_until.max(now + view.timing.retry * 4);
+                        }
+                        let answer = self.votes.acceptor.on_prepare(view.elder().process, instance, ballot);
+                        let answer = match answer {
+                            Notice::Promise { .. } if planted!(self.config.mutant, ForgetAccepted) => {
+                                Notice::Promise { instance, ballot, accepted: None }
+                            }
+                            answer => answer,
+                        };
+                        self.answer_when_kept(now, &speaker, answer, step);
+                    }
+                } else if let Some(promised) = self.votes.acceptor.promised
+                    && self.is_open(instance)
+                    && promised > ballot
+                {
+                    self.say_ballot(now, speaker.addr, from, Notice::Nack { instance, promised }, step);
+                }
+            }
+            Notice::Accept { instance, ballot, change } => {
+                let is_sound = self.ballot_view().is_some_and(|view| view.next(&change).is_sound());
+                if self.is_voter(now, &speaker, instance, step) && is_sound {
+                    if self.votes.acceptor.promised.is_none_or(|promised| promised <= ballot) {
+                        self.stand_down(now, ballot);
+                    }
+                    if planted!(self.config.mutant, BreakPromise) {
+                        self.votes.acceptor.promised = None;
+                    }
+                    #[cfg(elderlock_mutants)]
+                    let promised = self.votes.acceptor.promised;
+                    if let Some(view) = self.ballot_view() {
+                        let answer = self.votes.acceptor.on_accept(view.elder().process, instance, ballot, &change);
+                        #[cfg(elderlock_mutants)]
+                        if planted!(self.config.mutant, AcceptPromisesNothing) {
+                            self.votes.acceptor.promised = promised;
+                        }
+                        self.answer_when_kept(now, &speaker, answer, step);
+                    }
+                }
+            }
+            Notice::PreVoteReply { instance, ballot, willing: true } if self.is_open(instance) => {
+                self.on_vote(now, &speaker, ballot, None, step);
+            }
+            Notice::Promise { instance, ballot, accepted } if self.is_open(instance) => {
+                self.on_vote(now, &speaker, ballot, Some(accepted), step);
+            }
+            Notice::Accepted { instance, ballot } if self.is_open(instance) => {
+                self.on_accepted(now, speaker.vote, ballot, step);
+            }
+            Notice::Nack { instance, promised } if self.is_open(instance) => self.on_nack(now, promised, step),
+            _ => {}
+        }
+    }
+
+    /// Whether this process has not promised that ballot its vote yet. A candidate that receives
+    /// nothing repeats its message for ever, and is waited for once.
+    pub(super) fn is_news(&self, ballot: Ballot) -> bool {
+        self.votes.acceptor.promised != Some(ballot) || planted!(self.config.mutant, YieldForEver)
+    }
+
+    /// This process as a voter.
+    pub(super) fn own_voice(&self) -> VoteSender {
+        let me = &self.config.me;
+        let heir = self.votes.successor.is_some().then(|| me.clone());
+        VoteSender { vote: self.voter(), process: me.process, addr: me.addr, heir }
+    }
+
+    /// Whether this process may give its vote in `instance` to `from`. A process with an older view
+    /// is told.
+    pub(super) fn is_voter(&mut self, now: Time, from: &VoteSender, instance: ViewNumber, step: &mut Step) -> bool {
+        let Some(view) = self.ballot_view() else { return false };
+        if instance > view.number.next() {
+            match self.votes.successor {
+                Some(_) => {
+                    let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
+                    send(from.addr, from.process, fetch, step);
+                }
+                None => self.fetch(now, from.process, from.addr, step),
+            }
+            false
+        } else if instance <= view.number || !view.contains(from.vote) {
+            send(from.addr, from.process, Notice::FullView(View::clone(&view)), step);
+            false
+        } else {
+            view.has_vote(self.voter()) && view.has_vote(from.vote)
+        }
+    }
+
+    /// Until when this voter may have promised its vote to the elder of the view.
+    fn promised_until(&self) -> Time {
+        self.votes.successor.as_ref().map_or(self.lease.promised_until, |heir| heir.free_at)
+    }
+
+    /// Whether this member would promise the ballot. `None`: it gives no answer.
+    pub(super) fn on_canvass(
+        &mut self,
+        now: Time,
+        from: &VoteSender,
+        instance: ViewNumber,
+        ballot: Ballot,
+        step: &mut Step,
+    ) -> Option<bool> {
+        if !self.is_voter(now, from, instance, step) {
+            return None;
+        }
+        let view = self.ballot_view()?;
+        let elder = view.elder().process;
+        let released = from.process == elder
+            || self.liveness.dead.contains(&elder)
+            || (self.elder.is_none() && now >= self.promised_until())
+            || planted!(self.config.mutant, VoteEarly);
+        let is_open = self.votes.acceptor.promised.is_none_or(|promised| promised <= ballot)
+            || planted!(self.config.mutant, BreakPromise);
+        // A member that cannot store its promise could not answer the `Prepare` that comes after
+        // this.
+        Some(is_open && released && ballot.process == from.process && !self.votes.durability.is_failing())
+    }
+
+    /// When this member tries to take over: after its promise to the elder, and after its elders in
+    /// the council.
+    pub(super) fn takeover_at(&self, view: &View) -> Time {
+        let me = self.voter();
+        let elder = view.elder().process;
+        if !view.has_vote(me) || self.votes.durability.is_failing() {
+            return Time::MAX;
+        }
+        let listens_until = match &self.phase {
+            // A vote successor goes on with a lineage only if no other process does.
+            MemberPhase::Seeking(seeking) if self.votes.successor.is_none() || seeking.knows_a_cluster() => {
+                return Time::MAX;
+            }
+            MemberPhase::Seeking(seeking) => seeking.listens_until(),
+            _ => Time::ZERO,
+        };
+        if let Some(state) = &self.elder {
+            // An elder that voted for a candidate that then failed tries itself.
+            return if state.deposed { self.votes.yield_until } else { Time::MAX };
+        }
+        let rivals = view
+            .council()
+            .map(|info| info.process)
+            .filter(|process| *process != elder && !self.liveness.dead.contains(process));
+        let wait = view.timing.stagger * rank(rivals, me);
+        let free = self.liveness.elder_dead_at.unwrap_or(self.promised_until());
+        (free.max(listens_until) + wait).max(self.votes.yield_until)
+    }
+
+    pub(super) fn proposal_due(&self, view: &View, proposal: &Proposal) -> Time {
+        match &proposal.step {
+            ProposalPhase::Preparing { quorum_at: Some(at), .. } => proposal.again_at.min(*at + view.timing.stagger),
+            _ => proposal.again_at,
+        }
+    }
+
+    /// The elder proposes a due change; others take over from an elder that is silent or dead.
+    pub(crate) fn decide(&mut self, now: Time, step: &mut Step) {
+        let Some(view) = self.ballot_view() else { return };
+        let me = self.config.me.process;
+        if let Some(proposal) = &mut self.votes.proposal {
+            if proposal.again_at <= now {
+                proposal.again_at = now + view.timing.retry;
+                self.question(now, &view, step);
+            }
+            if let Some(Proposal { step: ProposalPhase::Preparing { promises, quorum_at: Some(at) }, .. }) =
+                &self.votes.proposal
+            {
+                let all = view
+                    .council()
+                    .all(|info| promises.contains_key(&info.process) || self.liveness.dead.contains(&info.process));
+                if all || *at + view.timing.stagger <= now {
+                    self.propose_chosen(now, step);
+                }
+            }
+            return;
+        }
+        if now >= self.takeover_at(&view) {
+            let round = self.next_round();
+            let ballot = Ballot { round, process: me };
+            let phase = ProposalPhase::Canvassing { willing: BTreeSet::new() };
+            self.votes.proposal = Some(Proposal::new(ballot, phase, now + view.timing.retry));
+            self.question(now, &view, step);
+            self.on_vote(now, &self.own_voice(), ballot, None, step);
+            return;
+        }
+        let Some(elder) = &mut self.elder else { return };
+        if elder.deposed {
+            return;
+        }
+        let gone = || gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
+        let longer = step.locks.wants_more_slots();
+        let change = elder.wanted_change(now, me, &view, &self.liveness.dead, longer, gone);
+        if change.is_empty() && !step.locks.is_exhausted() {
+            return;
+        }
+        self.stand_down(now, Ballot { round: 0, process: me });
+        if self.votes.acceptor.promised.is_none() {
+            let ballot = Ballot { round: 0, process: me };
+            self.accept_own(now, &view, ballot, change, step);
+        } else {
+            let round = self.next_round();
+            self.prepare(now, &view, Ballot { round, process: me }, step);
+        }
+    }
+
+    pub(super) fn next_round(&self) -> u32 {
+        self.votes.acceptor.promised.map_or(0, |ballot| ballot.round).max(self.votes.rounds).saturating_add(1)
+    }
+
+    pub(super) fn question(&mut self, now: Time, view: &View, step: &mut Step) {
+        let Some(proposal) = &self.votes.proposal else { return };
+        let question = proposal.question(view.number.next(), &self.liveness.dead);
+        let me = self.voter();
+        for process in proposal.silent(view).into_iter().filter(|process| *process != me) {
+            if let Some(heir) = self.votes.successors.of(process).cloned() {
+                self.say_ballot(now, heir.addr, heir.process, question.clone(), step);
+            }
+            if let Some(member) = view.member(process) {
+                self.say_ballot(now, member.info.addr, process, question.clone(), step);
+            }
+        }
+    }
+
+    pub(super) fn prepare(&mut self, now: Time, view: &View, ballot: Ballot, step: &mut Step) {
+        self.stand_down(now, ballot);
+        let own = self.votes.acceptor.on_prepare(view.elder().process, view.number.next(), ballot);
+        let phase = ProposalPhase::Preparing { promises: BTreeMap::new(), quorum_at: None };
+        self.votes.proposal = Some(Proposal::new(ballot, phase, now + view.timing.retry));
+        self.question(now, view, step);
+        if let Notice::Promise { accepted, .. } = own {
+            self.tell_when_kept(now, AfterStore::Promised { ballot, accepted }, step);
+        }
+    }
+
+    pub(super) fn accept_own(&mut self, now: Time, view: &View, ballot: Ballot, change: Change, step: &mut Step) {
+        if !view.next(&change).is_sound() {
+            // Data on a disk may be anything: no process may install a view without members.
+            (self.votes.proposal, self.votes.yield_until) = (None, now + view.timing.retry);
+            return;
+        }
+        if let Some(elder) = &mut self.elder {
+            elder.condemn(&change.remove);
+        }
+        let own = self.votes.acceptor.on_accept(view.elder().process, view.number.next(), ballot, &change);
+        let phase = ProposalPhase::Accepting { change, accepted: BTreeSet::new() };
+        let heirs = self.votes.proposal.take().map(|proposal| proposal.heirs).unwrap_or_default();
+        self.votes.proposal = Some(Proposal { heirs, ..Proposal::new(ballot, phase, now + view.timing.retry) });
+        self.question(now, view, step);
+        if let Notice::Accepted { .. } = own {
+            self.tell_when_kept(now, AfterStore::Accepted { ballot }, step);
+        }
+    }
+
+    /// A willing or promising answer.
+    pub(super) fn on_vote(
+        &mut self,
+        now: Time,
+        from: &VoteSender,
+        ballot: Ballot,
+        promise: Option<Option<(Ballot, Change)>>,
+        step: &mut Step,
+    ) {
+        let Some(view) = self.ballot_view() else { return };
+        let voter = self.voter();
+        let Some(proposal) = &mut self.votes.proposal else { return };
+        if proposal.ballot != ballot {
+            return;
+        }
+        match (&mut proposal.step, promise) {
+            (ProposalPhase::Canvassing { willing }, None) => {
+                willing.insert(from.vote);
+                if view.is_quorum(willing.iter()) {
+                    let round = self.next_round();
+                    self.prepare(now, &view, Ballot { round, process: self.config.me.process }, step);
+                }
+            }
+            (ProposalPhase::Preparing { promises, quorum_at }, Some(accepted)) => {
+                promises.insert(from.vote, accepted);
+                match &from.heir {
+                    Some(info) => proposal.heirs.insert(from.vote, info.clone()),
+                    None => proposal.heirs.remove(&from.vote),
+                };
+                // Without its own promise a candidate would make itself a ghost.
+                let is_ready = self.elder.is_some() || promises.contains_key(&voter);
+                if quorum_at.is_none() && is_ready && view.is_quorum(promises.keys()) {
+                    *quorum_at = Some(now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A quorum has promised, and the other voters had their chance.
+    pub(super) fn propose_chosen(&mut self, now: Time, step: &mut Step) {
+        let Some(view) = self.ballot_view() else { return };
+        let Some(Proposal { ballot, step: ProposalPhase::Preparing { promises, .. }, heirs, .. }) =
+            &self.votes.proposal
+        else {
+            return;
+        };
+        let (ballot, mut change) = (*ballot, choose(&view, promises, heirs, &self.liveness.dead));
+        if promises.values().all(Option::is_none)
+            && let Some(elder) = &mut self.elder
+        {
+            // The elder itself, in a later round: it may propose its pending change.
+            let gone = || gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
+            let longer = step.locks.wants_more_slots();
+            change = elder.wanted_change(now, self.config.me.process, &view, &self.liveness.dead, longer, gone);
+        }
+        if planted!(self.config.mutant, ForgetGhosts) {
+            change.remove.append(&mut change.ghost);
+        }
+        self.accept_own(now, &view, ballot, change, step);
+    }
+
+    pub(crate) fn on_accepted(&mut self, now: Time, from: ProcessId, ballot: Ballot, step: &mut Step) {
+        let Some(view) = self.ballot_view() else { return };
+        let Some(proposal) = &mut self.votes.proposal else { return };
+        let ProposalPhase::Accepting { change, accepted } = &mut proposal.step else { return };
+        if proposal.ballot != ballot {
+            return;
+        }
+        accepted.insert(from);
+        if !view.is_quorum(accepted.iter()) {
+            return;
+        }
+        let next = view.next(change);
+        let me = self.config.me.process;
+        // The remaining members must have accepted the view before a leaving one may forget it. A
+        // vote successor forgets nothing. A sole voter has no other voter to ask, and tells the
+        // others before it goes. A member that must wait tells them all the same: it may be the
+        // only one left that can decide.
+        let may_forget = planted!(self.config.mutant, ForgetAtOnce)
+            || self.votes.successor.is_some()
+            || next.is_quorum(accepted.iter())
+            || view.has_sole_voter();
+        let change = change.clone();
+        let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
+        for member in view.members.iter().filter(|member| member.info.process != me) {
+            match self.votes.successor {
+                Some(_) => send(member.info.addr, member.info.process, install.clone(), step),
+                None => {
+                    let packet = Packet::from(install.clone());
+                    step.dispatch(now, &self.config.me, &view, member.info.process, packet);
+                }
+            }
+        }
+        for heir in self.votes.successors.all() {
+            send(heir.addr, heir.process, install.clone(), step);
+        }
+        for info in &change.join {
+            send(info.addr, info.process, Notice::FullView(next.clone()), step);
+        }
+        if !next.contains(me) && !may_forget {
+            return;
+        }
+        self.last_change = Some((next.number, change));
+        if next.contains(me) {
+            self.install(now, next, None, step);
+        } else if self.votes.successor.is_some() {
+            self.inherit(next, step);
+        } else {
+            self.part(now, next, None, step);
+        }
+    }
+
+    pub(super) fn on_nack(&mut self, now: Time, promised: Ballot, step: &mut Step) {
+        let Some(view) = self.ballot_view() else { return };
+        let me = self.config.me.process;
+        let own = self.votes.proposal.as_ref().map(|proposal| proposal.ballot);
+        if promised.process == me || own.is_some_and(|own| promised <= own) {
+            return;
+        }
+        if self.elder.as_ref().is_some_and(|elder| !elder.deposed) {
+            self.votes.rounds = self.votes.rounds.max(promised.round);
+            let round = self.next_round();
+            self.prepare(now, &view, Ballot { round, process: me }, step);
+        } else if own.is_some() {
+            // Let the other candidate finish; if it does not, try a higher ballot.
+            self.votes.proposal = None;
+            let rivals = view.council().map(|info| info.process);
+            self.votes.yield_until = now + view.timing.retry + view.timing.stagger * (rank(rivals, self.voter()) + 1);
+            self.votes.rounds = self.votes.rounds.max(promised.round);
+        }
+    }
+}

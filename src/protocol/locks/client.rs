@@ -1,0 +1,1243 @@
+//! The member's own requests, waiting and holding, in all services; and its pending calls.
+//!
+//! - Wait limits and leases of locks live here and only here, on this member's clock; the grantor
+//!   times nothing.
+//! - `one_outcome_per_request`: a request is answered when it leaves this book or begins to hold,
+//!   and never twice.
+//! - A request that is over is forgotten at once. A grant of it that still arrives is released.
+//!
+//! ```text
+//!           grantor known           acknowledged        granted
+//! Unsent ----------------> Asked -----------------> Queued -------> Held ---> over (released, lease ended, lost)
+//!    ^--- grantor gone ------/------------------------/   \-> Won (granted while the member's lease does not run)
+//! ```
+//!
+//! A call that other members answer and that is no request for a lock is a pending call
+//! (`calls.rs`). Open objects are in `objects.rs`. A hold that is wanted back is in
+//! `revocation.rs`.
+
+use crate::protocol::cluster::view::View;
+use crate::protocol::edit::Edit;
+use crate::protocol::event::{LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait};
+use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use crate::protocol::limits::Limits;
+use crate::protocol::message::{
+    Content, HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal, RevocationAnswer, WaitReport,
+};
+use crate::protocol::paged_map::PagedMap;
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
+use crate::protocol::visit_count::touch;
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::Bound;
+use std::time::Duration;
+
+mod calls;
+mod objects;
+mod revocation;
+
+use calls::{CallKind, PendingCall};
+use objects::OpenObject;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum ClientRequestState {
+    Unsent,
+    Asked(Epoch),
+    Queued(Epoch),
+    /// Since when.
+    Won(Token, Time),
+    Held {
+        token: Token,
+        since: Time,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct ClientRequest {
+    want: Want,
+    owner: OwnerId,
+    state: ClientRequestState,
+    /// `None`: all its fields are empty. Kept apart, because each held lock has a request, and most
+    /// of these have no such fields.
+    rare: Option<Box<RequestColdFields>>,
+}
+
+/// The fields that a waiting request has, and few holding ones.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct RequestColdFields {
+    metadata: Metadata,
+    /// The requests of members that have asked for it back; `None`: it is not revocable.
+    revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
+    /// `None`: it does not wait any more.
+    waiting: Option<WaitState>,
+}
+
+/// The fields that matter until a request holds.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct WaitState {
+    lease: Option<Duration>,
+    only_if_free: bool,
+    /// When the limit is reached before an answer, a try hears that no member can say. Other
+    /// requests hear that the limit is reached.
+    is_try: bool,
+    /// The wait limit.
+    limit: Time,
+    /// Where a queued place was acknowledged, also while the request is homeless.
+    ticket: Option<Ticket>,
+}
+
+impl LockRequest {
+    /// How it waits. `answer`: how long a try may take.
+    fn waiting(&self, answer: Duration, now: Time) -> WaitState {
+        let (only_if_free, limit) = match self.wait {
+            Wait::Try | Wait::AtMost(Duration::ZERO) => (true, now + answer),
+            Wait::AtMost(span) => (false, now + span),
+            Wait::Forever => (false, Time::MAX),
+        };
+        WaitState { lease: self.lease, only_if_free, is_try: self.wait == Wait::Try, limit, ticket: None }
+    }
+
+    /// The request as this client keeps it.
+    fn kept(self, waiting: Option<WaitState>, state: ClientRequestState) -> ClientRequest {
+        let LockRequest { want, owner, revocable, metadata, .. } = self;
+        let rare = RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }.kept();
+        ClientRequest { want, owner, state, rare }
+    }
+}
+
+impl RequestColdFields {
+    /// The fields as they are kept: none, if all are empty.
+    fn kept(self) -> Option<Box<RequestColdFields>> {
+        (self != RequestColdFields::default()).then(|| Box::new(self))
+    }
+}
+
+impl ClientRequest {
+    fn waiting(&self) -> Option<&WaitState> {
+        self.rare.as_ref()?.waiting.as_ref()
+    }
+
+    fn waiting_mut(&mut self) -> Option<&mut WaitState> {
+        self.rare.as_mut()?.waiting.as_mut()
+    }
+
+    /// It waits no more.
+    fn take_waiting(&mut self) -> Option<WaitState> {
+        let mut rare = self.rare.take()?;
+        let waiting = rare.waiting.take();
+        self.rare = Some(rare).filter(|rare| **rare != RequestColdFields::default());
+        waiting
+    }
+
+    fn metadata(&self) -> Metadata {
+        self.rare.as_ref().map_or_else(Metadata::default, |rare| rare.metadata.clone())
+    }
+
+    fn is_revocable(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.revocable.is_some())
+    }
+
+    /// The requests of members that have asked for it back; `None`: it is not revocable.
+    fn revocable_mut(&mut self) -> Option<&mut BTreeSet<(ProcessId, RequestId)>> {
+        self.rare.as_mut()?.revocable.as_mut()
+    }
+
+    /// The outcome for the caller when the limit is reached before an answer.
+    fn at_limit(&self) -> Outcome {
+        if self.is_try() { Outcome::Undecided } else { Outcome::TimedOut }
+    }
+
+    fn is_try(&self) -> bool {
+        self.waiting().is_some_and(|waiting| waiting.is_try)
+    }
+
+    fn is_only_if_free(&self) -> bool {
+        self.waiting().is_some_and(|waiting| waiting.only_if_free)
+    }
+
+    /// The wait limit.
+    fn limit(&self) -> Time {
+        self.waiting().map_or(Time::MAX, |waiting| waiting.limit)
+    }
+
+    /// The position that it was told.
+    fn ticket(&self) -> Option<Ticket> {
+        self.waiting().and_then(|waiting| waiting.ticket)
+    }
+}
+
+/// This member's knowledge of one service.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct ServiceState {
+    /// The number of its service among [the services](LockClient::names).
+    number: u32,
+    grantor: Option<(ProcessId, Epoch)>,
+    /// Grants of older epochs are refused.
+    newest: Option<Epoch>,
+    /// The grantor that this member reported to last. Statements of older grantors are not in that
+    /// report.
+    reported: Option<Epoch>,
+    /// The elder was asked for the grantor, and has not answered.
+    asked_elder: bool,
+    /// The process that granted before `grantor` was cleared. Our requests that it may still have
+    /// end there.
+    last: Option<ProcessId>,
+    /// The grantor of this epoch says that it is none, though the elder may not know it yet.
+    refused: Option<Epoch>,
+    /// The last epoch in which this member was named, and does not grant any more, or never did.
+    ended: Option<Epoch>,
+    /// The last of this member's requests to be the grantor for which it was named.
+    named_for: Option<RequestId>,
+    /// While this member grants: the last of them after which another member asked, and that
+    /// member. If the grantor here ends without giving its table away, that is the answer.
+    outbid: Option<(RequestId, ProcessId)>,
+    /// The service was destroyed here, and no call has asked for anything of it since.
+    destroyed: bool,
+    requests: PagedMap<ClientRequest>,
+    /// Those of them that do not hold: few beside the holds, and nothing but a report goes through
+    /// all holds.
+    waits: BTreeSet<RequestId>,
+    /// How many of them have an object open.
+    opens: usize,
+    errands: BTreeMap<RequestId, PendingCall>,
+    objects: BTreeMap<LockName, OpenObject>,
+    /// Requests for permits that have not been granted, by their objects.
+    permits: BTreeSet<(LockName, RequestId)>,
+    /// Requests for the suspension of the service that wait or hold, by their owners: at most one
+    /// of each.
+    suspensions: BTreeMap<OwnerId, RequestId>,
+}
+
+impl ServiceState {
+    /// Without a known grantor: whether something waits for it. An object's content is worth little
+    /// without a grantor.
+    fn wants_grantor(&self) -> bool {
+        !self.objects.is_empty()
+            || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
+            || self.errands.values().any(|errand| match &errand.what {
+                CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Upgrade(..) | CallKind::Write(..) => true,
+                CallKind::Revoke(revoking) => revoking.looks(),
+                CallKind::Bid | CallKind::Ending(_) => false,
+            })
+    }
+
+    /// The requests that do not hold.
+    fn waiting(&self) -> impl Iterator<Item = &ClientRequest> + '_ {
+        self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
+    }
+
+    /// Does something with each request that does not hold.
+    fn each_waiting(&mut self, mut act: impl FnMut(RequestId, &mut ClientRequest)) {
+        for request in &self.waits {
+            touch();
+            if let Some(entry) = self.requests.get_mut(request) {
+                act(*request, entry);
+            }
+        }
+    }
+
+    /// The requests to be the grantor, in the order in which they were made.
+    fn bids(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.errands.iter().filter(|(_, errand)| errand.what == CallKind::Bid).map(|(request, _)| *request)
+    }
+
+    /// Tells the elder that this member wants to be the grantor, if it does.
+    fn say_bids(&self, service: &ServiceName, turn: &mut StepContext) {
+        if let Some(request) = self.bids().last() {
+            turn.send_elder(Message::Become { service: service.clone(), request });
+        }
+    }
+}
+
+/// The member's requests.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct LockClient {
+    sessions: BTreeMap<ServiceName, ServiceState>,
+    /// The services with a session, in the order in which this member came to them.
+    names: Vec<ServiceName>,
+    /// The service of each request and pending call, as the number of its session. Small, because
+    /// each held lock has an entry.
+    services: PagedMap<u32>,
+    /// When the leases of held locks end, of those few that have one.
+    leases: PagedMap<Time>,
+    /// Wait limits, ends of leases, and pending calls to be sent again.
+    agenda: BTreeSet<(Time, RequestId)>,
+    /// Services for which the elder is asked again.
+    again: BTreeSet<(Time, ServiceName)>,
+    /// Errands of the kind `Ending`.
+    endings: BTreeSet<RequestId>,
+    /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
+    most: usize,
+}
+
+/// A request as the application makes it.
+pub(crate) struct LockRequest {
+    pub(crate) request: RequestId,
+    pub(crate) service: ServiceName,
+    pub(crate) want: Want,
+    pub(crate) owner: OwnerId,
+    pub(crate) wait: Wait,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) revocable: bool,
+    pub(crate) metadata: Metadata,
+}
+
+impl LockClient {
+    pub(crate) fn new(limits: &Limits) -> LockClient {
+        LockClient { most: limits.requests as usize, ..LockClient::default() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.services.len() >= self.most
+    }
+
+    /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on
+    /// its way to a member already.
+    pub(crate) fn lock(
+        &mut self,
+        wish: LockRequest,
+        answer: Duration,
+        crowded: impl Fn(ProcessId) -> bool,
+        turn: &mut StepContext,
+    ) {
+        let (request, service) = (wish.request, wish.service.clone());
+        let is_full = self.is_full();
+        let session = self.session(&service);
+        session.destroyed = false;
+        if is_full || session.grantor.is_some_and(|(process, _)| crowded(process)) {
+            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            return;
+        }
+        match &wish.want {
+            Want::Open(opening) => {
+                session.objects.entry(opening.name().clone()).or_default().opens.insert(request);
+            }
+            Want::Permits(name, _) if session.objects.contains_key(name) => {
+                session.permits.insert((name.clone(), request));
+            }
+            Want::Permits(..) => {
+                turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+                return;
+            }
+            Want::Suspension => {
+                if self.suspends(&service, wish.owner, turn) && !planted!(turn.mutant, WaitForItself) {
+                    turn.out.push(Output::Answer { request, outcome: Outcome::Deadlock });
+                    return;
+                }
+                self.session(&service).suspensions.insert(wish.owner, request);
+            }
+            _ => {}
+        }
+        let waiting = wish.waiting(answer, turn.now);
+        let session = self.session(&service);
+        let (number, limit) = (session.number, waiting.limit);
+        session.requests.insert(request, wish.kept(Some(waiting), ClientRequestState::Unsent));
+        session.waits.insert(request);
+        self.services.insert(request, number);
+        if limit != Time::MAX {
+            self.agenda.insert((limit, request));
+        }
+        self.pursue(&service, Some(request), turn);
+    }
+
+    /// Whether the owner waits for the suspension of the service or has it. A second one would wait
+    /// for the end of the first. A hold with an ended lease does not count, even before that end is
+    /// noticed.
+    fn suspends(&self, service: &ServiceName, owner: OwnerId, turn: &StepContext) -> bool {
+        let first = self.sessions.get(service).and_then(|session| session.suspensions.get(&owner));
+        first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
+            Some(ClientRequestState::Held { .. }) => turn.leased && turn.now < self.lease_end(*request),
+            waits => waits.is_some(),
+        })
+    }
+
+    /// The application wants a lock, or a share of one, of a service that this very member grants
+    /// in that epoch. The request holds at once, if `grant` grants it. The same as asking and being
+    /// granted without the messages in between. Returns the token and the end of the lease.
+    pub(crate) fn hold_at_once(
+        &mut self,
+        wish: LockRequest,
+        (me, epoch): (ProcessId, Epoch),
+        now: Time,
+        grant: impl FnOnce(&LockRequest) -> Option<Token>,
+    ) -> Option<(Token, Time)> {
+        if !self.may_hold(&wish.service, (me, epoch)) {
+            return None;
+        }
+        let token = grant(&wish)?;
+        Some((token, self.hold(wish, token, now)))
+    }
+
+    /// Whether this very member grants the service, in that epoch, and may have one more request.
+    pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
+        let is_home = |session: &ServiceState| session.grantor == Some(home) && session.newest == Some(home.1);
+        self.sessions.get(service).is_some_and(is_home) && !self.is_full()
+    }
+
+    /// Records a hold that this member's own grantor has granted without a message. Returns the end
+    /// of its lease.
+    pub(crate) fn hold(&mut self, wish: LockRequest, token: Token, since: Time) -> Time {
+        let until = wish.lease.map_or(Time::MAX, |lease| since + lease);
+        let request = wish.request;
+        if let Some(session) = self.sessions.get_mut(&wish.service) {
+            session.destroyed = false;
+            self.services.insert(request, session.number);
+            session.requests.insert(request, wish.kept(None, ClientRequestState::Held { token, since }));
+            self.lease_until(request, until);
+        }
+        until
+    }
+
+    /// The service and the name of a lock or a share that the request holds.
+    pub(crate) fn held_lock(&self, request: RequestId) -> Option<(&ServiceName, &LockName)> {
+        let service = self.service_of(request)?;
+        match self.sessions.get(service)?.requests.get(&request)? {
+            ClientRequest {
+                want: Want::Lock(name) | Want::Share(name),
+                state: ClientRequestState::Held { .. },
+                ..
+            } => Some((service, name)),
+            _ => None,
+        }
+    }
+
+    /// Forgets such a request after its grantor here has ended the hold.
+    pub(crate) fn end_at_once(&mut self, request: RequestId) {
+        self.forget(request);
+    }
+
+    /// Whether it is this member that grants the service, in that epoch.
+    pub(crate) fn is_home(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
+        self.sessions.get(service).is_some_and(|session| session.grantor == Some(home))
+    }
+
+    /// Whether an answer waits for services that were destroyed here.
+    pub(crate) fn has_endings(&self) -> bool {
+        !self.endings.is_empty()
+    }
+
+    /// The application is done with a request, or no longer waits for a pending call.
+    pub(crate) fn release(&mut self, request: RequestId, turn: &mut StepContext) {
+        let Some(service) = self.service_of(request).cloned() else { return };
+        match self.drop_errand(request) {
+            None => self.end(request, turn),
+            Some(PendingCall { what: CallKind::Upgrade(hold, Some(_)), .. }) => self.stay_narrow(&service, hold, turn),
+            Some(PendingCall { what: CallKind::Write(name, ..), .. }) => self.write_next(&service, &name, turn),
+            Some(_) => {}
+        }
+    }
+
+    fn say_narrow(&self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
+        if let Some(session) = self.sessions.get(service)
+            && let Some(ClientRequest { want, state: ClientRequestState::Held { token, .. }, .. }) =
+                session.requests.get(&request)
+            && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
+            && let Some(epoch) = session.newest
+        {
+            let (service, want, token) = (service.clone(), want.clone(), *token);
+            turn.send(grantor, Message::Reduce { service, epoch, request, want, token });
+        }
+    }
+
+    /// The application reduces a hold.
+    pub(crate) fn narrow(&mut self, request: RequestId, want: Want, turn: &mut StepContext) {
+        let may = turn.leased && turn.now < self.lease_end(request);
+        let outcome = match self.request_mut(request) {
+            Some(ClientRequest { want: has, state: ClientRequestState::Held { .. }, .. })
+                if may && want.is_less_than(has) =>
+            {
+                *has = want;
+                Outcome::Narrowed
+            }
+            _ => Outcome::NotHeld,
+        };
+        if outcome == Outcome::Narrowed
+            && let Some(service) = self.service_of(request).cloned()
+        {
+            // Another guard of the hold may have asked for an upgrade before. The answer may be on
+            // its way, and predates this call.
+            for asked in self.upgrades_of(&service, request) {
+                self.answer_errand(asked, Outcome::Undecided, turn);
+            }
+            self.say_narrow(&service, request, turn);
+        }
+        turn.out.push(Output::Answer { request, outcome });
+    }
+
+    /// Ends pending calls and requests, objects last: so the end of an object tells no caller of an
+    /// end that it is told already.
+    fn close_all(
+        &mut self,
+        errands: Vec<RequestId>,
+        requests: Vec<RequestId>,
+        reason: LostReason,
+        turn: &mut StepContext,
+    ) {
+        for request in errands {
+            if self.drop_errand(request).is_some() {
+                turn.out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
+            }
+        }
+        let opens = |holder: &LockClient, request| holder.request(request).is_some_and(|entry| entry.want.opens());
+        let (opens, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| opens(self, *request));
+        for request in others.into_iter().chain(opens) {
+            let Some(entry) = self.request(request) else { continue };
+            turn.out.push(match entry.state {
+                ClientRequestState::Held { .. } => Output::Lost { request, reason },
+                _ => Output::Answer { request, outcome: Outcome::Closed(reason) },
+            });
+            self.end(request, turn);
+        }
+    }
+
+    /// The application wants a hold to last.
+    pub(crate) fn extend(&mut self, request: RequestId, lease: Duration, turn: &mut StepContext) {
+        let before = self.lease_end(request);
+        let is_held = self.request(request).is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }));
+        let outcome = if is_held && turn.leased && turn.now < before {
+            let until = before.max(turn.now + lease);
+            self.leases.remove(&request);
+            self.agenda.remove(&(before, request));
+            self.lease_until(request, until);
+            Outcome::Extended { until }
+        } else {
+            Outcome::NotHeld
+        };
+        turn.out.push(Output::Answer { request, outcome });
+    }
+
+    /// Wait limits and leases that are over.
+    pub(crate) fn on_timer(&mut self, turn: &mut StepContext) {
+        while let Some((at, service)) = self.again.pop_first() {
+            if at > turn.now {
+                self.again.insert((at, service));
+                break;
+            }
+            if let Some(session) = self.sessions.get_mut(&service) {
+                session.refused = None;
+                session.asked_elder = false;
+                self.pursue(&service, None, turn);
+            }
+        }
+        while let Some(&(at, request)) = self.agenda.first() {
+            if at > turn.now {
+                break;
+            }
+            self.agenda.remove(&(at, request));
+            if let Some(errand) = self.errand_mut(request) {
+                let outcome = (errand.limit <= turn.now).then(|| errand.at_limit());
+                match outcome {
+                    Some(outcome) => {
+                        self.release(request, turn);
+                        turn.out.push(Output::Answer { request, outcome });
+                    }
+                    None => self.repeat(request, turn),
+                }
+                continue;
+            }
+            let Some(entry) = self.request_mut(request) else { continue };
+            let output = match entry.state {
+                ClientRequestState::Held { .. } => Output::Lost { request, reason: LostReason::LeaseEnded },
+                _ => Output::Answer { request, outcome: entry.at_limit() },
+            };
+            turn.out.push(output);
+            if planted!(turn.mutant, TellNobodyOfLeaseEnd) {
+                self.forget(request);
+            }
+            self.end(request, turn);
+        }
+    }
+
+    /// Adds the sizes of this client.
+    pub(crate) fn count(&self, sizes: &mut Sizes) {
+        sizes.requests += self.services.len();
+        sizes.request_timers += self.agenda.len() + self.again.len();
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let again = self.again.first().map(|(at, _)| *at);
+        self.agenda.first().map(|(at, _)| *at).into_iter().chain(again).min()
+    }
+
+    /// Whether a hold of the request may be believed at `now`, but for the member's own lease. An
+    /// open object is no hold.
+    pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
+        let entry = self.request(request)?;
+        match entry.state {
+            ClientRequestState::Held { token, .. } if now < self.lease_end(request) && !entry.want.opens() => {
+                Some(token)
+            }
+            _ => None,
+        }
+    }
+
+    /// The token that the request was granted, whether or not it may be believed.
+    pub(crate) fn granted(&self, request: RequestId) -> Option<Token> {
+        match self.request(request)?.state {
+            ClientRequestState::Held { token, .. } | ClientRequestState::Won(token, _) => Some(token),
+            _ => None,
+        }
+    }
+
+    /// The place at which the request waits, if it was told.
+    pub(crate) fn place_of(&self, request: RequestId) -> Option<Ticket> {
+        let entry = self.request(request)?;
+        match entry.state {
+            ClientRequestState::Unsent | ClientRequestState::Asked(_) | ClientRequestState::Queued(_) => entry.ticket(),
+            ClientRequestState::Won(..) | ClientRequestState::Held { .. } => None,
+        }
+    }
+
+    /// The elder, or a recovering grantor, states the grantor of the service.
+    pub(crate) fn on_grantor(
+        &mut self,
+        service: &ServiceName,
+        grantor: ProcessId,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
+        let session = self.session(service);
+        let outdated = session.newest.is_some_and(|newest| newest > epoch);
+        if outdated && session.grantor.is_some() {
+            return;
+        }
+        if outdated || session.refused == Some(epoch) {
+            // We know of a younger grantor, or two point at each other. The elder will hear of it,
+            // so it is asked again in a while.
+            self.again.insert((turn.now + turn.retry, service.clone()));
+            return;
+        }
+        session.grantor = Some((grantor, epoch));
+        session.newest = Some(epoch);
+        session.last = None;
+        session.asked_elder = false;
+        self.pursue(service, None, turn);
+    }
+
+    /// A grantor shows by its answer that it acts. It may have refused a request of the same epoch
+    /// before, because it did not act yet. This member then knows of no grantor.
+    fn on_acting(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        if session.grantor.is_none() && session.newest == Some(epoch) {
+            session.refused = None;
+            self.on_grantor(service, from, epoch, turn);
+        }
+    }
+
+    /// A place was acknowledged.
+    pub(crate) fn on_queued(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        (request, place): (RequestId, Ticket),
+        turn: &mut StepContext,
+    ) {
+        self.queue(from, service, epoch, (request, place), turn);
+        self.on_acting(from, service, epoch, turn);
+    }
+
+    fn queue(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        (request, place): (RequestId, Ticket),
+        turn: &mut StepContext,
+    ) {
+        let session = self.sessions.get_mut(service);
+        let outdated = session.as_ref().is_some_and(|session| session.newest.is_some_and(|newest| newest > epoch));
+        let Some((reported, entry)) = session.and_then(|session| {
+            let entry = session.requests.get_mut(&request)?;
+            Some((session.reported, entry))
+        }) else {
+            // Perhaps a younger grantor was told that it is over, and never came to act.
+            if !outdated && !planted!(turn.mutant, KeepUnwantedGrant) {
+                turn.send(from, Message::Release { service: service.clone(), request });
+            }
+            return;
+        };
+        if let ClientRequestState::Unsent | ClientRequestState::Asked(_) | ClientRequestState::Queued(_) = entry.state {
+            let Some(waiting) = entry.waiting_mut() else { return };
+            if !outdated {
+                waiting.ticket = Some(place);
+                entry.state = ClientRequestState::Queued(epoch);
+            } else if reported.is_none_or(|reported| reported <= epoch) {
+                // A young turk is named, and this grantor acts until it is asked for its table: the
+                // position is good.
+                waiting.ticket.get_or_insert(place);
+            }
+        }
+    }
+
+    /// A lock was granted.
+    pub(crate) fn on_grant(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        request: RequestId,
+        token: Token,
+        turn: &mut StepContext,
+    ) {
+        let outdated = self.newest(service).is_some_and(|newest| newest > epoch);
+        if outdated && !planted!(turn.mutant, AcceptOlderEpoch) {
+            return; // `no_resurrected_grant`: our report to a newer grantor lacks this grant
+        }
+        let Some(entry) = self.request_mut(request) else {
+            if !planted!(turn.mutant, KeepUnwantedGrant) {
+                turn.send(from, Message::Release { service: service.clone(), request });
+            }
+            return;
+        };
+        match entry.state {
+            ClientRequestState::Held { .. } | ClientRequestState::Won(..) if !planted!(turn.mutant, AnswerTwice) => {}
+            _ => {
+                entry.state = ClientRequestState::Won(token, turn.now);
+                self.accept(request, turn);
+            }
+        }
+        self.on_acting(from, service, epoch, turn);
+    }
+
+    /// The grantor neither grants nor queues it.
+    pub(crate) fn on_refuse(&mut self, epoch: Epoch, request: RequestId, refusal: Refusal, turn: &mut StepContext) {
+        if let Some(errand) = self.errand_mut(request) {
+            // The next grantor has been asked since, and may have done it.
+            if errand.what.asked().is_some_and(|asked| *asked > Some(epoch)) {
+                return;
+            }
+            return self.on_errand_refused(request, &refusal, turn);
+        }
+        let Some(entry) = self.request_mut(request) else { return };
+        let is_final = entry.is_only_if_free() || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen);
+        if !matches!(entry.state, ClientRequestState::Asked(_)) || !is_final {
+            return;
+        }
+        let outcome = match refusal {
+            Refusal::Deadlock => Outcome::Deadlock,
+            Refusal::NotOpen => Outcome::NotOpen,
+            Refusal::Limit(limit) if entry.is_try() => Outcome::Limit(limit),
+            Refusal::Held(holder) if entry.is_try() => Outcome::Held(holder),
+            Refusal::Waited(name) if entry.is_try() => Outcome::Waited(name),
+            _ => entry.at_limit(),
+        };
+        if let Some((service, entry)) = self.take(request) {
+            turn.out.push(Output::Answer { request, outcome });
+            self.shut(&service, &entry, turn);
+        }
+    }
+
+    /// The process that we asked does not grant. `instead`: a member of the view that does, as far
+    /// as that process knows.
+    pub(crate) fn on_not_grantor(
+        &mut self,
+        service: &ServiceName,
+        epoch: Epoch,
+        request: RequestId,
+        instead: Option<(ProcessId, Epoch)>,
+        turn: &mut StepContext,
+    ) {
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        let homeless = |_: RequestId, entry: &mut ClientRequest| {
+            if let ClientRequestState::Asked(asked) | ClientRequestState::Queued(asked) = entry.state
+                && asked == epoch
+            {
+                entry.state = ClientRequestState::Unsent;
+            }
+        };
+        if session.grantor.is_some_and(|(_, known)| known == epoch) {
+            // An answer to one request counts for all: the process may leave before it has answered
+            // every one of them.
+            session.last = session.grantor.map(|(process, _)| process);
+            session.grantor = None;
+            session.refused = Some(epoch);
+            session.each_waiting(homeless);
+            for errand in session.errands.values_mut() {
+                if let Some(asked) = errand.what.asked()
+                    && *asked == Some(epoch)
+                {
+                    *asked = None;
+                }
+            }
+        } else if let Some(entry) = session.requests.get_mut(&request) {
+            homeless(request, entry);
+        }
+        if let Some((process, newer)) = instead
+            && newer > epoch
+            && session.newest.is_none_or(|newest| newest < newer)
+        {
+            self.on_grantor(service, process, newer, turn);
+        } else {
+            self.pursue(service, None, turn);
+        }
+    }
+
+    /// A newer grantor asked the one here for its table. Returns false if there is a still newer
+    /// one.
+    pub(crate) fn on_successor(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) -> bool {
+        if self.newest(service).is_some_and(|newest| newest > epoch) {
+            return false;
+        }
+        self.session(service).refused = None;
+        self.on_grantor(service, from, epoch, turn);
+        true
+    }
+
+    /// The grantor of the service, and the newest epoch heard of.
+    pub(crate) fn grantor(&self, service: &ServiceName) -> (Option<ProcessId>, Option<Epoch>) {
+        let Some(session) = self.sessions.get(service) else { return (None, None) };
+        (session.grantor.map(|(process, _)| process), session.newest)
+    }
+
+    /// Our hold lost against one with a higher token.
+    pub(crate) fn on_revoke(&mut self, request: RequestId, turn: &mut StepContext) {
+        if let Some(entry) = self.request_mut(request) {
+            if matches!(entry.state, ClientRequestState::Held { .. }) {
+                turn.out.push(Output::Lost { request, reason: LostReason::Superseded });
+            } else {
+                let outcome = Outcome::Closed(LostReason::Superseded);
+                turn.out.push(Output::Answer { request, outcome });
+            }
+            if let Some((service, entry)) = self.take(request) {
+                self.shut(&service, &entry, turn);
+            }
+        }
+    }
+
+    /// A new grantor asks for our holds and waits. From here on older epochs are over for this
+    /// member. Returns false if this question is itself out of date.
+    pub(crate) fn on_recover(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) -> bool {
+        let session = self.session(service);
+        if session.newest.is_some_and(|newest| newest > epoch) {
+            return false;
+        }
+        session.grantor = Some((from, epoch));
+        session.newest = Some(epoch);
+        session.reported = Some(epoch);
+        session.last = None;
+        session.asked_elder = false;
+        let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut objects = Vec::new();
+        for (name, object) in &session.objects {
+            let Some(content) = &object.content else { continue };
+            bytes += content.weight(name);
+            objects.push((name.clone(), content.clone()));
+            if bytes >= turn.limits.part_bytes as usize {
+                bytes = 0;
+                let (service, objects) = (service.clone(), std::mem::take(&mut objects).into());
+                let (holds, waits) = (Vec::new(), Vec::new());
+                turn.send(from, Message::Report { service, epoch, objects, holds, waits, last: false });
+            }
+        }
+        for (request, entry) in session.requests.iter_mut() {
+            let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
+            if planted!(turn.mutant, ReportNoOwners) {
+                owner = OwnerId::default();
+            }
+            let revocable = entry.is_revocable();
+            bytes += 64 + want.weight() + metadata.as_bytes().len();
+            match entry.state {
+                ClientRequestState::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
+                ClientRequestState::Held { .. }
+                    if want == Want::Suspension && planted!(turn.mutant, KeepSuspensionToItself) => {}
+                ClientRequestState::Held { token, since, .. } | ClientRequestState::Won(token, since) => {
+                    let held_for = turn.now.since(since);
+                    holds.push(HoldReport { request, want, owner, token, held_for, revocable, metadata });
+                }
+                // A try does not wait, so it is asked again instead.
+                _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
+                _ if planted!(turn.mutant, ReportNoWaits) => entry.state = ClientRequestState::Asked(epoch),
+                _ => {
+                    entry.state = ClientRequestState::Asked(epoch);
+                    let ticket = entry.ticket();
+                    waits.push(WaitReport { request, want, owner, ticket, revocable, metadata });
+                }
+            }
+            if bytes >= turn.limits.part_bytes as usize {
+                bytes = 0;
+                let objects = std::mem::take(&mut objects).into();
+                let (service, holds, waits) = (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
+                turn.send(from, Message::Report { service, epoch, objects, holds, waits, last: false });
+            }
+        }
+        turn.send(
+            from,
+            Message::Report { service: service.clone(), epoch, objects: objects.into(), holds, waits, last: true },
+        );
+        for (request, errand) in &mut session.errands {
+            if let CallKind::Ending(whom @ Some(_)) = &mut errand.what {
+                // The process that we told may have handed its table over before. A request that is
+                // not in our report is over here.
+                *whom = Some(from);
+                turn.send(from, Message::ConfirmDestroy { service: service.clone(), request: *request });
+            }
+        }
+        self.pursue(service, None, turn);
+        true
+    }
+
+    /// A new view: grantors that left are forgotten, and the elder is asked for those that are
+    /// needed.
+    pub(crate) fn on_view(&mut self, view: &View, turn: &mut StepContext) {
+        let mut wanting = Vec::new();
+        for (service, session) in &mut self.sessions {
+            session.asked_elder = false;
+            session.refused = None;
+            if session.grantor.is_some_and(|(process, _)| !view.contains(process)) {
+                session.grantor = None;
+                session.each_waiting(|_, entry| {
+                    if let ClientRequestState::Asked(_) | ClientRequestState::Queued(_) = entry.state {
+                        entry.state = ClientRequestState::Unsent;
+                    }
+                });
+            }
+            // The elder may be another one.
+            session.say_bids(service, turn);
+            for (request, errand) in &mut session.errands {
+                match &mut errand.what {
+                    CallKind::Bid | CallKind::Look(..) | CallKind::Upgrade(..) | CallKind::Write(..) => {}
+                    CallKind::Revoke(_) | CallKind::Confirm(..) => {}
+                    CallKind::Ending(Some(whom)) if !view.contains(*whom) => {
+                        // It may have had a successor.
+                        *whom = view.elder().process;
+                        turn.send(*whom, Message::ConfirmDestroy { service: service.clone(), request: *request });
+                    }
+                    CallKind::Ending(_) => {}
+                }
+            }
+            if session.grantor.is_none() && session.wants_grantor() {
+                wanting.push(service.clone());
+            }
+        }
+        for service in wanting {
+            self.pursue(&service, None, turn);
+        }
+        self.revocations_on_view(view, turn);
+    }
+
+    /// The member's lease runs (again): requests that were won meanwhile begin to hold, in the
+    /// order in which they were granted.
+    pub(crate) fn on_resumed(&mut self, turn: &mut StepContext) {
+        let mut won = BTreeSet::new();
+        for session in self.sessions.values_mut() {
+            session.each_waiting(|request, entry| {
+                if let ClientRequestState::Won(token, _) = entry.state {
+                    won.insert((token, request));
+                }
+            });
+        }
+        for (_, request) in won {
+            self.accept(request, turn);
+        }
+    }
+
+    /// The member's lease is over: no hold may be believed. Waits go on.
+    pub(crate) fn on_suspended(&mut self, turn: &mut StepContext) {
+        if planted!(turn.mutant, HoldWhileSuspended) {
+            return;
+        }
+        for request in self.held() {
+            // Objects stay open: no other member gets anything by it that this member has.
+            turn.out.push(Output::Lost { request, reason: LostReason::Suspended });
+            self.end(request, turn);
+        }
+    }
+
+    /// The member is out: everything ends.
+    pub(crate) fn close(&mut self, reason: LostReason, turn: &mut StepContext) {
+        let requests = self.services.keys().collect::<Vec<_>>();
+        self.close_all(requests.clone(), requests, reason, turn);
+    }
+
+    /// The grantors this member has heard of.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&ServiceName, ProcessId, Epoch)> {
+        self.sessions.iter().filter_map(|(service, session)| {
+            let (grantor, epoch) = session.grantor.or(session.newest.map(|newest| (ProcessId(0), newest)))?;
+            Some((service, grantor, epoch))
+        })
+    }
+
+    /// Whether this member knows of the epoch. Its own epochs that are over count, too.
+    pub(crate) fn has_heard_of(&self, service: &ServiceName, epoch: Epoch) -> bool {
+        self.sessions.get(service).is_some_and(|session| session.newest.max(session.ended) >= Some(epoch))
+    }
+
+    /// An epoch of this member's own is over, or will never begin.
+    pub(crate) fn on_ended(&mut self, service: &ServiceName, epoch: Epoch) {
+        let session = self.session(service);
+        session.ended = session.ended.max(Some(epoch));
+    }
+
+    /// Whether the service was destroyed here, and is not in use again.
+    pub(crate) fn is_destroyed(&self, service: &ServiceName) -> bool {
+        self.sessions.get(service).is_some_and(|session| session.destroyed)
+    }
+
+    /// The newest epoch of the service that this member has heard of.
+    pub(crate) fn newest(&self, service: &ServiceName) -> Option<Epoch> {
+        self.sessions.get(service)?.newest
+    }
+
+    /// For [`Status`](crate::protocol::Status): the service, its grantor and epoch, waits, holds and open
+    /// objects of this member. Services `after` that one, all if there is none, in the order of
+    /// their names.
+    pub(crate) fn status(
+        &self,
+        after: Bound<&ServiceName>,
+    ) -> impl Iterator<Item = (&ServiceName, Option<(ProcessId, Epoch)>, [usize; 3])> {
+        self.sessions.range::<ServiceName, _>((after, Bound::Unbounded)).map(|(service, session)| {
+            touch();
+            let (waits, opens) = (session.waits.len(), session.opens);
+            (service, session.grantor, [waits, session.requests.len() - waits - opens, opens])
+        })
+    }
+
+    /// How many services it knows.
+    #[cfg(any(feature = "tokio", test))]
+    pub(crate) fn services(&self) -> usize {
+        self.sessions.len()
+    }
+
+    fn held(&self) -> Vec<RequestId> {
+        let requests = self.sessions.values().flat_map(|session| session.requests.iter());
+        let holds =
+            |entry: &ClientRequest| matches!(entry.state, ClientRequestState::Held { .. }) && !entry.want.opens();
+        requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| request).collect()
+    }
+
+    /// Brings unsent requests of the service on their way: `only` this one, or all.
+    fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, turn: &mut StepContext) {
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        let Some((grantor, epoch)) = session.grantor else {
+            if !session.asked_elder && turn.elder.is_some() && session.wants_grantor() {
+                session.asked_elder = true;
+                turn.send_elder(Message::FindGrantor { service: service.clone() });
+            }
+            return;
+        };
+        let mut ask = |request: RequestId, entry: &mut ClientRequest| {
+            let home = match entry.state {
+                ClientRequestState::Unsent => None,
+                ClientRequestState::Asked(home) | ClientRequestState::Queued(home) => Some(home),
+                ClientRequestState::Won(..) | ClientRequestState::Held { .. } => return,
+            };
+            if home == Some(epoch) {
+                return;
+            }
+            entry.state = ClientRequestState::Asked(epoch);
+            let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
+            let (service, only_if_free) = (service.clone(), entry.is_only_if_free());
+            let revocable = entry.is_revocable();
+            turn.send(
+                grantor,
+                Message::RequestLock { service, epoch, request, want, owner, only_if_free, revocable, metadata },
+            );
+        };
+        match only {
+            Some(request) => {
+                if let Some(entry) = session.requests.get_mut(&request) {
+                    ask(request, entry);
+                }
+            }
+            None => session.each_waiting(ask),
+        }
+        // After the requests: they may be about one.
+        let objects = &session.objects;
+        let mut run = |request: RequestId, errand: &mut PendingCall| {
+            let asked = match &mut errand.what {
+                CallKind::Look(_, asked) | CallKind::Confirm(_, asked) | CallKind::Upgrade(_, asked) => asked,
+                CallKind::Revoke(revoking) => match revoking.asked() {
+                    Some(asked) => asked,
+                    None => return,
+                },
+                CallKind::Write(name, _, asked)
+                    if objects.get(name).is_some_and(|object| object.writing == Some(request)) =>
+                {
+                    asked
+                }
+                CallKind::Write(..) | CallKind::Bid | CallKind::Ending(_) => return,
+            };
+            if asked.replace(epoch) == Some(epoch) {
+                return;
+            }
+            let service = service.clone();
+            let message = match errand.what.clone() {
+                CallKind::Look(at, _) => Message::Query { service, epoch, request, at: Box::new(at) },
+                CallKind::Confirm(over, _) => {
+                    // Before the question, on the same link: a grantor that answers the question
+                    // has heard the release.
+                    turn.send(grantor, Message::Release { service: service.clone(), request: over });
+                    Message::Query { service, epoch, request, at: Box::new(Query::Place(over)) }
+                }
+                CallKind::Revoke(revoking) => Message::Query { service, epoch, request, at: Box::new(revoking.at()) },
+                CallKind::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
+                CallKind::Write(name, edit, _) => {
+                    Message::Write { service, epoch, request, name, edit: Box::new(edit) }
+                }
+                CallKind::Bid | CallKind::Ending(_) => return,
+            };
+            turn.send(grantor, message);
+        };
+        match only {
+            Some(request) => {
+                if let Some(errand) = session.errands.get_mut(&request) {
+                    run(request, errand);
+                }
+            }
+            None => session.errands.iter_mut().for_each(|(request, errand)| run(*request, errand)),
+        }
+    }
+
+    /// A won lock begins to be held, if the member's lease runs.
+    fn accept(&mut self, request: RequestId, turn: &mut StepContext) {
+        let Some(entry) = self.request_mut(request) else { return };
+        if !turn.leased && !entry.want.opens() && !planted!(turn.mutant, GrantWhileSuspended) {
+            return;
+        }
+        let ClientRequestState::Won(token, since) = entry.state else { return };
+        let waiting = entry.take_waiting();
+        let lease = waiting.as_ref().and_then(|waiting| waiting.lease);
+        let until = lease.map_or(Time::MAX, |lease| turn.now + lease);
+        let limit = waiting.map_or(Time::MAX, |waiting| waiting.limit);
+        entry.state = ClientRequestState::Held { token, since };
+        let want = entry.want.clone();
+        self.agenda.remove(&(limit, request));
+        self.lease_until(request, until);
+        let mut outcome = Outcome::Granted { token, until };
+        if let Some(session) = self.session_of_mut(request) {
+            session.waits.remove(&request);
+            session.opens += usize::from(want.opens());
+            match want {
+                Want::Permits(name, _) => drop(session.permits.remove(&(name, request))),
+                Want::Open(opening) => {
+                    if let Some(content) = session.objects.get(opening.name()).and_then(|object| object.content.clone())
+                    {
+                        outcome = Outcome::Opened { token, content };
+                    }
+                }
+                _ => {}
+            }
+        }
+        turn.out.push(Output::Answer { request, outcome });
+    }
+
+    /// When the lease of the request's hold ends.
+    fn lease_end(&self, request: RequestId) -> Time {
+        self.leases.get(&request).copied().unwrap_or(Time::MAX)
+    }
+
+    /// Leases the request's hold until then.
+    fn lease_until(&mut self, request: RequestId, until: Time) {
+        if until != Time::MAX {
+            self.leases.insert(request, until);
+            self.agenda.insert((until, request));
+        }
+    }
+
+    /// Forgets the request and tells the grantor, if it may know of it.
+    fn end(&mut self, request: RequestId, turn: &mut StepContext) {
+        let Some((service, entry)) = self.take(request) else { return };
+        self.shut(&service, &entry, turn);
+        if planted!(turn.mutant, KeepUnwantedGrant) && !matches!(entry.state, ClientRequestState::Held { .. }) {
+            return;
+        }
+        let Some(session) = self.sessions.get(&service) else { return };
+        let grantor = session.grantor.map(|(process, _)| process);
+        // A process that said it does not grant may have learned since that it does, and have us in
+        // its table.
+        if let Some(grantor) = grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last) {
+            turn.send(grantor, Message::Release { service, request });
+        }
+    }
+
+    /// Forgets the request. Returns it and its service.
+    fn take(&mut self, request: RequestId) -> Option<(ServiceName, ClientRequest)> {
+        let service = self.service_of(request)?.clone();
+        Some((service, self.forget(request)?))
+    }
+
+    fn forget(&mut self, request: RequestId) -> Option<ClientRequest> {
+        let number = self.services.remove(&request)?;
+        let session = self.sessions.get_mut(self.names.get(number as usize)?)?;
+        let entry = session.requests.remove(&request)?;
+        let is_held = matches!(entry.state, ClientRequestState::Held { .. });
+        if !is_held {
+            session.waits.remove(&request);
+        }
+        session.opens -= usize::from(is_held && entry.want.opens());
+        let due = match entry.state {
+            ClientRequestState::Held { .. } => self.leases.remove(&request),
+            _ => Some(entry.limit()),
+        };
+        if let Some(due) = due {
+            self.agenda.remove(&(due, request));
+        }
+        match &entry.want {
+            Want::Permits(name, _) => drop(session.permits.remove(&(name.clone(), request))),
+            Want::Open(opening) => {
+                if let Some(object) = session.objects.get_mut(opening.name()) {
+                    object.opens.remove(&request);
+                }
+            }
+            Want::Suspension if session.suspensions.get(&entry.owner) == Some(&request) => {
+                session.suspensions.remove(&entry.owner);
+            }
+            _ => {}
+        }
+        Some(entry)
+    }
+
+    /// The session of a service. It begins now, if there is none.
+    fn session(&mut self, service: &ServiceName) -> &mut ServiceState {
+        match self.sessions.entry(service.clone()) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(new) => {
+                let number = self.names.len() as u32;
+                self.names.push(service.clone());
+                new.insert(ServiceState { number, ..ServiceState::default() })
+            }
+        }
+    }
+
+    /// The service of a request, or of a pending call.
+    fn service_of(&self, request: RequestId) -> Option<&ServiceName> {
+        self.names.get(*self.services.get(&request)? as usize)
+    }
+
+    fn session_of_mut(&mut self, request: RequestId) -> Option<&mut ServiceState> {
+        let number = *self.services.get(&request)?;
+        self.sessions.get_mut(self.names.get(number as usize)?)
+    }
+
+    fn request(&self, request: RequestId) -> Option<&ClientRequest> {
+        self.sessions.get(self.service_of(request)?)?.requests.get(&request)
+    }
+
+    fn request_mut(&mut self, request: RequestId) -> Option<&mut ClientRequest> {
+        self.session_of_mut(request)?.requests.get_mut(&request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each held lock has one.
+    #[test]
+    fn what_is_kept_for_a_held_lock_is_small() {
+        assert_eq!(size_of::<ClientRequest>(), 72);
+    }
+}

@@ -1,0 +1,824 @@
+//! The grantor of one service: it grants the service's locks, in one epoch, in the order of asking.
+//!
+//! ```text
+//!            named, others may hold             everyone answered or has left
+//! (nobody) ------------------------> Recovering ----------------------------> Acting
+//!     |                                   ^ "no table", or it left               ^
+//!     |   named, a predecessor may have   |                                      |
+//!     |   the table                       |          the whole table arrived     |
+//!     \------------------------------> Receiving --------------------------------/
+//!                                         \--- a younger turk asked --> PassingThrough --> over
+//! ```
+//! A grantor ends when its member answers the recovery or the hand-over question of a higher epoch,
+//! leaves, or is expelled. How a table changes hands is in `transfer.rs`.
+//!
+//! - `one_grantor_per_epoch`: the elder deals each epoch once.
+//! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were
+//!   dealt later.
+//! - `recovered_table_is_the_union`: nothing is granted before every member of the view has
+//!   reported or left it.
+//! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants
+//!   nothing after it.
+
+use super::table::{Contents, EntryStatus, RequestSpec, Table};
+use crate::protocol::cluster::view::View;
+use crate::protocol::edit::{Edit, Edited};
+use crate::protocol::event::{Event, GrantorLoad, GrantorState, LockStatus, Output};
+use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use crate::protocol::message::{
+    Content, HoldReport, LastWrite, Message, ObjectReply, Origin, Query, QueryReply, Refusal, TokenRange, WaitReport,
+};
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use token_pool::TokenPool;
+
+#[cfg(elderlock_mutants)]
+mod bent;
+mod token_pool;
+mod transfer;
+
+/// A request as it was asked.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Asked {
+    pub(crate) from: ProcessId,
+    pub(crate) request: RequestId,
+    pub(crate) want: Want,
+    pub(crate) owner: OwnerId,
+    pub(crate) only_if_free: bool,
+    pub(crate) revocable: bool,
+    pub(crate) metadata: Metadata,
+}
+
+/// The knowledge of a grantor that does not act yet.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Setup {
+    /// The process that may have the table; `None`: every member is asked.
+    source: Option<ProcessId>,
+    /// The whole table arrived.
+    arrived: bool,
+    /// The younger turk that gets the table as soon as it is here.
+    next_turk: Option<(ProcessId, Epoch)>,
+    /// Members whose report is missing.
+    awaiting: BTreeSet<ProcessId>,
+    waits: Vec<(ProcessId, WaitReport)>,
+    parked: VecDeque<Asked>,
+    /// Requests that ended meanwhile, so that a report or a parked request does not bring them
+    /// back.
+    over: BTreeSet<(ProcessId, RequestId)>,
+}
+
+/// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
+/// named.
+///
+/// It serves measurements, and is no part of the grantor's protocol state. Two grantors that differ
+/// in nothing else go on alike, so they are equal, and a search of all states sees one.
+#[derive(Clone, Copy, Debug)]
+struct ActivationPath(Option<(GrantorState, Time)>);
+
+impl PartialEq for ActivationPath {
+    fn eq(&self, _: &ActivationPath) -> bool {
+        true
+    }
+}
+
+impl Eq for ActivationPath {}
+
+impl Hash for ActivationPath {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// One epoch of one grantor.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Grantor {
+    service: ServiceName,
+    epoch: Epoch,
+    activation_path: ActivationPath,
+    tokens: TokenPool,
+    table: Table,
+    /// While it does not act.
+    setup: Option<Setup>,
+    /// After a transfer: members that have something in the table and have not been heard yet, with
+    /// the requests that they reported so far.
+    revalidating: BTreeMap<ProcessId, BTreeSet<RequestId>>,
+    /// This member goes, or has destroyed the service here: members that will not take over. See
+    /// `transfer.rs`.
+    rejected_successors: Option<BTreeSet<ProcessId>>,
+}
+
+impl Grantor {
+    /// A grantor that was just named.
+    pub(crate) fn new(
+        service: ServiceName,
+        range: TokenRange,
+        origin: Origin,
+        view: &View,
+        turn: &mut StepContext,
+    ) -> Grantor {
+        let epoch = Epoch(range.first);
+        #[cfg_attr(not(elderlock_mutants), allow(unused_mut))]
+        let mut supply = TokenPool::new(range, turn.now);
+        #[cfg(elderlock_mutants)]
+        if origin != Origin::Free
+            && planted!(turn.mutant, ReuseTokens)
+            && let Some(range) = supply.ranges.front_mut()
+        {
+            range.first = Token::new(view.lineage.founded, 1);
+        }
+        let mut grantor = Grantor {
+            service,
+            epoch,
+            activation_path: ActivationPath(None),
+            tokens: supply,
+            table: Table::new(epoch).within(turn),
+            setup: None,
+            revalidating: BTreeMap::new(),
+            rejected_successors: None,
+        };
+        if origin == Origin::Free {
+            turn.out.push(Output::Event(Event::BecameGrantor { service: grantor.service.clone(), epoch }));
+            turn.send_elder(Message::Acts { service: grantor.service.clone(), epoch });
+            return grantor;
+        }
+        grantor.setup = Some(Setup {
+            source: None,
+            arrived: false,
+            next_turk: None,
+            awaiting: BTreeSet::new(),
+            waits: Vec::new(),
+            parked: VecDeque::new(),
+            over: BTreeSet::new(),
+        });
+        match origin {
+            Origin::Predecessor(source) if view.contains(source) => grantor.receive(source, turn),
+            _ => grantor.recover(view, turn),
+        }
+        grantor
+    }
+
+    /// Tells of the end of this epoch.
+    pub(crate) fn tell_end(&self, turn: &mut StepContext) {
+        let (service, epoch) = (self.service.clone(), self.epoch);
+        let event = match self.setup {
+            None => Event::LostGrantor { service, epoch },
+            Some(_) => Event::GrantorAborted { service, epoch },
+        };
+        turn.out.push(Output::Event(event));
+    }
+
+    /// Asks every member, unless a younger turk waits for the table and then does that.
+    fn recover(&mut self, view: &View, turn: &mut StepContext) {
+        let Some(setup) = &mut self.setup else { return };
+        self.table = Table::new(self.epoch).within(turn);
+        setup.source = None;
+        if setup.next_turk.is_some() {
+            return;
+        }
+        self.activation_path = ActivationPath(Some((GrantorState::Recovering, turn.now)));
+        setup.waits.clear();
+        setup.awaiting = view.members.iter().map(|member| member.info.process).collect();
+        if planted!(turn.mutant, SkipOneInRecovery) {
+            setup.awaiting.pop_last();
+        }
+        for &process in &setup.awaiting {
+            turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+        }
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn state(&self) -> GrantorState {
+        match &self.setup {
+            None => GrantorState::Acting,
+            Some(Setup { next_turk: Some(_), .. }) => GrantorState::PassingOn,
+            Some(Setup { source: Some(_), .. }) => GrantorState::Receiving,
+            Some(_) => GrantorState::Recovering,
+        }
+    }
+
+    pub(crate) fn is_acting(&self) -> bool {
+        self.setup.is_none()
+    }
+
+    /// Whether the request waits, at that place.
+    pub(crate) fn waits_at(&self, key: (ProcessId, RequestId), ticket: Ticket) -> bool {
+        self.table.place(key) == Some(EntryStatus::Waits(ticket))
+    }
+
+    /// Its load, if it acts.
+    pub(crate) fn load(&self) -> Option<GrantorLoad> {
+        let (holds, waits) = self.table.load();
+        self.is_acting().then_some(GrantorLoad { epoch: self.epoch, holds, waits, way: self.activation_path.0 })
+    }
+
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.table.requests()
+    }
+
+    pub(crate) fn contents(&self, now: Time) -> Contents {
+        self.table.export(now)
+    }
+
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
+        self.table.held()
+    }
+
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
+        self.table.objects()
+    }
+
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
+        self.table.waiting()
+    }
+
+    pub(crate) fn status(&self, now: Time, after: Option<Option<&LockName>>, most: usize) -> (Vec<LockStatus>, bool) {
+        self.table.status(now, after, most)
+    }
+
+    /// The length of that list.
+    #[cfg(any(feature = "tokio", test))]
+    pub(crate) fn listed(&self) -> usize {
+        self.table.listed()
+    }
+
+    /// The number of locks and requests that it keeps, and of the entries that it has heard before
+    /// it acts.
+    pub(crate) fn size(&self) -> usize {
+        let setup = self
+            .setup
+            .as_ref()
+            .map_or(0, |setup| setup.awaiting.len() + setup.waits.len() + setup.parked.len() + setup.over.len());
+        self.table.size() + setup + self.revalidating.len()
+    }
+
+    /// The members that it waits for.
+    pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        let setup = self.setup.iter().flat_map(|setup| setup.awaiting.iter().copied().chain(setup.source));
+        setup.chain(self.revalidating.keys().copied())
+    }
+
+    /// A member asks for a lock.
+    pub(crate) fn on_ask(&mut self, asked: Asked, turn: &mut StepContext) {
+        let key = (asked.from, asked.request);
+        if let Some(setup) = &mut self.setup
+            && !planted!(turn.mutant, ServeWhileRecovering)
+        {
+            if let Some(next_turk) = setup.next_turk {
+                self.send_on(&asked, Some(next_turk), turn);
+            } else if asked.only_if_free {
+                self.refuse(&asked, Refusal::Undecided, turn);
+            } else if setup.parked.len() >= turn.limits.parked as usize {
+                self.send_on(&asked, None, turn);
+            } else {
+                setup.parked.push_back(asked);
+            }
+            return;
+        }
+        if let Some(heard) = self.revalidating.get_mut(&asked.from) {
+            heard.insert(asked.request);
+            // Holds of this member that came with the table may be over, and would let it pass a
+            // suspension. It asks again in a while, when it has answered the check.
+            let may_pass = self.table.has_suspension() && self.table.holds_of(asked.from, asked.owner) > 0;
+            if may_pass && self.table.place(key).is_none() {
+                return self.send_on(&asked, None, turn);
+            }
+        }
+        match self.table.place(key) {
+            // Asked twice: the first answer may have been for an epoch that the asker no longer
+            // trusts.
+            Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, turn),
+            Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
+            None => {}
+        }
+        let Asked { from, request, want, owner, only_if_free, revocable, metadata } = asked;
+        let mut entry = RequestSpec { want, owner, revocable, metadata };
+        let mut free = self.table.is_free(from, &entry, turn.now);
+        if planted!(turn.mutant, SuspendBesideHolds) && entry.want == Want::Suspension {
+            free = if self.table.is_suspended() { free } else { Ok(()) };
+        }
+        if planted!(turn.mutant, LockThoughSuspended)
+            && matches!(&free, Err(Refusal::Held(holder)) if holder.name.is_none())
+            && entry.want != Want::Suspension
+        {
+            free = Ok(());
+        }
+        if planted!(turn.mutant, TearBatch)
+            && let [first, _, ..] = entry.want.names()
+        {
+            entry.want = Want::Lock(first.clone());
+        }
+        #[cfg(elderlock_mutants)]
+        self.bend_ask(&entry, &mut free, turn);
+        let may_grant = turn.leased || planted!(turn.mutant, GrantWhileSuspended);
+        match free {
+            Ok(()) if may_grant && self.tokens.has(entry.want.tokens()) => {
+                if let Some(token) = self.tokens.take(entry.want.tokens()) {
+                    let is_limit = entry.want.opens();
+                    self.table.hold(key, entry, token, turn.now);
+                    self.tell_grant(key, token, turn);
+                    if is_limit {
+                        self.grant(turn); // permits may be waited for that were reported without their object
+                    }
+                }
+            }
+            // Others may have released holds that are here, and have been granted locks that are
+            // free here.
+            _ if only_if_free && !turn.leased => {
+                return self.tell_refusal((from, request), Refusal::Undecided, turn);
+            }
+            Err(refusal) if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) => {
+                return self.tell_refusal((from, request), refusal, turn);
+            }
+            // A try is never in line: no report tells of it, so a later grantor could not keep it
+            // apart from a request that is over.
+            Ok(()) if only_if_free => {
+                self.tell_refusal((from, request), Refusal::Undecided, turn);
+                return self.mind_supply(entry.want.tokens(), turn);
+            }
+            _ => match self.table.queue(key, entry) {
+                Ok(ticket) => {
+                    self.tell_queued(key, ticket, turn);
+                    self.grant(turn); // a request that passes a suspension may go first at once
+                }
+                Err(refusal) => return self.tell_refusal((from, request), refusal, turn),
+            },
+        }
+        self.mind_supply(0, turn);
+    }
+
+    /// Grants a free lock, or a share of one, to this very member, if no other member is concerned:
+    /// no message is sent, and nothing is due. The table decides whether the lock is free, and
+    /// records the hold, as in [`on_ask`](Grantor::on_ask).
+    pub(crate) fn grant_at_once(
+        &mut self,
+        (process, request): (ProcessId, RequestId),
+        entry: impl FnOnce() -> RequestSpec,
+        now: Time,
+    ) -> Option<Token> {
+        if !self.is_at_rest() || self.tokens.spare() == 0 {
+            return None;
+        }
+        let entry = entry();
+        self.table.is_free(process, &entry, now).ok()?;
+        let token = self.tokens.take(1)?;
+        self.table.hold((process, request), entry, token, now);
+        Some(token)
+    }
+
+    /// The tokens with which this very member may have that lock without a step, see
+    /// [`Node::offer`](crate::protocol::Node::offer).
+    pub(crate) fn offer(&self, name: &LockName) -> Option<TokenRange> {
+        let others = self.tokens.spare().checked_sub(1)?;
+        let first = self.tokens.ranges.front()?.first;
+        let last = first.plus(others);
+        (self.is_at_rest() && self.table.is_clear(name)).then_some(TokenRange { first, last })
+    }
+
+    /// So many tokens of those that were offered have been used.
+    pub(crate) fn spend(&mut self, count: u64) {
+        // A thread that finds no more tokens counts as well.
+        let count = u32::try_from(count.min(self.tokens.spare())).unwrap_or(u32::MAX);
+        if count > 0 {
+            self.tokens.take(count);
+        }
+    }
+
+    /// This very member has a lock that was offered to it.
+    pub(crate) fn hold(&mut self, key: (ProcessId, RequestId), entry: RequestSpec, token: Token, since: Time) {
+        debug_assert!(self.is_at_rest() && entry.want.names().iter().all(|name| self.table.is_clear(name)));
+        self.table.hold(key, entry, token, since);
+    }
+
+    /// Ends a hold of a lock that no request waits for. Returns whether it did.
+    pub(crate) fn end_at_once(&mut self, key: (ProcessId, RequestId), name: &LockName) -> bool {
+        let is_quiet = self.is_at_rest() && self.table.is_unwanted(name);
+        if is_quiet {
+            self.table.release(key);
+        }
+        is_quiet
+    }
+
+    /// Whether it acts and has heard of every member.
+    fn is_at_rest(&self) -> bool {
+        self.setup.is_none() && self.revalidating.is_empty() && self.rejected_successors.is_none()
+    }
+
+    /// A request is over.
+    pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, turn: &mut StepContext) {
+        let key = (from, request);
+        if let Some(setup) = &mut self.setup
+            && !planted!(turn.mutant, ForgetWhatEnded)
+        {
+            setup.over.insert(key);
+        }
+        self.table.release(key);
+        self.grant(turn);
+    }
+
+    /// A hold is reduced. If it is not here yet, its member reports it as it is now.
+    pub(crate) fn on_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, token: Token, turn: &mut StepContext) {
+        #[cfg(elderlock_mutants)]
+        let Some(want) = &self.bend_narrow(key, want, turn) else { return };
+        self.table.narrow(key, want, token);
+        self.grant(turn);
+    }
+
+    /// A share is to become the lock.
+    pub(crate) fn on_upgrade(&mut self, from: ProcessId, request: RequestId, hold: RequestId, turn: &mut StepContext) {
+        let key = (from, hold);
+        #[cfg(elderlock_mutants)]
+        self.bend_upgrade(key, turn);
+        let refusal = match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
+            _ if !self.is_acting() => Refusal::Undecided,
+            // Asked twice.
+            (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
+                return self.tell_upgraded((from, request), token, turn);
+            }
+            (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
+            // Or the predecessor made it the lock, and the holder has not heard. It gets a token of
+            // this epoch, so that the holder's report, which is older, does not make it a share
+            // again.
+            (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.tokens.take(1) {
+                Some(token) => {
+                    let token = match self.table.place(key) {
+                        Some(EntryStatus::Holds(before)) if planted!(turn.mutant, UpgradeWithOldToken) => before,
+                        _ => token,
+                    };
+                    self.table.upgrade(key, token);
+                    self.tell_upgraded((from, request), token, turn);
+                    return self.mind_supply(0, turn);
+                }
+                None => Refusal::Undecided,
+            },
+            _ => Refusal::Undecided,
+        };
+        self.tell_refusal((from, request), refusal, turn);
+    }
+
+    fn tell_upgraded(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut StepContext) {
+        turn.send(process, Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token });
+    }
+
+    /// Whether the token was dealt in this epoch.
+    fn is_own(&self, token: Token) -> bool {
+        token > self.epoch.0
+    }
+
+    /// A member writes into an object.
+    pub(crate) fn on_write(
+        &mut self,
+        key: (ProcessId, RequestId),
+        name: &LockName,
+        edit: &Edit,
+        turn: &mut StepContext,
+    ) {
+        if !self.is_acting() {
+            return self.tell_refusal(key, Refusal::Undecided, turn);
+        }
+        let is_open = self.table.is_open(name, key.0);
+        let Some(content) = self.table.content(name).filter(|_| is_open) else {
+            return self.tell_refusal(key, Refusal::NotOpen, turn);
+        };
+        if let Some(&LastWrite { version, number, .. }) =
+            content.writes.get(&key.0).filter(|last| last.request == key.1 && !planted!(turn.mutant, WriteTwice))
+            && !(number.is_some() && planted!(turn.mutant, StepTwice))
+        {
+            // Asked twice: the first answer was lost with its grantor.
+            let answers = Some((key.1, ObjectReply::Written { version, number }));
+            return self.tell_value(key.0, name, answers, turn);
+        }
+        #[cfg(elderlock_mutants)]
+        let edited = self.bend_edit(edit, content, turn).or_else(|| edit.apply(content));
+        #[cfg(not(elderlock_mutants))]
+        let edited = edit.apply(content);
+        let Some(Edited { value, number }) = edited else {
+            return self.tell_value(key.0, name, Some((key.1, ObjectReply::Unwritten)), turn);
+        };
+        let Some(version) = turn.leased.then(|| self.tokens.take(1)).flatten() else {
+            return self.tell_refusal(key, Refusal::Undecided, turn);
+        };
+        let (process, request) = key;
+        self.table.write(process, name, value, LastWrite { request, version, number });
+        self.tell_all(name, Some((key, ObjectReply::Written { version, number })), turn);
+        self.grant(turn); // it may be a limit
+    }
+
+    /// Sends an object's content to each member that has it open.
+    fn tell_all(
+        &self,
+        name: &LockName,
+        answers: Option<((ProcessId, RequestId), ObjectReply)>,
+        turn: &mut StepContext,
+    ) {
+        for process in self.table.openers(name) {
+            let answers = answers.filter(|((writer, _), _)| *writer == process);
+            if answers.is_none() && self.is_acting() && planted!(turn.mutant, TellWriterOnly) {
+                continue;
+            }
+            self.tell_value(process, name, answers.map(|((_, request), told)| (request, told)), turn);
+        }
+    }
+
+    fn tell_value(
+        &self,
+        to: ProcessId,
+        name: &LockName,
+        answers: Option<(RequestId, ObjectReply)>,
+        turn: &mut StepContext,
+    ) {
+        let Some(content) = self.table.content(name).cloned().map(Box::new) else { return };
+        let (service, epoch, name) = (self.service.clone(), self.epoch, name.clone());
+        turn.send(to, Message::Value { service, epoch, name, content, answers });
+    }
+
+    /// Whether nothing is left here of the requests that a member made before `request`, with which
+    /// it gave all of them up. Otherwise returns the process that can tell, unless this grantor can
+    /// later. The release of a request that was reported here may have gone to a younger grantor
+    /// that never came to act. The member then hears that this grantor has the request still.
+    pub(crate) fn is_settled(&self, from: ProcessId, request: RequestId) -> Result<(), Option<ProcessId>> {
+        // In their order.
+        let has_more = self.table.requests_of(from).next().is_some_and(|one| one < request);
+        match &self.setup {
+            None if self.revalidating.contains_key(&from) || has_more => Err(None),
+            None => Ok(()),
+            // The predecessor may act still.
+            Some(setup) => Err(setup.next_turk.map(|(next_turk, _)| next_turk)),
+        }
+    }
+
+    /// A member queries the table.
+    pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Query, turn: &mut StepContext) {
+        // Without a lease, other members may have been granted locks that are free here.
+        let leased = turn.leased || planted!(turn.mutant, SeeWithoutLease);
+        // The predecessor alone may have heard of requests that the member has ended meanwhile.
+        let is_heard = !matches!(at, Query::Place(_)) || !self.revalidating.contains_key(&from);
+        let knows = self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
+        let mut seen = if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
+        if let QueryReply::Place { before, .. } = &mut seen
+            && planted!(turn.mutant, TellPlaceOneLater)
+        {
+            *before += 1;
+        }
+        if planted!(turn.mutant, SeeWaitersBackwards)
+            && let QueryReply::Lock { waiters, .. } | QueryReply::Waiting { waiters, .. } = &mut seen
+        {
+            waiters.reverse();
+        }
+        turn.send(from, Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) });
+    }
+
+    /// Grants the waiting requests that can be granted, if the member's lease and the tokens allow.
+    pub(crate) fn grant(&mut self, turn: &mut StepContext) {
+        if self.setup.is_some() || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended)) {
+            return;
+        }
+        while let Some(count) = self.table.next() {
+            let Some(token) = self.tokens.take(count) else { break };
+            if let Some(key) = self.table.grant_next(token, turn.now) {
+                self.tell_grant(key, token, turn);
+            }
+        }
+        self.mind_supply(0, turn);
+    }
+
+    /// The elder dealt more tokens.
+    pub(crate) fn on_tokens(&mut self, range: TokenRange, turn: &mut StepContext) {
+        self.tokens.asked = false;
+        if self.tokens.ranges.back().is_none_or(|last| last.last < range.first) && range.first > self.epoch.0 {
+            self.tokens.add(range, turn.now);
+            let (service, epoch, first) = (self.service.clone(), self.epoch, range.first);
+            turn.out.push(Output::Event(Event::Supplied { service, epoch, first }));
+        }
+        self.grant(turn);
+    }
+
+    /// A new elder may not know that the last one was asked for tokens.
+    pub(crate) fn on_new_elder(&mut self, turn: &mut StepContext) {
+        self.tokens.asked = false;
+        self.mind_supply(0, turn);
+    }
+
+    /// Members left: so do their requests, and their reports are no longer awaited. Members that
+    /// came may have been granted something by a predecessor that still acts: a recovering grantor
+    /// asks them too.
+    pub(crate) fn on_view(
+        &mut self,
+        view: &View,
+        departed: &[ProcessId],
+        joined: &[ProcessId],
+        turn: &mut StepContext,
+    ) {
+        for &process in departed {
+            self.table.end_all(process);
+        }
+        if planted!(turn.mutant, FreeGhosts) {
+            for member in view.members.iter().filter(|member| member.ghost) {
+                self.table.end_all(member.info.process);
+            }
+        }
+        self.revalidating.retain(|process, _| view.contains(*process));
+        if let Some(setup) = &mut self.setup {
+            setup.awaiting.retain(|process| view.contains(*process));
+            if planted!(turn.mutant, AwaitNoGhosts) {
+                setup.awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
+            }
+            setup.waits.retain(|(process, _)| view.contains(*process));
+            setup.parked.retain(|asked| view.contains(asked.from));
+            match setup.source {
+                Some(source) if !view.contains(source) && !planted!(turn.mutant, WaitForTheGone) => {
+                    self.recover(view, turn);
+                }
+                Some(_) => {}
+                None if setup.next_turk.is_some() => {}
+                None => {
+                    let joined = if planted!(turn.mutant, AskNoJoiners) { &[] } else { joined };
+                    for &process in joined {
+                        setup.awaiting.insert(process);
+                        turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+                    }
+                    self.finish_recovery(turn);
+                }
+            }
+        }
+        self.grant(turn);
+    }
+
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn forget(&mut self, process: ProcessId) {
+        self.table.end_all(process);
+    }
+
+    /// A member reports.
+    pub(crate) fn on_report(
+        &mut self,
+        from: ProcessId,
+        objects: Vec<(LockName, Content)>,
+        (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
+        last: bool,
+        turn: &mut StepContext,
+    ) {
+        let Some(setup) = &mut self.setup else {
+            return self.on_check(from, objects, (holds, waits), last, turn);
+        };
+        if !setup.awaiting.contains(&from) {
+            return;
+        }
+        for (name, content) in objects {
+            let maybe_stale = !planted!(turn.mutant, CallItSure);
+            if planted!(turn.mutant, FirstValueWins) && self.table.content(&name).is_some() {
+                continue;
+            }
+            self.table.adopt(name, Content { maybe_stale, ..content });
+        }
+        for hold in holds {
+            if setup.over.contains(&(from, hold.request)) {
+                continue;
+            }
+            let (request, token, since) = (hold.request, hold.token, turn.now.back(hold.held_for));
+            for (process, request) in self.table.claim((from, request), entry_of_hold(hold), token, since) {
+                turn.send(process, Message::Supersede { service: self.service.clone(), epoch: self.epoch, request });
+            }
+        }
+        setup.waits.extend(waits.into_iter().map(|wait| (from, wait)));
+        if last {
+            setup.awaiting.remove(&from);
+        }
+        self.finish_recovery(turn);
+    }
+
+    /// Starts to act once every member has been heard. Acknowledged positions come first, in their
+    /// old order, then waits without an acknowledged position, then requests that came meanwhile.
+    fn finish_recovery(&mut self, turn: &mut StepContext) {
+        let is_heard = |setup: &Setup| setup.awaiting.is_empty() && setup.source.is_none() && setup.next_turk.is_none();
+        if !self.setup.as_ref().is_some_and(is_heard) {
+            return;
+        }
+        let Some(mut setup) = self.setup.take() else { return };
+        let placed = self.table.keep_own_order(&mut setup.waits);
+        setup.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
+        if planted!(turn.mutant, LoseWaiters) {
+            setup.waits.clear();
+        }
+        if planted!(turn.mutant, LosePlaces) {
+            setup.waits.reverse();
+            setup.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
+        }
+        if planted!(turn.mutant, NewcomersFirst) {
+            for asked in std::mem::take(&mut setup.parked) {
+                self.on_ask(asked, turn);
+            }
+        }
+        for (from, wait) in std::mem::take(&mut setup.waits) {
+            let key = (from, wait.request);
+            if self.table.place(key).is_none() && !setup.over.contains(&key) {
+                let ticket = wait.ticket;
+                self.take_in(key, wait, turn);
+                debug_assert!(ticket.is_none() || self.table.place(key) == ticket.map(EntryStatus::Waits));
+                if let Some(ticket) = ticket.filter(|_| placed.contains(&key)) {
+                    self.tell_queued(key, ticket, turn);
+                }
+            }
+        }
+        self.begin(setup, turn);
+    }
+
+    /// From here on it acts.
+    fn begin(&mut self, setup: Setup, turn: &mut StepContext) {
+        let (service, epoch) = (self.service.clone(), self.epoch);
+        turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
+        turn.send_elder(Message::Acts { service: self.service.clone(), epoch: self.epoch });
+        self.table.drop_unopened();
+        if !setup.arrived {
+            // Not all of them have seen the highest version, and none knows that there may have
+            // been a higher one.
+            self.table.objects().for_each(|(name, _)| self.tell_all(name, None, turn));
+        }
+        self.grant(turn);
+        for asked in setup.parked {
+            if !setup.over.contains(&(asked.from, asked.request)) {
+                self.on_ask(asked, turn);
+            }
+        }
+    }
+
+    /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
+    fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, turn: &mut StepContext) {
+        let ticket = wait.ticket;
+        let entry = entry_of_wait(wait);
+        match ticket {
+            Some(ticket) => self.table.wait(key, entry, ticket),
+            None => match self.table.queue(key, entry) {
+                Ok(ticket) => self.tell_queued(key, ticket, turn),
+                Err(refusal) => self.tell_refusal(key, refusal, turn),
+            },
+        }
+    }
+
+    /// Asks the elder for tokens when they run low. `wanted`: how many in a row a request was
+    /// refused for.
+    fn mind_supply(&mut self, wanted: u32, turn: &mut StepContext) {
+        // The first of those that wait may want more in a row than there are.
+        let wanted = self.table.next().unwrap_or(0).max(wanted);
+        if let Some(count) = self.tokens.ask(wanted, turn) {
+            turn.send_elder(Message::MoreTokens { service: self.service.clone(), epoch: self.epoch, count });
+        }
+    }
+
+    /// Sends the request away from here.
+    fn send_on(&self, asked: &Asked, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
+        let (service, epoch, request) = (self.service.clone(), self.epoch, asked.request);
+        turn.send(asked.from, Message::NotGrantor { service, epoch, request, instead });
+    }
+
+    fn refuse(&self, asked: &Asked, refusal: Refusal, turn: &mut StepContext) {
+        self.tell_refusal((asked.from, asked.request), refusal, turn);
+    }
+
+    fn tell_refusal(&self, (process, request): (ProcessId, RequestId), refusal: Refusal, turn: &mut StepContext) {
+        if refusal == Refusal::Deadlock && planted!(turn.mutant, DeadlockInSilence) {
+            return;
+        }
+        let (service, epoch, refusal) = (self.service.clone(), self.epoch, Box::new(refusal));
+        turn.send(process, Message::Refuse { service, epoch, request, refusal });
+    }
+
+    fn tell_grant(&self, key @ (process, request): (ProcessId, RequestId), token: Token, turn: &mut StepContext) {
+        if let Some(Want::Open(opening)) = self.table.held_by(key) {
+            return self.tell_value(process, opening.name(), Some((request, ObjectReply::Opened(token))), turn);
+        }
+        turn.send(process, Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token });
+    }
+
+    fn tell_queued(&self, (process, request): (ProcessId, RequestId), ticket: Ticket, turn: &mut StepContext) {
+        turn.send(process, Message::Queued { service: self.service.clone(), epoch: self.epoch, request, ticket });
+    }
+}
+
+fn entry_of_hold(hold: HoldReport) -> RequestSpec {
+    RequestSpec { want: hold.want, owner: hold.owner, revocable: hold.revocable, metadata: hold.metadata }
+}
+
+fn entry_of_wait(wait: WaitReport) -> RequestSpec {
+    RequestSpec { want: wait.want, owner: wait.owner, revocable: wait.revocable, metadata: wait.metadata }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::DefaultHasher;
+
+    #[test]
+    fn what_a_grantor_did_before_it_acted_is_no_part_of_what_it_is() {
+        let print = |way: ActivationPath| {
+            let mut hasher = DefaultHasher::new();
+            (way, 7).hash(&mut hasher);
+            hasher.finish()
+        };
+        let ways = [ActivationPath(None), ActivationPath(Some((GrantorState::Recovering, Time::ZERO)))];
+        assert_eq!(ways[0], ways[1]);
+        assert_eq!(print(ways[0]), print(ways[1]));
+    }
+}

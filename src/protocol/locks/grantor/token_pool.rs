@@ -1,0 +1,183 @@
+//! The tokens that a grantor has left, and when it asks the elder for more.
+//!
+//! The pool asks when half of the count that it asked for last is left. If the last range was used
+//! up within a member lease, it asks for twice as many. So in the long run the tokens that are left
+//! when it asks last for half a member lease. In that time it goes on granting while the elder dies
+//! and another takes over.
+
+use crate::protocol::id::Token;
+use crate::protocol::message::TokenRange;
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The tokens left to grant with.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct TokenPool {
+    pub(super) ranges: VecDeque<TokenRange>,
+    /// It has asked for more and has not got them yet.
+    pub(super) asked: bool,
+    /// How many it asks for at a time.
+    size: u32,
+    /// When it had more than half of that; `None`: it has not had so many since it asked.
+    filled_at: Option<Time>,
+}
+
+impl TokenPool {
+    /// The pool of a new epoch. The first token of the range names the epoch and is never granted.
+    pub(super) fn new(range: TokenRange, now: Time) -> TokenPool {
+        let size = u32::try_from(range.len()).unwrap_or(u32::MAX);
+        let mut supply = TokenPool { ranges: VecDeque::from([range]), asked: false, size, filled_at: Some(now) };
+        supply.take(1);
+        supply
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.ranges.iter().map(TokenRange::len).sum()
+    }
+
+    /// Whether `count` tokens in a row are there.
+    pub(super) fn has(&self, count: u32) -> bool {
+        self.ranges.iter().any(|range| range.len() >= u64::from(count))
+    }
+
+    /// Takes `count` tokens in a row and returns the first of them. The rest of a range that has
+    /// fewer is lost.
+    pub(super) fn take(&mut self, count: u32) -> Option<Token> {
+        if !self.has(count) {
+            return None;
+        }
+        let count = u64::from(count);
+        while self.ranges.front().is_some_and(|range| range.len() < count) {
+            self.ranges.pop_front();
+        }
+        let range = self.ranges.front_mut()?;
+        let token = range.first;
+        if range.len() == count {
+            self.ranges.pop_front();
+        } else {
+            range.first = token.plus(count);
+        }
+        Some(token)
+    }
+
+    /// How many tokens in a row may be used before more are asked for.
+    pub(super) fn spare(&self) -> u64 {
+        let spare = self.left().saturating_sub(self.low());
+        self.ranges.front().map_or(0, TokenRange::len).min(spare)
+    }
+
+    /// More were dealt.
+    pub(super) fn add(&mut self, range: TokenRange, now: Time) {
+        self.asked = false;
+        self.ranges.push_back(range);
+        if self.left() > self.low() {
+            self.filled_at = Some(now);
+        }
+    }
+
+    /// How many to ask the elder for now, if any. `wanted`: a request waits for so many in a row.
+    pub(super) fn ask(&mut self, wanted: u32, turn: &StepContext) -> Option<u32> {
+        let is_short = wanted > 0 && !self.has(wanted);
+        if self.asked || (self.left() >= self.low().max(1) && !is_short) {
+            return None;
+        }
+        self.asked = true;
+        Some(self.next_size(turn.now, turn.lease, turn.limits.max_range).max(wanted))
+    }
+
+    fn next_size(&mut self, now: Time, lease: Duration, most: u32) -> u32 {
+        // A pool that has enough tokens, but too few in a row, learns nothing about its size.
+        if self.left() < self.low().max(1) && self.filled_at.take().is_some_and(|at| now < at + lease) {
+            self.size = self.size.saturating_mul(2).min(most);
+        }
+        self.size
+    }
+
+    /// With fewer left it asks.
+    fn low(&self) -> u64 {
+        u64::from(self.size / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::super::id::Slot;
+    use super::super::super::super::limits::Limits;
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(5);
+    const LIMITS: Limits = Limits::DEFAULT;
+
+    fn range(first: Token, count: u64) -> TokenRange {
+        TokenRange { first, last: first.plus(count - 1) }
+    }
+
+    /// Grants so many a second for some leases with an elder that answers at once; then the elder
+    /// is gone. Returns how often it was asked, and how long the remaining tokens last.
+    fn saturate(rate: u64) -> (u32, Duration) {
+        let mut now = Time::from_nanos(1);
+        let mut next = Token::new(Slot(1), 0);
+        let mut supply = TokenPool::new(range(next, u64::from(LIMITS.first_range)), now);
+        let (mut asked, mut shortest) = (0, Duration::MAX);
+        let steps = 40 * LEASE.as_millis() as u64;
+        for _ in 0..steps {
+            now = now + Duration::from_millis(1);
+            let mut due = rate / 1_000;
+            while due > 0 {
+                let count = due.min(supply.left()).min(1 << 30) as u32;
+                let count = count.min(supply.ranges.front().map_or(0, |range| range.len() as u32));
+                supply.take(count).expect("it asks in time");
+                due -= u64::from(count);
+                if supply.left() < supply.low().max(1) {
+                    let count = u64::from(supply.next_size(now, LEASE, LIMITS.max_range));
+                    next = next.plus(1 << 30);
+                    supply.add(range(next, count), now);
+                    asked += 1;
+                }
+            }
+            // While ranges grow, they last for less.
+            if now > Time::from_nanos(1) + LEASE * 4 {
+                let left = supply.left().saturating_mul(1_000_000) / rate;
+                shortest = shortest.min(Duration::from_micros(left));
+            }
+        }
+        (asked, shortest)
+    }
+
+    /// The figure that docs/protocol/elder.md states.
+    #[test]
+    fn saturated_grantors_have_tokens_for_half_a_member_lease_whenever_the_elder_dies() {
+        for rate in [10_000, 1_000_000, 12_000_000] {
+            let (asked, shortest) = saturate(rate);
+            assert!(shortest >= LEASE / 2, "{rate} a second: {shortest:?}");
+            assert!(asked < 70, "{rate} a second: asked {asked} times in two hundred seconds");
+        }
+        let (_, shortest) = saturate(24_000_000);
+        assert!(shortest < LEASE / 2, "beyond that the longest range is the bound: {shortest:?}");
+    }
+
+    #[test]
+    fn quiet_grantors_ask_for_no_more_than_at_first() {
+        let first = u64::from(LIMITS.first_range);
+        let mut now = Time::from_nanos(1);
+        let mut supply = TokenPool::new(range(Token::new(Slot(1), 0), first), now);
+        for round in 2..9 {
+            supply.take(supply.left() as u32 - 1);
+            now = now + LEASE;
+            assert_eq!(u64::from(supply.next_size(now, LEASE, LIMITS.max_range)), first);
+            supply.add(range(Token::new(Slot(round), 0), first), now);
+        }
+    }
+
+    #[test]
+    fn tokens_in_a_row_are_of_one_range() {
+        let mut supply = TokenPool::new(range(Token::new(Slot(1), 0), 4), Time::ZERO);
+        assert_eq!((supply.left(), supply.has(3), supply.has(4)), (3, true, false));
+        supply.add(range(Token::new(Slot(2), 7), 5), Time::ZERO);
+        assert_eq!(supply.take(2), Some(Token::new(Slot(1), 1)));
+        assert_eq!(supply.take(5), Some(Token::new(Slot(2), 7)), "what is left of the first is lost");
+        assert_eq!((supply.take(1), supply.left()), (None, 0));
+    }
+}

@@ -1,0 +1,532 @@
+//! The elder's map from lock services to their grantors, and the dealing of tokens.
+//!
+//! - A service is *free* (its next grantor need not ask any member) only when every member of the
+//!   view in which this elder began has answered or has left, and none had heard of it.
+//! - `epochs_rise`: ranges are dealt in order within a view (`dealer.rs`), and views only rise.
+
+use super::dealer::Dealer;
+use crate::protocol::cluster::view::View;
+use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, Token, ViewNumber};
+use crate::protocol::message::{Message, Origin};
+use crate::protocol::step_context::StepContext;
+use crate::protocol::time::{Time, WallClock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct RegistryEntry {
+    /// The youngest named grantor that has not declined or left.
+    grantor: Option<(ProcessId, Epoch)>,
+    /// When it began to act; `None`: its table is still on its way.
+    since: Option<Time>,
+    /// The grantor that was named before it and may have the table, while no younger one acts.
+    source: Option<(ProcessId, Epoch)>,
+    /// The youngest grantor that began to grant and has not said that it ended. It grants still if
+    /// all that were named since are gone.
+    acted: Option<(ProcessId, Epoch)>,
+    /// The youngest epoch that others have heard of. If its grantor is gone they believe in no
+    /// earlier one.
+    heard: Option<Epoch>,
+    /// The members that were named since a grantor last acted.
+    line: BTreeSet<ProcessId>,
+    /// The last bid of the member that was named last.
+    asked: Option<RequestId>,
+    /// The last grantor said that no member holds anything.
+    vacant: bool,
+}
+
+/// The elder's map.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Registry {
+    entries: BTreeMap<ServiceName, RegistryEntry>,
+    /// The view in which every member was asked; answers to an earlier question count for nothing.
+    asked_in: ViewNumber,
+    /// Members whose inventory is not complete yet.
+    awaiting: BTreeSet<ProcessId>,
+    /// The members that asked for a service and cannot be answered yet.
+    parked_queries: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
+    /// Young turks that wait until they may be named: for each service the last that asked, and its
+    /// last request.
+    waiting_bids: BTreeMap<ServiceName, (ProcessId, RequestId)>,
+    /// For each young turk that was told of a later bid: the last of its requests that the later
+    /// bid ends.
+    outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
+    /// Grantors that want tokens and have not got them yet, with how many they want.
+    hungry: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
+    dealer: Dealer,
+    /// The first token that this elder could deal: earlier elders dealt the lower ones.
+    began: Token,
+    /// Ranges wait for the limit of dealing until then.
+    barred_until: Option<Time>,
+}
+
+impl RegistryEntry {
+    /// The member that was named last. If it declined or left: the grantor that grants until
+    /// another is named.
+    fn last(&self) -> Option<(ProcessId, Epoch)> {
+        self.grantor.or(self.source).or(self.acted)
+    }
+
+    /// A grantor grants. A grantor that was named after it may do so already, and say it first.
+    fn acts(&mut self, (grantor, epoch): (ProcessId, Epoch)) {
+        if self.acted.is_none_or(|(_, known)| known < epoch) {
+            self.acted = Some((grantor, epoch));
+        }
+    }
+
+    /// Forgets processes that are gone.
+    fn keep(&mut self, is_there: impl Fn(ProcessId) -> bool) {
+        if self.grantor.is_some_and(|(process, _)| !is_there(process)) {
+            self.grantor = None;
+            self.since = None;
+        }
+        self.source = self.source.filter(|(process, _)| is_there(*process));
+        self.acted = self.acted.filter(|(process, _)| is_there(*process));
+    }
+}
+
+impl Registry {
+    /// The map of a new elder. `ask`: there were elders before, so everyone is asked.
+    pub(crate) fn new(view: &View, ask: bool, clocks: (WallClock, WallClock), turn: &mut StepContext) -> Registry {
+        let mut awaiting = BTreeSet::new();
+        if ask {
+            awaiting = view.members.iter().map(|member| member.info.process).collect();
+            for &process in &awaiting {
+                turn.send(process, Message::Inventory { view: view.number });
+            }
+        }
+        let dealer = Dealer::new(clocks, view, *turn.limits);
+        Registry {
+            entries: BTreeMap::new(),
+            asked_in: view.number,
+            awaiting,
+            parked_queries: BTreeMap::new(),
+            waiting_bids: BTreeMap::new(),
+            outbid: BTreeMap::new(),
+            hungry: BTreeMap::new(),
+            dealer,
+            began: view.first_token(),
+            barred_until: None,
+        }
+    }
+
+    /// The same elder has a new view.
+    pub(crate) fn on_view(&mut self, view: &View) {
+        self.dealer.on_view(view);
+        self.barred_until = None;
+        self.awaiting.retain(|process| view.contains(*process));
+        self.hungry.retain(|(_, process, _), _| view.contains(*process));
+        for askers in self.parked_queries.values_mut() {
+            askers.retain(|process| view.contains(*process));
+        }
+        self.waiting_bids.retain(|_, (turk, _)| view.contains(*turk));
+        self.outbid.retain(|(_, turk), _| view.contains(*turk));
+        self.keep(|process| view.contains(process));
+    }
+
+    /// A member said goodbye: it grants nothing any more, and is named for nothing.
+    pub(crate) fn on_leave(&mut self, process: ProcessId) {
+        for askers in self.parked_queries.values_mut() {
+            askers.remove(&process);
+        }
+        self.waiting_bids.retain(|_, (turk, _)| *turk != process);
+        self.outbid.retain(|(_, turk), _| *turk != process);
+        self.keep(|known| known != process);
+    }
+
+    /// Forgets processes that are gone. A named grantor that never began may have been told of
+    /// changes to the table that another grantor still has. That other grantor is named once more,
+    /// so that it asks.
+    fn keep(&mut self, is_there: impl Fn(ProcessId) -> bool) {
+        for (service, entry) in &mut self.entries {
+            let is_unbegun = entry.grantor.is_some() && entry.since.is_none();
+            entry.keep(&is_there);
+            if is_unbegun
+                && entry.grantor.is_none()
+                && let Some((process, _)) = entry.last()
+            {
+                self.parked_queries.entry(service.clone()).or_default().insert(process);
+            }
+        }
+    }
+
+    /// Whether this view's tokens are used up: the elder then makes a new view.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.dealer.is_exhausted()
+    }
+
+    /// Whether it had too few slots.
+    pub(crate) fn wants_more_slots(&self) -> bool {
+        self.dealer.wants_more_slots()
+    }
+
+    /// Whether a range may be dealt now. If that is only a matter of time, it is looked at again
+    /// then.
+    fn may_deal(&mut self, now: Time) -> bool {
+        let may = self.dealer.may_deal(now);
+        if let Err(Some(at)) = may {
+            self.barred_until = Some(at);
+        }
+        may.is_ok()
+    }
+
+    /// Whether ranges waited for the limit of dealing, and need not any longer.
+    pub(crate) fn is_open_again(&mut self, now: Time) -> bool {
+        self.barred_until.take_if(|at| *at <= now).is_some()
+    }
+
+    /// A member asks for the grantor of a service.
+    pub(crate) fn on_who_grants(
+        &mut self,
+        from: ProcessId,
+        service: ServiceName,
+        may_name: bool,
+        turn: &mut StepContext,
+    ) {
+        self.parked_queries.entry(service.clone()).or_default().insert(from);
+        self.answer_for(service, may_name, turn);
+    }
+
+    /// Whether no member grants a service. Then nothing can be left of the requests that a member
+    /// has given up. Otherwise returns the grantor, if it is known.
+    pub(crate) fn is_settled(&self, service: &ServiceName) -> Result<(), Option<ProcessId>> {
+        if !self.awaiting.is_empty() {
+            return Err(None);
+        }
+        match self.entries.get(service).filter(|entry| !entry.vacant).and_then(RegistryEntry::last) {
+            Some((process, _)) => Err(Some(process)),
+            None => Ok(()),
+        }
+    }
+
+    /// A member reports the grantors that it hosts and knows.
+    pub(crate) fn on_inventory(
+        &mut self,
+        from: ProcessId,
+        asked_in: ViewNumber,
+        known: Vec<(ServiceName, ProcessId, Epoch)>,
+        last: bool,
+        turn: &mut StepContext,
+    ) {
+        if asked_in != self.asked_in || !self.awaiting.contains(&from) {
+            return;
+        }
+        for (service, grantor, epoch) in known {
+            let entry = self.entries.entry(service.clone()).or_default();
+            entry.heard = entry.heard.max(Some(epoch));
+            // Hearsay shows that the service is in use. Only the grantor's own member tells where
+            // its grantor is.
+            if planted!(turn.mutant, IgnoreHearsay) && grantor != from && entry.grantor.is_none() {
+                self.entries.remove(&service);
+                continue;
+            }
+            // A grantor that was named after it and has gone since may have left its table to a
+            // younger one.
+            if grantor == from && entry.last().is_none_or(|(_, known)| known < epoch) {
+                entry.grantor = Some((grantor, epoch));
+                entry.acts((grantor, epoch));
+                entry.since = Some(turn.now);
+                let key = (service.clone(), grantor, epoch);
+                if self.hungry.contains_key(&key) && self.may_deal(turn.now) {
+                    self.feed(key, turn);
+                }
+            }
+            // A younger one was named that perhaps never began: as in `keep`.
+            if let Some(entry) = self.entries.get(&service)
+                && let Some((process, epoch)) = entry.grantor
+                && entry.heard > Some(epoch)
+            {
+                self.parked_queries.entry(service).or_default().insert(process);
+            }
+        }
+        if last || planted!(turn.mutant, InventoryEndsEarly) {
+            self.awaiting.remove(&from);
+        }
+    }
+
+    /// A grantor runs low.
+    pub(crate) fn on_more_tokens(
+        &mut self,
+        from: ProcessId,
+        (service, epoch, count): (ServiceName, Epoch, u32),
+        may_name: bool,
+        turn: &mut StepContext,
+    ) {
+        let is_known = self.entries.get(&service).and_then(RegistryEntry::last) == Some((from, epoch));
+        let key = (service, from, epoch);
+        self.hungry.insert(key.clone(), count);
+        if is_known && may_name && self.may_deal(turn.now) {
+            self.feed(key, turn);
+        }
+    }
+
+    /// Answers every waiting member that can be answered. `may_name`: the elder has its quorum, so
+    /// it may name grantors.
+    pub(crate) fn answer(&mut self, may_name: bool, turn: &mut StepContext) {
+        self.forget_ended_terms();
+        if may_name && !self.hungry.is_empty() {
+            let known = |(service, process, epoch): &(ServiceName, ProcessId, Epoch)| {
+                self.entries.get(service).and_then(RegistryEntry::last) == Some((*process, *epoch))
+            };
+            let hungry: Vec<_> = self.hungry.keys().filter(|hungry| known(hungry)).cloned().collect();
+            for key in hungry {
+                if !self.may_deal(turn.now) {
+                    break;
+                }
+                self.feed(key, turn);
+            }
+        }
+        for service in self.parked_queries.keys().cloned().collect::<Vec<_>>() {
+            self.answer_for(service, may_name, turn);
+        }
+        self.advance_turks(may_name, turn);
+    }
+
+    /// Drops requests for tokens of epochs that are over. While a member's inventory is not
+    /// complete, its epoch may go on.
+    fn forget_ended_terms(&mut self) {
+        if self.awaiting.is_empty() {
+            let entries = &self.entries;
+            self.hungry.retain(|(service, process, epoch), _| {
+                let goes_on = |entry: &RegistryEntry| {
+                    [entry.grantor, entry.source, entry.acted].contains(&Some((*process, *epoch)))
+                };
+                entries.get(service).is_some_and(goes_on)
+            });
+        }
+    }
+
+    /// Answers the members that asked for one service, if that can be.
+    fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut StepContext) {
+        let Some(askers) = self.parked_queries.remove(&service) else { return };
+        let entry = self.entries.get(&service);
+        let mut grantor = entry.and_then(|entry| entry.grantor);
+        let is_believed = grantor.is_some_and(|(_, epoch)| entry.is_some_and(|entry| entry.heard <= Some(epoch)));
+        if !is_believed && self.may_name_one(may_name, turn) {
+            let entry = self.entries.get(&service);
+            let turk = self.waiting_bids.remove(&service).map(|(turk, request)| (turk, Some(request)));
+            let known =
+                entry.and_then(RegistryEntry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
+            let first = grantor.map(|(process, _)| process).or(known).or(askers.first().copied());
+            let next = turk.or(first.map(|process| (process, None)));
+            grantor = next.map(|(process, asked)| (process, self.name(&service, (process, asked), turn)));
+        }
+        match grantor {
+            Some((grantor, epoch)) => {
+                for process in askers {
+                    turn.send(process, Message::GrantorIs { service: service.clone(), grantor, epoch });
+                }
+            }
+            None if askers.is_empty() => {}
+            None => {
+                self.parked_queries.insert(service, askers);
+            }
+        }
+    }
+
+    /// Whether a member waits for an answer.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked_queries.is_empty() || !self.hungry.is_empty() || !self.waiting_bids.is_empty()
+    }
+
+    fn may_name_one(&mut self, may_name: bool, turn: &StepContext) -> bool {
+        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallUnheardFree);
+        all_heard && may_name && self.may_deal(turn.now)
+    }
+
+    /// Names a grantor, whether or not there is one.
+    fn name(
+        &mut self,
+        service: &ServiceName,
+        (process, asked): (ProcessId, Option<RequestId>),
+        turn: &mut StepContext,
+    ) -> Epoch {
+        let range = self.dealer.deal(turn.now, 0);
+        #[cfg(elderlock_mutants)]
+        if planted!(turn.mutant, DealTwice) {
+            self.dealer.deal_again(range);
+        }
+        let epoch = Epoch(range.first);
+        let is_new = !self.entries.contains_key(service);
+        let entry = self.entries.entry(service.clone()).or_default();
+        let source = entry.last();
+        let origin = match source {
+            _ if is_new || entry.vacant => Origin::Free,
+            Some((process, _)) => Origin::Predecessor(process),
+            None => Origin::Everyone,
+        };
+        if entry.since.is_some() || entry.grantor.is_none() {
+            entry.line.clear();
+        } else if let (Some((before, _)), Some(request)) = (entry.grantor, entry.asked)
+            && before != process
+            && asked.is_some()
+        {
+            self.outbid.insert((service.clone(), before), request);
+            turn.send(before, Message::Outbid { service: service.clone(), request, by: process });
+        }
+        entry.line.insert(process);
+        *entry = RegistryEntry {
+            grantor: Some((process, epoch)),
+            since: None,
+            source,
+            acted: entry.acted,
+            heard: None,
+            line: std::mem::take(&mut entry.line),
+            asked,
+            vacant: false,
+        };
+        turn.send(process, Message::NameGrantor { service: service.clone(), range, origin, asked });
+        epoch
+    }
+
+    /// A young turk asks.
+    pub(crate) fn on_become(
+        &mut self,
+        (from, request): (ProcessId, RequestId),
+        service: ServiceName,
+        may_name: bool,
+        turn: &mut StepContext,
+    ) {
+        // The young turk repeats its bid in each new view, and the bid may cross the message that a
+        // later bid came.
+        if self.outbid.get(&(service.clone(), from)).is_some_and(|outbid| request <= *outbid) {
+            return;
+        }
+        if let Some(entry) = self.entries.get_mut(&service)
+            && entry.grantor.is_some_and(|(process, _)| process == from)
+        {
+            entry.asked = entry.asked.max(Some(request));
+            return; // it is named already: its word is on its way
+        }
+        let before = self.waiting_bids.insert(service.clone(), (from, request));
+        if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {
+            self.outbid.insert((service.clone(), turk), request);
+            turn.send(turk, Message::Outbid { service: service.clone(), request, by: from });
+            if planted!(turn.mutant, NameTheOutbid) {
+                self.waiting_bids.insert(service.clone(), (turk, request));
+            }
+        }
+        self.advance(&service, may_name, turn);
+    }
+
+    /// Names the young turk of the service, if its time has come.
+    fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut StepContext) {
+        let Some(&(turk, request)) = self.waiting_bids.get(service) else { return };
+        let (is_known, is_due) = match self.entries.get(service) {
+            Some(RegistryEntry { grantor: Some(_), since: Some(since), .. }) => {
+                (true, *since + min_service(turn) <= turn.now)
+            }
+            // While a table is on its way the transfer chain grows, but no member joins it twice.
+            Some(RegistryEntry { grantor: Some(_), since: None, line, .. }) => (true, !line.contains(&turk)),
+            _ => (false, true),
+        };
+        // Where the grantor is known no other member's answer is missing.
+        if !is_due {
+            return;
+        }
+        let may = if is_known { may_name && self.may_deal(turn.now) } else { self.may_name_one(may_name, turn) };
+        if may {
+            self.waiting_bids.remove(service);
+            self.name(service, (turk, Some(request)), turn);
+        }
+    }
+
+    /// Names all young turks whose time has come.
+    pub(crate) fn advance_turks(&mut self, may_name: bool, turn: &mut StepContext) {
+        for service in self.waiting_bids.keys().cloned().collect::<Vec<_>>() {
+            self.advance(&service, may_name, turn);
+        }
+    }
+
+    /// When the next young turk may be named.
+    pub(crate) fn deadline(&self, retry: Duration) -> Option<Time> {
+        let due =
+            |service| self.entries.get(service).and_then(|entry: &RegistryEntry| entry.since).map(|at| at + retry * 2);
+        self.waiting_bids.keys().filter_map(due).min()
+    }
+
+    /// When ranges need not wait for the limit of dealing any longer.
+    pub(crate) fn opens_at(&self) -> Option<Time> {
+        self.barred_until
+    }
+
+    /// A grantor acts.
+    pub(crate) fn on_acts(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
+        let Some(entry) = self.entries.get_mut(service) else { return };
+        entry.acts((from, epoch));
+        if entry.grantor == Some((from, epoch)) && entry.since.is_none() {
+            entry.since = Some(turn.now);
+            entry.source = None;
+            entry.line.clear();
+        }
+    }
+
+    /// A leaving grantor proposes a successor; `None`: that one is gone. A young turk that waits
+    /// comes first.
+    pub(crate) fn on_yield(
+        &mut self,
+        (from, epoch): (ProcessId, Epoch),
+        service: ServiceName,
+        to: Option<ProcessId>,
+        may_name: bool,
+        turn: &mut StepContext,
+    ) {
+        let Some(entry) = self.entries.get(&service) else { return };
+        let is_last = entry.last() == Some((from, epoch));
+        if is_last && may_name && self.may_deal(turn.now) {
+            let turk = self.waiting_bids.remove(&service).filter(|(turk, _)| *turk != from);
+            if let Some(next) = turk.map(|(turk, request)| (turk, Some(request))).or(to.map(|to| (to, None))) {
+                self.name(&service, next, turn);
+            }
+        }
+    }
+
+    /// A grantor is over, and no member holds anything. That counts if this elder named it and has
+    /// named no other since. Another may have granted after it, and be gone.
+    pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, _turn: &StepContext) {
+        let is_any = planted!(_turn.mutant, BelieveAnyVacant);
+        if let Some(entry) = self.entries.get_mut(service)
+            && (entry.grantor == Some((from, epoch)) || is_any)
+            && (epoch.0 >= self.began || is_any)
+        {
+            *entry = RegistryEntry { vacant: true, ..RegistryEntry::default() };
+        }
+    }
+
+    /// A named member will not grant, or grants no more.
+    pub(crate) fn on_decline(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
+        let Some(entry) = self.entries.get_mut(service) else { return };
+        let is_other = |known: &(ProcessId, Epoch)| *known != (from, epoch);
+        entry.source = entry.source.filter(is_other);
+        entry.acted = entry.acted.filter(is_other);
+        if entry.grantor == Some((from, epoch)) {
+            entry.grantor = None;
+            entry.since = None;
+            if let Some((source, _)) = entry.last() {
+                turn.send(source, Message::SuccessorDeclined { service: service.clone(), by: from });
+            }
+        }
+    }
+
+    /// Deals more tokens to a grantor that wants some. Only if it may.
+    fn feed(&mut self, key: (ServiceName, ProcessId, Epoch), turn: &mut StepContext) {
+        let Some(count) = self.hungry.remove(&key) else { return };
+        let (service, grantor, epoch) = key;
+        let range = self.dealer.deal(turn.now, u64::from(count));
+        #[cfg(elderlock_mutants)]
+        if planted!(turn.mutant, DealMoreTwice) {
+            self.dealer.deal_again(range);
+        }
+        turn.send(grantor, Message::Tokens { service, epoch, range });
+    }
+
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn deal_in_next(&mut self) {
+        self.dealer.deal_in_next();
+    }
+}
+
+/// How long a grantor acts at least before a young turk follows it.
+fn min_service(turn: &StepContext) -> Duration {
+    turn.retry * 2
+}

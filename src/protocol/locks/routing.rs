@@ -1,0 +1,558 @@
+//! Naming grantors, asking them, and telling a new elder about them.
+
+use super::*;
+use crate::protocol::message::{HoldReport, Refusal, WaitReport};
+
+impl Locks {
+    /// The positions of requests that have waited for a while and still wait, for their members.
+    /// Most waits end before that, so that the grant is their only message.
+    pub(crate) fn take_places_due(&mut self, now: Time) -> Vec<(ProcessId, Message)> {
+        let mut due = Vec::new();
+        if self.places_due().is_none_or(|at| at > now) {
+            return due;
+        }
+        while let Some(place) = self.pending_positions.pop_front() {
+            if !self.counts(&place) {
+                continue;
+            }
+            if place.at > now {
+                self.pending_positions.push_front(place);
+                return due;
+            }
+            due.push((place.to, place.into()));
+        }
+        // Occasionally there was one for each of many thousands of requests.
+        self.pending_positions.shrink_to(MAIL);
+        due
+    }
+
+    /// All positions of one member's requests, which it gets before the answer to a query.
+    pub(crate) fn take_places_of(&mut self, to: ProcessId) -> Vec<Message> {
+        let mut taken = Vec::new();
+        if !self.pending_positions.iter().any(|place| place.to == to) {
+            return taken;
+        }
+        for place in std::mem::take(&mut self.pending_positions) {
+            if place.to != to {
+                self.pending_positions.push_back(place);
+            } else if self.counts(&place) {
+                taken.push(place.into());
+            }
+        }
+        taken
+    }
+
+    /// Keeps the position of another member's request for a while. Returns any other message, which
+    /// is to be sent now.
+    pub(crate) fn put_off(&mut self, now: Time, to: ProcessId, message: Message, wait: Duration) -> Option<Message> {
+        match message {
+            Message::Queued { service, epoch, request, ticket } => {
+                let at = now + wait;
+                self.pending_positions.push_back(PendingPosition { at, to, service, epoch, request, ticket });
+                return None;
+            }
+            // A granted request has mostly waited longest. Then its position needs no timer any
+            // more.
+            Message::Grant { request, .. }
+                if self.pending_positions.front().is_some_and(|place| (place.to, place.request) == (to, request)) =>
+            {
+                self.pending_positions.pop_front();
+            }
+            _ => {}
+        }
+        Some(message)
+    }
+
+    /// Whether the request still waits at that position.
+    fn counts(&self, place: &PendingPosition) -> bool {
+        let grantor = self.grantors.get(&place.service).filter(|grantor| grantor.epoch() == place.epoch);
+        grantor.is_some_and(|grantor| grantor.waits_at((place.to, place.request), place.ticket))
+    }
+
+    /// When the next position is to be reported.
+    pub(crate) fn places_due(&self) -> Option<Time> {
+        self.pending_positions.front().map(|place| place.at)
+    }
+
+    pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut StepContext) {
+        let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
+        for (service, grantor, epoch) in self.client.known() {
+            // Only the hosting member states where a grantor is, so this member names only its own
+            // grantors.
+            let grantor = if grantor == turn.me { ProcessId(0) } else { grantor };
+            heard.insert(service.clone(), (grantor, epoch));
+        }
+        for (service, early) in &self.early_requests {
+            if let Some((epoch, _)) = early.iter().max_by_key(|(epoch, _)| *epoch) {
+                heard.entry(service.clone()).or_insert((ProcessId(0), *epoch));
+            }
+        }
+        // A grantor may have heard of a younger grantor that never began. It then reports its own
+        // epoch only as others do.
+        heard.retain(|service, (_, epoch)| self.grantors.get(service).is_none_or(|own| own.epoch() < *epoch));
+        let hosted = self.grantors.iter().map(|(service, own)| (service.clone(), turn.me, own.epoch()));
+        let known: Vec<_> =
+            heard.into_iter().map(|(service, (grantor, epoch))| (service, grantor, epoch)).chain(hosted).collect();
+        let mut parts = known.chunks(turn.limits.inventory_part as usize).peekable();
+        if parts.peek().is_none() {
+            turn.send(from, Message::InventoryReply { view, known: Vec::new(), last: true });
+        }
+        while let Some(part) = parts.next() {
+            turn.send(from, Message::InventoryReply { view, known: part.to_vec(), last: parts.peek().is_none() });
+        }
+    }
+
+    /// The elder names this member.
+    pub(super) fn on_name(
+        &mut self,
+        (service, asked): (ServiceName, Option<RequestId>),
+        range: TokenRange,
+        origin: Origin,
+        turn: &mut StepContext,
+    ) {
+        // Named by this elder in an earlier tenure: in the present one it deals higher tokens
+        // already. Requests from that tenure were made again with the view.
+        if turn.view.is_none_or(|view| range.first < Token::new(view.tenure, 0))
+            && !planted!(turn.mutant, HeedFormerElder)
+        {
+            return;
+        }
+        let epoch = Epoch(range.first);
+        self.client.on_named(&service, asked);
+        if self.client.is_destroyed(&service) {
+            // It bid, or was proposed as the successor, before the destruction. If it bids again it
+            // is named again.
+            self.client.on_ended(&service, epoch);
+            for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
+                self.on_ask(service.clone(), asked_for, asked, turn);
+            }
+            turn.send_elder(Message::Decline { service, epoch });
+            return;
+        }
+        if !turn.is_member || self.client.newest(&service).is_some_and(|newest| newest > epoch) {
+            // Named, and superseded by a younger turk before it knew.
+            if let Some(by) = self.client.grantor(&service).0 {
+                self.client.on_superseded(&service, by, turn);
+            }
+            turn.send_elder(Message::Decline { service, epoch });
+            return;
+        }
+        let Some(view) = turn.view else { return };
+        let before = match self.grantors.get(&service) {
+            Some(before) if before.epoch() >= epoch => return,
+            Some(_) => self.grantors.remove(&service),
+            None => None,
+        };
+        let grantor = match before {
+            Some(before) if origin == Origin::Predecessor(turn.me) && before.is_acting() => before.renew(range, turn),
+            before => {
+                if let Some(before) = before {
+                    before.tell_end(turn);
+                    before.close(None, turn);
+                }
+                let origin = if origin == Origin::Predecessor(turn.me) { Origin::Everyone } else { origin };
+                Grantor::new(service.clone(), range, origin, view, turn)
+            }
+        };
+        self.relinquishing.remove(&service);
+        self.grantors.insert(service.clone(), grantor);
+        for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
+            self.on_ask(service.clone(), asked_for, asked, turn);
+        }
+        self.settle_bids(&service, turn);
+    }
+
+    /// A newer grantor requests the table of the grantor here.
+    pub(super) fn on_hand(&mut self, from: ProcessId, service: ServiceName, epoch: Epoch, turn: &mut StepContext) {
+        if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
+            // The asking member was named before this member's latest naming: it does not supersede
+            // this member.
+            turn.send(from, Message::NoTable { service, epoch });
+            return;
+        }
+        if !self.client.on_successor(from, &service, epoch, turn) {
+            let (by, newest) = self.client.grantor(&service);
+            turn.send(from, Message::NoTable { service: service.clone(), epoch });
+            if let Some(epoch) = newest {
+                turn.send(from, Message::Deposed { service, by, epoch });
+            }
+            return;
+        }
+        match self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() < epoch) {
+            // If this member has bid it may still be named, after the member that asks for the
+            // table.
+            None => turn.send(from, Message::NoTable { service: service.clone(), epoch }),
+            Some(grantor) => {
+                if grantor.on_hand((from, epoch), turn) {
+                    self.hand_over(&service, (from, epoch), turn);
+                }
+                let by = turn.elder.filter(|_| planted!(turn.mutant, CallTheElderWinner)).unwrap_or(from);
+                self.client.on_superseded(&service, by, turn);
+            }
+        }
+        self.send_on_early(&service, from, epoch, turn);
+    }
+
+    /// The grantor here ends, and hands its table to the next grantor, `heir`.
+    fn hand_over(&mut self, service: &ServiceName, heir: (ProcessId, Epoch), turn: &mut StepContext) {
+        if let Some(grantor) = self.grantors.remove(service) {
+            if planted!(turn.mutant, GrantAfterHand) {
+                self.grantors.insert(service.clone(), grantor.clone());
+            }
+            self.on_grantor_end(service, &grantor, turn);
+            grantor.hand_over(heir, turn);
+            if self.relinquishing.remove(service).is_some() {
+                self.pending_handovers.insert(service.clone(), PendingHandover { to: heir.0, last: None });
+                self.client.bid_again(service, turn);
+            }
+        }
+    }
+
+    /// After a table chunk: the table may be due for a younger turk, or the grantor may act.
+    pub(super) fn after_transfer(&mut self, service: &ServiceName, turn: &mut StepContext) {
+        if let Some(heir) = self.grantors.get(service).and_then(Grantor::heir_due) {
+            self.hand_over(service, heir, turn);
+        }
+        self.settle_bids(service, turn);
+    }
+
+    /// The bids of this member have won, if its grantor acts and is not about to give the role
+    /// away.
+    pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut StepContext) {
+        if self.relinquishing.contains_key(service) {
+            return;
+        }
+        if self.grantors.get(service).is_some_and(|grantor| grantor.is_acting() || planted!(turn.mutant, WinWhenNamed))
+        {
+            self.client.on_won(service, turn);
+        }
+    }
+
+    /// There is a newer grantor than the one here. An acting grantor will hear from it; a
+    /// recovering one would wait for ever for the reports of others.
+    pub(super) fn on_deposed(
+        &mut self,
+        service: &ServiceName,
+        by: Option<ProcessId>,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
+        if self
+            .grantors
+            .get(service)
+            .is_some_and(|grantor| grantor.epoch() < epoch && grantor.state() == GrantorState::Recovering)
+        {
+            self.end_grantor(service, by.map(|by| (by, epoch)), turn);
+            if let Some(by) = by {
+                self.client.on_successor(by, service, epoch, turn);
+                self.client.on_superseded(service, by, turn);
+            }
+        }
+    }
+
+    /// This member stops granting the service, because it leaves or has destroyed the service.
+    pub(crate) fn depart_service(&mut self, service: &ServiceName, turn: &mut StepContext) {
+        let (Some(view), Some(grantor)) = (turn.view, self.grantors.get_mut(service)) else {
+            self.relinquishing.remove(service);
+            return;
+        };
+        if grantor.depart(view, turn.suspected, turn) {
+            self.end_grantor(service, None, turn);
+        } else {
+            self.relinquishing.insert(service.clone(), turn.now + turn.retry);
+        }
+    }
+
+    /// Whether this member still grants a service that it gives away, or its successor has not got
+    /// the whole table.
+    pub(crate) fn is_departing(&self, service: &ServiceName) -> bool {
+        self.relinquishing.contains_key(service) || self.pending_handovers.contains_key(service)
+    }
+
+    /// Whether nothing is granted here any more, and all successors have got their whole tables.
+    pub(crate) fn has_handed_over(&self) -> bool {
+        self.grantors.is_empty() && self.pending_handovers.is_empty()
+    }
+
+    /// Forgets successors that have their whole tables, or have left.
+    pub(crate) fn forget_handed_over(&mut self, view: Option<&Arc<View>>, links: &LinkSet) {
+        self.pending_handovers.retain(|_, PendingHandover { to, last }| {
+            let last = *last.get_or_insert_with(|| links.sent(*to));
+            view.is_some_and(|view| view.contains(*to)) && !links.is_acknowledged(*to, last)
+        });
+    }
+
+    /// The services for which a successor is to be proposed again.
+    pub(crate) fn due_to_depart(&self, now: Time) -> Vec<ServiceName> {
+        self.relinquishing.iter().filter(|(_, at)| **at <= now).map(|(service, _)| service.clone()).collect()
+    }
+
+    /// The services that are granted here.
+    pub(crate) fn granted_here(&self) -> Vec<ServiceName> {
+        self.grantors.keys().cloned().collect()
+    }
+
+    /// The member that was named to succeed the grantor here declines.
+    pub(super) fn on_successor_declined(&mut self, service: ServiceName, by: ProcessId, turn: &mut StepContext) {
+        let Some(grantor) = self.grantors.get_mut(&service) else { return };
+        if self.relinquishing.contains_key(&service) {
+            grantor.on_declined(by);
+            self.depart_service(&service, turn);
+        } else if by != turn.me {
+            // Requests that are still in the table here may have been released there: a new
+            // epoch asks for them.
+            turn.send_elder(Message::FindGrantor { service });
+        }
+    }
+
+    /// A request is over.
+    pub(super) fn on_release(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        request: RequestId,
+        turn: &mut StepContext,
+    ) {
+        if let Some(early) = self.early_requests.get_mut(service)
+            && !planted!(turn.mutant, ForgetEarlyDone)
+        {
+            early.retain(|(_, asked)| (asked.from, asked.request) != (from, request));
+        }
+        if let Some(grantor) = self.grantors.get_mut(service) {
+            grantor.on_done(from, request, turn);
+        }
+    }
+
+    pub(super) fn on_ask(&mut self, service: ServiceName, epoch: Epoch, asked: Asked, turn: &mut StepContext) {
+        if let Some(grantor) = self.grantors.get_mut(&service)
+            && grantor.epoch() >= epoch
+        {
+            // A request for an earlier epoch here comes again, after its member's earlier requests.
+            let own = grantor.epoch();
+            if own == epoch {
+                grantor.on_ask(asked, turn);
+            } else {
+                let instead = Some((turn.me, own));
+                turn.send(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
+            }
+            return;
+        }
+        // If this member has heard of the epoch and does not grant in it, it was the grantor
+        // before.
+        let outdated = self.client.has_heard_of(&service, epoch);
+        let early = self.early_requests.entry(service.clone()).or_default();
+        if outdated || early.len() >= turn.limits.early as usize || !turn.is_member {
+            if early.is_empty() {
+                self.early_requests.remove(&service);
+            }
+            let instead = self.grantor_after(&service, epoch, turn.me);
+            turn.send(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
+            return;
+        }
+        // This member may be named already, with the message still on its way: wait for it, and ask
+        // the elder to be sure.
+        if early.is_empty() {
+            turn.send_elder(Message::FindGrantor { service });
+        }
+        early.push((epoch, asked));
+    }
+
+    /// The grantor after that epoch, if it is another member, and known.
+    fn grantor_after(&self, service: &ServiceName, epoch: Epoch, me: ProcessId) -> Option<(ProcessId, Epoch)> {
+        let (by, newest) = self.client.grantor(service);
+        by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != me)
+    }
+
+    /// A report arrives after the end of its epoch. Its waiting requests were sent to no other
+    /// member.
+    pub(super) fn send_reported_on(
+        &self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        (holds, waits): (&[HoldReport], &[WaitReport]),
+        turn: &mut StepContext,
+    ) {
+        let instead = self.grantor_after(service, epoch, turn.me);
+        // One answer for a hold counts for all of them: open objects need a grantor, too.
+        let held = holds.first().map(|hold| hold.request);
+        for request in held.into_iter().chain(waits.iter().map(|wait| wait.request)) {
+            turn.send(from, Message::NotGrantor { service: service.clone(), epoch, request, instead });
+        }
+    }
+
+    /// A member has destroyed a service, and has released all that it had of it. A table that was
+    /// handed over meanwhile may still have some of it, and so may a grantor that was silent for a
+    /// while. If there is no grantor here, and none is known, the elder can tell.
+    pub(super) fn on_settle(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        request: RequestId,
+        turn: &mut StepContext,
+    ) {
+        let known = self.client.grantor(service).0.filter(|by| *by != turn.me);
+        let settled = match (self.grantors.get(service), &self.registry, known) {
+            (Some(grantor), ..) => grantor.is_settled(from, request),
+            _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
+            // The elder knows when no member grants any more, regardless of the grantor that its
+            // lock client knows.
+            (_, Some(registry), _) if turn.may_name => registry.is_settled(service),
+            (.., Some(by)) => Err(Some(by)),
+            (_, Some(_), _) => Err(None),
+            _ => Err(turn.elder),
+        };
+        turn.send(
+            from,
+            match settled {
+                Ok(()) => Message::DestroyConfirmed { service: service.clone(), request },
+                Err(instead) => Message::DestroyUnconfirmed { service: service.clone(), request, instead },
+            },
+        );
+    }
+
+    /// A member queries the grantor here.
+    pub(super) fn on_look(
+        &mut self,
+        from: ProcessId,
+        (service, epoch): (ServiceName, Epoch),
+        request: RequestId,
+        at: &Query,
+        turn: &mut StepContext,
+    ) {
+        if let Some(grantor) = self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch) {
+            grantor.on_look(from, request, at, turn);
+        } else if !self.client.has_heard_of(&service, epoch) && turn.is_member {
+            // This member may be named already, with the message still on its way.
+            turn.send(from, Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) });
+        } else {
+            let instead = self.grantor_after(&service, epoch, turn.me);
+            turn.send(from, Message::NotGrantor { service, epoch, request, instead });
+        }
+    }
+
+    /// The grantor here, in the epoch of the request. Otherwise the asker is told where to ask, or
+    /// that there is no answer yet. A request for an earlier epoch here may have been served
+    /// elsewhere since: the asker repeats it if it still needs it.
+    pub(super) fn asked_of(
+        &mut self,
+        from: ProcessId,
+        (service, epoch): (&ServiceName, Epoch),
+        request: RequestId,
+        turn: &mut StepContext,
+    ) -> Option<&mut Grantor> {
+        if self.grantors.get(service).is_none_or(|grantor| grantor.epoch() < epoch) {
+            let service = service.clone();
+            let is_early = !self.client.has_heard_of(&service, epoch);
+            turn.send(
+                from,
+                if is_early && turn.is_member {
+                    // This member may be named already, with the message still on its way.
+                    Message::Refuse { service, epoch, request, refusal: Box::new(Refusal::Undecided) }
+                } else {
+                    let instead = self.grantor_after(&service, epoch, turn.me);
+                    Message::NotGrantor { service, epoch, request, instead }
+                },
+            );
+            return None;
+        }
+        let grantor = self.grantors.get_mut(service)?;
+        let own = grantor.epoch();
+        if own > epoch {
+            let (service, instead) = (service.clone(), Some((turn.me, own)));
+            turn.send(from, Message::NotGrantor { service, epoch, request, instead });
+            return None;
+        }
+        Some(grantor)
+    }
+
+    /// The elder names the grantor: members with early requests here are told to ask there.
+    pub(super) fn send_on_early(
+        &mut self,
+        service: &ServiceName,
+        grantor: ProcessId,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
+        if grantor == turn.me {
+            return; // its own naming is on its way, in order, on the same link
+        }
+        for (asked_for, asked) in self.early_requests.remove(service).unwrap_or_default() {
+            if asked_for <= epoch {
+                let (service, request) = (service.clone(), asked.request);
+                let instead = Some((grantor, epoch)).filter(|(_, epoch)| *epoch > asked_for);
+                turn.send(asked.from, Message::NotGrantor { service, epoch: asked_for, request, instead });
+            } else {
+                self.early_requests.entry(service.clone()).or_default().push((asked_for, asked));
+            }
+        }
+    }
+
+    /// A newer grantor has heard from this member: an older one here is over.
+    pub(super) fn end_grantor_below(
+        &mut self,
+        service: &ServiceName,
+        by: ProcessId,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
+        if self.grantors.get(service).is_some_and(|grantor| grantor.epoch() < epoch) {
+            self.end_grantor(service, Some((by, epoch)), turn);
+            self.client.on_superseded(service, by, turn);
+        }
+    }
+
+    /// There is another elder, or may have been one meanwhile. It knows no grantor that a former
+    /// elder named and that has not begun, and may have named others since. An epoch that began
+    /// only now could begin after theirs. A member that still wants the role bids again. An
+    /// unchanged elder is told, or it would wait for this grantor.
+    pub(super) fn end_unbegun(&mut self, turn: &mut StepContext) {
+        if planted!(turn.mutant, BeginForFormerElder) {
+            return;
+        }
+        let over = |grantor: &Grantor| !grantor.is_acting();
+        let services: Vec<ServiceName> =
+            self.grantors.iter().filter(|(_, grantor)| over(grantor)).map(|(service, _)| service.clone()).collect();
+        for service in services {
+            self.end_grantor(&service, None, turn);
+        }
+    }
+
+    /// The grantor here ends. Its waiters are sent to the next grantor, or to the elder.
+    fn end_grantor(&mut self, service: &ServiceName, next: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
+        if let Some(grantor) = self.grantors.remove(service) {
+            self.on_grantor_end(service, &grantor, turn);
+            grantor.close(next, turn);
+            if next.is_none() {
+                self.client.on_ended_unasked(service, turn);
+            }
+            if self.relinquishing.remove(service).is_some() {
+                self.client.bid_again(service, turn);
+            }
+        }
+    }
+
+    /// A grantor here ends, and another may follow. A new elder may not know which: it would send
+    /// every member here for ever.
+    fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, turn: &mut StepContext) {
+        let epoch = grantor.epoch();
+        self.client.on_ended(service, epoch);
+        grantor.tell_end(turn);
+        turn.send_elder(Message::Decline { service: service.clone(), epoch });
+    }
+
+    pub(super) fn end_grantors(&mut self, turn: &mut StepContext) {
+        self.relinquishing.clear();
+        self.pending_handovers.clear();
+        for grantor in std::mem::take(&mut self.grantors).into_values() {
+            grantor.tell_end(turn);
+        }
+    }
+}
+
+impl From<PendingPosition> for Message {
+    fn from(place: PendingPosition) -> Message {
+        let PendingPosition { at: _, to: _, service, epoch, request, ticket } = place;
+        Message::Queued { service, epoch, request, ticket }
+    }
+}

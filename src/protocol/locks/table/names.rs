@@ -1,0 +1,196 @@
+//! `NameMap`: a tree of names, and a sieve before it.
+//!
+//! A name that is asked for is mostly not there. In a tree of a million names it takes several
+//! misses of the cache to find that out. The [sieve](CountingBloomFilter) takes one. It follows the tree, and the
+//! tree can be changed only here.
+//!
+//! A sieve has a size, so another one takes its place when there are twice as many names as it was
+//! made for, or half as many. That one is not made at once, for no operation goes through all
+//! names. The **current** sieve goes on as ever. Beside it is the **next**, and each change of the
+//! tree moves a few more names into that one, in their order:
+//! ```text
+//!              up to the mark       behind the mark
+//! current      all names            all names
+//! next         all names            none
+//! ```
+//! A name that comes or goes is counted in the next sieve only up to the mark. A name behind the
+//! mark is moved when its turn comes, if it is there then. When the mark has passed the last name
+//! the next sieve is the current one.
+//!
+//! - The current sieve has the names of the tree, or no pages: then every name may be there.
+//! - The next sieve has the names of the tree up to the mark.
+//! - A change of the tree moves at most [`MOVED`] names, and gives back one page at most. A sieve
+//!   that begins is a word for each page, and its pages come with the first name that is in them.
+//! - Few names have no sieve, and take no memory for it.
+//! - The sieves are no part of a map's value: two `NameMap` with the same tree are equal.
+
+use super::bloom_filter::{CountingBloomFilter, FilterSpot};
+use crate::protocol::id::LockName;
+use std::collections::{BTreeMap, btree_map};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::{Bound, Deref};
+
+/// Names for which a page is made: 8 bytes for each. Twice as many have 4 each, and one in 20 of
+/// the absent names is then let through to the tree.
+const PER_PAGE: usize = 512;
+
+/// Names that one change moves. So a sieve is made before the number of names has changed by a
+/// seventh.
+const MOVED: usize = 8;
+
+/// The value at each name. It is read as the tree is.
+#[derive(Clone)]
+pub(super) struct NameMap<V> {
+    tree: BTreeMap<LockName, V>,
+    sieves: Option<Box<FilterPair>>,
+}
+
+#[derive(Clone, Default)]
+struct FilterPair {
+    current: CountingBloomFilter,
+    next: Option<NextFilter>,
+    /// The sieve before it, of which some pages are left.
+    spent: CountingBloomFilter,
+}
+
+#[derive(Clone)]
+struct NextFilter {
+    sieve: CountingBloomFilter,
+    /// The last name that was moved, whether it is there still.
+    mark: Option<LockName>,
+}
+
+impl<V> NameMap<V> {
+    pub(super) fn new() -> NameMap<V> {
+        NameMap { tree: BTreeMap::new(), sieves: None }
+    }
+
+    /// Whether there is something at a name. Mostly there is not.
+    pub(super) fn contains_key(&self, name: &LockName) -> bool {
+        self.sieves.as_ref().is_none_or(|sieves| sieves.may_have(name)) && self.tree.contains_key(name)
+    }
+
+    /// Puts something at a name at which there is nothing, or `beside` the present value. Looks for
+    /// the name once.
+    pub(super) fn put(
+        &mut self,
+        name: &LockName,
+        first: impl FnOnce() -> V,
+        beside: impl FnOnce(&mut V) -> bool,
+    ) -> bool {
+        match self.tree.entry(name.clone()) {
+            btree_map::Entry::Vacant(free) => {
+                free.insert(first());
+                self.note(name, CountingBloomFilter::add);
+                true
+            }
+            btree_map::Entry::Occupied(mut used) => beside(used.get_mut()),
+        }
+    }
+
+    /// Takes something from a name, or, if it `is_last`, the whole value. Looks for the name once.
+    pub(super) fn take(&mut self, name: &LockName, is_last: impl FnOnce(&mut V) -> bool) {
+        if let btree_map::Entry::Occupied(mut used) = self.tree.entry(name.clone())
+            && is_last(used.get_mut())
+        {
+            used.remove();
+            self.note(name, CountingBloomFilter::remove);
+        }
+    }
+
+    /// A name has come or gone.
+    fn note(&mut self, name: &LockName, change: fn(&mut CountingBloomFilter, FilterSpot)) {
+        if let Some(sieves) = &mut self.sieves {
+            let spot = FilterSpot::of(name);
+            change(&mut sieves.current, spot);
+            if let Some(NextFilter { sieve, mark }) = &mut sieves.next
+                && mark.as_ref().is_some_and(|mark| name <= mark)
+            {
+                change(sieve, spot);
+            }
+        }
+        self.tend();
+    }
+
+    /// Sees to the sieves, a step at a time.
+    fn tend(&mut self) {
+        let len = self.tree.len();
+        if self.sieves.is_none() && len < PER_PAGE {
+            return;
+        }
+        if len < PER_PAGE / 2 {
+            self.sieves = None;
+            return;
+        }
+        let sieves = self.sieves.get_or_insert_default();
+        sieves.spent.shed();
+        if let Some(next) = &mut sieves.next {
+            if next.go_on(&self.tree) {
+                sieves.spent = std::mem::replace(&mut sieves.current, std::mem::take(&mut next.sieve));
+                sieves.next = None;
+            }
+        } else if !is_fit(sieves.current.pages(), len) {
+            sieves.next = Some(NextFilter { sieve: CountingBloomFilter::new((len / PER_PAGE).max(1)), mark: None });
+        }
+    }
+}
+
+impl FilterPair {
+    /// Never within another function: a caller without sieves would save registers for it.
+    #[inline(never)]
+    fn may_have(&self, name: &LockName) -> bool {
+        self.current.may_have(FilterSpot::of(name))
+    }
+}
+
+impl NextFilter {
+    /// Moves some names. Returns whether they were the last ones.
+    fn go_on<V>(&mut self, tree: &BTreeMap<LockName, V>) -> bool {
+        let behind = self.mark.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut moved, mut last) = (0, None);
+        for (name, _) in tree.range::<LockName, _>((behind, Bound::Unbounded)).take(MOVED) {
+            self.sieve.add(FilterSpot::of(name));
+            (moved, last) = (moved + 1, Some(name));
+        }
+        self.mark = last.or(self.mark.as_ref()).cloned();
+        moved < MOVED
+    }
+}
+
+/// Whether a sieve of so many pages is for so many names.
+fn is_fit(pages: usize, names: usize) -> bool {
+    let made_for = pages * PER_PAGE;
+    (made_for / 2..=made_for * 2).contains(&names)
+}
+
+impl<V> Deref for NameMap<V> {
+    type Target = BTreeMap<LockName, V>;
+
+    fn deref(&self) -> &BTreeMap<LockName, V> {
+        &self.tree
+    }
+}
+
+impl<V: PartialEq> PartialEq for NameMap<V> {
+    fn eq(&self, other: &NameMap<V>) -> bool {
+        self.tree == other.tree
+    }
+}
+
+impl<V: Eq> Eq for NameMap<V> {}
+
+impl<V: Hash> Hash for NameMap<V> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.tree.hash(state);
+    }
+}
+
+impl<V: fmt::Debug> fmt::Debug for NameMap<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tree.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

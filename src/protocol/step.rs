@@ -1,0 +1,161 @@
+//! The parts of a node beside its membership, for the time of one step.
+
+use super::cluster::view::View;
+use super::event::Output;
+use super::id::{MemberInfo, ProcessId};
+use super::link::LinkSet;
+use super::locks::Locks;
+use super::message::{Message, Packet};
+use super::step_context::{MAIL, Standing, StepContext};
+use super::time::Time;
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+
+/// The messages of roles on their way out. Empty between steps; only the memory is kept.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Mailbox {
+    /// Messages that roles send.
+    outbox: VecDeque<(ProcessId, Message)>,
+    /// Messages to itself in this step that are not delivered yet.
+    to_self: VecDeque<Message>,
+    /// Whether it is delivering them, one after the other.
+    is_delivering: bool,
+}
+
+/// Until when nothing is due, and a command may be done at once; `None`: to be found out.
+///
+/// It is derived, and does not count as a node's state: two nodes that differ in nothing else are
+/// equal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuietUntil(pub(crate) Option<Time>);
+
+impl PartialEq for QuietUntil {
+    fn eq(&self, _: &QuietUntil) -> bool {
+        true
+    }
+}
+
+impl Eq for QuietUntil {}
+
+impl Hash for QuietUntil {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// Links, locks and outputs, as the membership and the node reach them in one step.
+pub(crate) struct Step<'a> {
+    pub(crate) links: &'a mut LinkSet,
+    pub(crate) locks: &'a mut Locks,
+    pub(crate) mail: &'a mut Mailbox,
+    pub(crate) quiet: &'a mut QuietUntil,
+    pub(crate) out: &'a mut Vec<Output>,
+}
+
+impl Step<'_> {
+    /// Lets a role act, then delivers its messages.
+    pub(crate) fn act(&mut self, now: Time, standing: Standing, role: impl FnOnce(&mut Locks, &mut StepContext)) {
+        let outbox = self.turn(now, &standing, role);
+        self.deliver(now, standing, outbox);
+    }
+
+    /// Lets a role act, and returns its messages.
+    pub(crate) fn turn(
+        &mut self,
+        now: Time,
+        standing: &Standing,
+        role: impl FnOnce(&mut Locks, &mut StepContext),
+    ) -> VecDeque<(ProcessId, Message)> {
+        let mut turn = StepContext::new(now, standing, self.out, std::mem::take(&mut self.mail.outbox));
+        role(self.locks, &mut turn);
+        turn.outbox
+    }
+
+    /// The same as [`act`](Step::act) for a role that asks other members, unless too much is on its
+    /// way to a member already.
+    pub(crate) fn ask(
+        &mut self,
+        now: Time,
+        standing: Standing,
+        role: impl FnOnce(&mut Locks, &dyn Fn(ProcessId) -> bool, &mut StepContext),
+    ) {
+        let mut turn = StepContext::new(now, &standing, self.out, std::mem::take(&mut self.mail.outbox));
+        let (links, most) = (&*self.links, standing.limits.backlog as usize);
+        role(self.locks, &|process| links.backlog(process) > most, &mut turn);
+        let outbox = turn.outbox;
+        self.deliver(now, standing, outbox);
+    }
+
+    /// Messages to others go on their links. Messages to this member are delivered in the same
+    /// step, in order: messages that one of them causes come after those sent with it.
+    pub(crate) fn deliver(&mut self, now: Time, standing: Standing, mut outbox: VecDeque<(ProcessId, Message)>) {
+        let me = standing.me.process;
+        while let Some((to, message)) = outbox.pop_front() {
+            if to == me {
+                self.mail.to_self.push_back(message);
+            } else if let Some(view) = standing.view
+                && view.contains(to)
+                && let Some(message) = self.locks.put_off(now, to, message, view.timing.place())
+            {
+                self.links.send(now, standing.me, view, to, message, self.out);
+            }
+        }
+        // Occasionally there was a message for each of a million locks.
+        outbox.shrink_to(MAIL);
+        self.mail.outbox = outbox;
+        if std::mem::replace(&mut self.mail.is_delivering, true) {
+            return;
+        }
+        while let Some(message) = self.mail.to_self.pop_front() {
+            self.on_message(now, me, message, standing);
+        }
+        self.mail.is_delivering = false;
+    }
+
+    /// A message about locks, from another member or from this one.
+    pub(crate) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, standing: Standing) {
+        if !message.is_plain() {
+            *self.quiet = QuietUntil(None); // the step in which it arrives is no short one
+        }
+        if let Message::Query { .. } = message {
+            // Links keep order, so the member has its positions when the answer arrives.
+            for message in self.locks.take_places_of(from) {
+                self.send(now, from, message, standing);
+            }
+        }
+        self.act(now, standing, |locks, turn| locks.on_message(from, message, turn));
+    }
+
+    /// Reports positions to members whose requests have waited for a while and still wait. Most
+    /// waits end before that, so that the grant is their only message.
+    pub(crate) fn tell_places(&mut self, now: Time, standing: Standing) {
+        for (to, message) in self.locks.take_places_due(now) {
+            self.send(now, to, message, standing);
+        }
+    }
+
+    /// Proposes successors again, and forgets successors that have their whole tables.
+    pub(crate) fn keep_departing(&mut self, now: Time, standing: Standing) {
+        self.locks.forget_handed_over(standing.view, self.links);
+        for service in self.locks.due_to_depart(now) {
+            self.act(now, standing, |locks, turn| locks.depart_service(&service, turn));
+        }
+    }
+
+    /// Answers for services that are destroyed here, once their grantors know it and nothing is
+    /// granted here any more.
+    pub(crate) fn end_services(&mut self, now: Time, standing: Standing) {
+        for request in self.locks.settled() {
+            self.act(now, standing, |locks, turn| locks.answer_destroyed(request, turn));
+        }
+    }
+
+    /// Sends a packet to a member, on detours if need be.
+    pub(crate) fn dispatch(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, packet: Packet) {
+        self.links.dispatch(now, me, view, to, packet, self.out);
+    }
+
+    fn send(&mut self, now: Time, to: ProcessId, message: Message, standing: Standing) {
+        if let Some(view) = standing.view.filter(|view| view.contains(to)) {
+            self.links.send(now, standing.me, view, to, message, self.out);
+        }
+    }
+}

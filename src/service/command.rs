@@ -1,0 +1,128 @@
+//! A command on its way to the engine, and its answer.
+
+use super::handle::ServiceHandle;
+use crate::protocol::{Command, Outcome, RequestId};
+use crate::runtime::clock;
+use crate::runtime::engine::Answer;
+use crate::runtime::hold_cell::HoldCell;
+use crate::runtime::planted;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tokio::task::coop::poll_proceed;
+
+/// How many free local locks count as much as one that was attended to: tokio lets a task have 128
+/// such in a row.
+const ATTENTION: usize = 8;
+
+/// A command that was asked, and whose answer is outstanding or not yet taken.
+pub(super) struct PendingAnswer {
+    /// Until it is answered.
+    service: Option<Arc<ServiceHandle>>,
+    request: RequestId,
+    /// It was answered when it was asked.
+    answer: Option<Answer>,
+    /// After the thread had waited for it.
+    pub(super) attended: bool,
+}
+
+impl PendingAnswer {
+    /// Asks. `waker`: of the task that polls already.
+    pub(super) fn new(service: Arc<ServiceHandle>, command: &mut Command, waker: Option<&Waker>) -> PendingAnswer {
+        let (request, answer, ear) = service.engine.request(command, &service.destroyed, waker);
+        // First: a packet heard meanwhile may wake others, whose code may panic.
+        let mut asked = PendingAnswer { service: Some(service), request, answer, attended: false };
+        // The answer may be here before this thread could sleep.
+        if let (None, Some(waker), Some(ear), Some(service)) = (&asked.answer, waker, ear, &asked.service)
+            && ear.busy_poll()
+        {
+            asked.answer = service.engine.poll(request, waker);
+            asked.attended = true;
+        }
+        asked
+    }
+
+    /// Its number, while it waits.
+    pub(super) fn waiting(&self) -> Option<(&Arc<ServiceHandle>, RequestId)> {
+        self.service.as_ref().filter(|_| self.answer.is_none()).map(|service| (service, self.request))
+    }
+
+    /// The answer, with the service that it is of.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Arc<ServiceHandle>, Answer)> {
+        if let (None, Some(service)) = (&self.answer, &self.service) {
+            self.answer = service.engine.poll(self.request, context.waker());
+        }
+        match (self.answer.take(), self.service.is_some()) {
+            (None, true) => Poll::Pending,
+            (Some(answer), true) => match self.service.take() {
+                Some(service) => Poll::Ready((service, answer)),
+                None => unreachable!("it is there"),
+            },
+            (_, false) => panic!("polled after it was ready"),
+        }
+    }
+}
+
+impl Drop for PendingAnswer {
+    fn drop(&mut self) {
+        if let Some(service) = &self.service
+            && !planted!(KeepDroppedRequest)
+        {
+            service.engine.release_request(self.request, clock::now());
+        }
+    }
+}
+
+/// A command that is asked when it is first polled.
+pub(super) struct CommandFuture(CommandState);
+
+enum CommandState {
+    Unasked(Arc<ServiceHandle>, Command),
+    Asked(PendingAnswer),
+    Over,
+}
+
+impl CommandFuture {
+    pub(super) fn new(service: Arc<ServiceHandle>, command: impl FnOnce(RequestId) -> Command) -> Self {
+        CommandFuture(CommandState::Unasked(service, command(RequestId(0))))
+    }
+}
+
+impl Future for CommandFuture {
+    type Output = Result<Arc<HoldCell>, Outcome>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // As of a request.
+        let turn = std::task::ready!(poll_proceed(context));
+        if let CommandState::Unasked(..) = self.0
+            && let CommandState::Unasked(service, mut command) = std::mem::replace(&mut self.0, CommandState::Over)
+        {
+            let asked = PendingAnswer::new(service, &mut command, Some(context.waker()));
+            let is_waiting = asked.waiting().is_some();
+            self.0 = CommandState::Asked(asked);
+            if is_waiting {
+                return Poll::Pending;
+            }
+        }
+        let CommandState::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
+        let attended = asked.attended;
+        let answer = std::task::ready!(asked.poll(context)).1;
+        turn.made_progress();
+        if attended {
+            spend(context);
+        }
+        Poll::Ready(answer.map_err(|outcome| *outcome))
+    }
+}
+
+/// The thread has waited for this answer, see [`busy_poll`](super::MemberBuilder::busy_poll): the
+/// task's turn is the shorter for it.
+pub(super) fn spend(context: &mut Context<'_>) {
+    for _ in 1..ATTENTION {
+        match poll_proceed(context) {
+            Poll::Ready(turn) => turn.made_progress(),
+            Poll::Pending => return,
+        }
+    }
+}

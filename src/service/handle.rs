@@ -1,0 +1,24 @@
+//! `ServiceHandle`: the state that the requests and guards of a lock service share.
+
+use super::claims::Claims;
+use crate::protocol::ServiceName;
+use crate::runtime::engine::Engine;
+use crate::runtime::local_grants::LocalGrants;
+use crate::runtime::sync::AtomicBool;
+use crate::runtime::telemetry::Meter;
+use std::sync::Arc;
+
+/// The parts that requests and guards of one handle share. Aligned, so that the counts of two
+/// handles, which each turn writes to, are never in one line of a processor's cache.
+#[derive(Clone)]
+#[repr(align(128))]
+pub(super) struct ServiceHandle {
+    pub(super) engine: Arc<Engine>,
+    pub(super) name: ServiceName,
+    pub(super) lane: Arc<LocalGrants>,
+    /// Changed by the engine only, in a turn.
+    pub(super) destroyed: Arc<AtomicBool>,
+    pub(super) meter: Meter,
+    /// The claims of this member's owners to locks.
+    pub(super) claims: Arc<Claims>,
+}

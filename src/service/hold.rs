@@ -1,0 +1,247 @@
+//! `HoldHandle`: the part that a held lock, batch, suspension, object and permits have in common.
+
+use super::command::CommandFuture;
+use super::handle::ServiceHandle;
+use super::lock_error::{ExtendError, InvalidLease, Lost, ReleaseError};
+use super::revocation::Revocation;
+use crate::protocol::{Command, LineageId, LostReason, Outcome, RequestId, Time, Token, Want};
+use crate::runtime::hold_cell::HoldCell;
+use crate::runtime::planted;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// A guard's part in a hold; the last one releases it.
+pub struct HoldHandle {
+    pub(super) service: Arc<ServiceHandle>,
+    pub(super) want: Want,
+    pub(super) cell: Arc<HoldCell>,
+    /// The index of the guard's name: the first, except for an owner that enters one of several
+    /// that it has.
+    index: u32,
+    /// It was released before it is dropped.
+    released: bool,
+}
+
+impl Clone for HoldHandle {
+    fn clone(&self) -> Self {
+        let HoldHandle { service, want, cell, index, .. } = self;
+        // There is this one, so there is none that was the last.
+        cell.enter();
+        HoldHandle { service: service.clone(), want: want.clone(), cell: cell.clone(), index: *index, released: false }
+    }
+}
+
+impl Drop for HoldHandle {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        if self.cell.leave() {
+            let _ = self.end();
+        } else if planted!(GiveBackWithFirst) {
+            self.give_back(self.cell.fence_now().1);
+        }
+    }
+}
+
+impl HoldHandle {
+    /// The first guard of a hold.
+    pub(super) fn new(service: Arc<ServiceHandle>, want: Want, cell: Arc<HoldCell>) -> HoldHandle {
+        if let Want::Share(_) = want {
+            cell.share();
+        }
+        HoldHandle { service, want, cell, index: 0, released: false }
+    }
+
+    /// One more, of a hold that is not over and of one of its names; `None`: its last guard is
+    /// gone.
+    pub(super) fn enter(
+        service: &Arc<ServiceHandle>,
+        want: &Want,
+        cell: &Arc<HoldCell>,
+        index: u32,
+    ) -> Option<HoldHandle> {
+        let hold =
+            || HoldHandle { service: service.clone(), want: want.clone(), cell: cell.clone(), index, released: false };
+        cell.enter().then(hold)
+    }
+
+    /// The last one is gone. Returns whether it was held until now.
+    fn end(&self) -> Result<Token, LostReason> {
+        // Only the clock can tell whether that was in time.
+        let (held, now) = self.cell.fence_now();
+        // Also if it is lost: the core may not have noticed a loss that the clock has shown to a
+        // guard.
+        if !planted!(KeepDroppedHold) {
+            self.give_back(now);
+        }
+        // After it: the application's recorder must not be able to keep a lock.
+        self.cell.end(held.err());
+        held
+    }
+
+    fn give_back(&self, now: Time) {
+        self.service.engine.release(&self.service.lane, self.want.names().first(), &self.cell, now);
+    }
+
+    /// The number of its request.
+    pub(super) fn request(&self) -> RequestId {
+        self.service.engine.request_of(&self.cell)
+    }
+
+    /// How many guards the hold has.
+    pub(super) fn depth(&self) -> usize {
+        self.cell.guards()
+    }
+
+    pub(crate) fn watch(&self) -> LossWatch {
+        LossWatch { cell: self.cell.clone(), index: self.index }
+    }
+
+    pub(crate) fn fence(&self) -> Result<Token, Lost> {
+        self.cell.fence().map(|first| nth(first, self.index)).map_err(|reason| Lost { reason })
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        nth(self.cell.token(), self.index)
+    }
+
+    pub(crate) fn lineage(&self) -> LineageId {
+        self.cell.lineage()
+    }
+
+    /// Of a batch: the first one's, unless it was entered by another one.
+    pub(crate) fn name(&self) -> &[u8] {
+        self.want.names().get(self.index as usize).map_or(&[], |name| name.as_bytes())
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.cell.is_shared()
+    }
+
+    pub(crate) fn cancellation_token(&self) -> CancellationToken {
+        self.cell.cancellation_token()
+    }
+
+    pub(crate) fn service_name(&self) -> &str {
+        self.service.name.as_str()
+    }
+
+    pub(crate) fn revocation(&self) -> Revocation {
+        Revocation::new(self.cell.clone())
+    }
+
+    pub(crate) async fn lost(&self) -> LostReason {
+        self.cell.lost().await
+    }
+
+    pub(crate) async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
+        tokio::select! {
+            biased;
+            reason = self.cell.lost() => Err(Lost { reason }),
+            output = future => Ok(output),
+        }
+    }
+
+    pub(crate) fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
+        let lease = InvalidLease::check(lease)?;
+        // First by the clock: a hold that a guard was told to be over stays over.
+        self.fence()?;
+        let held = self.service.engine.extend(self.request(), lease);
+        self.fence()?;
+        if held { Ok(()) } else { Err(ExtendError::Lost(Lost { reason: LostReason::LeaseEnded })) }
+    }
+
+    /// Ends one of its guards.
+    pub(crate) fn release(mut self) -> Result<(), ReleaseError> {
+        self.let_go()?;
+        Ok(())
+    }
+
+    /// Ends one of its guards, and returns whether it was the last one.
+    fn let_go(&mut self) -> Result<bool, ReleaseError> {
+        self.released = true;
+        let is_last = self.cell.leave();
+        let held = if is_last { self.end() } else { self.cell.fence() };
+        held.map(|_| is_last).map_err(ReleaseError::Lost)
+    }
+
+    /// Ends one of its guards. If it was the last one, the returned future waits until the grantor
+    /// has heard of that.
+    pub(crate) fn release_confirmed(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + use<> {
+        // Asked while it is held: afterwards its number has no owner.
+        let (over, service) = (self.request(), self.service.clone());
+        let is_last = self.let_go();
+        drop(self);
+        async move {
+            if !is_last? || planted!(ConfirmUnheard) {
+                return Ok(());
+            }
+            let name = service.name.clone();
+            match CommandFuture::new(service, move |request| Command::Confirm { request, service: name, over }).await {
+                Err(Outcome::Confirmed) => Ok(()),
+                _ => Err(ReleaseError::Unconfirmed),
+            }
+        }
+    }
+
+    pub(super) fn debug(&self, kind: &str, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = f.debug_struct(kind);
+        text.field("service", &self.service.name.as_str());
+        if let [name] = self.want.names() {
+            text.field("name", name);
+        } else {
+            text.field("names", &self.want.names());
+        }
+        text.field("token", &self.cell.token()).field("lost", &self.cell.lost_reason()).finish_non_exhaustive()
+    }
+}
+
+/// Tells whether a hold is over, without keeping it, from [`Guard::watch`].
+///
+/// It outlives the guard. It permits nothing: a task that acts on the lock has the guard and asks
+/// it for [`fence`](Guard::fence).
+#[derive(Clone)]
+pub struct LossWatch {
+    cell: Arc<HoldCell>,
+    index: u32,
+}
+
+impl LossWatch {
+    /// Why the hold is over; `None` while it is held at this instant. Once over it stays so, for
+    /// the first reason. [`LostReason::Released`]: all its guards were released in time.
+    pub fn reason(&self) -> Option<LostReason> {
+        self.cell.fence().err()
+    }
+
+    /// Completes when the hold is over, with the reason.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; an end in between is told by the next call.
+    pub async fn lost(&self) -> LostReason {
+        self.cell.lost().await
+    }
+
+    /// The token of the hold as a number for logs, without a claim that it is still held.
+    pub fn token(&self) -> Token {
+        nth(self.cell.token(), self.index)
+    }
+
+    /// The lineage that dealt the token. See [`Guard::lineage`].
+    pub fn lineage(&self) -> LineageId {
+        self.cell.lineage()
+    }
+}
+
+impl std::fmt::Debug for LossWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LossWatch").field("token", &self.cell.token()).field("reason", &self.reason()).finish()
+    }
+}
+
+/// The token of a name of a hold: the grantor takes the tokens of one grant from one range, in the
+/// order of the names.
+pub(super) fn nth(first: Token, index: u32) -> Token {
+    first.plus(u64::from(index))
+}
