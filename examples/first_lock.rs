@@ -1,13 +1,14 @@
 //! The shortest program that takes a fenced lock: a cluster of one, here. Run it with `cargo run --example first_lock`.
 
-use elderlock::Member;
+use elderlock::{ClusterKey, Keyring, Member};
 use std::time::Duration;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let here = "127.0.0.1:7400";
-    // Each process of the cluster names the same seeds. A seed list that names only oneself founds alone.
-    let member = Member::builder("shop").bind(here).seeds([here]).join().await?;
+    // Each process names the same seeds and has the same key, mostly from `Keyring::read_file`.
+    let ring = Keyring::new(ClusterKey::generate()?);
+    let member = Member::builder("shop").bind(here).seeds([here]).keyring(ring).join().await?;
     let stock = member.lock_service("inventory").await?;
 
     let guard = stock.lock("sku-42").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;

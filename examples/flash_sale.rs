@@ -16,14 +16,14 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
-use elderlock::{LockService, Member, Timing};
+use elderlock::{ClusterKey, Keyring, LockService, Member, Timing};
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use support::{Directory, Done, Process, free_addrs};
+use support::{Directory, Done, Process, free_addrs, key_beside};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -62,7 +62,8 @@ async fn serve(number: usize, table: &str, addrs: &[&str]) -> Done {
         let _ = std::io::stdin().lock().lines().count();
         std::process::exit(0);
     });
-    let joining = Member::builder("flash-sale").bind(addrs[number]).seeds(addrs.iter().copied()).timing(Timing::fast());
+    let joining = Member::builder("flash-sale").bind(addrs[number]).seeds(addrs.iter().copied());
+    let joining = joining.keyring(Keyring::read_file(key_beside(table))?).timing(Timing::fast());
     let member = joining.join().await?;
     let shop = Shop { table: Mutex::new(open(table)?), locks: member.lock_service("goods").await? };
     let router = Router::new()
@@ -147,6 +148,7 @@ fn open(path: &str) -> rusqlite::Result<Connection> {
 async fn sell_out() -> Done<ExitCode> {
     let directory = Directory::make("flash-sale")?;
     let path = directory.path().join("goods.db").display().to_string();
+    ClusterKey::generate()?.write_file(key_beside(&path))?;
     let table = open(&path)?;
     table.execute_batch(&format!(
         "CREATE TABLE goods (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL, fence INTEGER NOT NULL DEFAULT 0);

@@ -4,7 +4,7 @@
 //!
 //! Curator: the program with ten `LeaderLatch`es of one path.
 
-use elderlock::{LatchState, LeaderLatch, Member, Participants, Timing, Token};
+use elderlock::{ClusterKey, Keyring, LatchState, LeaderLatch, Member, Participants, Timing, Token};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use std::time::Duration;
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     println!("Three members found a cluster, and ten latches in them stand for one lead.");
+    let ring = Keyring::new(ClusterKey::generate()?);
     let mut members: Vec<Member> = Vec::new();
     for number in 0..3 {
-        let joining = Member::builder("ten-latches").bind("127.0.0.1:0").timing(Timing::fast());
+        let joining = Member::builder("ten-latches").bind("127.0.0.1:0").keyring(ring.clone()).timing(Timing::fast());
         let member = match members.first() {
             None => joining.found().join().await?,
             Some(first) => joining.seeds([first.addr().to_string()]).join().await?,

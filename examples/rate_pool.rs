@@ -3,7 +3,7 @@
 //! compared with the limit that was in force and with the permits held then; exit code 1 if it was
 //! too much once. Takes about six seconds. Run it with `cargo run --example rate_pool`.
 
-use elderlock::{Member, Semaphore, Token};
+use elderlock::{ClusterKey, Keyring, Member, Semaphore, Token};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
@@ -36,7 +36,8 @@ impl Book {
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     println!("three members, {WORKERS} workers, one pool whose limit changes every {EACH:?}");
-    let builder = || Member::builder("rate pool").bind("127.0.0.1:0");
+    let ring = Keyring::new(ClusterKey::generate()?);
+    let builder = || Member::builder("rate pool").bind("127.0.0.1:0").keyring(ring.clone());
     let founder = builder().found().join().await?;
     let join = || builder().seeds([founder.addr().to_string()]).join();
     let (second, third) = tokio::try_join!(join(), join())?;

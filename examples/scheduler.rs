@@ -14,7 +14,7 @@
 
 mod support;
 
-use elderlock::{LeaderLatch, Member, Term, Timing};
+use elderlock::{ClusterKey, Keyring, LeaderLatch, Member, Term, Timing};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use rustix::process::{Signal, getpid, kill_process};
 use std::error::Error;
@@ -24,7 +24,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use support::{Directory, Done, Process, free_addrs};
+use support::{Directory, Done, Process, free_addrs, key_beside};
 
 /// The job runs so often.
 const TICK: Duration = Duration::from_millis(200);
@@ -49,8 +49,8 @@ fn main() -> Done<ExitCode> {
 async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done {
     let stops = Arc::new(AtomicBool::new(false));
     listen(stops.clone());
-    let joining =
-        Member::builder("scheduler").bind(addrs[number]).seeds(addrs[..3].iter().copied()).timing(Timing::fast());
+    let joining = Member::builder("scheduler").bind(addrs[number]).seeds(addrs[..3].iter().copied());
+    let joining = joining.keyring(Keyring::read_file(key_beside(table))?).timing(Timing::fast());
     let member = joining.join().await?;
     let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "report", format!("node {number}"))?;
     latch.start()?;
@@ -187,6 +187,7 @@ fn oversee(fenced: bool) -> Done<ExitCode> {
     println!("Four processes stand for one lead; the leader runs a job every {TICK:?}.");
     let directory = Directory::make("scheduler")?;
     let table = directory.path().join("jobs.db");
+    ClusterKey::generate()?.write_file(key_beside(&table))?;
     let books = Books::open(&table, fenced)?;
     let addrs = free_addrs(4);
     let mut nodes = Vec::new();

@@ -40,6 +40,11 @@ impl Drop for Directory {
     }
 }
 
+/// The file with the cluster key of the processes that share this table.
+pub(crate) fn key_beside(table: impl AsRef<Path>) -> PathBuf {
+    table.as_ref().with_extension("key")
+}
+
 /// Loopback addresses whose ports are free.
 pub(crate) fn free_addrs(count: usize) -> Vec<String> {
     ports::free(count).iter().map(ToString::to_string).collect()

@@ -27,14 +27,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - **[`Guard::fence`]** gives a token that rises from grant to grant. A resource that refuses tokens lower than the
-//!   highest it has seen is never written by a stale holder after a newer one, whatever clocks and networks do. Call it
-//!   before each side effect: it is an error as soon as the lock is lost.
+//! - **[`Guard::fence`]** gives a token that rises from grant to grant. A resource that refuses
+//!   tokens lower than the highest it has seen is never written by a stale holder after a newer
+//!   one, whatever clocks and networks do. Call it before each side effect: it is an error as soon
+//!   as the lock is lost.
 //! - **[`Member::local`]** gives the same in one process without sockets, for tests.
-//! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand; [`telemetry`] says what is
-//!   measured and logged.
-//! - **Recipes** are built on that: [`ReentrantMutex`], [`Mutex`], [`MultiLock`], [`ReadWriteLock`], [`Semaphore`],
-//!   [`LeaderLatch`], [`LeaderSelector`], [`LeaderObserver`], [`SharedCount`], [`Barrier`], [`DoubleBarrier`] and [`CountDownLatch`].
+//! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand;
+//!   [`telemetry`] says what is measured and logged.
+//! - **Recipes** are built on that: [`ReentrantMutex`], [`Mutex`], [`MultiLock`],
+//!   [`ReadWriteLock`], [`Semaphore`], [`LeaderLatch`], [`LeaderSelector`], [`LeaderObserver`],
+//!   [`SharedCount`], [`Barrier`], [`DoubleBarrier`] and [`CountDownLatch`].
 //! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!
@@ -43,6 +45,7 @@
 //!
 //! # Features
 //! - `tokio` (default): everything but the pure protocol.
+//! - `secure` (default): cluster keys, see [`Keyring`] and [`MemberBuilder::keyring`].
 //! - `metrics`: measurements through the `metrics` facade, see [`telemetry`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -66,6 +69,12 @@ pub use protocol::{
     LineageId, LockName, LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, RevocationRequest, ServiceName,
     ServiceStatus, Slot, Status, Timing, Token, View, ViewMember, ViewNumber,
 };
+#[cfg(all(feature = "secure", feature = "tokio"))]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub use runtime::query_status_with;
+#[cfg(feature = "secure")]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub use wire::secure::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {

@@ -30,6 +30,33 @@ impl Drop for Scratch {
     }
 }
 
+/// Another user of the machine reads no vote, and a link in the directory leads no write elsewhere.
+#[cfg(unix)]
+#[test]
+fn the_files_of_a_data_directory_are_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scratch = Scratch::new("private");
+    let directory = scratch.of(0);
+    std::fs::create_dir_all(&scratch.0).expect("it can be made");
+    let elsewhere = scratch.0.join("elsewhere");
+    std::fs::write(&elsewhere, "untouched").expect("it can be written");
+    let runtime = runtime();
+    let join = || runtime.block_on(builder(ports::free(1)[0], &[], &directory).found().join());
+    let member = join().expect("it founds");
+    let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!((mode(&directory), mode(&directory.join("vote"))), (0o700, 0o600));
+    runtime.block_on(member.leave()).expect("it is alone");
+    // Left by somebody else: taken away, not followed.
+    std::os::unix::fs::symlink(&elsewhere, directory.join("vote.next")).expect("it can be made");
+    let member = join().expect("it founds again");
+    // Its former self is a ghost that may not have heard of it: that does not matter here.
+    let _ = runtime.block_on(member.leave());
+    assert_eq!(std::fs::read_to_string(&elsewhere).expect("it is there"), "untouched");
+    std::fs::remove_file(directory.join("vote")).expect("it is there");
+    std::os::unix::fs::symlink(&elsewhere, directory.join("vote")).expect("it can be made");
+    assert!(matches!(join(), Err(JoinError::DataDir { why: DataDirError::Io(_), .. })), "a link is no vote");
+}
+
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }

@@ -8,9 +8,10 @@ use crate::message::{BenchOrder, BenchReport, Event, Holdings, Load, Names, Plac
 use crate::processes::{listen, say};
 use crate::{clock, count};
 use clap::Args;
-use elderlock::{Events, Guard, LockService, Member, MemberEvent};
+use elderlock::{Events, Guard, Keyring, LockService, Member, MemberEvent};
 use rustix::time::{ClockId, clock_gettime};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,9 @@ pub(crate) struct MemberArgs {
     /// member.
     #[arg(long, env = "ELDERLOCK_BENCH_BUSY_POLL")]
     busy_poll: Option<u64>,
+    /// File with a cluster key, to measure what sealing costs.
+    #[arg(long, env = "ELDERLOCK_BENCH_KEY_FILE")]
+    key_file: Option<PathBuf>,
 }
 
 /// Longer than anything may take: a request that waits so long has failed.
@@ -68,6 +72,9 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
     let mut builder = Member::builder("elderlock-bench").bind(bind).seeds([seed]).join_limit(LIMIT);
     if let Some(micros) = args.busy_poll {
         builder = builder.busy_poll(Duration::from_micros(micros));
+    }
+    if let Some(path) = args.key_file {
+        builder = builder.keyring(Keyring::read_file(path)?);
     }
     let member = builder.join().await?;
     tokio::spawn(tell(member.events()));

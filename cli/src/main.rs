@@ -1,7 +1,8 @@
-//! The `elderlock` command: the demo, a member to run by hand, the status of a running
-//! member, and the revocation of a lock.
+//! The `elderlock` command: the demo, a member to run by hand, the status of a running member, the
+//! revocation of a lock, and cluster keys.
 
 mod demo;
+mod keys;
 mod node;
 mod processes;
 mod revoke;
@@ -29,6 +30,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Ask the holder of a lock to release it, and take it away if it does not.
     Revoke(revoke::RevokeArgs),
+    /// Make a cluster key.
+    Keygen(keys::KeygenArgs),
     /// One of the demo's processes.
     #[command(hide = true)]
     Worker(demo::WorkerArgs),
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         // it.
         Command::Demo(args) => demo::run(args),
         Command::Worker(args) => with_runtime(demo::work(args)),
+        Command::Keygen(args) => keys::generate(args),
         Command::Node(args) => with_runtime(node::run(args)),
         Command::Status(args) => with_runtime(status::run(args)),
         Command::Revoke(args) => with_runtime(revoke::run(args)),

@@ -1,14 +1,14 @@
 //! `elderlock node`: one member, run by hand.
 
-use crate::Done;
+use crate::{Done, keys};
 use clap::{Args, ValueEnum};
-use elderlock::{Member, MemberEvent, Timing, View};
+use elderlock::{Keyring, Member, MemberEvent, Timing, View};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How to run it. Flags win over environment variables, and those over the file.
 ///
@@ -19,7 +19,7 @@ pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
     /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found,
-    /// insecure, trust_refused, data_dir, join_seconds.
+    /// insecure, key_file, trust_refused, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Print one JSON object per event.
@@ -49,9 +49,14 @@ struct Settings {
     /// Found the cluster alone, now.
     #[arg(long, env = "ELDERLOCK_FOUND")]
     found: bool,
-    /// Listen outside the loopback although there is no secret.
+    /// Listen outside the loopback although there is no key.
     #[arg(long, env = "ELDERLOCK_INSECURE")]
     insecure: bool,
+    /// File with the cluster's keys, one a line, the first seals. Only its owner and a group may
+    /// read it. SIGHUP makes the member read it again. Without it the variable ELDERLOCK_KEY may
+    /// have the keys, with commas.
+    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
+    key_file: Option<PathBuf>,
     /// Take a member for dead that refuses connections of two others. Only where no firewall
     /// refuses for the living.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
@@ -94,6 +99,9 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
         Some(path) => args.settings.or(read(path)?),
         None => args.settings,
     };
+    let key_file = settings.key_file.clone();
+    // Without a key file SIGHUP ends the process, as by default.
+    let mut hangup = key_file.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
     let member = tokio::select! {
         joined = settings.join() => joined?,
         _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
@@ -122,6 +130,17 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
                     return Ok(ExitCode::from(FAILED));
                 }
             }
+            Some(path) = again(&mut hangup, key_file.as_deref()) => match rekey(&member, path) {
+                Ok((keys, closed)) => {
+                    let path = path.display();
+                    let text = format!("has read {path}: seals with key {}; {closed} connections closed", keys[0]);
+                    say("keyring_replaced", text, json!({ "keys": keys, "closed": closed }));
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    say("keyring_kept", format!("keeps its keys: {error}"), json!({ "reason": reason }));
+                }
+            },
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -129,6 +148,24 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     member.leave().await?;
     say("left", "left".to_owned(), Value::Null);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The key file, after a SIGHUP. Never ready without a key file.
+async fn again<'a>(hangup: &mut Option<Signal>, key_file: Option<&'a Path>) -> Option<&'a Path> {
+    match hangup {
+        Some(hangup) => {
+            hangup.recv().await?;
+            key_file
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads the key file again. On an error the member keeps its keys.
+fn rekey(member: &Member, path: &Path) -> Result<(Vec<String>, usize), Box<dyn std::error::Error>> {
+    let ring = Keyring::read_file(path)?;
+    let names = ring.names().map(|name| name.to_string()).collect();
+    Ok((names, member.set_keyring(ring)?))
 }
 
 /// Whether a fault ended the member: this process ends too, with an exit code of its own.
@@ -147,6 +184,7 @@ impl Settings {
             timing: self.timing.or(others.timing),
             found: self.found || others.found,
             insecure: self.insecure || others.insecure,
+            key_file: self.key_file.or(others.key_file),
             trust_refused: self.trust_refused || others.trust_refused,
             data_dir: self.data_dir.or(others.data_dir),
             force: self.force,
@@ -154,7 +192,9 @@ impl Settings {
         }
     }
 
-    async fn join(self) -> Result<Member, elderlock::JoinError> {
+    async fn join(self) -> Result<Member, Box<dyn std::error::Error>> {
+        let ring = keys::find(self.key_file.as_deref())?;
+        keys::check_insecure(self.insecure, ring.as_ref())?;
         let timing = match self.timing.unwrap_or(Preset::Lan) {
             Preset::Lan => Timing::lan(),
             Preset::Wan => Timing::wan(),
@@ -183,7 +223,10 @@ impl Settings {
         if let Some(seconds) = self.join_seconds {
             builder = builder.join_limit(Duration::from_secs(seconds));
         }
-        builder.join().await
+        if let Some(ring) = ring {
+            builder = builder.keyring(ring);
+        }
+        Ok(builder.join().await?)
     }
 }
 

@@ -3,10 +3,11 @@
 //! It joins as a member meanwhile: only members are told the holders, and only a holder's own
 //! member ends a hold.
 
-use crate::Done;
+use crate::{Done, keys};
 use clap::Args;
 use elderlock::{HolderInfo, InspectError, Inspection, LockService, Member, ProcessId, RevokeError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
@@ -37,9 +38,12 @@ pub(crate) struct RevokeArgs {
     /// Address at which the members reach this command, TCP and UDP (host:port).
     #[arg(long, default_value = "127.0.0.1:0")]
     bind: String,
-    /// Listen outside the loopback although there is no secret.
+    /// Listen outside the loopback although there is no key.
     #[arg(long, env = "ELDERLOCK_INSECURE")]
     insecure: bool,
+    /// File with the cluster's key, if it has one; else the variable ELDERLOCK_KEY.
+    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
+    key_file: Option<PathBuf>,
     /// Give up joining after so many seconds.
     #[arg(long, env = "ELDERLOCK_JOIN_SECONDS", default_value = "30")]
     join_seconds: u64,
@@ -65,8 +69,13 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
         .bind(&args.bind)
         .seeds(&args.seeds)
         .join_limit(Duration::from_secs(args.join_seconds));
+    let ring = keys::find(args.key_file.as_deref())?;
+    keys::check_insecure(args.insecure, ring.as_ref())?;
     if args.insecure {
         builder = builder.insecure();
+    }
+    if let Some(ring) = ring {
+        builder = builder.keyring(ring);
     }
     let member = tokio::select! {
         joined = builder.join() => joined?,

@@ -1,8 +1,9 @@
 //! `elderlock status`: the state of the cluster as a running member sees it.
 
-use crate::Done;
+use crate::{Done, keys};
 use clap::Args;
 use elderlock::{HolderInfo, LockStatus, Metadata, Mode, Status, WaiterInfo};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Where to ask.
@@ -14,13 +15,19 @@ pub(crate) struct StatusArgs {
     /// Name of its cluster.
     #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
     cluster: String,
+    /// File with the cluster's key, if it has one; else the variable ELDERLOCK_KEY.
+    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
+    key_file: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Done {
-    let status = elderlock::query_status(&args.at, &args.cluster).await?;
+    let status = match keys::find(args.key_file.as_deref())? {
+        Some(ring) => elderlock::query_status_with(&args.at, &args.cluster, &ring).await?,
+        None => elderlock::query_status(&args.at, &args.cluster).await?,
+    };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&status)?);
     } else {
@@ -62,7 +69,8 @@ fn table(status: &Status) -> String {
     for service in &status.services {
         let grantor = service.grantor.map_or("unknown".to_owned(), |grantor| grantor.to_string());
         let epoch = service.epoch.map_or(String::new(), |epoch| format!(", epoch {epoch}"));
-        text += &format!("service  {}: grantor {grantor}{epoch}", service.service);
+        let name = service.service.as_str().escape_debug();
+        text += &format!("service  {name}: grantor {grantor}{epoch}");
         text += &format!(", held here {}, waiting here {}\n", service.held_here, service.waiting_here);
         for lock in &service.locks {
             match &lock.name {
@@ -161,6 +169,16 @@ mod tests {
         ];
         assert_eq!(lines(["a", "b"]), expected);
         drop((readers, pool, permits));
+    }
+
+    #[tokio::test]
+    async fn a_name_with_control_characters_is_shown_escaped() {
+        let member = Member::local().await.expect("it joins");
+        let service = member.lock_service("stock\u{1b}[2J\n").await.expect("a good name");
+        let guard = service.lock("a\u{1b}").await.expect("it is free");
+        let text = table(&member.status());
+        assert!(!text.contains('\u{1b}') && text.contains("service  stock\\u{1b}[2J\\n: grantor"), "{text}");
+        drop(guard);
     }
 
     #[tokio::test]

@@ -183,7 +183,7 @@ impl World {
         self.gossip_reschedules(place);
         for output in out.drain(..) {
             match output {
-                SwimOutput::Send { to, data } => {
+                SwimOutput::Send { to, data, .. } => {
                     let mut datagram = Vec::new();
                     if let Some(to) = self.place_at(to)
                         && wire::seal(CLUSTER, &data, &mut datagram)

@@ -69,6 +69,8 @@ pub enum SwimOutput {
     Send {
         /// Where to.
         to: SocketAddr,
+        /// The receiving process. `None`: any process at the address.
+        process: Option<ProcessId>,
         /// At most [`MAX_PACKET`] bytes.
         data: Vec<u8>,
     },
@@ -352,7 +354,8 @@ where
             }
             for (to, data) in std::mem::take(&mut self.effects.sends) {
                 if self.is_meant(&to, &data) {
-                    out.push(SwimOutput::Send { to: to.addr, data });
+                    let process = (!to.is_placeholder()).then_some(ProcessId(to.process));
+                    out.push(SwimOutput::Send { to: to.addr, process, data });
                 }
             }
             let rejoined = std::mem::take(&mut self.effects.rejoined);

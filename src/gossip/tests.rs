@@ -146,7 +146,7 @@ impl World {
         for output in out {
             match output {
                 SwimOutput::Hint(hint) => self.hints.push((self.now, at, hint)),
-                SwimOutput::Send { to, data } => {
+                SwimOutput::Send { to, data, .. } => {
                     assert!(data.len() <= MAX_PACKET);
                     self.sent += 1;
                     if self.chance.random_bool(self.loss) || self.is_cut(at, to) {

@@ -10,10 +10,12 @@
 //! There is one [`ReadHalf`], and the reading thread has it. So frames are heard in the order in
 //! which they came. Only the task waits for it, and is woken when it is put back.
 //!
-//! Spinning for as long as a block would cost: Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning
-//! for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL` does it below the socket.
+//! Spinning for as long as a block would cost: Karlin, Li, Manasse, Owicki, "Empirical studies of
+//! competitive spinning for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL`
+//! does it below the socket.
 
 use super::counters::add;
+use super::places::Place;
 use super::transport_state::{Incarnation, TransportState};
 use super::udp::GossipInput;
 use crate::protocol::{Input, MemberInfo};
@@ -92,6 +94,10 @@ struct ReadHalf {
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
     ending: Option<ConnectionEnd>,
+    /// The place of an accepted connection.
+    seat: Option<Place>,
+    /// Whether the other side is outside the view, and the count of view changes at that answer.
+    strange: (bool, u64),
 }
 
 /// The result of one read.
@@ -110,8 +116,10 @@ impl ConnectionReader {
         info: MemberInfo,
         half: OwnedReadHalf,
         decoder: Decoder,
+        seat: Option<Place>,
     ) -> Self {
-        let hearing = ReadHalf { half, decoder, due: None, packets: Vec::new(), ending: None };
+        let hearing =
+            ReadHalf { half, decoder, due: None, packets: Vec::new(), ending: None, seat, strange: (false, 0) };
         let place = ReadHalfSlot { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
         let place = Mutex::new(place);
         ConnectionReader {
@@ -145,7 +153,10 @@ impl ConnectionReader {
                 Some(until) => match timeout_at(until, heard).await {
                     Ok(heard) => heard,
                     Err(_) => {
-                        tracing::warn!(process = %self.info.process, addr = %self.info.addr, "a member did not finish a frame");
+                        let MemberInfo { process, addr, .. } = &self.info;
+                        if let Some(left_out) = self.shared.may_warn() {
+                            tracing::warn!(%process, %addr, left_out, "a process did not finish a frame");
+                        }
                         add(&self.shared.tally.unfinished, 1);
                         return ConnectionEnd::Broken;
                     }
@@ -293,8 +304,19 @@ impl ConnectionReader {
 
     /// Hands on the frames that are whole.
     fn deliver(&self, hearing: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
-        let ReadHalf { decoder, due, packets, .. } = hearing;
+        let ReadHalf { decoder, due, packets, seat, strange, .. } = hearing;
         let ConnectionReader { shared, life, info, .. } = self;
+        let changed = shared.members_changed();
+        if strange.1 != changed {
+            *strange = (shared.is_stranger(info.process), changed);
+            // A dialled connection may bring the long view of a later membership.
+            decoder.set_strange(strange.0 && seat.is_some());
+        }
+        if strange.0
+            && let Some(seat) = seat
+        {
+            seat.hear();
+        }
         let mut heard = ReadSummary::default();
         loop {
             let next = decoder.next();
@@ -318,7 +340,10 @@ impl ConnectionReader {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(process = %info.process, addr = %info.addr, %error, "a member sent nonsense");
+                    let MemberInfo { process, addr, .. } = info;
+                    if let Some(left_out) = shared.may_warn() {
+                        tracing::warn!(%process, %addr, %error, left_out, "a process sent a wrong frame");
+                    }
                     shared.tally.refuse_frame(&error);
                     return Err(ConnectionEnd::Broken);
                 }

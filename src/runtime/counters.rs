@@ -36,6 +36,19 @@ pub struct Counters {
     pub busy: u64,
     /// Refused: a stranger that did not finish its handshake in time.
     pub silent: u64,
+    /// Refused: a handshake under a key that this member does not have.
+    pub unknown_key: u64,
+    /// Refused: a handshake without a key, though this member has one.
+    pub keyless: u64,
+    /// Refused: a handshake, record or datagram that was changed or repeated, or made without the
+    /// key.
+    pub forged: u64,
+    /// Refused: a datagram that was opened before, or is for an earlier process of this address.
+    pub repeated: u64,
+    /// Refused: a process with the key that claimed the id of another one.
+    pub impostors: u64,
+    /// Closed: connections of strangers, to make room for others or because they were silent.
+    pub evicted: u64,
     /// Not sent: the queue of the peer was full, or there are too many peers.
     pub overflowed: u64,
     /// Not sent: the peer could not be reached, or another process answered there.
@@ -79,6 +92,12 @@ tally!(
     oversized,
     busy,
     silent,
+    unknown_key,
+    keyless,
+    forged,
+    repeated,
+    impostors,
+    evicted,
     overflowed,
     undelivered,
     attended,
@@ -93,6 +112,7 @@ impl AtomicCounters {
             FrameError::Version(_) => add(&self.other_version, 1),
             FrameError::Damaged => add(&self.damaged, 1),
             FrameError::Garbage => add(&self.garbage, 1),
+            FrameError::Forged => add(&self.forged, 1),
         }
     }
 

@@ -1,12 +1,12 @@
-//! The data directory: one file with the vote of this member, replaced as a whole, and a lock that keeps a second
-//! process out. It is written when views change, never for a lock.
+//! The data directory: one file with the vote of this member, replaced as a whole, and a lock that
+//! keeps a second process out. It is written when views change, never for a lock.
 
 use super::fork_guard::ForkGuard;
 use crate::protocol::StoredVote;
 use crate::wire::{VoteError, read_vote, write_vote};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 /// The file with the vote.
@@ -17,6 +17,46 @@ const NEXT: &str = "vote.next";
 const PROBE: [u8; 4096] = [0; 4096];
 /// Locked as long as a process uses the directory.
 const LOCK: &str = "lock";
+
+/// Opens files for their owner alone and follows no symbolic link. In a directory that other users
+/// may write to, a link could lead a write anywhere.
+fn private() -> OpenOptions {
+    #[allow(unused_mut, reason = "other systems have neither modes nor links")]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    }
+    options
+}
+
+/// Makes a directory for its owner alone. An existing directory keeps its mode, which may be the
+/// operator's choice.
+fn make_directory(path: &Path) -> io::Result<()> {
+    #[allow(unused_mut, reason = "other systems have no modes")]
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
+fn read_private(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    private().read(true).open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Creates the file that is renamed to the vote. A file that an earlier process left there is
+/// removed.
+fn create_next(next: &Path) -> io::Result<File> {
+    match std::fs::remove_file(next) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    private().write(true).create_new(true).open(next)
+}
 
 /// A data directory in use.
 #[derive(Debug)]
@@ -39,7 +79,8 @@ pub enum DataDirError {
     /// A process that runs uses it.
     #[error("another process uses it")]
     InUse,
-    /// The vote in it cannot be used. To start without it, and so without its vote for good, remove the file.
+    /// The vote in it cannot be used. To start without it, and so without its vote for good, remove
+    /// the file.
     #[error("the file `vote` in it cannot be used: {0}")]
     Vote(#[from] VoteError),
 }
@@ -47,14 +88,15 @@ pub enum DataDirError {
 impl Disk {
     /// Opens a directory, made if need be, and reads the vote that an earlier process left.
     pub(crate) fn open(path: &Path, cluster: &str) -> Result<(Disk, Option<StoredVote>), DataDirError> {
-        std::fs::create_dir_all(path)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK))?;
+        make_directory(path)?;
+        let mut lock = private();
+        let lock = lock.create(true).truncate(false).write(true).open(path.join(LOCK))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(DataDirError::InUse),
             Err(error) => return Err(io::Error::from(error).into()),
         }
-        let stored = match std::fs::read(path.join(VOTE)) {
+        let stored = match read_private(&path.join(VOTE)) {
             Ok(bytes) => Some(read_vote(cluster, &bytes)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error.into()),
@@ -63,7 +105,8 @@ impl Disk {
         let home = ForkGuard::here();
         // A full disk shows itself here, and not later by a member that never gets its vote.
         let next = path.join(NEXT);
-        let probed = File::create(&next).and_then(|mut probe| probe.write_all(&PROBE).and_then(|()| probe.sync_all()));
+        let written = |mut probe: File| probe.write_all(&PROBE).and_then(|()| probe.sync_all());
+        let probed = create_next(&next).and_then(written);
         std::fs::remove_file(&next)?;
         probed?;
         let disk = Disk { cluster: cluster.to_owned(), path: path.to_owned(), directory, _lock: lock, home };
@@ -77,7 +120,7 @@ impl Disk {
         }
         let bytes = write_vote(&self.cluster, vote).map_err(io::Error::other)?;
         let next = self.path.join(NEXT);
-        let mut file = File::create(&next)?;
+        let mut file = create_next(&next)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         std::fs::rename(&next, self.path.join(VOTE))?;

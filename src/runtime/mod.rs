@@ -23,14 +23,22 @@ pub(crate) mod death_watch;
 pub(crate) mod disk;
 pub(crate) mod engine;
 pub(crate) mod fork_guard;
+mod hello;
 pub(crate) mod hold_cell;
 pub(crate) mod local_grants;
 #[cfg(feature = "simulated")]
 pub(crate) mod mutant;
 mod peer;
+mod places;
 mod poll_on_wake;
 mod query;
+mod rate_limit;
 mod resolve;
+#[cfg(feature = "secure")]
+mod security;
+#[cfg(not(feature = "secure"))]
+#[path = "security_absent.rs"]
+mod security;
 #[cfg(feature = "simulated")]
 pub(crate) mod simulated;
 pub(crate) mod sync;
@@ -42,9 +50,11 @@ mod udp;
 pub(crate) mod vote_writer;
 
 pub use disk::DataDirError;
+#[cfg(feature = "secure")]
+pub use query::query_status_with;
 pub use query::{QueryError, query_status};
 
-use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status};
+use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status, View};
 use connection_reader::ConnectionReader;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -52,14 +62,24 @@ use std::sync::Arc;
 /// Where the engine pushes packets. Must not block and must not call back into the engine. It is
 /// called under the engine's lock, so that packets leave in the order in which the core sent them.
 pub(crate) trait Outbox: Send + Sync {
-    /// Queues `packet` for `to`, to be dropped if another process than `process` answers there. It leaves at
-    /// [`Network::flush`] at the latest.
+    /// Queues `packet` for `to`, to be dropped if another process than `process` answers there. It
+    /// leaves at [`Network::flush`] at the latest.
     fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet);
 }
 
-/// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's lock, as
-/// [`Outbox::send`].
+/// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's
+/// lock, as [`Outbox::send`].
 pub(crate) trait Network: Outbox {
+    /// The id of the incarnation that begins next. With a cluster key a fresh static key proves it.
+    fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
+        engine::draw_process()
+    }
+
+    /// The member has installed this view.
+    fn installed(&self, view: &View) {
+        let _ = view;
+    }
+
     /// This process has a new identity. Called before the first packet of the new incarnation.
     fn reborn(&self, me: MemberInfo) {
         let _ = me;

@@ -6,7 +6,8 @@
 //! the truth:
 //!
 //! - the wanted process answers: its queue goes out;
-//! - another one answers, or the connection is refused: the queue is dropped and the core gets a hint for each;
+//! - another one answers, or the connection is refused: the queue is dropped and the core gets a
+//!   hint for each;
 //! - no process answers in time: likewise, with a weaker hint.
 //!
 //! Dropping is right: the core sends again all that still matters, and nothing stale floods a peer
@@ -25,10 +26,12 @@ use super::poll_on_wake::seldom;
 use super::tcp::{self, DialError};
 use super::transport_state::{Incarnation, TransportState};
 use crate::protocol::{Hint, Input, Packet, ProcessId};
+use crate::wire::secure::Sealer;
 use crate::wire::{self, ByteQueue, Frame};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -41,6 +44,8 @@ use tokio_util::sync::CancellationToken;
 const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 /// Locks: a busy member's messages of about a second; more is late anyway.
 const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
+/// Both, for a stranger: several views. A stranger has no locks.
+const STRANGE: usize = 1024 * 1024;
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
 /// An unused peer without connection is forgotten after this.
@@ -58,6 +63,8 @@ pub(super) struct ConnectionWriter {
     /// The process at the other end, from the handshake.
     pub(super) process: ProcessId,
     pub(super) writer: OwnedWriteHalf,
+    /// Seals what is written, if the cluster has a key.
+    pub(super) sealer: Option<Sealer>,
     pub(super) ear: Arc<ConnectionReader>,
     /// Cancelled when either half has ended; ends the other.
     pub(super) closed: CancellationToken,
@@ -77,6 +84,7 @@ pub(super) struct Peer {
 }
 
 struct PeerQueue {
+    budget: Arc<Budget>,
     /// By the process that the frames are meant for; `None`: any process at the address.
     wants: BTreeMap<Option<ProcessId>, OutboundQueues>,
     notices: QueueLoad,
@@ -103,6 +111,8 @@ struct WriteHalf {
     links: Vec<ConnectionWriter>,
     /// The bytes to write, reused from one batch to the next.
     batch: Vec<u8>,
+    /// The frames of a batch before sealing, reused likewise.
+    frames: Vec<u8>,
     /// The rest of a batch that was not taken whole. It goes before all else.
     begun: Option<PartialWrite>,
 }
@@ -116,10 +126,35 @@ struct PartialWrite {
     frames: usize,
 }
 
+/// The bytes that wait for strangers, over all peers of a member. One limit holds for all strangers
+/// together.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    /// Bytes that wait.
+    used: AtomicUsize,
+    /// The most that may wait.
+    pub(super) limit: usize,
+}
+
+impl Budget {
+    pub(super) fn new(limit: usize) -> Self {
+        Budget { used: AtomicUsize::new(0), limit }
+    }
+
+    /// Whether no more may wait.
+    pub(super) fn is_spent(&self) -> bool {
+        self.used.load(Relaxed) >= self.limit
+    }
+}
+
 #[derive(Default)]
 struct OutboundQueues {
     notices: ByteQueue,
     bulk: ByteQueue,
+    /// The process was outside the view when the latest frame was queued.
+    is_strange: bool,
+    /// The bytes of it that the budget counts.
+    counted: usize,
 }
 
 /// The frames that wait in one kind of lane, over all processes.
@@ -132,6 +167,28 @@ struct QueueLoad {
 impl OutboundQueues {
     fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.bulk.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.notices.len() + self.bulk.len()
+    }
+
+    /// Updates the budget.
+    fn count(&mut self, budget: &Budget) {
+        let counted = if self.is_strange { self.len() } else { 0 };
+        let before = std::mem::replace(&mut self.counted, counted);
+        if counted > before {
+            budget.used.fetch_add(counted - before, Relaxed);
+        } else if counted < before {
+            budget.used.fetch_sub(before - counted, Relaxed);
+        }
+    }
+}
+
+impl Drop for PeerQueue {
+    fn drop(&mut self) {
+        let counted: usize = self.wants.values().map(|lanes| lanes.counted).sum();
+        self.budget.used.fetch_sub(counted, Relaxed);
     }
 }
 
@@ -203,8 +260,9 @@ struct NextWrite {
 }
 
 impl PeerQueue {
-    fn new() -> Self {
+    fn new(budget: Arc<Budget>) -> Self {
         PeerQueue {
+            budget,
             wants: BTreeMap::new(),
             notices: QueueLoad::default(),
             bulk: QueueLoad::default(),
@@ -254,6 +312,7 @@ impl PeerQueue {
                     plan.write = Some(link);
                     plan.frames += self.notices.take(&mut lanes.notices, usize::MAX, batch);
                     plan.frames += self.bulk.take(&mut lanes.bulk, BATCH.saturating_sub(batch.len()), batch);
+                    lanes.count(&self.budget);
                 }
                 // Its turn comes with the next batch.
                 Some(_) => {}
@@ -269,6 +328,7 @@ impl PeerQueue {
         for (want, lanes) in &mut self.wants {
             if !lanes.is_empty() && route(links, *want).is_none() {
                 frames += self.notices.drop_all(&mut lanes.notices) + self.bulk.drop_all(&mut lanes.bulk);
+                lanes.count(&self.budget);
                 processes.extend(*want);
             }
         }
@@ -285,24 +345,48 @@ fn route(links: &[ConnectionWriter], want: Option<ProcessId>) -> Option<usize> {
 }
 
 impl Peer {
-    pub(super) fn new(addr: SocketAddr) -> Self {
-        Peer { addr, queue: Mutex::new(PeerQueue::new()) }
+    pub(super) fn new(addr: SocketAddr, budget: Arc<Budget>) -> Self {
+        Peer { addr, queue: Mutex::new(PeerQueue::new(budget)) }
     }
 
     fn queue(&self) -> MutexGuard<'_, PeerQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or [`wake`](Self::wake).
-    pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame) -> bool {
+    /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or
+    /// [`wake`](Self::wake). `is_strange`: the process is outside the view.
+    pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame, is_strange: bool) -> bool {
         let mut queue = self.queue();
-        let PeerQueue { wants, notices, bulk, .. } = &mut *queue;
+        let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
         let lanes = wants.entry(want).or_default();
-        if is_notice(frame) {
+        lanes.is_strange = is_strange;
+        if is_strange && !lanes.is_empty() && (lanes.len() >= STRANGE || budget.is_spent()) {
+            return false;
+        }
+        let pushed = if is_notice(frame) {
             notices.push(&mut lanes.notices, frame, &NOTICES)
         } else {
             bulk.push(&mut lanes.bulk, frame, &BULK)
+        };
+        lanes.count(budget);
+        pushed
+    }
+
+    /// The number of bytes that wait here for strangers.
+    pub(super) fn strange_bytes(&self) -> usize {
+        self.queue().wants.values().map(|lanes| lanes.counted).sum()
+    }
+
+    /// Drops the frames that wait here for strangers, and returns their number.
+    pub(super) fn drop_strange(&self) -> usize {
+        let mut queue = self.queue();
+        let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
+        let mut frames = 0;
+        for lanes in wants.values_mut().filter(|lanes| lanes.is_strange) {
+            frames += notices.drop_all(&mut lanes.notices) + bulk.drop_all(&mut lanes.bulk);
+            lanes.count(budget);
         }
+        frames
     }
 
     /// Writes queued frames, as much as a connection takes at once. All other work is left to the
@@ -317,6 +401,7 @@ impl Peer {
             let NextWrite { write, frames, .. } = queue.plan(&pen.links, &mut pen.batch);
             if let Some(link) = write {
                 drop(queue);
+                pen.seal(link);
                 // The task finds a broken connection when it writes the rest.
                 let written = pen.links[link].writer.try_write(&pen.batch).unwrap_or(0);
                 if written == pen.batch.len() {
@@ -444,13 +529,15 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
             pen.finish(begun, &shared.tally).await;
         }
         for link in offered {
-            // Dialled to reach another process, and the same one as before answered: one link is enough. Connections
-            // that merely crossed are kept, or both sides might close the other's.
+            // Dialled to reach another process, and the same one as before answered: one link is
+            // enough. Connections that merely crossed are kept, or both sides might close the
+            // other's.
             let known = dialling.as_ref().is_some_and(|dial| dial.known.contains(&link.process));
             if link.dialled && known {
                 link.redundant.cancel();
             } else {
-                // A later one did not cross: the other side has opened it because the one before does not do any more.
+                // A later one did not cross: the other side has opened it because the one before
+                // does not do any more.
                 let crossing = shared.limits.connect + shared.limits.handshake;
                 for before in pen.links.iter_mut().filter(|before| before.process == link.process) {
                     before.is_preferred &= link.opened < before.opened + crossing;
@@ -506,6 +593,7 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
             shared.spawn(&life, dial);
         }
         if let (Some(mut pen), Some(link)) = (pen, plan.write) {
+            pen.seal(link);
             pen.finish(PartialWrite { link, written: 0, frames: plan.frames }, &shared.tally).await;
             peer.queue().pen = Some(pen);
             continue;
@@ -516,7 +604,8 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
         let last = if is_over { peer.queue().take_pen() } else { None };
         if let Some(pen) = last {
             for mut link in pen.links {
-                // The reading half goes on until the other side has seen the end, so that nothing written is lost.
+                // The reading half goes on until the other side has seen the end, so that nothing
+                // written is lost.
                 let _ = link.writer.shutdown().await;
             }
             return;
@@ -540,6 +629,21 @@ pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, p
 }
 
 impl WriteHalf {
+    /// Turns the frames of the batch into records, if the connection is sealed. It is called once
+    /// for each batch and in the order of writing, since the other side counts records.
+    fn seal(&mut self, link: usize) {
+        let WriteHalf { links, batch, frames, .. } = self;
+        let Some(sealer) = &mut links[link].sealer else { return };
+        std::mem::swap(batch, frames);
+        batch.clear();
+        if sealer.seal(frames, batch).is_err() {
+            batch.clear();
+            links[link].closed.cancel();
+        }
+        frames.clear();
+        frames.shrink_to(BATCH);
+    }
+
     /// Writes the rest of the batch. A link that does not take it is closed.
     async fn finish(&mut self, begun: PartialWrite, tally: &AtomicCounters) {
         let PartialWrite { link: index, written, frames } = begun;
@@ -570,19 +674,19 @@ mod tests {
     }
 
     fn peer() -> Peer {
-        Peer::new("127.0.0.1:7400".parse().unwrap())
+        Peer::new("127.0.0.1:7400".parse().unwrap(), Arc::new(Budget::new(3 * STRANGE)))
     }
 
     #[test]
     fn each_lane_is_bounded_for_itself() {
         let peer = peer();
         for number in 0..BULK.frames as u64 {
-            assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number)));
+            assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number), false));
         }
-        assert!(!peer.push(Some(ProcessId(9)), &ack(0)));
-        assert!(!peer.push(None, &ack(0)));
+        assert!(!peer.push(Some(ProcessId(9)), &ack(0), false));
+        assert!(!peer.push(None, &ack(0), false));
         // Signs of life still pass.
-        assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave))));
+        assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave)), false));
         let (processes, frames) = peer.queue().give_up(&[]);
         assert_eq!(processes, [ProcessId(0), ProcessId(1), ProcessId(2)]);
         assert_eq!(frames, BULK.frames + 1);
@@ -595,8 +699,28 @@ mod tests {
     fn bytes_are_bounded_too() {
         let peer = peer();
         let frame = Frame::Gossip(vec![0; 1024 * 1024]);
-        let taken = (0..100).filter(|_| peer.push(None, &frame)).count();
+        let taken = (0..100).filter(|_| peer.push(None, &frame, false)).count();
         assert_eq!(taken, BULK.bytes / (1024 * 1024));
+    }
+
+    #[test]
+    fn bytes_for_strangers_are_bounded_for_each_and_for_all() {
+        let budget = Arc::new(Budget::new(3 * STRANGE));
+        let peers = [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
+        let frame = Frame::Gossip(vec![0; STRANGE / 4]);
+        let fill = |peer: &Peer| (0..100).filter(|_| peer.push(Some(ProcessId(7)), &frame, true)).count();
+        assert_eq!(peers.each_ref().map(fill), [4, 4, 4, 1], "the last is let in where nothing waits");
+        assert!(
+            budget.is_spent() && peers[0].push(Some(ProcessId(8)), &frame, false),
+            "a member has bounds of its own"
+        );
+        assert_eq!(peers[0].drop_strange(), 4);
+        assert_eq!(fill(&peers[3]), 3);
+        // A stranger that becomes a member leaves the budget with its next frame.
+        assert!(peers[1].push(Some(ProcessId(7)), &ack(0), false));
+        assert_eq!(peers[1].strange_bytes(), 0);
+        drop(peers);
+        assert_eq!(budget.used.load(Relaxed), 0);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Asking a running member for its status, without joining.
 
+#[cfg(feature = "secure")]
+use super::security::{self, ShakeError, StaticKey};
 use crate::protocol::Status;
+#[cfg(feature = "secure")]
+use crate::wire::secure::{Keyring, Purpose, Session};
 use crate::wire::{self, Decoder, Frame, FrameError, HandshakeRefusal, MAX_CLUSTER, StatusQuery};
 use std::io;
 use std::time::Duration;
@@ -20,23 +24,67 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// # Cancel safety
 /// May be dropped at any time.
 pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryError> {
-    if !(1..=MAX_CLUSTER).contains(&cluster.len()) {
-        let reason = format!("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {}", cluster.len());
-        return Err(QueryError::Refused { addr: addr.to_owned(), reason });
-    }
+    check_cluster(addr, cluster)?;
     tokio::runtime::Handle::try_current().map_err(|_| QueryError::NoRuntime)?;
     tokio::time::timeout(LIMIT, ask(addr, cluster)).await.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
 }
 
+/// Like [`query_status`], for a cluster with a key. The first key of the ring seals question and
+/// answer.
+///
+/// # Errors
+/// See [`QueryError`]; nothing changes in any case.
+///
+/// # Cancel safety
+/// May be dropped at any time.
+#[cfg(feature = "secure")]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub async fn query_status_with(addr: &str, cluster: &str, ring: &Keyring) -> Result<Status, QueryError> {
+    check_cluster(addr, cluster)?;
+    tokio::runtime::Handle::try_current().map_err(|_| QueryError::NoRuntime)?;
+    let asked = tokio::time::timeout(LIMIT, ask_sealed(addr, cluster, ring)).await;
+    asked.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
+}
+
+#[cfg(feature = "secure")]
+async fn ask_sealed(addr: &str, cluster: &str, ring: &Keyring) -> Result<Status, QueryError> {
+    let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
+    let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
+    let entropy = security::entropy().map_err(|error| unreachable(io::Error::other(error)))?;
+    let (identity, mut decoder) = (StaticKey::new(*entropy), Decoder::new());
+    let shaken = security::shake(cluster, ring, &identity, &Purpose::Status, &mut stream, &mut decoder);
+    let Session { opener, .. } = shaken.await.map_err(|error| match error {
+        ShakeError::Io(source) => unreachable(source),
+        error => QueryError::Refused { addr: addr.to_owned(), reason: error.to_string() },
+    })?;
+    decoder.unseal(opener);
+    decoder.await_answer();
+    read_answer(addr, &mut stream, &mut decoder).await
+}
+
+fn check_cluster(addr: &str, cluster: &str) -> Result<(), QueryError> {
+    if (1..=MAX_CLUSTER).contains(&cluster.len()) {
+        return Ok(());
+    }
+    let length = cluster.len();
+    let reason = format!("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {length}");
+    Err(QueryError::Refused { addr: addr.to_owned(), reason })
+}
+
 async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
     let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
-    let garbled = |reason: String| QueryError::Garbled { reason };
     let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
     let mut question = Vec::new();
     let frame = Frame::Question(StatusQuery { cluster: cluster.to_owned(), reserved: Vec::new() });
-    wire::encode(&frame, &mut question).map_err(|error| garbled(error.to_string()))?;
+    let encoded = wire::encode(&frame, &mut question);
+    encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
     stream.write_all(&question).await.map_err(unreachable)?;
-    let mut decoder = Decoder::for_answer();
+    read_answer(addr, &mut stream, &mut Decoder::for_answer()).await
+}
+
+async fn read_answer(addr: &str, stream: &mut TcpStream, decoder: &mut Decoder) -> Result<Status, QueryError> {
+    let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
+    let garbled = |reason: String| QueryError::Garbled { reason };
     loop {
         match decoder.next() {
             Ok(Some(Frame::StatusIs(status))) => return Ok(*status),

@@ -1,35 +1,34 @@
 //! Connections: dialling, accepting, the handshake, the end.
 //!
-//! Every connection carries frames both ways. Its reading half is a [`ConnectionReader`], with a task of its own, here; its writing
-//! half belongs to the [`Peer`] of the other side's address.
+//! Every connection carries frames both ways. Its reading half is a [`ConnectionReader`], with a
+//! task of its own, here; its writing half belongs to the [`Peer`] of the other side's address.
 
 use super::connection_reader::{ConnectionEnd, ConnectionReader};
 use super::counters::add;
+use super::hello::{HelloError, bytes_of, read_hello};
 use super::peer::{ConnectionWriter, Peer};
+use super::places::Place;
 use super::poll_on_wake::seldom;
+use super::security::{self, Answered, HandshakeSide, Secured};
 use super::transport::ConnectionTimeouts;
 use super::transport_state::{Incarnation, TransportState};
 use crate::protocol::{Hint, Input, MemberInfo};
-use crate::wire::{self, Decoder, Frame, FrameError, Handshake, HandshakeRefusal, PROTOCOL_VERSION};
+use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Connections that have not identified themselves. Each costs at most a hello's bytes, and ends at
-/// the handshake limit.
-const MAX_STRANGERS: usize = 1024;
-/// Connections accepted at one time: some for each member of the largest cluster.
-const MAX_ACCEPTED: usize = 4096;
 /// Services, and locks in all, told to a caller that asks from outside. With names and metadata of
 /// any length they fit one frame, and to collect them is a short turn.
 const MAX_LOCKS_TOLD: usize = 256;
+/// The interval in which silent strangers are closed.
+const SWEEP: Duration = Duration::from_secs(5);
 /// After an error of the listener, which is mostly "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -62,25 +61,38 @@ impl From<io::Error> for DialError {
     }
 }
 
+/// The result of a handshake.
+pub(super) struct Greeted {
+    /// The other side.
+    pub(super) info: MemberInfo,
+    /// Seals the frames to it, if the cluster has a key.
+    pub(super) secured: Option<Secured>,
+}
+
 /// A connection after its handshake.
 struct HandshakenConnection {
     stream: TcpStream,
     decoder: Decoder,
-    /// The other side.
-    info: MemberInfo,
+    greeted: Greeted,
+    /// The place of an accepted connection.
+    place: Option<Place>,
 }
 
 /// Accepts until closing.
 pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
-    let strangers = Arc::new(Semaphore::new(MAX_STRANGERS));
-    let places = Arc::new(Semaphore::new(MAX_ACCEPTED));
+    let mut sweep = tokio::time::interval(SWEEP);
+    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = async { shared.places.room().await; listener.accept().await } => accepted,
             () = shared.closing.cancelled() => return,
+            _ = sweep.tick() => {
+                shared.places.sweep();
+                continue;
+            }
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -88,68 +100,93 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
             }
         };
         let Some(life) = shared.life() else { continue };
-        let permits = (strangers.clone().try_acquire_owned(), places.clone().try_acquire_owned());
-        let (Ok(stranger), Ok(place)) = permits else {
+        let Some(place) = shared.places.take(from.ip()) else {
             add(&shared.tally.busy, 1);
-            // It fits in the empty buffer of a new connection.
-            let _ = stream.try_write(&bytes_of(&Frame::Refused(HandshakeRefusal::Busy)));
+            // A member with a key sends no more bytes than it received, and it received none.
+            if shared.security.is_none() && shared.may_answer() {
+                // It fits in the empty buffer of a new connection.
+                let _ = stream.try_write(&bytes_of(&Frame::Refused(HandshakeRefusal::Busy)));
+            }
             continue;
         };
-        let listen = listen(shared.clone(), life.clone(), stream, stranger, place);
-        shared.spawn(&life, listen);
+        shared.spawn(&life, listen(shared.clone(), life.clone(), stream, place));
     }
 }
 
 /// Handshake with a stranger, then reading.
-async fn listen(
-    shared: Arc<TransportState>,
-    life: Arc<Incarnation>,
-    mut stream: TcpStream,
-    stranger: OwnedSemaphorePermit,
-    _place: OwnedSemaphorePermit,
-) {
+async fn listen(shared: Arc<TransportState>, life: Arc<Incarnation>, mut stream: TcpStream, place: Place) {
     if configure(&stream, &shared.limits).is_err() {
         return;
     }
     let mut decoder = Decoder::new();
-    let Ok(hello) = timeout(shared.limits.handshake, answer(&shared, &life, &mut stream, &mut decoder)).await else {
+    let greeted = tokio::select! {
+        greeted = timeout(shared.limits.handshake, answer(&shared, &life, &mut stream, &mut decoder)) => greeted,
+        () = place.end.cancelled() => return,
+    };
+    let Ok(greeted) = greeted else {
         add(&shared.tally.silent, 1);
         return;
     };
-    drop(stranger);
-    if let Some(hello) = hello {
-        let addr = hello.me.addr;
-        converse(&shared, &life, addr, HandshakenConnection { stream, decoder, info: hello.me }, false).await;
+    if let Some(greeted) = greeted {
+        place.finish(greeted.info.process);
+        let addr = greeted.info.addr;
+        let opened = HandshakenConnection { stream, decoder, greeted, place: Some(place) };
+        converse(&shared, &life, addr, opened, false).await;
     }
 }
 
-/// Reads the hello and answers it; `None` if it is refused or does not come.
+/// Reads the first packet and answers it. `None`: it was refused, or did not come.
 async fn answer(
     shared: &TransportState,
     life: &Incarnation,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-) -> Option<Handshake> {
-    let refusal = match read_hello(stream, decoder).await {
-        Ok(Some(Frame::Hello(hello))) if hello.cluster == shared.cluster => {
-            let welcome = bytes_of(&Frame::Welcome(shared.handshake(life).into()));
-            return stream.write_all(&welcome).await.is_ok().then_some(*hello);
+) -> Option<Greeted> {
+    let mut read = 0;
+    let refusal = match (read_hello(stream, decoder, &mut read).await, &shared.security) {
+        (Ok(Some(Frame::Initiate(initiate))), Some(security)) => {
+            match security::answer(&side(shared, life), security, &initiate, stream, decoder).await {
+                Answered::Member(info, secured) => {
+                    return Some(Greeted { info: *info, secured: Some(*secured) });
+                }
+                Answered::Status(mut sealer) => {
+                    let status = Frame::StatusIs(Box::new(life.inbox.status(MAX_LOCKS_TOLD)?));
+                    let _ = stream.write_all(&security::sealed(&mut sealer, &status)?).await;
+                    let _ = stream.shutdown().await;
+                    return None;
+                }
+                Answered::Refused(refusal) => refusal?,
+            }
         }
-        Ok(Some(Frame::Question(question))) if question.cluster == shared.cluster => {
+        (Ok(Some(Frame::Initiate(_))), None) => {
+            add(&shared.tally.unknown_key, 1);
+            HandshakeRefusal::NoKey
+        }
+        (Ok(Some(Frame::Hello(_) | Frame::Question(_))), Some(_)) => {
+            add(&shared.tally.keyless, 1);
+            HandshakeRefusal::KeyWanted
+        }
+        (Ok(Some(Frame::Hello(hello))), None) if hello.cluster == shared.cluster => {
+            let welcome = bytes_of(&Frame::Welcome(shared.handshake(life).into()));
+            decoder.open();
+            let greeted = Greeted { info: hello.me, secured: None };
+            return stream.write_all(&welcome).await.is_ok().then_some(greeted);
+        }
+        (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
             let status = Frame::StatusIs(Box::new(life.inbox.status(MAX_LOCKS_TOLD)?));
             let _ = stream.write_all(&bytes_of(&status)).await;
             let _ = stream.shutdown().await;
             return None;
         }
-        Ok(Some(Frame::Hello(_) | Frame::Question(_))) => {
+        (Ok(Some(Frame::Hello(_) | Frame::Question(_))), None) => {
             add(&shared.tally.foreign_cluster, 1);
             HandshakeRefusal::ForeignCluster(shared.cluster.clone())
         }
-        Ok(Some(_)) => {
+        (Ok(Some(_)), _) => {
             add(&shared.tally.garbage, 1);
             HandshakeRefusal::Garbage
         }
-        Err(HelloError::Frame(error)) => {
+        (Err(HelloError::Frame(error)), _) => {
             shared.tally.refuse_frame(&error);
             match error {
                 FrameError::Version(_) => HandshakeRefusal::Version(PROTOCOL_VERSION),
@@ -158,15 +195,24 @@ async fn answer(
                 _ => HandshakeRefusal::Garbage,
             }
         }
-        Ok(None) | Err(HelloError::Io(_)) => {
+        (Ok(None) | Err(HelloError::Io(_)), _) => {
             // A peer connected and left: a port scan, or a member that ended.
             add(&shared.tally.silent, 1);
             return None;
         }
     };
-    let _ = stream.write_all(&bytes_of(&Frame::Refused(refusal))).await;
-    let _ = stream.shutdown().await;
+    refuse(shared, stream, &refusal, read).await;
     None
+}
+
+/// Sends the reason, within the rate of refusals. A member with a key sends no more bytes than it
+/// received.
+async fn refuse(shared: &TransportState, stream: &mut TcpStream, refusal: &HandshakeRefusal, read: usize) {
+    let bytes = bytes_of(&Frame::Refused(refusal.clone()));
+    if (shared.security.is_none() || bytes.len() <= read) && shared.may_answer() {
+        let _ = stream.write_all(&bytes).await;
+    }
+    let _ = stream.shutdown().await;
 }
 
 /// Dials the peer's address; on success goes on as the reading half.
@@ -175,9 +221,10 @@ pub(super) async fn dial(shared: Arc<TransportState>, life: Arc<Incarnation>, pe
         Ok(opened) => {
             shared.note_dial(peer.addr, None);
             // A seed may have more gossip: ask once, when the first connection with it is opened.
-            let is_seed = shared.seeds.borrow().contains(&peer.addr) && opened.info.process != life.me.process;
+            let process = opened.greeted.info.process;
+            let is_seed = shared.seeds.borrow().contains(&peer.addr) && process != life.me.process;
             if is_seed {
-                peer.push(Some(opened.info.process), &Frame::GossipWanted);
+                peer.push(Some(process), &Frame::GossipWanted, false);
                 peer.wake();
             }
             converse(&shared, &life, peer.addr, opened, true).await;
@@ -200,30 +247,56 @@ async fn open(
         timeout(shared.limits.connect, connect(shared.bound, addr)).await.map_err(|_| late("connecting"))??;
     configure(&stream, &shared.limits)?;
     let mut decoder = Decoder::new();
+    let side = side(shared, life);
     let greet = async {
-        stream.write_all(&bytes_of(&Frame::Hello(shared.handshake(life).into()))).await?;
-        match read_hello(&mut stream, &mut decoder).await {
-            Ok(Some(Frame::Welcome(welcome))) if welcome.cluster == shared.cluster => Ok(welcome.me),
-            Ok(Some(Frame::Welcome(welcome))) => {
-                Err(DialError::Stranger(HandshakeRefusal::ForeignCluster(welcome.cluster).to_string()))
-            }
-            Ok(Some(Frame::Refused(HandshakeRefusal::Busy))) => {
-                Err(DialError::Unreachable(HandshakeRefusal::Busy.to_string()))
-            }
-            Ok(Some(Frame::Refused(refusal))) => Err(DialError::Stranger(refusal.to_string())),
-            Ok(Some(_)) | Err(HelloError::Frame(FrameError::Garbage | FrameError::Oversized(_))) => {
-                Err(DialError::Stranger("what answers there is no member".into()))
-            }
-            Err(HelloError::Frame(error @ FrameError::Damaged)) => Err(DialError::Unreachable(error.to_string())),
-            Err(HelloError::Frame(FrameError::Version(version))) => {
-                Err(DialError::Stranger(HandshakeRefusal::Version(version).to_string()))
-            }
-            Ok(None) => Err(DialError::Unreachable("it closed the connection".into())),
-            Err(HelloError::Io(error)) => Err(DialError::Unreachable(error.to_string())),
+        match &shared.security {
+            Some(security) => match security::greet(&side, security, &mut stream, &mut decoder).await {
+                Ok((info, secured)) => Ok(Greeted { info, secured: Some(secured) }),
+                Err(error) => Err(DialError::Unreachable(error.to_string())),
+            },
+            None => greet(shared, life, &mut stream, &mut decoder).await,
         }
     };
-    let info = timeout(shared.limits.handshake, greet).await.map_err(|_| late("the handshake"))??;
-    Ok(HandshakenConnection { stream, decoder, info })
+    let greeted = timeout(shared.limits.handshake, greet).await.map_err(|_| late("the handshake"))??;
+    Ok(HandshakenConnection { stream, decoder, greeted, place: None })
+}
+
+fn side<'a>(shared: &'a TransportState, life: &'a Incarnation) -> HandshakeSide<'a> {
+    HandshakeSide { cluster: &shared.cluster, me: &life.me, identity: life.identity.as_deref(), tally: &shared.tally }
+}
+
+/// The dialler's part without a key.
+async fn greet(
+    shared: &TransportState,
+    life: &Incarnation,
+    stream: &mut TcpStream,
+    decoder: &mut Decoder,
+) -> Result<Greeted, DialError> {
+    stream.write_all(&bytes_of(&Frame::Hello(shared.handshake(life).into()))).await?;
+    match read_hello(stream, decoder, &mut 0).await {
+        Ok(Some(Frame::Welcome(welcome))) if welcome.cluster == shared.cluster => {
+            decoder.open();
+            Ok(Greeted { info: welcome.me, secured: None })
+        }
+        Ok(Some(Frame::Welcome(welcome))) => {
+            Err(DialError::Stranger(HandshakeRefusal::ForeignCluster(welcome.cluster).to_string()))
+        }
+        Ok(Some(Frame::Refused(HandshakeRefusal::Busy))) => {
+            Err(DialError::Unreachable(HandshakeRefusal::Busy.to_string()))
+        }
+        Ok(Some(Frame::Refused(refusal))) => Err(DialError::Stranger(refusal.to_string())),
+        Err(HelloError::Frame(error @ (FrameError::Damaged | FrameError::Forged))) => {
+            Err(DialError::Unreachable(error.to_string()))
+        }
+        Err(HelloError::Frame(FrameError::Version(version))) => {
+            Err(DialError::Stranger(HandshakeRefusal::Version(version).to_string()))
+        }
+        Ok(Some(_)) | Err(HelloError::Frame(FrameError::Garbage | FrameError::Oversized(_))) => {
+            Err(DialError::Stranger("the process there is no member".into()))
+        }
+        Ok(None) => Err(DialError::Unreachable("it closed the connection".into())),
+        Err(HelloError::Io(error)) => Err(DialError::Unreachable(error.to_string())),
+    }
 }
 
 async fn connect(bound: SocketAddr, addr: SocketAddr) -> io::Result<TcpStream> {
@@ -258,25 +331,6 @@ fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::Result<()> 
     Ok(())
 }
 
-enum HelloError {
-    Frame(FrameError),
-    Io(io::Error),
-}
-
-/// The first frame; `None` if the other side closes before. Reads no more than a hello may be long.
-async fn read_hello(stream: &mut TcpStream, decoder: &mut Decoder) -> Result<Option<Frame>, HelloError> {
-    loop {
-        if let Some(frame) = decoder.next().map_err(HelloError::Frame)? {
-            decoder.open();
-            return Ok(Some(frame));
-        }
-        let mut room = stream.take(decoder.hello_room() as u64);
-        if room.read_buf(decoder.back()).await.map_err(HelloError::Io)? == 0 {
-            return Ok(None);
-        }
-    }
-}
-
 /// A connection from after its handshake to its end.
 async fn converse(
     shared: &Arc<TransportState>,
@@ -285,14 +339,26 @@ async fn converse(
     opened: HandshakenConnection,
     dialled: bool,
 ) {
-    let HandshakenConnection { stream, decoder, info } = opened;
-    let (reader, writer) = stream.into_split();
+    let HandshakenConnection { stream, decoder, greeted, place } = opened;
+    let Greeted { info, secured } = greeted;
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
-    let ear = Arc::new(ConnectionReader::new(shared.clone(), life.clone(), addr, info.clone(), reader, decoder));
+    let evicted = place.as_ref().map_or_else(CancellationToken::new, |place| place.end.clone());
+    // Held until the end, so that a removed key closes the connection.
+    let _session = match (&secured, &shared.security) {
+        (Some(secured), Some(security)) => match security.register(secured, redundant.clone()) {
+            Some(session) => Some(session),
+            None => return,
+        },
+        _ => None,
+    };
+    let (reader, writer) = stream.into_split();
+    let (state, me) = (shared.clone(), life.clone());
+    let ear = Arc::new(ConnectionReader::new(state, me, addr, info.clone(), reader, decoder, place));
     let link = ConnectionWriter {
         process: info.process,
         writer,
+        sealer: secured.map(|secured| secured.sealer),
         ear: ear.clone(),
         closed: closed.clone(),
         redundant: redundant.clone(),
@@ -307,6 +373,7 @@ async fn converse(
     let ended = async {
         tokio::select! {
             () = redundant.cancelled() => ConnectionEnd::Ours,
+            () = evicted.cancelled() => ConnectionEnd::Ours,
             () = closed.cancelled() => ConnectionEnd::Broken,
         }
     };
@@ -328,13 +395,4 @@ async fn converse(
     if !silent && !shared.closing.is_cancelled() {
         life.inbox.input(Input::Hint(Hint::Unreachable(info.process)));
     }
-}
-
-fn bytes_of(frame: &Frame) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    // Handshakes are short: the cluster's name was checked when the transport was bound.
-    if let Err(error) = wire::encode(frame, &mut bytes) {
-        tracing::error!(%error, "a handshake cannot be written");
-    }
-    bytes
 }

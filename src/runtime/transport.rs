@@ -2,11 +2,14 @@
 
 use super::connection_reader::ConnectionReader;
 use super::counters::Counters;
+use super::security::Security;
 use super::transport_state::{TransportParts, TransportState};
 use super::udp::{self, GossipInput};
 use super::{Inbox, Network, Outbox, resolve, tcp};
-use crate::protocol::{MemberInfo, Packet, ProcessId};
+use crate::protocol::{MemberInfo, Packet, ProcessId, View};
 use crate::wire::MAX_CLUSTER;
+#[cfg(feature = "secure")]
+use crate::wire::secure::Keyring;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
 use std::io;
@@ -40,6 +43,11 @@ pub(crate) struct TransportOptions {
     pub(crate) limits: ConnectionTimeouts,
     /// How long to keep a thread awake for the next packet; zero: never.
     pub(crate) busy_poll: Duration,
+    /// The most bytes that wait to be written to processes outside the view.
+    pub(crate) stranger_memory: usize,
+    /// The cluster's keys. `None`: the member speaks to every process that reaches the port.
+    #[cfg(feature = "secure")]
+    pub(crate) keyring: Option<Keyring>,
 }
 
 impl TransportOptions {
@@ -54,6 +62,9 @@ impl TransportOptions {
             insecure: false,
             limits: ConnectionTimeouts::default(),
             busy_poll: Duration::from_micros(50),
+            stranger_memory: 64 * 1024 * 1024,
+            #[cfg(feature = "secure")]
+            keyring: None,
         }
     }
 }
@@ -61,14 +72,15 @@ impl TransportOptions {
 /// The limits for each activity of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionTimeouts {
-    /// Written and not acknowledged for so long: the connection has ended. To be below the member lease.
+    /// Written and not acknowledged for so long: the connection has ended. To be below the member
+    /// lease.
     pub(crate) user_timeout: Duration,
     /// To open a connection.
     pub(crate) connect: Duration,
     /// To shake hands on it.
     pub(crate) handshake: Duration,
-    /// To bring a frame to its end that has begun. The longest in use have some hundred KiB: a way that is too slow
-    /// for this is too slow for the lease.
+    /// To bring a frame to its end that has begun. The longest in use have some hundred KiB: a way
+    /// that is too slow for this is too slow for the lease.
     pub(crate) frame: Duration,
 }
 
@@ -80,7 +92,8 @@ impl Default for ConnectionTimeouts {
 }
 
 impl ConnectionTimeouts {
-    /// Fits the given member lease: a broken connection is noticed and dialled again well within it.
+    /// Fits the given member lease: a broken connection is noticed and dialled again well within
+    /// it.
     pub(crate) fn for_lease(member_lease: Duration) -> Self {
         let at_least = Duration::from_millis(200);
         ConnectionTimeouts {
@@ -110,7 +123,10 @@ pub enum BindError {
         source: io::Error,
     },
     /// Any process could come in.
-    #[error("{0} is reachable from outside this host and the cluster has no secret: bind loopback, or allow insecure")]
+    #[error(
+        "{0} is reachable from outside this host and the cluster has no key: \
+         give a keyring, bind loopback, or allow insecure"
+    )]
     NotLoopback(SocketAddr),
     /// No other process can dial such an address.
     #[error("{0} cannot be dialled by others: give an address to advertise, such as 10.0.0.5:7400")]
@@ -150,15 +166,20 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Binds TCP and UDP on the same port and resolves the seeds once. To be called in a tokio runtime, on which all
-    /// of its tasks run.
+    /// Binds TCP and UDP on the same port and resolves the seeds once. To be called in a tokio
+    /// runtime, on which all of its tasks run.
     pub(crate) async fn bind(options: TransportOptions) -> Result<Transport, BindError> {
-        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits, busy_poll } = options;
+        #[cfg(feature = "secure")]
+        let security = options.keyring.map(Security::new);
+        #[cfg(not(feature = "secure"))]
+        let security: Option<Security> = None;
+        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits, busy_poll, stranger_memory, .. } =
+            options;
         if !(1..=MAX_CLUSTER).contains(&cluster.len()) {
             return Err(BindError::ClusterName(cluster.len()));
         }
         let wanted = first_address(&bind, "bind", |_| true).await?;
-        if !wanted.ip().is_loopback() && !insecure {
+        if !wanted.ip().is_loopback() && !insecure && security.is_none() {
             return Err(BindError::NotLoopback(wanted));
         }
         let given = match &advertise {
@@ -182,6 +203,8 @@ impl Transport {
             advertised,
             limits,
             busy_poll,
+            security,
+            stranger_memory,
             news: sender,
             seeds: resolved.addrs,
             unresolved: resolved.unresolved,
@@ -200,7 +223,8 @@ impl Transport {
         self.shared.bound
     }
 
-    /// All addresses of all seeds, as last resolved. Changes come as [`Command::Seeds`](crate::protocol::Command).
+    /// All addresses of all seeds, as last resolved. Changes come as
+    /// [`Command::Seeds`](crate::protocol::Command).
     pub(crate) fn seeds(&self) -> BTreeSet<SocketAddr> {
         self.shared.seeds.borrow().clone()
     }
@@ -241,7 +265,8 @@ impl Transport {
         self.set_seeking(true);
     }
 
-    /// Whether the member has no cluster yet: names of seeds are then resolved more often. At first it has none.
+    /// Whether the member has no cluster yet: names of seeds are then resolved more often. At first
+    /// it has none.
     fn set_seeking(&self, seeking: bool) {
         self.shared.seeking.send_replace(seeking);
     }
@@ -253,7 +278,15 @@ impl Transport {
 
     /// The present counts.
     pub(crate) fn counters(&self) -> Counters {
-        self.shared.tally.read()
+        let evicted = self.shared.places.evicted.load(std::sync::atomic::Ordering::Relaxed);
+        Counters { evicted, ..self.shared.tally.read() }
+    }
+
+    /// Replaces the keyring. Returns the number of closed connections; `None`: this member has no
+    /// keyring.
+    #[cfg(feature = "secure")]
+    pub(crate) fn set_keyring(&self, ring: Keyring) -> Option<usize> {
+        Some(self.shared.security.as_ref()?.set_keyring(ring))
     }
 
     /// Stops accepting, delivers queued frames as far as half a second allows, closes and ends
@@ -281,6 +314,17 @@ impl Outbox for Transport {
 impl Network for Transport {
     fn reborn(&self, me: MemberInfo) {
         Transport::reborn(self, me);
+    }
+
+    fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
+        match &self.shared.security {
+            Some(security) => security.draw_process(),
+            None => super::engine::draw_process(),
+        }
+    }
+
+    fn installed(&self, view: &View) {
+        self.shared.set_view(view);
     }
 
     fn joined(&self) {

@@ -8,15 +8,19 @@ use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};
 use super::death_watch::DeathWatch;
 use super::fork_guard::ForkGuard;
-use super::peer::{self, Peer};
+use super::peer::{self, Budget, Peer};
+use super::places::{PlaceLimits, Places};
 use super::poll_on_wake::seldom;
+use super::rate_limit::RateLimit;
+use super::security::{Security, StaticKey};
 use super::udp::GossipInput;
 use super::{Inbox, transport::ConnectionTimeouts};
-use crate::protocol::{MemberInfo, Packet, ProcessId};
+use crate::protocol::{MemberInfo, Packet, ProcessId, View};
 use crate::wire::{Frame, Handshake};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -28,6 +32,14 @@ use tokio_util::task::TaskTracker;
 const MAX_PEERS: usize = 4096;
 /// Connections that the flushing thread writes to; writing to more of them is their tasks' work.
 const AT_ONCE: usize = 8;
+/// Refusals, and answers to datagrams of strangers, in a row.
+const MOST_ANSWERS: u32 = 64;
+/// The same in the long run.
+const ANSWERS_A_SECOND: u32 = 32;
+/// Log lines that other processes cause, in a row.
+const MOST_WARNINGS: u32 = 16;
+/// The same in the long run.
+const WARNINGS_A_SECOND: u32 = 1;
 /// Addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
 
@@ -37,6 +49,9 @@ pub(super) struct Incarnation {
     pub(super) inbox: Arc<dyn Inbox>,
     pub(super) token: CancellationToken,
     pub(super) watch: DeathWatch,
+    /// Proves its process id, if the cluster has a key.
+    #[cfg_attr(not(feature = "secure"), allow(dead_code))]
+    pub(super) identity: Option<Arc<StaticKey>>,
 }
 
 struct IncarnationState {
@@ -72,6 +87,16 @@ pub(super) struct TransportState {
     pub(super) seeking: watch::Sender<bool>,
     /// The identity of this process, for tasks that outlive an incarnation.
     pub(super) me: watch::Sender<Option<MemberInfo>>,
+    /// The cluster's keys, if it has any.
+    pub(super) security: Option<Security>,
+    pub(super) places: Arc<Places>,
+    budget: Arc<Budget>,
+    members: Mutex<Option<BTreeSet<ProcessId>>>,
+    /// The number of changes of the members. Readers ask again after each.
+    members_changed: AtomicU64,
+    answers: RateLimit,
+    /// Of log lines that other processes cause.
+    warnings: RateLimit,
     living: Mutex<Option<IncarnationState>>,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
     /// The connections are its own: a copy of it does not touch them.
@@ -85,6 +110,8 @@ pub(super) struct TransportParts {
     pub(super) advertised: SocketAddr,
     pub(super) limits: ConnectionTimeouts,
     pub(super) busy_poll: Duration,
+    pub(super) security: Option<Security>,
+    pub(super) stranger_memory: usize,
     pub(super) news: mpsc::Sender<GossipInput>,
     pub(super) seeds: BTreeSet<SocketAddr>,
     pub(super) unresolved: Vec<(String, String)>,
@@ -108,6 +135,13 @@ impl TransportState {
             unresolved: Mutex::new(parts.unresolved),
             seeking: watch::Sender::new(true),
             me: watch::Sender::new(None),
+            security: parts.security,
+            budget: Arc::new(Budget::new(parts.stranger_memory)),
+            places: Places::new(PlaceLimits::here()),
+            members: Mutex::new(None),
+            members_changed: AtomicU64::new(0),
+            answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
+            warnings: RateLimit::new(MOST_WARNINGS, WARNINGS_A_SECOND),
             living: Mutex::new(None),
             errors: Mutex::default(),
             home: ForkGuard::here(),
@@ -130,7 +164,10 @@ impl TransportState {
         }
         let token = self.ended.child_token();
         let watch = DeathWatch::new(me.host);
-        let life = Arc::new(Incarnation { me: me.clone(), inbox, token, watch });
+        let security = self.security.as_ref();
+        let identity = security.and_then(|security| security.take_identity(me.process));
+        let life = Arc::new(Incarnation { me: me.clone(), inbox, token, watch, identity });
+        self.set_members(None);
         let living =
             IncarnationState { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Default::default() };
         let before = self.living().replace(living);
@@ -146,6 +183,40 @@ impl TransportState {
         // The inbox may be dropped with it, and must not find the lock taken.
         let before = self.living().take();
         drop(before);
+    }
+
+    /// The view that was installed: processes outside it are strangers.
+    pub(super) fn set_view(&self, view: &View) {
+        self.set_members(Some(view.members.iter().map(|member| member.info.process).collect()));
+    }
+
+    fn set_members(&self, members: Option<BTreeSet<ProcessId>>) {
+        self.places.set_members(members.clone().unwrap_or_default());
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
+        self.members_changed.fetch_add(1, Relaxed);
+    }
+
+    /// Rises with each change of the members.
+    pub(super) fn members_changed(&self) -> u64 {
+        self.members_changed.load(Relaxed)
+    }
+
+    /// Whether a process is outside this member's view. Without a view no process is.
+    pub(super) fn is_stranger(&self, process: ProcessId) -> bool {
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.as_ref().is_some_and(|members| !members.contains(&process))
+    }
+
+    /// Whether one more stranger may be answered: [`MOST_ANSWERS`] in a row, then
+    /// [`ANSWERS_A_SECOND`].
+    pub(super) fn may_answer(&self) -> bool {
+        self.answers.pass().is_some()
+    }
+
+    /// Whether a log line that another process causes may be written, with the number of lines that
+    /// were left out before it.
+    pub(super) fn may_warn(&self) -> Option<u64> {
+        self.warnings.pass()
     }
 
     /// Runs `task` until it or the incarnation ends.
@@ -212,7 +283,8 @@ impl TransportState {
         }
     }
 
-    /// Queues a frame, with the living held, so that the peer is not retired in between. `None`: dropped.
+    /// Queues a frame, with the living held, so that the peer is not retired in between. `None`:
+    /// dropped.
     fn push(
         self: &Arc<Self>,
         living: &mut IncarnationState,
@@ -220,7 +292,13 @@ impl TransportState {
         process: Option<ProcessId>,
         frame: &Frame,
     ) -> Option<Arc<Peer>> {
-        let peer = self.peer_in(living, to).filter(|peer| peer.push(process, frame));
+        let is_strange = process.is_some_and(|process| self.is_stranger(process));
+        if is_strange && self.budget.is_spent() {
+            // The largest user first, so that a flood drops its own frames.
+            let largest = living.peers.values().max_by_key(|peer| peer.strange_bytes());
+            add(&self.tally.overflowed, largest.map_or(0, |peer| peer.drop_strange()));
+        }
+        let peer = self.peer_in(living, to).filter(|peer| peer.push(process, frame, is_strange));
         if peer.is_none() {
             add(&self.tally.overflowed, 1);
         }
@@ -235,13 +313,14 @@ impl TransportState {
         if living.peers.len() >= MAX_PEERS || self.closing.is_cancelled() {
             return None;
         }
-        let peer = Arc::new(Peer::new(addr));
+        let peer = Arc::new(Peer::new(addr, self.budget.clone()));
         living.peers.insert(addr, peer.clone());
         self.spawn(&living.life, peer::drive(self.clone(), living.life.clone(), peer.clone()));
         Some(peer)
     }
 
-    /// Gives a new connection to the peer at `addr`. `None`: the incarnation is over, or there are too many peers.
+    /// Gives a new connection to the peer at `addr`. `None`: the incarnation is over, or there are
+    /// too many peers.
     pub(super) fn adopt(
         self: &Arc<Self>,
         life: &Arc<Incarnation>,

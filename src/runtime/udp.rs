@@ -1,7 +1,9 @@
-//! The gossip task: it alone owns the datagram socket and the gossip machine, and brings it every timer.
+//! The gossip task: it alone owns the datagram socket and the gossip machine, and brings it every
+//! timer.
 
 use super::clock;
 use super::counters::add;
+use super::security::{self, Datagrams};
 use super::transport_state::TransportState;
 use crate::gossip::{Swim, SwimInput, SwimOutput};
 use crate::protocol::{Input, MemberInfo, ProcessId, Time};
@@ -11,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// News that wait for the task. More at one time is a crowd asking for the same.
 pub(super) const NEWS: usize = 64;
@@ -19,7 +21,8 @@ pub(super) const NEWS: usize = 64;
 /// exchanged at random.
 const CROWD: usize = 100;
 const EXCHANGE_INTERVAL: Duration = Duration::from_secs(10);
-/// The task looks at the clock at least so often: tokio's stands still while the machine sleeps, ours goes on.
+/// The task looks at the clock at least so often: tokio's stands still while the machine sleeps,
+/// ours goes on.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The size to expect of a cluster of unknown size.
 const SIZE_HINT: u32 = 10;
@@ -37,18 +40,31 @@ struct Gossip {
     shared: Arc<TransportState>,
     socket: UdpSocket,
     swim: Option<Swim<GossipCodec>>,
+    /// Seals its datagrams, if the cluster has a key.
+    sealed: Option<Datagrams>,
     /// The last one given to a machine.
     generation: u64,
     out: Vec<SwimOutput>,
     datagram: Vec<u8>,
+    /// The answer to a datagram.
+    reply: Vec<u8>,
 }
 
 /// Gossips until the end.
 pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut news: mpsc::Receiver<GossipInput>) {
     let mut me = shared.me.subscribe();
     let mut seeds = shared.seeds.subscribe();
-    let mut gossip =
-        Gossip { shared: shared.clone(), socket, swim: None, generation: 0, out: Vec::new(), datagram: Vec::new() };
+    let mut gossip = Gossip {
+        shared: shared.clone(),
+        socket,
+        swim: None,
+        sealed: None,
+        generation: 0,
+        out: Vec::new(),
+        datagram: Vec::new(),
+        reply: Vec::new(),
+    };
+    let mut rings = shared.security.as_ref().map(|security| security.subscribe());
     me.mark_changed();
     // One byte more than the longest: a longer one is cut to a length that is refused.
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
@@ -83,9 +99,10 @@ pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut n
             }
             () = tokio::time::sleep(sleep) => {}
             received = gossip.socket.recv_from(&mut buffer) => match received {
-                Ok((length, _)) => gossip.receive(&buffer[..length]).await,
+                Ok((length, from)) => gossip.receive(from, &mut buffer[..length]).await,
                 Err(error) => {
-                    // On some platforms an answer of another host to an earlier datagram shows here.
+                    // On some platforms an answer of another host to an earlier datagram shows
+                    // here.
                     tracing::debug!(%error, "no datagram");
                     tokio::task::yield_now().await;
                 }
@@ -95,11 +112,24 @@ pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut n
                 GossipInput::Wanted(addr, process) => gossip.tell(addr, process),
             },
             _ = exchange.tick() => gossip.exchange(),
+            Some(ring) = next_ring(&mut rings) => {
+                if let Some(sealed) = &mut gossip.sealed {
+                    sealed.set_keyring(ring);
+                }
+            }
         }
         // Not only when nothing else happens: a timer must not starve.
         if gossip.swim.as_ref().and_then(Swim::deadline).is_some_and(|deadline| deadline <= clock::now()) {
             gossip.step(SwimInput::Timer).await;
         }
+    }
+}
+
+/// The next keyring. Never ready without a keyring.
+async fn next_ring<T: Clone>(rings: &mut Option<watch::Receiver<T>>) -> Option<T> {
+    match rings {
+        Some(rings) => rings.changed().await.ok().map(|()| rings.borrow_and_update().clone()),
+        None => std::future::pending().await,
     }
 }
 
@@ -116,12 +146,34 @@ impl Gossip {
         self.generation = unix.max(self.generation.saturating_add(1));
         // The process id is random already; a system without randomness could not have drawn it.
         let seed = rand::rngs::SysRng.try_next_u64().unwrap_or(me.process.0 as u64);
+        let security = self.shared.security.as_ref();
+        self.sealed = security.map(|security| Datagrams::new(security, &self.shared.cluster, me.process));
         self.swim = Some(Swim::new(me, self.generation, seed, GossipCodec, SIZE_HINT));
     }
 
-    async fn receive(&mut self, datagram: &[u8]) {
+    async fn receive(&mut self, from: SocketAddr, datagram: &mut [u8]) {
         let shared = self.shared.clone();
-        match wire::open(&shared.cluster, datagram) {
+        if let Some(sealed) = &mut self.sealed {
+            let opened = sealed.open(from, datagram, || shared.may_answer(), &mut self.reply);
+            if !self.reply.is_empty()
+                && let Err(error) = self.socket.send_to(&self.reply, from).await
+            {
+                tracing::debug!(to = %from, %error, "a datagram was not sent");
+            }
+            match opened {
+                Ok(Some(payload)) => {
+                    add(&shared.tally.datagrams_in, 1);
+                    self.step(SwimInput::Datagram(payload)).await;
+                }
+                Ok(None) => add(&shared.tally.datagrams_in, 1),
+                Err(error) => security::refuse_sealed(&shared.tally, &error),
+            }
+            return;
+        }
+        if shared.security.is_some() {
+            return;
+        }
+        match wire::open(&shared.cluster, &*datagram) {
             Ok(payload) => {
                 add(&shared.tally.datagrams_in, 1);
                 self.step(SwimInput::Datagram(payload)).await;
@@ -135,8 +187,12 @@ impl Gossip {
         swim.step(clock::now(), input, &mut self.out);
         for output in self.out.drain(..) {
             match output {
-                SwimOutput::Send { to, data } => {
-                    if !wire::seal(&self.shared.cluster, &data, &mut self.datagram) {
+                SwimOutput::Send { to, process, data } => {
+                    let fits = match &mut self.sealed {
+                        Some(sealed) => sealed.seal(to, process, &data, &mut self.datagram),
+                        None => wire::seal(&self.shared.cluster, &data, &mut self.datagram),
+                    };
+                    if !fits {
                         tracing::error!(length = data.len(), "gossip does not fit in a datagram");
                         continue;
                     }

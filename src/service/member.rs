@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 /// This process as a member of a cluster.
 ///
-/// A cheap handle: clones are the same member. When the last clone is dropped, the member leaves in the background, as
-/// well as it can without blocking; [`leave().await`](Member::leave) is the documented way. Lock services, guards and
-/// events do not keep a member from leaving.
+/// A cheap handle: clones are the same member. When the last clone is dropped, the member leaves in
+/// the background, as well as it can without blocking; [`leave().await`](Member::leave) is the
+/// documented way. Lock services, guards and events do not keep a member from leaving.
 ///
-/// Several members may live in one process, each with an address of its own, on either flavour of the tokio runtime.
-/// The runtime must outlive the member: when it ends, so does the member. Calls of the member, of its services and recipes may
-/// be awaited anywhere, on another executor too.
+/// Several members may live in one process, each with an address of its own, on either flavour of
+/// the tokio runtime. The runtime must outlive the member: when it ends, so does the member. Calls
+/// of the member, of its services and recipes may be awaited anywhere, on another executor too.
 ///
 /// **Fork first, then join.** In a process that was forked off this one every guard is lost
 /// ([`LostReason::Forked`](crate::LostReason::Forked)) and every request is answered as if the
@@ -145,12 +145,49 @@ impl Member {
         self.handle.transport.as_ref().map(|transport| transport.counters()).unwrap_or_default()
     }
 
+    /// Replaces the keys of a running member. It seals with the first key from now on, and opens
+    /// with these keys only. Connections under a removed key are closed. Members dial again and
+    /// repeat unacknowledged messages. Returns the number of closed connections.
+    ///
+    /// To rotate without downtime, do each step at all members before the next one: add the new key
+    /// behind the others, put it first, remove the old one. After the last step the other members
+    /// refuse a member that missed a step.
+    ///
+    /// # Errors
+    /// [`KeyringError::NoKey`]: the member joined without a keyring. Nothing is changed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ClusterKey, Keyring, Member};
+    /// let (old, new) = (ClusterKey::generate()?, ClusterKey::generate()?);
+    /// let member = Member::builder("shop").keyring(Keyring::new(old.clone())).found().join().await?;
+    /// member.set_keyring(Keyring::new(old.clone()).with(new.clone())?)?;
+    /// member.set_keyring(Keyring::new(new.clone()).with(old)?)?;
+    /// member.set_keyring(Keyring::new(new))?;
+    /// # member.leave().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "secure")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+    pub fn set_keyring(&self, ring: crate::Keyring) -> Result<usize, KeyringError> {
+        let names: Vec<_> = ring.names().collect();
+        let transport = self.handle.transport.as_ref();
+        let closed = transport.and_then(|transport| transport.set_keyring(ring));
+        let closed = closed.ok_or(KeyringError::NoKey)?;
+        tracing::info!(keys = ?names, closed, "the keyring was replaced");
+        if closed > 0 {
+            tracing::warn!(closed, "connections under a removed key are closed");
+        }
+        Ok(closed)
+    }
+
     /// The name of its cluster.
     pub fn cluster(&self) -> &str {
         &self.handle.cluster
     }
 
-    /// Whether it is the elder of its view. Old news by the time it is read; see [`events`](Member::events).
+    /// Whether it is the elder of its view. Old news by the time it is read; see
+    /// [`events`](Member::events).
     pub fn is_elder(&self) -> bool {
         self.handle.engine.is_elder()
     }
@@ -245,11 +282,22 @@ impl std::fmt::Debug for Member {
     }
 }
 
+/// The reason why [`Member::set_keyring`] did nothing.
+#[cfg(feature = "secure")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyringError {
+    /// The member joined without a keyring, and speaks to members without keys. Nothing is changed.
+    #[error("this member joined without a keyring: give one to all members when they join")]
+    NoKey,
+}
+
 /// Why [`Member::force`] did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForceError {
-    /// The member's lease runs, so there is an elder with a quorum; or it leaves. Nothing is changed.
+    /// The member's lease runs, so there is an elder with a quorum; or it leaves. Nothing is
+    /// changed.
     #[error("this member has an elder with a quorum, or leaves: there is nothing to force")]
     NotOrphaned,
 }
@@ -264,7 +312,8 @@ pub enum LeaveError {
     /// services.
     #[error("left, but no member confirmed it; the others go on when this member's lease has ended")]
     Unheard,
-    /// The runtime under the member had ended, or the member broke. Others remove it when its lease has surely run out.
+    /// The runtime under the member had ended, or the member broke. Others remove it when its lease
+    /// has surely run out.
     #[error("the member had stopped before, without a goodbye")]
     Stopped,
 }

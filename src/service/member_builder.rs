@@ -7,6 +7,8 @@ use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
 use crate::runtime::transport::{BindError, ConnectionTimeouts, Transport, TransportOptions};
 use crate::runtime::vote_writer::VoteStorage;
 use crate::runtime::{DataDirError, Inbox, Network, Outbox, death_watch};
+#[cfg(feature = "secure")]
+use crate::wire::secure::Keyring;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -27,6 +29,9 @@ const COUNCIL: u8 = 7;
 
 /// About the cost of letting a thread sleep, and of waking it.
 const BUSY_POLL: Duration = Duration::from_micros(50);
+
+/// The bytes that may wait for strangers.
+const STRANGER_MEMORY: usize = 64 * 1024 * 1024;
 
 /// The longest that a thread may be kept from its other tasks.
 const LONGEST_BUSY_POLL: Duration = Duration::from_millis(1);
@@ -49,6 +54,9 @@ pub struct MemberBuilder {
     force: bool,
     join_limit: Duration,
     busy_poll: Duration,
+    stranger_memory: usize,
+    #[cfg(feature = "secure")]
+    keyring: Option<Keyring>,
 }
 
 impl Member {
@@ -67,8 +75,8 @@ impl Member {
         MemberBuilder::new(cluster.into())
     }
 
-    /// A cluster of one, within this process and without sockets: for tests and for trying things out. Each call makes
-    /// a cluster of its own.
+    /// A cluster of one, within this process and without sockets: for tests and for trying things
+    /// out. Each call makes a cluster of its own.
     ///
     /// # Errors
     /// [`JoinError::NoRuntime`] outside a tokio runtime; [`JoinError::NoRandomness`].
@@ -130,11 +138,15 @@ impl MemberBuilder {
             } else {
                 Duration::ZERO
             },
+            stranger_memory: STRANGER_MEMORY,
+            #[cfg(feature = "secure")]
+            keyring: None,
         }
     }
 
-    /// Where to listen, `host:port`, for TCP and UDP. Port 0 takes a free one (then no seed list can name this member).
-    /// Default: a free port of 127.0.0.1. Outside loopback only with [`insecure`](MemberBuilder::insecure).
+    /// Where to listen, `host:port`, for TCP and UDP. Port 0 takes a free one (then no seed list
+    /// can name this member). Default: a free port of 127.0.0.1. Outside the loopback only with a
+    /// keyring, or with [`insecure`](MemberBuilder::insecure).
     pub fn bind(mut self, addr: impl Into<String>) -> Self {
         self.bind = addr.into();
         self
@@ -146,11 +158,12 @@ impl MemberBuilder {
         self
     }
 
-    /// Where to look for the cluster, `host:port` each; replaces earlier ones. Host names are resolved again each time,
-    /// and all their addresses are used.
+    /// Where to look for the cluster, `host:port` each; replaces earlier ones. Host names are
+    /// resolved again each time, and all their addresses are used.
     ///
-    /// Seeds that name each other found the cluster together, when all of them are there. A list that names only this
-    /// member founds it alone. A member that is not among its seeds never founds.
+    /// Seeds that name each other found the cluster together, when all of them are there. A list
+    /// that names only this member founds it alone. A member that is not among its seeds never
+    /// founds.
     pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.seeds = seeds.into_iter().map(Into::into).collect();
         self
@@ -177,16 +190,37 @@ impl MemberBuilder {
         self
     }
 
-    /// Allows addresses outside loopback although no secret protects the cluster: any process that
-    /// reaches the port can be a member.
+    /// The cluster's keys. This member speaks only to processes that hold one of them: connections
+    /// and gossip are sealed, and each process proves its id. All members have keys, or none has.
+    ///
+    /// Without a keyring every process that reaches the port is a member. On loopback these are all
+    /// local users.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ClusterKey, Keyring, Member};
+    /// let ring = Keyring::new(ClusterKey::generate()?);
+    /// let member = Member::builder("shop").keyring(ring).found().join().await?;
+    /// member.leave().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "secure")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+    pub fn keyring(mut self, ring: Keyring) -> Self {
+        self.keyring = Some(ring);
+        self
+    }
+
+    /// Allows addresses outside loopback without a key: every process that reaches the port is a
+    /// member. With a keyring it is an error.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self
     }
 
-    /// Vouches that a member whose address refuses connections is dead, here and on every machine of the cluster: its
-    /// locks are then given away at once instead of after its lease. Wrong where a firewall may answer for a living
-    /// process.
+    /// Vouches that a member whose address refuses connections is dead, here and on every machine
+    /// of the cluster: its locks are then given away at once instead of after its lease. Wrong
+    /// where a firewall may answer for a living process.
     ///
     /// One member that is refused is not enough: a second one has to be refused as well, or not to
     /// reach it, and no member may hear it meanwhile. So a view of two members gains nothing. If
@@ -197,8 +231,9 @@ impl MemberBuilder {
         self
     }
 
-    /// Where this member keeps its vote on the next view, so that it outlives the process. A directory of its own for
-    /// each member, on a file system with working locks; it is made if it is not there.
+    /// Where this member keeps its vote on the next view, so that it outlives the process. A
+    /// directory of its own for each member, on a file system with working locks; it is made if it
+    /// is not there.
     ///
     /// With directories a restart of all members goes on where the cluster ended: the members find
     /// together again, tokens rise, and no lock is granted before the leases of the former
@@ -212,10 +247,11 @@ impl MemberBuilder {
         self
     }
 
-    /// Declares, as the operator, that every member of the last cluster that does not answer is dead for ever, and goes
-    /// on without a quorum: founds anew, above the last view that this member's data directory knows. For when too many
-    /// members or directories are lost. If one of them lives after all, both may hold the same lock until they meet;
-    /// then the later founding goes on and the members of the other lose their holds.
+    /// Declares, as the operator, that every member of the last cluster that does not answer is
+    /// dead for ever, and goes on without a quorum: founds anew, above the last view that this
+    /// member's data directory knows. For when too many members or directories are lost. If one of
+    /// them lives after all, both may hold the same lock until they meet; then the later founding
+    /// goes on and the members of the other lose their holds.
     pub fn force(mut self) -> Self {
         self.force = true;
         self
@@ -231,19 +267,31 @@ impl MemberBuilder {
     /// never, to 1 ms. Unless set it is 50 µs, about the cost of letting a thread sleep and of
     /// waking it. It is zero where the process has one processor only.
     ///
-    /// The poll that asks another member for a lock looks for the answer for so long before it is pending, and so does
-    /// the grantor's reading task for the next question when it has answered one. On a fast network most answers come
-    /// within it, and a lock takes half as long. Where they do not, it is tried ever more seldom, down to once in 256 times.
-    /// Meanwhile the thread does nothing else: set it to zero if its other tasks cannot wait for so long, or if each
-    /// microsecond of a processor counts. [`counters`](Member::counters) tell how often it was of use.
+    /// The poll that asks another member for a lock looks for the answer for so long before it is
+    /// pending, and so does the grantor's reading task for the next question when it has answered
+    /// one. On a fast network most answers come within it, and a lock takes half as long. Where
+    /// they do not, it is tried ever more seldom, down to once in 256 times. Meanwhile the thread
+    /// does nothing else: set it to zero if its other tasks cannot wait for so long, or if each
+    /// microsecond of a processor counts. [`counters`](Member::counters) tell how often it was of
+    /// use.
     ///
-    /// Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning" (SOSP 1991); Linux: `SO_BUSY_POLL`.
+    /// Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning" (SOSP 1991); Linux:
+    /// `SO_BUSY_POLL`.
     pub fn busy_poll(mut self, limit: Duration) -> Self {
         self.busy_poll = limit;
         self
     }
 
-    /// Joins the cluster, or founds it with the other seeds, and completes when this member may hold locks.
+    /// The most bytes that may wait to be written to processes outside the view, over all of them:
+    /// 64 MiB by default. Beyond it the frames of the largest user are dropped. A joining process
+    /// repeats its lost messages.
+    pub fn stranger_memory(mut self, bytes: usize) -> Self {
+        self.stranger_memory = bytes;
+        self
+    }
+
+    /// Joins the cluster, or founds it with the other seeds, and completes when this member may
+    /// hold locks.
     ///
     /// # Errors
     /// [`JoinError`]. Nothing is left behind: the port is free again, and no other member counts
@@ -255,7 +303,6 @@ impl MemberBuilder {
         let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
         self.check()?;
         let started = tokio::time::Instant::now();
-        let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
         let transport = Arc::new(
             Transport::bind(TransportOptions {
                 cluster: self.cluster.clone(),
@@ -265,6 +312,9 @@ impl MemberBuilder {
                 insecure: self.insecure,
                 limits: ConnectionTimeouts::for_lease(self.timing.member_lease),
                 busy_poll: self.busy_poll,
+                stranger_memory: self.stranger_memory,
+                #[cfg(feature = "secure")]
+                keyring: self.keyring.clone(),
             })
             .await?,
         );
@@ -276,6 +326,7 @@ impl MemberBuilder {
             }
             None => (None, None),
         };
+        let process = transport.draw_process().map_err(|_| JoinError::NoRandomness)?;
         let me = MemberInfo { process, addr: transport.advertised(), host: death_watch::here() };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         config.durable = disk.is_some();
@@ -335,6 +386,10 @@ impl MemberBuilder {
         }
         if self.busy_poll > LONGEST_BUSY_POLL {
             return Err(JoinError::LongBusyPoll { given: self.busy_poll });
+        }
+        #[cfg(feature = "secure")]
+        if self.insecure && self.keyring.is_some() {
+            return Err(JoinError::InsecureWithKey);
         }
         Ok(())
     }
@@ -415,8 +470,8 @@ impl Inbox for NetworkInbox {
     }
 }
 
-/// The seeds to look for. While the name of one does not resolve, this member does not count itself as a seed: it
-/// would found the cluster without the missing one, or even alone.
+/// The seeds to look for. While the name of one does not resolve, this member does not count itself
+/// as a seed: it would found the cluster without the missing one, or even alone.
 fn known_seeds(transport: &Transport, mut seeds: BTreeSet<SocketAddr>) -> BTreeSet<SocketAddr> {
     if !transport.unresolved().is_empty() {
         seeds.remove(&transport.advertised());
@@ -519,6 +574,9 @@ pub enum JoinError {
         /// As given.
         given: Duration,
     },
+    /// Both a keyring and [`insecure`](MemberBuilder::insecure) were given. Nothing was done.
+    #[error("insecure() is for a cluster without a key, and a keyring was given: give one of them")]
+    InsecureWithKey,
     /// Not called from within a tokio runtime. Nothing was done.
     #[error("no tokio runtime here: call this from within one, with time and IO enabled")]
     NoRuntime,
@@ -556,14 +614,15 @@ pub enum JoinError {
         cluster: String,
         /// The join limit.
         waited: Duration,
-        /// How many seeds must be there to found: all of them if this member is a seed. Otherwise 1: any member of a
-        /// running cluster.
+        /// How many seeds must be there to found: all of them if this member is a seed. Otherwise
+        /// 1: any member of a running cluster.
         needed: usize,
         /// Seeds that answered, and their answers.
         answered: Vec<(SocketAddr, String)>,
         /// Seeds that did not, and why as far as it is known.
         missing: Vec<(SocketAddr, String)>,
-        /// Names of seeds that do not resolve, and why. While there are any, this member founds nothing.
+        /// Names of seeds that do not resolve, and why. While there are any, this member founds
+        /// nothing.
         unresolved: Vec<(String, String)>,
     },
 }

@@ -12,6 +12,8 @@ mod handle;
 mod held;
 mod hold;
 mod inspect;
+#[cfg(feature = "secure")]
+mod key_file;
 mod lock_builder;
 mod lock_error;
 mod lock_service;
@@ -42,9 +44,13 @@ pub(crate) use held::{held, held_by_token};
 pub(crate) use hold::HoldHandle;
 pub use hold::LossWatch;
 pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
+#[cfg(feature = "secure")]
+pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{ExtendError, InvalidLease, LockError, Lost, ReleaseError, TryLockError, UpgradeError};
 pub use lock_service::{DestroyError, LockService};
+#[cfg(feature = "secure")]
+pub use member::KeyringError;
 pub use member::{ForceError, LeaveError, Member, ServiceError};
 pub use member_builder::{JoinError, MemberBuilder};
 pub use permit_guard::{Lease, PermitGuard, ReturnPermitsError};

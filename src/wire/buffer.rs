@@ -18,6 +18,11 @@ impl ByteQueue {
         &self.bytes[self.start..]
     }
 
+    /// The same bytes, to be changed in place.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..]
+    }
+
     /// The number of waiting bytes.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start

@@ -37,7 +37,7 @@ pub(super) fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), Co
 
 /// Reads one value from the front of `bytes`, and says how many bytes it took. `LIMIT` bounds the
 /// decoder's allocations for lengths that the bytes claim.
-fn read_front<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
+pub(super) fn read_front<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
     Ok(bincode::serde::decode_from_slice(bytes, config::standard().with_limit::<LIMIT>())?)
 }
 
@@ -58,7 +58,8 @@ impl GossipCodec {
     fn put<T: Serialize>(value: &T, mut buf: impl BufMut) -> Result<(), CodecError> {
         let mut bytes = Vec::with_capacity(64);
         write(value, &mut bytes)?;
-        // foca packs members until one does not fit, and relies on nothing of that one being written.
+        // foca packs members until one does not fit, and relies on nothing of that one being
+        // written.
         if buf.remaining_mut() < bytes.len() {
             return Err(CodecError::Full(bytes.len()));
         }

@@ -10,14 +10,19 @@
 //! for another version may have another checksum, or none.
 
 use super::buffer::ByteQueue;
-use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, StatusQuery};
+use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, MAGIC, StatusQuery};
+use super::secure::{Forged, Opener};
 use super::{codec, handshake, packet};
 use crate::protocol::{Packet, Status};
 
-/// The longest frame, without its length, with its checksum. The largest packets are parts of a report, cut far below this.
+/// The longest frame, without its length, with its checksum. The largest packets are parts of a
+/// report, cut far below this.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The longest frame before the handshake is done, counted likewise.
 pub const MAX_HELLO: usize = 4096;
+
+/// The longest frame that a listener takes from a process outside its view, counted likewise.
+pub const MAX_STRANGE_FRAME: usize = 16 * 1024;
 
 /// Bytes of the length in front.
 const LENGTH: usize = 4;
@@ -43,6 +48,12 @@ pub enum Frame {
     GossipWanted,
     /// All that gossip knows.
     Gossip(Vec<u8>),
+    /// The first of three packets of a handshake with a key, see `secure`. The body behind magic.
+    Initiate(Vec<u8>),
+    /// The listener's answer to `Initiate`.
+    Respond(Vec<u8>),
+    /// The dialler's proof that it is present. Records follow.
+    Confirm(Vec<u8>),
 }
 
 const HELLO: u8 = 0;
@@ -54,6 +65,9 @@ const GOSSIP_WANTED: u8 = 5;
 const GOSSIP: u8 = 6;
 const QUESTION: u8 = 7;
 const STATUS_IS: u8 = 8;
+const INITIATE: u8 = 9;
+const RESPOND: u8 = 10;
+const CONFIRM: u8 = 11;
 
 /// Why bytes are no frame, or a frame cannot become bytes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -67,6 +81,9 @@ pub enum FrameError {
     /// Bytes of it were changed on the way.
     #[error("a damaged frame")]
     Damaged,
+    /// A record that the other side did not seal.
+    #[error("a record that the other side did not seal: forged, repeated, moved, or damaged")]
+    Forged,
     /// Anything else.
     #[error("not a frame of elderlock")]
     Garbage,
@@ -78,6 +95,12 @@ impl From<HandshakeError> for FrameError {
             HandshakeError::Garbage => FrameError::Garbage,
             HandshakeError::Version(version) => FrameError::Version(version),
         }
+    }
+}
+
+impl From<Forged> for FrameError {
+    fn from(_: Forged) -> Self {
+        FrameError::Forged
     }
 }
 
@@ -113,6 +136,9 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
         Frame::Packet(_) => FLAT,
         Frame::GossipWanted => GOSSIP_WANTED,
         Frame::Gossip(_) => GOSSIP,
+        Frame::Initiate(_) => INITIATE,
+        Frame::Respond(_) => RESPOND,
+        Frame::Confirm(_) => CONFIRM,
     };
     out.push(kind);
     match frame {
@@ -129,10 +155,16 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
             out.extend_from_slice(state);
             true
         }
+        Frame::Initiate(body) | Frame::Respond(body) | Frame::Confirm(body) => {
+            out.extend_from_slice(&MAGIC);
+            out.extend_from_slice(body);
+            true
+        }
     }
 }
 
-/// The bytes that the first frame of `bytes` takes, its length included; `None` if the length is not all there.
+/// The bytes that the first frame of `bytes` takes, its length included; `None` if the length is
+/// not all there.
 pub fn frame_length(bytes: &[u8]) -> Option<usize> {
     let (length, _) = bytes.split_first_chunk::<LENGTH>()?;
     Some(LENGTH + u32::from_be_bytes(*length) as usize)
@@ -147,6 +179,18 @@ pub fn frame_length(bytes: &[u8]) -> Option<usize> {
 pub struct Decoder {
     buffer: ByteQueue,
     stage: ConnectionStage,
+    /// After a handshake with a key: the records that were read.
+    sealed: Option<Box<Sealed>>,
+    /// The other side is outside the view. Its frames are short, and of linked packets only the
+    /// head is decoded.
+    is_strange: bool,
+}
+
+/// The records of a decoder, before they are opened.
+#[derive(Debug)]
+struct Sealed {
+    opener: Opener,
+    records: ByteQueue,
 }
 
 /// The frames that a connection may carry next.
@@ -163,7 +207,9 @@ enum ConnectionStage {
 
 impl ConnectionStage {
     fn allows(self, frame: &Frame) -> bool {
-        let opening = matches!(frame, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_));
+        let keyed = matches!(frame, Frame::Initiate(_) | Frame::Respond(_) | Frame::Confirm(_));
+        let keyless = matches!(frame, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_));
+        let opening = keyed || keyless;
         match self {
             ConnectionStage::Closed => opening,
             ConnectionStage::Open => !opening && !matches!(frame, Frame::StatusIs(_)),
@@ -177,6 +223,10 @@ impl ConnectionStage {
         match (self, body.split_first()) {
             (ConnectionStage::Open, _) => Ok(()),
             (_, Some((&(HELLO | WELCOME | REFUSED | QUESTION), body))) => Ok(handshake::check_version(body)?),
+            // The handshake checks the range of versions, after the tag.
+            (ConnectionStage::Closed, Some((&(INITIATE | RESPOND | CONFIRM), body))) if body.starts_with(&MAGIC) => {
+                Ok(())
+            }
             (ConnectionStage::Closed, _) => Err(FrameError::Garbage),
             (ConnectionStage::Asked, _) => Ok(()),
         }
@@ -194,27 +244,61 @@ impl Decoder {
         Decoder { stage: ConnectionStage::Asked, ..Decoder::default() }
     }
 
-    /// The handshake is done: from now on frames may be as long as [`MAX_FRAME`], and must not be handshakes.
+    /// The handshake is done: from now on frames may be as long as [`MAX_FRAME`], and must not be
+    /// handshakes.
     pub fn open(&mut self) {
         self.stage = ConnectionStage::Open;
     }
 
+    /// The handshake is done, and only the answer to a question follows.
+    pub fn await_answer(&mut self) {
+        self.stage = ConnectionStage::Asked;
+    }
+
+    /// From now on all input is records, also the bytes that were read already behind the
+    /// handshake.
+    pub fn unseal(&mut self, opener: Opener) {
+        self.sealed = Some(Box::new(Sealed { opener, records: std::mem::take(&mut self.buffer) }));
+    }
+
+    /// Whether the other side is outside this member's view: its frames are at most
+    /// [`MAX_STRANGE_FRAME`] long, and of a linked packet only the head is decoded, as an
+    /// acknowledgement.
+    pub fn set_strange(&mut self, is_strange: bool) {
+        self.is_strange = is_strange;
+    }
+
     /// The buffer's end, where read bytes are appended.
     pub fn back(&mut self) -> &mut Vec<u8> {
-        self.buffer.back()
+        match &mut self.sealed {
+            Some(sealed) => sealed.records.back(),
+            None => self.buffer.back(),
+        }
     }
 
     /// The number of waiting bytes.
     pub fn len(&self) -> usize {
-        self.buffer.len()
+        self.buffer.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.records.len())
     }
 
     /// Whether no bytes wait.
     pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
+        self.len() == 0
     }
 
-    /// How many bytes may be appended before the handshake is done: a listener reads no more of a stranger.
+    /// Opens the next record; `false` if none is complete.
+    fn open_record(&mut self) -> Result<bool, FrameError> {
+        let Some(sealed) = &mut self.sealed else { return Ok(false) };
+        let Some(whole) = Opener::length(sealed.records.as_slice())? else { return Ok(false) };
+        let Some(record) = sealed.records.as_mut_slice().get_mut(..whole) else { return Ok(false) };
+        let frames = sealed.opener.open(record)?;
+        self.buffer.back().extend_from_slice(frames);
+        sealed.records.advance(whole);
+        Ok(true)
+    }
+
+    /// How many bytes may be appended before the handshake is done: a listener reads no more of a
+    /// stranger.
     pub fn hello_room(&self) -> usize {
         (LENGTH + MAX_HELLO).saturating_sub(self.buffer.len())
     }
@@ -223,8 +307,21 @@ impl Decoder {
     // Not an iterator: `None` is not the end.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        loop {
+            let frame = self.next_open()?;
+            if frame.is_some() || !self.open_record()? {
+                return Ok(frame);
+            }
+        }
+    }
+
+    fn next_open(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(whole) = frame_length(self.buffer.as_slice()) else { return Ok(None) };
-        let limit = if self.stage == ConnectionStage::Closed { MAX_HELLO } else { MAX_FRAME };
+        let limit = match self.stage {
+            ConnectionStage::Closed => MAX_HELLO,
+            ConnectionStage::Open if self.is_strange => MAX_STRANGE_FRAME,
+            ConnectionStage::Open | ConnectionStage::Asked => MAX_FRAME,
+        };
         if whole > LENGTH + limit {
             return Err(FrameError::Oversized(whole - LENGTH));
         }
@@ -235,7 +332,7 @@ impl Decoder {
         if crc32fast::hash(sound) != u32::from_be_bytes(*sum) {
             return Err(FrameError::Damaged);
         }
-        let frame = read_body(body)?;
+        let frame = read_body(body, self.is_strange)?;
         if !self.stage.allows(&frame) {
             return Err(FrameError::Garbage);
         }
@@ -244,22 +341,29 @@ impl Decoder {
     }
 }
 
-fn read_body(body: &[u8]) -> Result<Frame, FrameError> {
+fn read_body(body: &[u8], is_strange: bool) -> Result<Frame, FrameError> {
     let (kind, body) = body.split_first().ok_or(FrameError::Garbage)?;
     Ok(match *kind {
         HELLO => Frame::Hello(Handshake::read(body)?.into()),
         WELCOME => Frame::Welcome(Handshake::read(body)?.into()),
         REFUSED => Frame::Refused(HandshakeRefusal::read(body)?),
-        FLAT => Frame::Packet(packet::read_flat(body).ok_or(FrameError::Garbage)?),
-        RELAY => Frame::Packet(packet::read_relay(body).ok_or(FrameError::Garbage)?),
+        FLAT => Frame::Packet(packet::read_flat(body, is_strange).ok_or(FrameError::Garbage)?),
+        RELAY => Frame::Packet(packet::read_relay(body, is_strange).ok_or(FrameError::Garbage)?),
         QUESTION => Frame::Question(StatusQuery::read(body)?),
         STATUS_IS => {
             Frame::StatusIs(Box::new(codec::read::<Status, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?))
         }
         GOSSIP_WANTED if body.is_empty() => Frame::GossipWanted,
         GOSSIP => Frame::Gossip(body.to_vec()),
+        INITIATE => Frame::Initiate(behind_magic(body)?),
+        RESPOND => Frame::Respond(behind_magic(body)?),
+        CONFIRM => Frame::Confirm(behind_magic(body)?),
         _ => return Err(FrameError::Garbage),
     })
+}
+
+fn behind_magic(body: &[u8]) -> Result<Vec<u8>, FrameError> {
+    Ok(body.strip_prefix(&MAGIC).ok_or(FrameError::Garbage)?.to_vec())
 }
 
 #[cfg(test)]

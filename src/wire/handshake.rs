@@ -12,6 +12,7 @@ use super::codec;
 use super::{MAX_HELLO, PROTOCOL_VERSION};
 use crate::protocol::MemberInfo;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// The longest cluster name, in bytes.
 pub const MAX_CLUSTER: usize = 64;
@@ -19,7 +20,7 @@ pub const MAX_CLUSTER: usize = 64;
 pub const MAX_RESERVED: usize = 1024;
 
 /// First bytes of every handshake.
-const MAGIC: [u8; 4] = *b"EldT";
+pub(super) const MAGIC: [u8; 4] = *b"EldT";
 
 /// Each side's statement of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -56,6 +57,23 @@ pub enum HandshakeRefusal {
     /// The listener has as many connections as it takes.
     #[error("it has too many connections")]
     Busy,
+    /// The listener has a cluster key, the dialler shook hands without one.
+    #[error("it speaks only to processes with the cluster key: give this process the key file")]
+    KeyWanted,
+    /// The listener's keyring has no key of the dialler.
+    #[error("it does not have the key that this process seals with: compare the names of both keys")]
+    UnknownKey,
+    /// The listener has the dialler's key, and another cluster's name.
+    #[error("it has the same cluster key and belongs to a cluster of another name")]
+    OtherCluster,
+    /// The listener has no cluster key, the dialler has one.
+    #[error("it has no cluster key; this process has one: give the key to all members, or to none")]
+    NoKey,
+}
+
+/// Whether others can reach a process at this address.
+pub(super) fn is_dialable(addr: SocketAddr) -> bool {
+    addr.port() != 0 && !addr.ip().is_unspecified()
 }
 
 /// The reasons why bytes are no handshake.
@@ -99,12 +117,7 @@ impl Handshake {
         let handshake: Handshake = read(bytes)?;
         let fits = (1..=MAX_CLUSTER).contains(&handshake.cluster.len()) && handshake.reserved.len() <= MAX_RESERVED;
         // An address that cannot be dialled would make every answer fail.
-        let addr = handshake.me.addr;
-        if fits && addr.port() != 0 && !addr.ip().is_unspecified() {
-            Ok(handshake)
-        } else {
-            Err(HandshakeError::Garbage)
-        }
+        if fits && is_dialable(handshake.me.addr) { Ok(handshake) } else { Err(HandshakeError::Garbage) }
     }
 }
 

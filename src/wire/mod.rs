@@ -3,6 +3,7 @@
 //! - A **frame** is the unit of a connection: its length, its kind, its body, a checksum. A
 //!   connection begins with a handshake, in which each side identifies itself and nothing is
 //!   accepted but a small hello.
+//! - With a cluster key, frames travel in sealed **records**, and datagrams are sealed (`secure`).
 //! - A **datagram** is the unit of UDP: gossip with magic, version and cluster name in front.
 //! - A **stored vote** is the content of a data directory, with a checksum.
 //!
@@ -17,12 +18,17 @@ mod datagram;
 mod frame;
 mod handshake;
 mod packet;
+#[cfg(feature = "secure")]
+pub mod secure;
+#[cfg(not(feature = "secure"))]
+#[path = "secure_absent.rs"]
+pub mod secure;
 mod vote;
 
 pub use buffer::ByteQueue;
 pub use codec::{CodecError, GossipCodec};
 pub use datagram::{DatagramError, MAX_DATAGRAM, MAX_PAYLOAD, open, seal};
-pub use frame::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_length};
+pub use frame::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, encode, frame_length};
 pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, StatusQuery};
 pub use vote::{VoteError, read_vote, write_vote};
 

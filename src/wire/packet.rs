@@ -75,12 +75,33 @@ pub(super) fn write_relay(
     Some(codec::write(&(from, to, troubled, heard, flat(packet)?), out))
 }
 
-pub(super) fn read_flat(bytes: &[u8]) -> Option<Packet> {
+/// The front of a linked packet, as in [`Flat`], without the message.
+#[derive(Deserialize)]
+enum Head {
+    Notice,
+    Linked { view: ViewNumber, _seq: u64, ack: u64 },
+}
+
+/// Of a stranger's linked packet only the head is read: its view number may lead to a newer view.
+/// The message counts as lost, and its link sends it again.
+pub(super) fn read_flat(bytes: &[u8], is_strange: bool) -> Option<Packet> {
+    if is_strange && let Ok((Head::Linked { view, ack, .. }, _)) = codec::read_front::<Head, MAX_FRAME>(bytes) {
+        return Some(Packet::Ack { view, ack, again: false });
+    }
     codec::read::<Flat, MAX_FRAME>(bytes).ok()?.into_packet()
 }
 
-pub(super) fn read_relay(bytes: &[u8]) -> Option<Packet> {
+/// A linked packet that a stranger relays is read like one of its own.
+pub(super) fn read_relay(bytes: &[u8], is_strange: bool) -> Option<Packet> {
+    type RelayHead = (MemberInfo, ProcessId, bool, Option<ProcessId>, Head);
     type RelayFields = (MemberInfo, ProcessId, bool, Option<ProcessId>, Flat);
+    if is_strange && let Ok((head, _)) = codec::read_front::<RelayHead, MAX_FRAME>(bytes) {
+        let (from, to, troubled, heard, head) = head;
+        if let Head::Linked { view, ack, .. } = head {
+            let packet = Box::new(Packet::Ack { view, ack, again: false });
+            return Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet });
+        }
+    }
     let (from, to, troubled, heard, flat) = codec::read::<RelayFields, MAX_FRAME>(bytes).ok()?;
     Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet: Box::new(flat.into_packet()?) })
 }

@@ -96,6 +96,15 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
     }
     let member = state.members.lock().unwrap().get(&index).cloned().ok_or("no such member")?;
     match verb {
+        #[cfg(feature = "secure")]
+        "rekey" => {
+            member.set_keyring(ring(words[0])?).map(|closed| closed.to_string()).map_err(|error| error.to_string())
+        }
+        "counters" => {
+            let counted = member.counters();
+            let refused = counted.garbage + counted.unknown_key + counted.keyless + counted.forged + counted.silent;
+            Ok(format!("{refused} {} {}", counted.impostors, counted.evicted))
+        }
         "status" => Ok(status::write(&member.status())),
         "leave" => {
             state.members.lock().unwrap().remove(&index);
@@ -272,6 +281,10 @@ async fn join(index: u64, words: &[&str]) -> Result<Member, String> {
     if given.contains_key("insecure") {
         builder = builder.insecure();
     }
+    #[cfg(feature = "secure")]
+    if let Some(keys) = given.get("keys") {
+        builder = builder.keyring(ring(keys)?);
+    }
     let member = builder.join().await.map_err(|error| error.to_string())?;
     let mut events = member.events();
     tokio::spawn(async move {
@@ -280,6 +293,12 @@ async fn join(index: u64, words: &[&str]) -> Result<Member, String> {
         }
     });
     Ok(member)
+}
+
+/// Keys in base64, with commas.
+#[cfg(feature = "secure")]
+fn ring(keys: &str) -> Result<elderlock::Keyring, String> {
+    elderlock::Keyring::parse(&keys.replace(',', "\n")).map_err(|error| error.to_string())
 }
 
 fn describe(event: &MemberEvent) -> String {

@@ -12,6 +12,8 @@ pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) seeds: Vec<String>,
     pub(crate) peers: Vec<Peer>,
+    /// Their cluster keys in base64, with commas; empty: none.
+    pub(crate) keys: String,
     /// The network namespace of each peer, if they have one.
     namespaces: Vec<String>,
 }
@@ -19,10 +21,15 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Processes on free ports of the loopback interface. The first three are seeds.
     pub(crate) fn start(size: usize, rng: &mut Rng) -> Cluster {
+        Cluster::start_with(size, "", rng)
+    }
+
+    /// As [`Cluster::start`], with such cluster keys.
+    pub(crate) fn start_with(size: usize, keys: &str, rng: &mut Rng) -> Cluster {
         // Ports that were free a moment ago may be taken by others: once more with others then.
         for _ in 0..5 {
             let addrs: Vec<String> = ports::free(size).iter().map(ToString::to_string).collect();
-            match Cluster::start_at(&addrs, 3, &[], rng) {
+            match Cluster::start_keyed(&addrs, 3, &[], keys, rng) {
                 Ok(cluster) => return cluster,
                 Err(error) if error.contains("is taken") => println!("once more: {error}"),
                 Err(error) => panic!("{error}"),
@@ -39,10 +46,21 @@ impl Cluster {
         namespaces: &[String],
         rng: &mut Rng,
     ) -> Result<Cluster, String> {
+        Cluster::start_keyed(addrs, seeds, namespaces, "", rng)
+    }
+
+    fn start_keyed(
+        addrs: &[String],
+        seeds: usize,
+        namespaces: &[String],
+        keys: &str,
+        rng: &mut Rng,
+    ) -> Result<Cluster, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let seeds = addrs.iter().take(seeds).cloned().collect();
-        let mut cluster = Cluster { name, seeds, peers: Vec::new(), namespaces: namespaces.to_vec() };
+        let mut cluster =
+            Cluster { name, seeds, peers: Vec::new(), keys: keys.to_owned(), namespaces: namespaces.to_vec() };
         for (number, addr) in addrs.iter().enumerate() {
             let process = Process::start(number, namespaces.get(number).map(String::as_str));
             cluster.peers.push(Peer { process, index: 0, addr: addr.clone() });
@@ -63,7 +81,8 @@ impl Cluster {
         rng.shuffle(&mut seeds);
         let peer = &self.peers[number];
         let insecure = if self.namespaces.is_empty() { "" } else { " insecure=" };
-        peer.begin(&format!("join cluster={} bind={} seeds={}{insecure}", self.name, peer.addr, seeds.join(",")))
+        let keys = if self.keys.is_empty() { String::new() } else { format!(" keys={}", self.keys) };
+        peer.begin(&format!("join cluster={} bind={} seeds={}{insecure}{keys}", self.name, peer.addr, seeds.join(",")))
     }
 
     /// Starts a new process at the address of one that ended, and lets it join.

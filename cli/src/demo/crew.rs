@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Recipe {
     pub(crate) directory: PathBuf,
     pub(crate) file: PathBuf,
+    /// The file with the crew's cluster key.
+    pub(crate) key: PathBuf,
     pub(crate) articles: u32,
     pub(crate) seed: u64,
     pub(crate) no_lock: bool,
@@ -102,6 +104,7 @@ impl Crew {
             say("--seed-address", seed.to_string());
         }
         say("--file", recipe.file.display().to_string());
+        say("--key-file", recipe.key.display().to_string());
         say("--articles", recipe.articles.to_string());
         let chance = recipe.seed.wrapping_mul(1_000_003).wrapping_add((place as u64) << 8 | u64::from(worker.run));
         say("--chance", chance.to_string());

@@ -15,6 +15,7 @@ use crate::processes::Directory;
 use audience::Audience;
 use clap::Args;
 use crew::{Crew, Recipe};
+use elderlock::ClusterKey;
 use scenario::Scenario;
 use shop::Shop;
 use std::process::ExitCode;
@@ -58,9 +59,12 @@ pub(crate) fn run(args: DemoArgs) -> Done {
     let directory = Directory::make("demo")?;
     let file = directory.0.join("shop.sqlite");
     Shop::create(&file, args.articles)?;
+    let key = directory.0.join("cluster.key");
+    ClusterKey::generate()?.write_file(&key)?;
     let recipe = Recipe {
         directory: directory.0.clone(),
         file: file.clone(),
+        key,
         articles: args.articles,
         seed: args.seed,
         no_lock: args.no_lock,

@@ -9,7 +9,7 @@ use super::shop::{Audit, Fence, Shop, WriteResult};
 use crate::Done;
 use crate::processes::{listen, say};
 use clap::Args;
-use elderlock::{Guard, LockService, Member, ProcessId, Timing, View};
+use elderlock::{Guard, Keyring, LockService, Member, ProcessId, Timing, View};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;
@@ -32,6 +32,8 @@ pub(crate) struct WorkerArgs {
     seeds: Vec<SocketAddr>,
     #[arg(long)]
     file: PathBuf,
+    #[arg(long)]
+    key_file: PathBuf,
     #[arg(long)]
     articles: u32,
     #[arg(long)]
@@ -118,6 +120,7 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
     let member = Member::builder(CLUSTER)
         .bind(args.bind.to_string())
         .seeds(args.seeds.iter().map(SocketAddr::to_string))
+        .keyring(Keyring::read_file(&args.key_file)?)
         .timing(Timing::fast())
         .join_limit(Duration::from_secs(20))
         .join()

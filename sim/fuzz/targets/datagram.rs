@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let Ok(payload) = open(CLUSTER, &datagram) else { return };
     let mut again = Vec::new();
-    assert!(seal(CLUSTER, payload, &mut again) && again == datagram, "a datagram is sealed to other bytes");
+    assert!(seal(CLUSTER, payload, &mut again) && again == datagram, "sealed to other bytes");
     for other in ["shed", "sho", "shop2"] {
         assert!(open(other, &datagram) == Err(DatagramError::ForeignCluster), "it opens in another cluster");
     }

@@ -472,6 +472,9 @@ impl EngineState {
             // Here, or no reader would hear of it if the same step resumes it.
             self.note_standing(ConnectionStatus::Suspended, after);
         }
+        if let Event::ViewInstalled(view) = &event {
+            self.network.installed(view);
+        }
         match event {
             Event::Expelled => *over = Some(IncarnationEnd::Reborn { expelled: true }),
             Event::Abandoned | Event::Forced => *over = Some(IncarnationEnd::Reborn { expelled: false }),
@@ -508,7 +511,7 @@ impl EngineState {
         if self.leaving {
             return self.close(EngineClosed::Unheard, after);
         }
-        let process = match draw_process() {
+        let process = match self.network.draw_process() {
             Ok(process) => process,
             Err(error) => {
                 tracing::error!(%error, "no randomness for a new process id: this member leaves");

@@ -9,6 +9,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+#[cfg(feature = "secure")]
+mod keys;
+
 /// Hang guard: far above anything that is waited for.
 const GUARD: Duration = Duration::from_secs(20);
 
@@ -124,6 +127,28 @@ impl TestPeer {
 fn numbered(seq: u64) -> Packet {
     let message = Message::FindGrantor { service: ServiceName::new("inventory").unwrap() };
     Packet::Linked { view: ViewNumber(1), seq, ack: 0, message }
+}
+
+#[tokio::test]
+async fn hundreds_that_dial_at_one_time_are_all_answered() {
+    let peer = TestPeer::new(1).await;
+    let mut streams = Vec::new();
+    for number in 2..302 {
+        // Written before the listener's task runs: all wait in its backlog.
+        let mut stream = std::net::TcpStream::connect(peer.me.addr).unwrap();
+        let me = MemberInfo { process: ProcessId(number), ..peer.me.clone() };
+        let hello = Handshake { cluster: "shop".into(), me, reserved: Vec::new() };
+        let mut bytes = Vec::new();
+        wire::encode(&Frame::Hello(Box::new(hello)), &mut bytes).unwrap();
+        std::io::Write::write_all(&mut stream, &bytes).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        streams.push(TcpStream::from_std(stream).unwrap());
+    }
+    for stream in &mut streams {
+        let mut answer = [0; 8];
+        let read = tokio::time::timeout(GUARD, stream.read_exact(&mut answer)).await;
+        read.expect("an answer in time").expect("an answer");
+    }
 }
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -546,7 +571,8 @@ async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
     b.letters.hint(Hint::Unreachable(me.process)).await;
     assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), me.process), [7], "what came before it, nothing after it");
     assert_eq!(b.transport.counters().damaged, 1);
-    // A hello is not answered then: its sender did nothing wrong and must not be told that it is a stranger.
+    // A hello is not answered then: its sender did nothing wrong and must not be told that it is a
+    // stranger.
     let mut damaged = greeting;
     *damaged.last_mut().unwrap() ^= 1;
     assert_eq!(answer_to(b.me.addr, &damaged).await, None);
@@ -734,7 +760,7 @@ async fn addresses_that_do_not_fit_are_refused_with_the_reason() {
     let error = |options| async { Transport::bind(options).await.err().expect("an error").to_string() };
     let options = |bind: &str| TransportOptions::new("shop", bind);
     assert_eq!(error(options(&addr.to_string())).await, format!("TCP port {addr} is taken"));
-    assert!(error(options("0.0.0.0:0")).await.contains("no secret"));
+    assert!(error(options("0.0.0.0:0")).await.contains("no key"));
     assert!(error(TransportOptions { insecure: true, ..options("0.0.0.0:0") }).await.contains("advertise"));
     assert!(error(options("nonsense")).await.contains("'nonsense' is no address to bind"));
     assert!(error(TransportOptions::new("", "127.0.0.1:0")).await.contains("1 to 64 bytes"));

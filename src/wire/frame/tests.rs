@@ -370,7 +370,8 @@ fn a_body_cut_at_any_byte_is_an_error() {
         for frame in frames {
             let whole = bytes_of(&frame);
             for cut in 0..whole.len() {
-                // The names of 4096 equal bytes would take minutes in a debug build and tell nothing new.
+                // The names of 4096 equal bytes would take minutes in a debug build and tell
+                // nothing new.
                 if cut > 300 && cut + 300 < whole.len() && cut % 64 != 0 {
                     continue;
                 }
@@ -527,7 +528,8 @@ fn another_version_is_told_apart_from_garbage() {
     }
 }
 
-/// The first version had no checksum: its refusal is read all the same, and its hello is told which version is here.
+/// The first version had no checksum: its refusal is read all the same, and its hello is told which
+/// version is here.
 #[test]
 fn the_version_without_checksums_is_told_apart() {
     let first = |kind: u8| [&[0, 0, 0, 8, kind][..], b"EldT", &[0, 1, 2]].concat();
@@ -634,4 +636,35 @@ fn garbage_never_panics() {
     }
     // Both ways were really taken.
     assert!(refused > 10_000 && taken > 1_000, "{refused} refused, {taken} taken");
+}
+
+#[test]
+fn a_strangers_frames_are_short_and_of_its_linked_packets_only_the_head_is_read() {
+    let read = |frame: &Frame, is_strange: bool| {
+        let mut decoder = decoder(true, &bytes_of(frame));
+        decoder.set_strange(is_strange);
+        decoder.next()
+    };
+    let service = ServiceName::new(&"x".repeat(200)).unwrap();
+    let message = Message::FindGrantor { service };
+    let linked = Packet::Linked { view: ViewNumber(9), seq: 5, ack: 3, message };
+    let head = Packet::Ack { view: ViewNumber(9), ack: 3, again: false };
+    let relayed = |packet: &Packet| {
+        let packet = Box::new(packet.clone());
+        let from = Box::new(handshake().me);
+        Frame::Packet(Packet::Relay { from, to: ProcessId(2), troubled: false, heard: None, packet })
+    };
+    let notice = Packet::from(Notice::Leave);
+    for (whole, strange) in [
+        (Frame::Packet(linked.clone()), Frame::Packet(head.clone())),
+        (relayed(&linked), relayed(&head)),
+        (Frame::Packet(notice.clone()), Frame::Packet(notice.clone())),
+        (relayed(&notice), relayed(&notice)),
+    ] {
+        assert_eq!(read(&whole, false), Ok(Some(whole.clone())));
+        assert_eq!(read(&whole, true), Ok(Some(strange)));
+    }
+    let long = Frame::Gossip(vec![0; MAX_STRANGE_FRAME]);
+    assert_eq!(read(&long, false), Ok(Some(long.clone())));
+    assert!(matches!(read(&long, true), Err(FrameError::Oversized(_))));
 }

@@ -1,0 +1,54 @@
+//! The cluster key on the command line: `elderlock keygen`, and the lookup of keys for other
+//! commands.
+
+use crate::Done;
+use clap::Args;
+use elderlock::{ClusterKey, Keyring};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The key itself, for systems that pass secrets in the environment. There is no flag, because
+/// other users see flags.
+const VARIABLE: &str = "ELDERLOCK_KEY";
+
+/// Makes a cluster key: 32 random bytes in base64. Give the same file to all members.
+#[derive(Args)]
+pub(crate) struct KeygenArgs {
+    /// Write it to this new file, which only its owner can read. Without it: to standard output.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn generate(args: KeygenArgs) -> Done {
+    let key = ClusterKey::generate()?;
+    match args.out {
+        Some(path) => {
+            key.write_file(&path)?;
+            eprintln!("key {} is in {}", key.name(), path.display());
+        }
+        None => println!("{}", key.to_base64().as_str()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The keys of `--key-file`, or of the variable. `None`: neither is given.
+pub(crate) fn find(key_file: Option<&Path>) -> Result<Option<Keyring>, Box<dyn std::error::Error>> {
+    let variable = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    match (key_file, variable) {
+        (Some(_), Some(_)) => Err(format!("both a key file and {VARIABLE} are given: give one of them").into()),
+        (Some(path), None) => Ok(Some(Keyring::read_file(path)?)),
+        (None, Some(text)) => {
+            let ring = Keyring::parse(&text.replace(',', "\n"));
+            Ok(Some(ring.map_err(|error| format!("{VARIABLE}: {error}"))?))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Refuses `--insecure` beside a key, as the library does, in words of the command line.
+pub(crate) fn check_insecure(insecure: bool, ring: Option<&Keyring>) -> Result<(), String> {
+    if insecure && ring.is_some() {
+        return Err("--insecure is for a cluster without a key, and a key is given: give one of them".into());
+    }
+    Ok(())
+}

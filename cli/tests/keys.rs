@@ -1,0 +1,185 @@
+//! Cluster keys on the command line: `keygen`, key files, `status` and a rotation by SIGHUP, with
+//! the real program.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{OpenOptions, Permissions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// A guard against hanging, far above what anything takes here.
+const HANG: Duration = Duration::from_secs(120);
+
+/// A directory that is gone when the test is over.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let name = format!("elderlock-cli-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("it can be made");
+        Scratch(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn elderlock(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    command.env_clear().args(args);
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8([output.stdout.as_slice(), &output.stderr].concat()).expect("text")
+}
+
+fn keygen(path: &Path) -> Output {
+    let path = path.to_str().expect("text");
+    elderlock(&["keygen", "--out", path]).output().expect("it can be started")
+}
+
+fn write(path: &Path, text: &str) {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path).expect("a file");
+    file.write_all(text.as_bytes()).expect("it can be written");
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("it is there").trim().to_owned()
+}
+
+/// A node that runs until this is dropped.
+struct Node {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Node {
+    fn start(key_file: &Path) -> Node {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let bind = listener.local_addr().expect("bound").to_string();
+        drop(listener);
+        let args = ["node", "--cluster", "shop", "--found", "--timing", "fast", "--key-file"];
+        let mut command = elderlock(&args);
+        command.arg(key_file).args(["--bind", &bind]).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it can be started");
+        let (sender, lines) = channel();
+        let output = BufReader::new(child.stdout.take().expect("it was piped"));
+        let mut read = output.lines().map_while(Result::ok);
+        std::thread::spawn(move || read.try_for_each(|line| sender.send(line)));
+        Node { child, lines }
+    }
+
+    /// The next line that begins so.
+    fn until(&self, start: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(HANG);
+            let line = line.unwrap_or_else(|_| panic!("it never says {start:?}"));
+            if line.starts_with(start) {
+                return line;
+            }
+        }
+    }
+
+    fn hang_up(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::HUP).expect("it runs");
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn status(at: &str, key: &[(&str, &str)]) -> (String, bool) {
+    let mut command = elderlock(&["status", "--cluster", "shop", "--at", at]);
+    let output = command.envs(key.iter().copied()).output().expect("it can be started");
+    (said(&output), output.status.success())
+}
+
+#[test]
+fn a_key_is_made_once_and_for_its_owner_alone() {
+    let scratch = Scratch::new("keygen");
+    let path = scratch.file("key");
+    let output = keygen(&path);
+    assert!(output.status.success(), "{}", said(&output));
+    let key = read(&path);
+    assert!(key.len() == 44 && !said(&output).contains(&key), "the key is not shown");
+    assert_eq!(std::fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
+    assert!(!keygen(&path).status.success(), "a key is not written over");
+    assert_eq!(read(&path), key);
+    let printed = elderlock(&["keygen"]).output().expect("it can be started");
+    assert_eq!(said(&printed).trim().len(), 44);
+}
+
+#[test]
+fn a_key_file_that_others_read_or_that_has_no_key_is_refused_with_the_reason() {
+    let scratch = Scratch::new("refused");
+    let path = scratch.file("key");
+    keygen(&path);
+    let refused = |why: &str, envs: &[(&str, &str)], more: &[&str]| {
+        let mut command = elderlock(&["node", "--found", "--bind", "127.0.0.1:0", "--key-file"]);
+        command.arg(&path).args(more).envs(envs.iter().copied());
+        let output = command.output().expect("it can be started");
+        assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
+    };
+    std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
+    refused("0644", &[], &[]);
+    std::fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("it is ours");
+    refused("--insecure is for a cluster without a key", &[], &["--insecure"]);
+    refused("both a key file and ELDERLOCK_KEY", &[("ELDERLOCK_KEY", "x")], &[]);
+    write(&path, "no key\n");
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+    refused("elderlock keygen", &[], &[]);
+}
+
+#[test]
+fn a_node_reads_its_key_file_again_and_refuses_the_old_key_afterwards() {
+    let scratch = Scratch::new("rotation");
+    let (path, other) = (scratch.file("key"), scratch.file("other"));
+    keygen(&path);
+    keygen(&other);
+    let (old, new) = (read(&path), read(&other));
+    let node = Node::start(&path);
+    let joined = node.until("joined as");
+    let at = joined.rsplit(' ').next().expect("an address");
+    assert!(status(at, &[("ELDERLOCK_KEY", &old)]).1);
+    let (text, is_answered) = status(at, &[("ELDERLOCK_KEY", &new)]);
+    assert!(!is_answered && text.contains("does not have the key"), "{text}");
+    let (text, is_answered) = status(at, &[]);
+    assert!(!is_answered && text.contains("give this process the key file"), "{text}");
+
+    for keys in [format!("{old}\n{new}\n"), format!("{new}\n{old}\n")] {
+        write(&path, &keys);
+        node.hang_up();
+        node.until("has read");
+        for key in [&old, &new] {
+            assert!(status(at, &[("ELDERLOCK_KEY", key)]).1);
+        }
+    }
+    write(&path, "no key\n");
+    node.hang_up();
+    assert!(node.until("keeps its keys").contains("no base64"));
+    write(&path, &new);
+    node.hang_up();
+    node.until("has read");
+    assert!(!status(at, &[("ELDERLOCK_KEY", &old)]).1);
+    let file = path.to_str().expect("text");
+    assert!(status(at, &[("ELDERLOCK_KEY_FILE", file)]).1);
+}

@@ -1,0 +1,337 @@
+//! Places for accepted connections, so that strangers take none from members.
+//!
+//! A *stranger* is a connection whose process is outside this member's view, or is not known yet.
+//! Strangers have few places. When all are taken, a new connection closes the one that was silent
+//! longest: a process that joins sends packets, and an attacker that only keeps connections open
+//! does not.
+
+use crate::protocol::ProcessId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Some for each member of the largest cluster.
+const MAX_ACCEPTED: usize = 4096;
+const MAX_STRANGERS: usize = 256;
+const MAX_UNFINISHED: usize = 64;
+/// The limit of one address, except for loopback.
+const MAX_UNFINISHED_OF_ONE: usize = 16;
+/// An unfinished handshake keeps its place for this time, also when places are wanted. Without it a
+/// burst of dials would close connections whose first packet was not read yet.
+const GRACE: Duration = Duration::from_millis(50);
+/// One process needs one connection; a few may cross or replace each other.
+const MAX_OF_PROCESS: usize = 8;
+/// A stranger that was silent for this time is closed.
+const IDLE: Duration = Duration::from_secs(60);
+/// The open files of a process where the system has no limit to ask for.
+#[cfg(not(unix))]
+const FILES: u64 = 1024;
+
+/// The number of places of each kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PlaceLimits {
+    accepted: usize,
+    strangers: usize,
+    unfinished: usize,
+}
+
+impl PlaceLimits {
+    /// The limits of this process, which leave files for the program around the member.
+    pub(super) fn here() -> Self {
+        #[cfg(unix)]
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        #[cfg(not(unix))]
+        let files = Some(FILES);
+        PlaceLimits::for_files(files.unwrap_or(u64::MAX))
+    }
+
+    fn for_files(files: u64) -> Self {
+        let files = usize::try_from(files.max(8)).unwrap_or(usize::MAX);
+        let accepted = (files / 2).min(MAX_ACCEPTED);
+        let strangers = (files / 8).min(MAX_STRANGERS);
+        PlaceLimits { accepted, strangers, unfinished: strangers.min(MAX_UNFINISHED) }
+    }
+}
+
+/// All places of a member.
+pub(super) struct Places {
+    limits: PlaceLimits,
+    began: Instant,
+    table: Mutex<PlaceTable>,
+    /// Connections that were closed to make room, or for their silence.
+    pub(super) evicted: AtomicU64,
+    /// A handshake has ended.
+    ended: Notify,
+}
+
+#[derive(Default)]
+struct PlaceTable {
+    next: u64,
+    taken: BTreeMap<u64, Taken>,
+    members: BTreeSet<ProcessId>,
+}
+
+struct Taken {
+    ip: IpAddr,
+    /// `None`: its handshake is unfinished.
+    process: Option<ProcessId>,
+    is_member: bool,
+    heard: Arc<AtomicU64>,
+    end: CancellationToken,
+}
+
+/// The place of one connection. It is free again when this is dropped.
+pub(super) struct Place {
+    places: Arc<Places>,
+    id: u64,
+    heard: Arc<AtomicU64>,
+    /// Cancelled when the connection is to end.
+    pub(super) end: CancellationToken,
+}
+
+impl Places {
+    pub(super) fn new(limits: PlaceLimits) -> Arc<Self> {
+        Arc::new(Places {
+            limits,
+            began: Instant::now(),
+            table: Mutex::default(),
+            evicted: AtomicU64::new(0),
+            ended: Notify::new(),
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, PlaceTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Waits until one more handshake may begin: until one has ended, or the oldest one has had its
+    /// [`GRACE`]. New connections wait in the listener's backlog meanwhile.
+    pub(super) async fn room(&self) {
+        while let Some(due) = self.full_until() {
+            tokio::select! {
+                () = self.ended.notified() => {}
+                () = tokio::time::sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// The time at which an unfinished handshake may be ended for another one. `None`: now.
+    fn full_until(&self) -> Option<Instant> {
+        let table = self.table();
+        if table.count(|taken| taken.process.is_none()) < self.limits.unfinished {
+            return None;
+        }
+        let oldest = Duration::from_millis(table.oldest(|taken| taken.process.is_none())?);
+        let due = self.began + oldest + GRACE;
+        (due > Instant::now()).then_some(due)
+    }
+
+    /// A place for a connection from `ip`. `None`: members have all of them, or this address has
+    /// too many handshakes that have just begun.
+    pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
+        let mut table = self.table();
+        let is_from_here = |taken: &Taken| taken.process.is_none() && taken.ip == ip;
+        if !ip.is_loopback() && table.count(is_from_here) >= MAX_UNFINISHED_OF_ONE {
+            let grace = GRACE.as_millis() as u64;
+            if table.oldest(is_from_here).is_some_and(|begun| begun + grace > self.now()) {
+                return None;
+            }
+            self.evict(&mut table, is_from_here);
+        }
+        if table.count(|taken| taken.process.is_none()) >= self.limits.unfinished {
+            self.evict(&mut table, |taken| taken.process.is_none());
+        }
+        if table.count(|taken| !taken.is_member) >= self.limits.strangers {
+            self.evict(&mut table, |taken| !taken.is_member);
+        }
+        let is_full = table.taken.len() >= self.limits.accepted;
+        if is_full && !self.evict(&mut table, |taken| !taken.is_member) {
+            return None;
+        }
+        let id = table.next;
+        table.next += 1;
+        let (heard, end) = (Arc::new(AtomicU64::new(self.now())), CancellationToken::new());
+        let place = Place { places: self.clone(), id, heard: heard.clone(), end: end.clone() };
+        table.taken.insert(id, Taken { ip, process: None, is_member: false, heard, end });
+        Some(place)
+    }
+
+    /// Ends the fitting connection that was silent longest. `false`: there is none.
+    fn evict(&self, table: &mut PlaceTable, fits: impl Fn(&Taken) -> bool) -> bool {
+        let candidates = table.taken.iter().filter(|(_, taken)| fits(taken));
+        let oldest = candidates.min_by_key(|(_, taken)| taken.heard.load(Relaxed));
+        let Some(id) = oldest.map(|(id, _)| *id) else { return false };
+        if let Some(taken) = table.taken.remove(&id) {
+            taken.end.cancel();
+            self.evicted.fetch_add(1, Relaxed);
+        }
+        true
+    }
+
+    /// Replaces the set of members.
+    pub(super) fn set_members(&self, members: BTreeSet<ProcessId>) {
+        let mut table = self.table();
+        for taken in table.taken.values_mut() {
+            taken.is_member = taken.process.is_some_and(|process| members.contains(&process));
+        }
+        table.members = members;
+    }
+
+    /// Ends strangers that were silent for [`IDLE`].
+    pub(super) fn sweep(&self) {
+        let since = self.now().saturating_sub(IDLE.as_millis() as u64);
+        let mut table = self.table();
+        let is_idle = |taken: &Taken| !taken.is_member && taken.heard.load(Relaxed) < since;
+        while self.evict(&mut table, is_idle) {}
+    }
+}
+
+impl PlaceTable {
+    fn count(&self, fits: impl Fn(&Taken) -> bool) -> usize {
+        self.taken.values().filter(|taken| fits(taken)).count()
+    }
+
+    /// When the fitting connection that was silent longest was heard.
+    fn oldest(&self, fits: impl Fn(&Taken) -> bool) -> Option<u64> {
+        self.taken.values().filter(|taken| fits(taken)).map(|taken| taken.heard.load(Relaxed)).min()
+    }
+}
+
+impl Place {
+    /// The handshake is finished: the connection belongs to this process.
+    pub(super) fn finish(&self, process: ProcessId) {
+        self.hear();
+        let mut table = self.places.table();
+        let is_member = table.members.contains(&process);
+        if let Some(taken) = table.taken.get_mut(&self.id) {
+            taken.process = Some(process);
+            taken.is_member = is_member;
+        }
+        if table.count(|taken| taken.process == Some(process)) > MAX_OF_PROCESS {
+            self.places.evict(&mut table, |taken| taken.process == Some(process));
+        }
+        drop(table);
+        self.places.ended.notify_one();
+    }
+
+    /// Notes that bytes came.
+    pub(super) fn hear(&self) {
+        self.heard.store(self.places.now(), Relaxed);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.table().taken.remove(&self.id);
+        self.places.ended.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+    fn open(places: &[Place]) -> usize {
+        places.iter().filter(|place| !place.end.is_cancelled()).count()
+    }
+
+    #[test]
+    fn limits_leave_files_for_the_program_and_places_for_members() {
+        let few = PlaceLimits::for_files(1024);
+        assert_eq!(few, PlaceLimits { accepted: 512, strangers: 128, unfinished: 64 });
+        let many = PlaceLimits::for_files(1 << 20);
+        assert_eq!(many, PlaceLimits { accepted: 4096, strangers: 256, unfinished: 64 });
+        for files in [0, 8, 100, 1024, u64::MAX] {
+            let limits = PlaceLimits::for_files(files);
+            let PlaceLimits { accepted, strangers, .. } = limits;
+            assert!(strangers >= 1 && strangers * 4 <= accepted, "{files}: {limits:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_stranger_that_was_silent_longest_gives_way() {
+        let places = Places::new(PlaceLimits::for_files(1 << 20));
+        let mut taken: Vec<Place> = Vec::new();
+        for number in 0..300_u128 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            let place = places.take(LOOPBACK).expect("a stranger gives way");
+            place.finish(ProcessId(number + 1));
+            taken.push(place);
+            taken[0].hear();
+        }
+        assert_eq!(open(&taken), MAX_STRANGERS);
+        assert_eq!([0, 1, 299].map(|number| taken[number].end.is_cancelled()), [false, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unfinished_handshakes_are_few_and_fewer_for_one_address() {
+        let places = Places::new(PlaceLimits::for_files(1 << 20));
+        let take_far = || places.take(FAR);
+        let mut far: Vec<Place> = (0..100).filter_map(|_| take_far()).collect();
+        assert_eq!((open(&far), far.len()), (MAX_UNFINISHED_OF_ONE, MAX_UNFINISHED_OF_ONE));
+        tokio::time::advance(GRACE).await;
+        far.push(take_far().expect("the oldest gives way"));
+        assert!(far[0].end.is_cancelled() && open(&far) == MAX_UNFINISHED_OF_ONE);
+        let near: Vec<Place> = (0..100).map(|_| places.take(LOOPBACK).expect("room")).collect();
+        assert_eq!(open(&near) + open(&far), MAX_UNFINISHED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_handshakes_waits_for_the_oldest_to_end_or_to_have_its_grace() {
+        let places = Places::new(PlaceLimits::for_files(1 << 20));
+        let began = Instant::now();
+        let mut taken = Vec::new();
+        for _ in 0..MAX_UNFINISHED {
+            places.room().await;
+            taken.push(places.take(LOOPBACK).expect("room"));
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        places.room().await;
+        assert_eq!(began.elapsed(), GRACE);
+        taken.push(places.take(LOOPBACK).expect("room"));
+        assert!(taken[0].end.is_cancelled() && !taken[1].end.is_cancelled());
+        // A handshake that ends makes room at once.
+        let late = places.clone();
+        let waiting = tokio::spawn(async move { late.room().await });
+        tokio::task::yield_now().await;
+        taken[MAX_UNFINISHED].finish(ProcessId(1));
+        waiting.await.expect("it ends");
+        assert_eq!(began.elapsed(), GRACE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn members_keep_their_places_and_silent_strangers_do_not() {
+        let places = Places::new(PlaceLimits::for_files(1 << 20));
+        let member = places.take(LOOPBACK).expect("room");
+        member.finish(ProcessId(1));
+        places.set_members([ProcessId(1), ProcessId(2)].into());
+        let other = places.take(LOOPBACK).expect("room");
+        other.finish(ProcessId(2));
+        let stranger = places.take(LOOPBACK).expect("room");
+        stranger.finish(ProcessId(3));
+        tokio::time::advance(IDLE + Duration::from_millis(1)).await;
+        places.sweep();
+        let ended = [&member, &other, &stranger].map(|place| place.end.is_cancelled());
+        assert_eq!(ended, [false, false, true]);
+        let floods: Vec<Place> = (0..1000).map(|_| places.take(LOOPBACK).expect("room")).collect();
+        assert_eq!([&member, &other].map(|place| place.end.is_cancelled()), [false, false]);
+        drop(floods);
+        assert_eq!(places.table().taken.len(), 2, "a place is free when it is dropped");
+        let many: Vec<Place> = (0..20).map(|_| places.take(LOOPBACK).expect("room")).collect();
+        many.iter().for_each(|place| place.finish(ProcessId(2)));
+        assert_eq!(open(&many), MAX_OF_PROCESS);
+    }
+}

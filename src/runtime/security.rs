@@ -1,0 +1,392 @@
+//! The cluster key at work: the static key of each incarnation, handshakes on connections, and
+//! sealed datagrams.
+
+use super::counters::{AtomicCounters, add};
+use super::hello::{HelloError, bytes_of, read_hello};
+use crate::protocol::{MemberInfo, ProcessId};
+pub(super) use crate::wire::secure::StaticKey;
+use crate::wire::secure::{
+    GossipError, HandshakeSetup, Initiator, KeyName, Keyring, Opened, Purpose, Responder, SealedGossip, Sealer,
+    SecureError, Session, VERSIONS,
+};
+use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION, encode};
+use rand::TryRng as _;
+use rand::rngs::{SysError, SysRng};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+/// Addresses of seeds with a known process, and addresses with a waiting datagram.
+const MAX_ADDRESSES: usize = 1024;
+
+/// The keyring of a member, and the connections that were opened with it.
+pub(super) struct Security {
+    /// Changed by [`set_keyring`](Security::set_keyring).
+    ring: watch::Sender<Keyring>,
+    /// Drawn, for the incarnation that begins next.
+    next: Mutex<Option<Arc<StaticKey>>>,
+    sessions: Arc<Mutex<Sessions>>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    next: u64,
+    open: BTreeMap<u64, (KeyName, CancellationToken)>,
+}
+
+/// The entry of an open connection among the sessions. It ends when this is dropped.
+pub(super) struct OpenSession {
+    sessions: Arc<Mutex<Sessions>>,
+    id: u64,
+}
+
+impl Drop for OpenSession {
+    fn drop(&mut self) {
+        lock(&self.sessions).open.remove(&self.id);
+    }
+}
+
+/// The result of a handshake for the writing half.
+pub(super) struct Secured {
+    pub(super) sealer: Sealer,
+    key: KeyName,
+}
+
+/// This member's part in each of its handshakes.
+pub(super) struct HandshakeSide<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) me: &'a MemberInfo,
+    /// Proves the process id of `me`. `None`: the system gave no randomness for it.
+    pub(super) identity: Option<&'a StaticKey>,
+    pub(super) tally: &'a AtomicCounters,
+}
+
+impl Security {
+    pub(super) fn new(ring: Keyring) -> Self {
+        Security { ring: watch::Sender::new(ring), next: Mutex::default(), sessions: Arc::default() }
+    }
+
+    /// A process id with a static key behind it, for the incarnation that begins next.
+    pub(super) fn draw_process(&self) -> Result<ProcessId, SysError> {
+        let key = StaticKey::new(*entropy()?);
+        let process = key.process();
+        *lock(&self.next) = Some(Arc::new(key));
+        Ok(process)
+    }
+
+    /// The static key of an incarnation that begins, if it was drawn here.
+    pub(super) fn take_identity(&self, process: ProcessId) -> Option<Arc<StaticKey>> {
+        lock(&self.next).take().filter(|key| key.process() == process)
+    }
+
+    fn ring(&self) -> Keyring {
+        self.ring.borrow().clone()
+    }
+
+    /// Seals with the first key from now on and opens with these only. Closes connections under
+    /// other keys and returns their number.
+    pub(super) fn set_keyring(&self, ring: Keyring) -> usize {
+        self.ring.send_replace(ring.clone());
+        // After the ring is replaced: a session that is registered later is compared with the new
+        // one.
+        let sessions = lock(&self.sessions);
+        let removed = sessions.open.values().filter(|(key, _)| !ring.has(*key));
+        removed.map(|(_, end)| end.cancel()).count()
+    }
+
+    /// Notes a connection. `end` is cancelled when its key is removed. `None`: that has happened
+    /// already.
+    pub(super) fn register(&self, secured: &Secured, end: CancellationToken) -> Option<OpenSession> {
+        let mut sessions = lock(&self.sessions);
+        if !self.ring.borrow().has(secured.key) {
+            return None;
+        }
+        let id = sessions.next;
+        sessions.next += 1;
+        sessions.open.insert(id, (secured.key, end));
+        Some(OpenSession { sessions: self.sessions.clone(), id })
+    }
+
+    /// Changes of the ring.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Keyring> {
+        self.ring.subscribe()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Random bytes for one key.
+pub(super) fn entropy() -> Result<Zeroizing<[u8; 32]>, SysError> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    SysRng.try_fill_bytes(&mut *bytes)?;
+    Ok(bytes)
+}
+
+fn setup<'a>(cluster: &'a str, identity: &'a StaticKey) -> io::Result<HandshakeSetup<'a>> {
+    let entropy = entropy().map_err(io::Error::other)?;
+    Ok(HandshakeSetup { cluster, versions: VERSIONS, identity, entropy: *entropy })
+}
+
+/// The dialler's part, on a connection that was just opened.
+///
+/// # Errors
+/// [`ShakeError`]. Without the key no answer proves that another process has the address, so the
+/// listener counts as unreachable.
+pub(super) async fn greet(
+    side: &HandshakeSide<'_>,
+    security: &Security,
+    stream: &mut TcpStream,
+    decoder: &mut Decoder,
+) -> Result<(MemberInfo, Secured), ShakeError> {
+    let identity = side.identity.ok_or(ShakeError::NoIdentity)?;
+    let purpose = Purpose::Member(side.me.clone());
+    let session = shake(side.cluster, &security.ring(), identity, &purpose, stream, decoder).await;
+    let session = session.inspect_err(|error| {
+        if let ShakeError::Secure(error) = error {
+            refuse_secure(side.tally, error);
+        }
+    })?;
+    decoder.open();
+    match session {
+        Session { purpose: Purpose::Member(info), sealer, opener, key, .. } => {
+            decoder.unseal(opener);
+            Ok((info, Secured { sealer, key }))
+        }
+        Session { purpose: Purpose::Status, .. } => Err(SecureError::Malformed.into()),
+    }
+}
+
+/// The failure of a dialler's handshake.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ShakeError {
+    /// This incarnation has no static key.
+    #[error("this process has no static key: the operating system gave no random bytes")]
+    NoIdentity,
+    /// The connection failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The listener refused and gave the reason.
+    #[error("{0}")]
+    Refused(HandshakeRefusal),
+    /// The listener closed without an answer.
+    #[error(
+        "it closed the connection during the handshake: it may have another cluster key, another \
+         cluster name or another version, or too many connections"
+    )]
+    Closed,
+    /// The answer is wrong.
+    #[error(transparent)]
+    Secure(#[from] SecureError),
+    /// The answer is no handshake with a key.
+    #[error("the process there shakes hands in another way: {0}")]
+    Frame(FrameError),
+}
+
+/// Shakes hands as the dialler, up to Confirm.
+pub(super) async fn shake(
+    cluster: &str,
+    ring: &Keyring,
+    identity: &StaticKey,
+    purpose: &Purpose,
+    stream: &mut TcpStream,
+    decoder: &mut Decoder,
+) -> Result<Session, ShakeError> {
+    let (initiator, initiate) = Initiator::start(ring.first(), &setup(cluster, identity)?)?;
+    stream.write_all(&bytes_of(&Frame::Initiate(initiate))).await?;
+    let respond = match read_hello(stream, decoder, &mut 0).await {
+        Ok(Some(Frame::Respond(respond))) => respond,
+        Ok(Some(Frame::Refused(refusal))) => return Err(ShakeError::Refused(refusal)),
+        Ok(Some(_)) => return Err(ShakeError::Frame(FrameError::Garbage)),
+        Ok(None) => return Err(ShakeError::Closed),
+        Err(HelloError::Frame(error)) => return Err(ShakeError::Frame(error)),
+        Err(HelloError::Io(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+            return Err(ShakeError::Closed);
+        }
+        Err(HelloError::Io(error)) => return Err(error.into()),
+    };
+    let (session, confirm) = initiator.finish(&respond, purpose)?;
+    stream.write_all(&bytes_of(&Frame::Confirm(confirm))).await?;
+    Ok(session)
+}
+
+/// The result of a handshake for the listener.
+pub(super) enum Answered {
+    /// The dialler wants to be a member.
+    Member(Box<MemberInfo>, Box<Secured>),
+    /// The dialler asks for the status. The answer to it is sealed.
+    Status(Box<Sealer>),
+    /// The dialler is to be refused, with this reason or in silence.
+    Refused(Option<HandshakeRefusal>),
+}
+
+/// The listener's part, from the first packet on.
+pub(super) async fn answer(
+    side: &HandshakeSide<'_>,
+    security: &Security,
+    initiate: &[u8],
+    stream: &mut TcpStream,
+    decoder: &mut Decoder,
+) -> Answered {
+    let Some(identity) = side.identity else { return Answered::Refused(None) };
+    let Ok(setup) = setup(side.cluster, identity) else { return Answered::Refused(None) };
+    let answered = Responder::answer(&security.ring(), &setup, side.me, initiate);
+    let (responder, respond) = match answered {
+        Ok(answered) => answered,
+        Err(error) => {
+            refuse_secure(side.tally, &error);
+            return Answered::Refused(match error {
+                SecureError::UnknownKey => Some(HandshakeRefusal::UnknownKey),
+                SecureError::OtherCluster => Some(HandshakeRefusal::OtherCluster),
+                SecureError::Versions(_) => Some(HandshakeRefusal::Version(PROTOCOL_VERSION)),
+                _ => None,
+            });
+        }
+    };
+    if stream.write_all(&bytes_of(&Frame::Respond(respond))).await.is_err() {
+        return Answered::Refused(None);
+    }
+    let confirm = match read_hello(stream, decoder, &mut 0).await {
+        Ok(Some(Frame::Confirm(confirm))) => confirm,
+        Ok(Some(_)) => {
+            add(&side.tally.garbage, 1);
+            return Answered::Refused(None);
+        }
+        Ok(None) | Err(HelloError::Io(_)) => {
+            add(&side.tally.silent, 1);
+            return Answered::Refused(None);
+        }
+        Err(HelloError::Frame(error)) => {
+            side.tally.refuse_frame(&error);
+            return Answered::Refused(None);
+        }
+    };
+    match responder.finish(&confirm) {
+        Ok(Session { purpose: Purpose::Member(info), sealer, opener, key, .. }) => {
+            decoder.open();
+            decoder.unseal(opener);
+            Answered::Member(Box::new(info), Box::new(Secured { sealer, key }))
+        }
+        Ok(Session { purpose: Purpose::Status, sealer, .. }) => Answered::Status(Box::new(sealer)),
+        Err(error) => {
+            refuse_secure(side.tally, &error);
+            Answered::Refused(None)
+        }
+    }
+}
+
+/// A frame as records.
+pub(super) fn sealed(sealer: &mut Sealer, frame: &Frame) -> Option<Vec<u8>> {
+    let (mut bytes, mut records) = (Vec::new(), Vec::new());
+    encode(frame, &mut bytes).ok()?;
+    sealer.seal(&bytes, &mut records).ok()?;
+    Some(records)
+}
+
+fn refuse_secure(tally: &AtomicCounters, error: &SecureError) {
+    match error {
+        SecureError::Malformed => add(&tally.garbage, 1),
+        SecureError::UnknownKey => add(&tally.unknown_key, 1),
+        SecureError::OtherCluster => add(&tally.foreign_cluster, 1),
+        SecureError::Versions(_) | SecureError::Downgraded(_) => add(&tally.other_version, 1),
+        SecureError::Forged => add(&tally.forged, 1),
+        SecureError::Impostor { claimed } => {
+            tracing::warn!(%claimed, "refused a process with the cluster key that claimed another id");
+            add(&tally.impostors, 1);
+        }
+    }
+}
+
+/// One incarnation's sealed datagrams.
+pub(super) struct Datagrams {
+    gossip: SealedGossip,
+    /// The process at an address that was known without one: a seed's.
+    at: BTreeMap<SocketAddr, ProcessId>,
+    /// The latest payload for each address whose process is not known yet.
+    waiting: BTreeMap<SocketAddr, Vec<u8>>,
+}
+
+impl Datagrams {
+    pub(super) fn new(security: &Security, cluster: &str, me: ProcessId) -> Self {
+        let gossip = SealedGossip::new(cluster, me, security.ring());
+        Datagrams { gossip, at: BTreeMap::new(), waiting: BTreeMap::new() }
+    }
+
+    /// Seals with another ring from now on.
+    pub(super) fn set_keyring(&mut self, ring: Keyring) {
+        self.gossip.set_keyring(ring);
+    }
+
+    /// Puts a datagram with `payload` into `out`. If the process is not known, the datagram asks
+    /// for it instead. `false`: the payload is too long.
+    pub(super) fn seal(
+        &mut self,
+        to: SocketAddr,
+        process: Option<ProcessId>,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if let Some(process) = process.or_else(|| self.at.get(&to).copied()) {
+            return self.gossip.seal(process, payload, out);
+        }
+        if self.waiting.len() >= MAX_ADDRESSES && !self.waiting.contains_key(&to) {
+            self.waiting.pop_first();
+        }
+        self.waiting.insert(to, payload.to_vec());
+        self.gossip.who(out)
+    }
+
+    /// Opens a datagram that came from this address. `Ok(None)`: it brought no gossip. An answer to
+    /// it stands in `reply`, if there is one.
+    pub(super) fn open<'a>(
+        &mut self,
+        from: SocketAddr,
+        datagram: &'a mut [u8],
+        may_answer: impl Fn() -> bool,
+        reply: &mut Vec<u8>,
+    ) -> Result<Option<&'a [u8]>, GossipError> {
+        reply.clear();
+        match self.gossip.open(datagram) {
+            Ok(Opened::Payload(payload)) => return Ok(Some(payload)),
+            Ok(Opened::Who(process)) if may_answer() => {
+                self.gossip.here(process, reply);
+            }
+            Ok(Opened::Who(_)) => {}
+            Ok(Opened::Here(process)) => {
+                if self.at.len() >= MAX_ADDRESSES && !self.at.contains_key(&from) {
+                    self.at.pop_first();
+                }
+                self.at.insert(from, process);
+                if let Some(payload) = self.waiting.remove(&from) {
+                    self.gossip.seal(process, &payload, reply);
+                }
+            }
+            // Its sender holds the key and knows an earlier process of this address.
+            Err(error @ GossipError::Misaddressed { from: process }) => {
+                if may_answer() {
+                    self.gossip.here(process, reply);
+                }
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(None)
+    }
+}
+
+/// Counts a datagram that was refused.
+pub(super) fn refuse_sealed(tally: &AtomicCounters, error: &GossipError) {
+    match error {
+        GossipError::Garbage => add(&tally.garbage, 1),
+        GossipError::Version(_) => add(&tally.other_version, 1),
+        GossipError::Forged => add(&tally.forged, 1),
+        GossipError::Repeated | GossipError::Misaddressed { .. } => add(&tally.repeated, 1),
+    }
+}

@@ -1,0 +1,120 @@
+//! Stands for `security` in a build without the feature `secure`: no member has a key.
+
+use super::counters::AtomicCounters;
+use crate::protocol::{MemberInfo, ProcessId};
+use crate::wire::secure::Sealer;
+use crate::wire::{Decoder, Frame, HandshakeRefusal};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use {
+    NoAnswer as Answered, NoDatagrams as Datagrams, NoHandshakeSide as HandshakeSide, NoSecured as Secured,
+    NoSecurity as Security, NoStaticKey as StaticKey,
+};
+
+/// Has no value.
+pub(super) struct NoSecurity(Infallible);
+/// Has no value.
+pub(super) struct NoStaticKey(#[allow(dead_code)] Infallible);
+/// Has no value.
+pub(super) struct NoSecured {
+    pub(super) sealer: Sealer,
+}
+/// Has no value.
+pub(super) struct NoDatagrams(Infallible);
+
+/// A part in a handshake that never begins.
+#[allow(dead_code, reason = "no handshake reads it")]
+pub(super) struct NoHandshakeSide<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) me: &'a MemberInfo,
+    pub(super) identity: Option<&'a NoStaticKey>,
+    pub(super) tally: &'a AtomicCounters,
+}
+
+impl NoSecurity {
+    pub(super) fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
+        match self.0 {}
+    }
+
+    pub(super) fn take_identity(&self, _process: ProcessId) -> Option<Arc<NoStaticKey>> {
+        match self.0 {}
+    }
+
+    pub(super) fn register(&self, _secured: &NoSecured, _end: CancellationToken) -> Option<Infallible> {
+        match self.0 {}
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        match self.0 {}
+    }
+}
+
+/// The result of a handshake that never begins.
+#[allow(dead_code, reason = "no handshake ends")]
+pub(super) enum NoAnswer {
+    Member(Box<MemberInfo>, Box<NoSecured>),
+    Status(Box<Sealer>),
+    Refused(Option<HandshakeRefusal>),
+}
+
+pub(super) async fn greet(
+    _side: &NoHandshakeSide<'_>,
+    security: &NoSecurity,
+    _stream: &mut TcpStream,
+    _decoder: &mut Decoder,
+) -> Result<(MemberInfo, NoSecured), Infallible> {
+    match security.0 {}
+}
+
+pub(super) async fn answer(
+    _side: &NoHandshakeSide<'_>,
+    security: &NoSecurity,
+    _initiate: &[u8],
+    _stream: &mut TcpStream,
+    _decoder: &mut Decoder,
+) -> NoAnswer {
+    match security.0 {}
+}
+
+pub(super) fn sealed(_sealer: &mut Sealer, _frame: &Frame) -> Option<Vec<u8>> {
+    None
+}
+
+impl NoDatagrams {
+    pub(super) fn new(security: &NoSecurity, _cluster: &str, _me: ProcessId) -> Self {
+        match security.0 {}
+    }
+
+    pub(super) fn set_keyring(&mut self, _ring: ()) {
+        match self.0 {}
+    }
+
+    pub(super) fn seal(
+        &mut self,
+        _to: SocketAddr,
+        _process: Option<ProcessId>,
+        _payload: &[u8],
+        _out: &mut Vec<u8>,
+    ) -> bool {
+        match self.0 {}
+    }
+
+    pub(super) fn open<'a>(
+        &mut self,
+        _from: SocketAddr,
+        _datagram: &'a mut [u8],
+        _may_answer: impl Fn() -> bool,
+        _reply: &mut Vec<u8>,
+    ) -> Result<Option<&'a [u8]>, Infallible> {
+        match self.0 {}
+    }
+}
+
+pub(super) fn refuse_sealed(_tally: &AtomicCounters, error: &Infallible) {
+    match *error {}
+}

@@ -1,0 +1,293 @@
+//! Transports with a cluster key.
+
+use super::*;
+use crate::runtime::query_status_with;
+use crate::runtime::security::entropy;
+use crate::wire::secure::{
+    ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Sealer, Session, StaticKey, VERSIONS,
+};
+use crate::wire::{MAX_HELLO, PROTOCOL_VERSION};
+use std::net::SocketAddr;
+
+fn key(seed: u8) -> ClusterKey {
+    let mut bytes = [seed; 32];
+    bytes[0] = !seed;
+    ClusterKey::from_bytes(&bytes).unwrap()
+}
+
+fn ring(keys: &[u8]) -> Keyring {
+    let (first, more) = keys.split_first().unwrap();
+    more.iter().fold(Keyring::new(key(*first)), |ring, seed| ring.with(key(*seed)).unwrap())
+}
+
+async fn keyed(cluster: &str, keys: &[u8]) -> TestPeer {
+    let options = TransportOptions { keyring: Some(ring(keys)), ..TransportOptions::new(cluster, "127.0.0.1:0") };
+    let transport = Arc::new(Transport::bind(options).await.expect("it can be bound"));
+    let process = Network::draw_process(&*transport).expect("random bytes");
+    let me = MemberInfo { process, addr: transport.advertised(), host: None };
+    let letters = Arc::new(Letters::default());
+    transport.start(letters.clone(), me.clone());
+    TestPeer { transport, letters, me }
+}
+
+/// Lets one dial to `other` fail, and returns the reason that is kept of it.
+async fn refused(peer: &TestPeer, other: &TestPeer) -> String {
+    peer.send(other, numbered(1));
+    peer.letters.hint(Hint::Unreachable(other.me.process)).await;
+    assert!(numbers(&other.letters.inputs.lock().unwrap(), peer.me.process).is_empty());
+    peer.transport.last_error(other.me.addr).expect("it has failed")
+}
+
+#[tokio::test]
+async fn members_with_the_key_exchange_thousands_both_ways() {
+    let (a, b) = (keyed("shop", &[1]).await, keyed("shop", &[2, 1]).await);
+    b.letters.answers.store(true, Ordering::Relaxed);
+    a.meet(&b).await;
+    for seq in 1..3000 {
+        a.send(&b, numbered(seq));
+        b.send(&a, numbered(seq));
+        if seq % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    for (at, from) in [(&a, &b), (&b, &a)] {
+        let arrived = at.letters.until(|inputs| {
+            let numbers = numbers(inputs, from.me.process);
+            (numbers.last() == Some(&2999)).then_some(numbers)
+        });
+        let arrived = arrived.await;
+        assert!(arrived.windows(2).all(|pair| pair[0] < pair[1]), "in order and once");
+        assert_eq!(at.transport.counters().forged, 0);
+    }
+}
+
+#[tokio::test]
+async fn each_side_says_what_does_not_fit() {
+    let b = keyed("shop", &[1]).await;
+    let text = refused(&keyed("shop", &[9]).await, &b).await;
+    assert!(text.contains("does not have the key"), "{text}");
+    assert_eq!(b.transport.counters().unknown_key, 1);
+    let text = refused(&keyed("shed", &[1]).await, &b).await;
+    assert!(text.contains("cluster of another name"), "{text}");
+    assert_eq!(b.transport.counters().foreign_cluster, 1);
+    let keyless = TestPeer::new(5).await;
+    let text = refused(&keyed("shop", &[1]).await, &keyless).await;
+    assert!(text.contains("it has no cluster key"), "{text}");
+    keyless.send(&b, numbered(1));
+    keyless.letters.hint(Hint::Replaced(b.me.process)).await;
+    let text = keyless.transport.last_error(b.me.addr).expect("it has failed");
+    assert!(text.contains("speaks only to processes with the cluster key"), "{text}");
+    assert_eq!(b.transport.counters().keyless, 1);
+}
+
+#[tokio::test]
+async fn a_status_is_told_to_holders_of_the_key_alone() {
+    let b = keyed("shop", &[1]).await;
+    let addr = b.me.addr.to_string();
+    let status = query_status_with(&addr, "shop", &ring(&[1])).await.expect("it answers");
+    assert_eq!(status.me.process, ProcessId(7));
+    for (cluster, keys, why) in [("shop", [9], "does not have the key"), ("shed", [1], "another name")] {
+        let error = query_status_with(&addr, cluster, &ring(&keys)).await.unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let error = query_status(&addr, "shop").await.unwrap_err().to_string();
+    assert!(error.contains("speaks only to processes with the cluster key"), "{error}");
+}
+
+/// A connection of an attacker.
+struct Attacker {
+    stream: TcpStream,
+    decoder: Decoder,
+}
+
+impl Attacker {
+    async fn dial(addr: SocketAddr) -> Attacker {
+        Attacker { stream: TcpStream::connect(addr).await.expect("it listens"), decoder: Decoder::new() }
+    }
+
+    async fn write(&mut self, frame: &Frame) {
+        let mut bytes = Vec::new();
+        wire::encode(frame, &mut bytes).unwrap();
+        let _ = self.stream.write_all(&bytes).await;
+    }
+
+    /// The next frame of a handshake; `None` at the end.
+    async fn read(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.decoder.next().expect("a frame") {
+                return Some(frame);
+            }
+            let read = tokio::time::timeout(GUARD, self.stream.read_buf(self.decoder.back()));
+            if !matches!(read.await.expect("an answer or the end"), Ok(1..)) {
+                return None;
+            }
+        }
+    }
+
+    /// Shakes hands with the key 1 as `info`. Returns this side's session and packets.
+    async fn shake(&mut self, identity: &StaticKey, info: MemberInfo) -> (Session, Vec<Frame>) {
+        let setup = HandshakeSetup { cluster: "shop", versions: VERSIONS, identity, entropy: *entropy().unwrap() };
+        let (initiator, initiate) = Initiator::start(&key(1), &setup).unwrap();
+        let initiate = Frame::Initiate(initiate);
+        self.write(&initiate).await;
+        let Some(Frame::Respond(respond)) = self.read().await else { panic!("no answer") };
+        let (session, confirm) = initiator.finish(&respond, &Purpose::Member(info)).unwrap();
+        let confirm = Frame::Confirm(confirm);
+        self.write(&confirm).await;
+        (session, vec![initiate, confirm])
+    }
+}
+
+fn attacker_info(process: ProcessId) -> MemberInfo {
+    MemberInfo { process, addr: ([127, 0, 0, 1], 9).into(), host: None }
+}
+
+fn sealed(sealer: &mut Sealer, packet: Packet) -> Vec<u8> {
+    let (mut frame, mut records) = (Vec::new(), Vec::new());
+    wire::encode(&Frame::Packet(packet), &mut frame).unwrap();
+    sealer.seal(&frame, &mut records).unwrap();
+    records
+}
+
+#[tokio::test]
+async fn a_borrowed_id_with_the_right_key_is_refused() {
+    let (a, b) = (keyed("shop", &[1]).await, keyed("shop", &[1]).await);
+    let mut attacker = Attacker::dial(b.me.addr).await;
+    attacker.shake(&StaticKey::new([5; 32]), attacker_info(a.me.process)).await;
+    assert_eq!(attacker.read().await, None, "the connection is closed");
+    assert_eq!(b.transport.counters().impostors, 1);
+    let is_connected = |inputs: &[Input]| inputs.contains(&Input::Hint(Hint::Connected(a.me.process)));
+    assert!(!is_connected(&b.letters.inputs.lock().unwrap()));
+}
+
+#[tokio::test]
+async fn a_recorded_session_replayed_whole_cut_flipped_doubled_or_shuffled_adopts_nothing() {
+    let b = keyed("shop", &[1]).await;
+    let identity = StaticKey::new([5; 32]);
+    let mut attacker = Attacker::dial(b.me.addr).await;
+    let (mut session, mut packets) = attacker.shake(&identity, attacker_info(identity.process())).await;
+    let records = sealed(&mut session.sealer, numbered(1));
+    attacker.stream.write_all(&records).await.unwrap();
+    b.letters.until(|inputs| (!numbers(inputs, identity.process()).is_empty()).then_some(())).await;
+    drop(attacker);
+    let adopted = b.letters.count(&Input::Hint(Hint::Connected(identity.process())));
+    assert_eq!(adopted, 1);
+
+    let whole = |packets: &[Frame]| {
+        let mut bytes = Vec::new();
+        packets.iter().for_each(|packet| wire::encode(packet, &mut bytes).unwrap());
+        bytes.extend_from_slice(&records);
+        bytes
+    };
+    let recorded = whole(&packets);
+    let mut tries = vec![recorded.clone(), recorded[..recorded.len() / 2].to_vec(), recorded.repeat(2)];
+    for turned in (0..recorded.len()).step_by(7) {
+        let mut other = recorded.clone();
+        other[turned] ^= 8;
+        tries.push(other);
+    }
+    packets.reverse();
+    tries.push(whole(&packets));
+    for bytes in tries {
+        let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
+        // It may be closed meanwhile.
+        let _ = stream.write_all(&bytes).await;
+        let _ = stream.shutdown().await;
+        let mut rest = Vec::new();
+        let _ = tokio::time::timeout(GUARD, stream.read_to_end(&mut rest)).await.expect("it is closed");
+    }
+    assert_eq!(b.letters.count(&Input::Hint(Hint::Connected(identity.process()))), adopted);
+    assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), identity.process()), [1]);
+    assert!(b.transport.counters().forged > 0);
+}
+
+#[tokio::test]
+async fn a_forged_record_ends_the_connection_and_nothing_of_it_is_heard() {
+    let b = keyed("shop", &[1]).await;
+    let identity = StaticKey::new([5; 32]);
+    let mut attacker = Attacker::dial(b.me.addr).await;
+    let (mut session, _) = attacker.shake(&identity, attacker_info(identity.process())).await;
+    let mut stream = sealed(&mut session.sealer, numbered(1));
+    let mut forged = sealed(&mut session.sealer, numbered(2));
+    let end = forged.len() - 1;
+    forged[end] ^= 1;
+    stream.extend_from_slice(&forged);
+    attacker.stream.write_all(&stream).await.unwrap();
+    b.letters.hint(Hint::Unreachable(identity.process())).await;
+    assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), identity.process()), [1]);
+    assert_eq!(b.transport.counters().forged, 1);
+}
+
+#[tokio::test]
+async fn a_refusal_is_never_longer_than_its_cause_and_rate_limited() {
+    let b = keyed("shop", &[1]).await;
+    let mut answered = 0;
+    for length in (1..64).chain([200; 300]) {
+        let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
+        let mut bytes = (length as u32).to_be_bytes().to_vec();
+        bytes.resize(4 + length, 0);
+        bytes.truncate(MAX_HELLO);
+        let _ = stream.write_all(&bytes).await;
+        let _ = stream.shutdown().await;
+        let mut answer = Vec::new();
+        let _ = tokio::time::timeout(GUARD, stream.read_to_end(&mut answer)).await.expect("it is closed");
+        assert!(answer.len() <= bytes.len(), "{} bytes for {}", answer.len(), bytes.len());
+        answered += usize::from(!answer.is_empty());
+    }
+    assert!((1..300).contains(&answered), "{answered} of 363");
+}
+
+#[tokio::test]
+async fn a_connection_under_a_removed_key_is_closed_and_dialled_again() {
+    let (a, b) = (keyed("shop", &[1]).await, keyed("shop", &[1]).await);
+    a.meet(&b).await;
+    for (first, second) in [(&a, &b), (&b, &a)] {
+        first.transport.set_keyring(ring(&[1, 2])).unwrap();
+        second.transport.set_keyring(ring(&[1, 2])).unwrap();
+    }
+    a.transport.set_keyring(ring(&[2, 1])).unwrap();
+    b.transport.set_keyring(ring(&[2, 1])).unwrap();
+    assert!(a.transport.set_keyring(ring(&[2])).unwrap() >= 1, "it was opened under the first key");
+    b.transport.set_keyring(ring(&[2])).unwrap();
+    let mut seq = 1;
+    until("a packet under the new key", || {
+        seq += 1;
+        a.send(&b, numbered(seq));
+        numbers(&b.letters.inputs.lock().unwrap(), a.me.process).last().is_some_and(|last| *last > 1)
+    })
+    .await;
+    let text = refused(&keyed("shop", &[1]).await, &b).await;
+    assert!(text.contains("does not have the key"), "{text}");
+}
+
+#[tokio::test]
+async fn a_process_id_is_proven_by_a_fresh_key_in_each_incarnation() {
+    let (a, b) = (keyed("shop", &[1]).await, keyed("shop", &[1]).await);
+    a.meet(&b).await;
+    let process = Network::draw_process(&*a.transport).unwrap();
+    assert_ne!(process, a.me.process);
+    let me = MemberInfo { process, ..a.me.clone() };
+    a.transport.reborn(me.clone());
+    let again = TestPeer { me, ..a };
+    again.meet(&b).await;
+    assert_eq!(b.transport.counters().impostors, 0);
+}
+
+#[tokio::test]
+async fn without_a_key_of_the_ring_no_datagram_is_taken() {
+    let b = keyed("shop", &[1]).await;
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let mut open = Vec::new();
+    assert!(wire::seal("shop", b"gossip without a key", &mut open));
+    let mut forged = b"EldS".to_vec();
+    forged.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
+    forged.resize(100, 1);
+    for datagram in [&open, &forged] {
+        socket.send_to(datagram, b.me.addr).await.unwrap();
+    }
+    until("both are refused", || {
+        let counters = b.transport.counters();
+        (counters.garbage, counters.datagrams_in) == (2, 0)
+    })
+    .await;
+}

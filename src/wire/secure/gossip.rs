@@ -1,0 +1,240 @@
+//! Sealed gossip: datagrams that only the cluster reads, each for one process and once.
+//!
+//! ```text
+//! magic 4 | version 2 | kind 1 | sender 16 | receiver 16 | number 8 | sealed bytes | tag 16
+//! ```
+
+use super::{ClusterKey, Keyring, ReplayWindow, TAG, aead, nonce};
+use crate::protocol::ProcessId;
+use crate::wire::{MAX_DATAGRAM, MAX_PAYLOAD, PROTOCOL_VERSION};
+use ring::aead::{Aad, LessSafeKey};
+use std::collections::BTreeMap;
+use std::fmt;
+
+const MAGIC: [u8; 4] = *b"EldS";
+const HEAD: usize = MAGIC.len() + 2 + 1 + 16 + 16 + 8;
+/// Stands for any process at the address.
+const ANY: ProcessId = ProcessId(0);
+/// Senders with a window of numbers: many times the largest cluster. All of them hold the key.
+const MAX_SENDERS: usize = 4096;
+
+const PAYLOAD: u8 = 0;
+const WHO: u8 = 1;
+const HERE: u8 = 2;
+
+/// The content of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opened<'a> {
+    /// Gossip.
+    Payload(&'a [u8]),
+    /// The sender asks for the process id of the receiver. [`SealedGossip::here`] answers.
+    Who(ProcessId),
+    /// This process is at the address that the datagram came from.
+    Here(ProcessId),
+}
+
+/// The reason to drop a datagram. The window has not moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum GossipError {
+    /// Not a sealed datagram of elderlock.
+    #[error("not a sealed datagram of elderlock")]
+    Garbage,
+    /// Of another version.
+    #[error("a sealed datagram of protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
+    Version(u16),
+    /// No key of the ring sealed it for this cluster, or it was changed.
+    #[error("a datagram that no key of this member opens: forged, damaged, or of another cluster")]
+    Forged,
+    /// A datagram of its number was opened before, or the number is too old.
+    #[error("a repeated datagram")]
+    Repeated,
+    /// It is for a former process of this address, or for another address. Its sender holds the
+    /// key.
+    #[error("a datagram of {from} for another process")]
+    Misaddressed {
+        /// Its sender.
+        from: ProcessId,
+    },
+}
+
+struct Sender {
+    /// The keys that opened the latest datagram. `None`: the cluster key was removed.
+    key: Option<(ClusterKey, LessSafeKey)>,
+    window: ReplayWindow,
+    /// The count of datagrams at its latest one.
+    heard: u64,
+}
+
+/// One process's sealed gossip: its own numbers, and the windows of other senders.
+pub struct SealedGossip {
+    cluster: String,
+    me: ProcessId,
+    ring: Keyring,
+    sealing: LessSafeKey,
+    /// Of the next datagram. It continues over changes of the ring, since an earlier key may come
+    /// back.
+    number: u64,
+    senders: BTreeMap<ProcessId, Sender>,
+    heard: u64,
+}
+
+impl SealedGossip {
+    /// The gossip of process `me`, which has sent nothing yet. No other value may seal for the same
+    /// process.
+    pub fn new(cluster: &str, me: ProcessId, ring: Keyring) -> Self {
+        let sealing = key_of(ring.first(), cluster, me);
+        let cluster = cluster.to_owned();
+        SealedGossip { cluster, me, ring, sealing, number: 0, senders: BTreeMap::new(), heard: 0 }
+    }
+
+    /// Seals with the first key of this ring from now on, and opens with its keys only.
+    pub fn set_keyring(&mut self, ring: Keyring) {
+        self.sealing = key_of(ring.first(), &self.cluster, self.me);
+        for sender in self.senders.values_mut() {
+            sender.key.take_if(|(key, _)| !ring.has(key.name()));
+        }
+        self.ring = ring;
+    }
+
+    /// Replaces `out` with a datagram for the process `to`. `false`: the payload is too long, or no
+    /// number is left, and `out` is empty.
+    pub fn seal(&mut self, to: ProcessId, payload: &[u8], out: &mut Vec<u8>) -> bool {
+        self.write(PAYLOAD, to, payload, out)
+    }
+
+    /// Replaces `out` with the question for the process at an address.
+    pub fn who(&mut self, out: &mut Vec<u8>) -> bool {
+        self.write(WHO, ANY, &[], out)
+    }
+
+    /// Replaces `out` with the answer to the process `to`.
+    pub fn here(&mut self, to: ProcessId, out: &mut Vec<u8>) -> bool {
+        self.write(HERE, to, &[], out)
+    }
+
+    fn write(&mut self, kind: u8, to: ProcessId, payload: &[u8], out: &mut Vec<u8>) -> bool {
+        out.clear();
+        let number = self.number;
+        let Some(next) = number.checked_add(1).filter(|_| payload.len() <= MAX_PAYLOAD) else { return false };
+        self.number = next;
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
+        out.push(kind);
+        out.extend_from_slice(&self.me.0.to_be_bytes());
+        out.extend_from_slice(&to.0.to_be_bytes());
+        out.extend_from_slice(&number.to_be_bytes());
+        out.extend_from_slice(payload);
+        let (head, payload) = out.split_at_mut(HEAD);
+        let sealed = self.sealing.seal_in_place_separate_tag(nonce(number), Aad::from(&*head), payload);
+        match sealed {
+            Ok(tag) => out.extend_from_slice(tag.as_ref()),
+            Err(_) => out.clear(),
+        }
+        !out.is_empty()
+    }
+
+    /// Opens a datagram in place.
+    ///
+    /// # Errors
+    /// [`GossipError`]: the datagram is to be dropped. Nothing has changed.
+    pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<Opened<'a>, GossipError> {
+        if datagram.len() < HEAD + TAG || datagram.len() > MAX_DATAGRAM || !datagram.starts_with(&MAGIC) {
+            return Err(GossipError::Garbage);
+        }
+        let (head, sealed) = datagram.split_at_mut(HEAD);
+        let version = u16::from_be_bytes([head[4], head[5]]);
+        if version != PROTOCOL_VERSION {
+            return Err(GossipError::Version(version));
+        }
+        let kind = head[6];
+        let id = |at: usize| ProcessId(u128::from_be_bytes(*head[at..].first_chunk().expect("it is in the head")));
+        let (from, to) = (id(7), id(23));
+        let number = u64::from_be_bytes(*head[39..].first_chunk().expect("it is in the head"));
+        if kind > HERE || (kind == WHO) != (to == ANY) || from == ANY {
+            return Err(GossipError::Garbage);
+        }
+        if self.senders.get(&from).is_some_and(|sender| !sender.window.is_fresh(number)) {
+            return Err(GossipError::Repeated);
+        }
+        if planted!(MoveWindowFirst) {
+            self.senders.entry(from).or_insert_with(Sender::new).window.note(number);
+        }
+        let used = self.open_with(from, number, head, sealed).ok_or(GossipError::Forged)?;
+        if to != self.me && kind != WHO && !planted!(HearForOthers) {
+            return Err(GossipError::Misaddressed { from });
+        }
+        self.note(from, number, used);
+        let payload = &sealed[..sealed.len() - TAG];
+        Ok(match kind {
+            PAYLOAD => Opened::Payload(payload),
+            WHO => Opened::Who(from),
+            _ => Opened::Here(from),
+        })
+    }
+
+    /// Opens with the key that the sender used last, then with each key of the ring. Returns the
+    /// key if it is another one.
+    fn open_with(
+        &self,
+        from: ProcessId,
+        number: u64,
+        head: &[u8],
+        sealed: &mut [u8],
+    ) -> Option<Option<(ClusterKey, LessSafeKey)>> {
+        let known = self.senders.get(&from).and_then(|sender| sender.key.as_ref());
+        // A key that does not fit spoils the bytes in place for the next key.
+        let copy = (self.ring.keys().len() > 1).then(|| sealed.to_vec());
+        let mut opens = |key: &LessSafeKey| key.open_in_place(nonce(number), Aad::from(head), &mut *sealed).is_ok();
+        if let Some((_, key)) = known
+            && opens(key)
+        {
+            return Some(None);
+        }
+        let mut is_spoilt = known.is_some();
+        for key in self.ring.keys() {
+            if known.is_some_and(|(known, _)| known == key) {
+                continue;
+            }
+            if is_spoilt && let Some(copy) = &copy {
+                sealed.copy_from_slice(copy);
+            }
+            let opening = key_of(key, &self.cluster, from);
+            if opening.open_in_place(nonce(number), Aad::from(head), &mut *sealed).is_ok() {
+                return Some(Some((key.clone(), opening)));
+            }
+            is_spoilt = true;
+        }
+        None
+    }
+
+    fn note(&mut self, from: ProcessId, number: u64, used: Option<(ClusterKey, LessSafeKey)>) {
+        self.heard += 1;
+        if self.senders.len() >= MAX_SENDERS && !self.senders.contains_key(&from) {
+            let oldest = self.senders.iter().min_by_key(|(_, sender)| sender.heard);
+            let oldest = oldest.map(|(process, _)| *process);
+            oldest.and_then(|process| self.senders.remove(&process));
+        }
+        let sender = self.senders.entry(from).or_insert_with(Sender::new);
+        sender.heard = self.heard;
+        sender.window.note(number);
+        if used.is_some() {
+            sender.key = used;
+        }
+    }
+}
+
+impl Sender {
+    fn new() -> Self {
+        Sender { key: None, window: ReplayWindow::default(), heard: 0 }
+    }
+}
+
+impl fmt::Debug for SealedGossip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SealedGossip").field("me", &self.me).field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+fn key_of(key: &ClusterKey, cluster: &str, sender: ProcessId) -> LessSafeKey {
+    aead(&key.gossip(cluster, &sender.0.to_be_bytes()))
+}

@@ -1,0 +1,81 @@
+//! Keys, the handshake, records and sealed gossip, as values without input and output.
+//!
+//! `docs/internals/security.md` specifies them. Randomness is an argument, so that tests repeat
+//! each run. A connection goes through these values:
+//!
+//! ```text
+//! dialler:  Initiator::start -> Initiate;  Initiator::finish(Respond) -> Session, Confirm
+//! listener: Responder::answer(Initiate) -> Respond;  Responder::finish(Confirm) -> Session
+//! both:     Session { sealer, opener }: frames -> records -> frames
+//! ```
+//!
+//! No function panics on input. A value that has failed is consumed, so its keys are not used
+//! again.
+
+/// Whether a deliberate break is planted. Only builds with `--cfg elderlock_mutants` have any.
+macro_rules! planted {
+    ($name:ident) => {{
+        #[cfg(elderlock_mutants)]
+        let planted = $crate::wire::secure::mutant::is_planted($crate::wire::secure::mutant::Mutant::$name);
+        #[cfg(not(elderlock_mutants))]
+        let planted = false;
+        planted
+    }};
+}
+
+mod gossip;
+mod handshake;
+mod key;
+#[cfg(elderlock_mutants)]
+pub mod mutant;
+mod record;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use gossip::{GossipError, Opened, SealedGossip};
+pub use handshake::{
+    HandshakeSetup, Initiator, Purpose, Responder, SecureError, Session, StaticKey, VERSIONS, Versions,
+};
+pub use key::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
+pub use record::{Exhausted, Forged, MAX_RECORD, Opener, REKEY_AFTER, Sealer};
+pub use window::{ReplayWindow, WINDOW};
+
+use ring::aead::{AES_256_GCM, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
+use zeroize::Zeroizing;
+
+/// Bytes of an authentication tag.
+const TAG: usize = 16;
+
+/// Of the first packet's tag and of every derived secret.
+type Secret = Zeroizing<[u8; 32]>;
+
+struct SecretLength;
+
+impl KeyType for SecretLength {
+    fn len(&self) -> usize {
+        32
+    }
+}
+
+/// Derives the secret of one purpose from another secret.
+fn derive(from: &[u8; 32], purpose: &[&[u8]]) -> Secret {
+    let mut out = Zeroizing::new([0; 32]);
+    let prk = Salt::new(HKDF_SHA256, b"elderlock 1").extract(from);
+    // HKDF fails only for outputs of more than 8 KiB.
+    let okm = prk.expand(purpose, SecretLength).and_then(|okm| okm.fill(&mut *out));
+    okm.expect("32 bytes are within HKDF's bound");
+    out
+}
+
+fn aead(secret: &[u8; 32]) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret).expect("AES-256 takes keys of 32 bytes"))
+}
+
+/// The nonce of a number. No number is used twice under one key.
+fn nonce(number: u64) -> Nonce {
+    let mut bytes = [0; NONCE_LEN];
+    bytes[NONCE_LEN - 8..].copy_from_slice(&number.to_be_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}

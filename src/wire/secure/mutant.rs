@@ -1,0 +1,43 @@
+//! Deliberate breaks of the keys' checks, to prove that the tests can fail. They work only with
+//! `--cfg elderlock_mutants`.
+
+use std::cell::Cell;
+
+thread_local! {
+    static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+}
+
+/// One deliberate break.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutant {
+    /// A process id is believed though it does not fit the static key.
+    BelieveAnyId,
+    /// The replay window moves before the tag is checked.
+    MoveWindowFirst,
+    /// The tag of a first packet is not checked.
+    SkipPacketTag,
+    /// A datagram for another process is accepted.
+    HearForOthers,
+    /// The chosen version is not compared with what both sides offer.
+    BelieveAnyVersion,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 5] = [
+        Mutant::BelieveAnyId,
+        Mutant::MoveWindowFirst,
+        Mutant::SkipPacketTag,
+        Mutant::HearForOthers,
+        Mutant::BelieveAnyVersion,
+    ];
+}
+
+/// Plants a break on this thread, or takes it out again.
+pub fn plant(mutant: Option<Mutant>) {
+    PLANTED.set(mutant);
+}
+
+pub(super) fn is_planted(mutant: Mutant) -> bool {
+    PLANTED.get() == Some(mutant)
+}

@@ -1,0 +1,419 @@
+use super::*;
+use crate::protocol::{MemberInfo, ProcessId};
+use std::net::SocketAddr;
+
+fn key(seed: u8) -> ClusterKey {
+    let mut bytes = [seed; 32];
+    bytes[0] = !seed;
+    ClusterKey::from_bytes(&bytes).unwrap()
+}
+
+fn identity(seed: u8) -> StaticKey {
+    StaticKey::new([seed; 32])
+}
+
+fn info(process: ProcessId) -> MemberInfo {
+    MemberInfo { process, addr: SocketAddr::from(([127, 0, 0, 1], 7400)), host: None }
+}
+
+/// One side of a handshake.
+struct Side {
+    cluster: &'static str,
+    versions: Versions,
+    ring: Keyring,
+    identity: StaticKey,
+    claims: ProcessId,
+    entropy: [u8; 32],
+}
+
+impl Side {
+    fn new(seed: u8) -> Side {
+        let identity = identity(seed);
+        let claims = identity.process();
+        Side {
+            cluster: "shop",
+            versions: VERSIONS,
+            ring: Keyring::new(key(1)),
+            identity,
+            claims,
+            entropy: [seed + 100; 32],
+        }
+    }
+
+    fn setup(&self) -> HandshakeSetup<'_> {
+        let Side { cluster, versions, identity, entropy, .. } = self;
+        HandshakeSetup { cluster, versions: *versions, identity, entropy: *entropy }
+    }
+
+    fn start(&self) -> (Initiator, Vec<u8>) {
+        Initiator::start(self.ring.first(), &self.setup()).unwrap()
+    }
+
+    fn answer(&self, initiate: &[u8]) -> Result<(Responder, Vec<u8>), SecureError> {
+        Responder::answer(&self.ring, &self.setup(), &info(self.claims), initiate)
+    }
+
+    fn purpose(&self) -> Purpose {
+        Purpose::Member(info(self.claims))
+    }
+}
+
+/// Shakes hands; the sessions of both.
+fn shake(dialler: &Side, listener: &Side) -> Result<(Session, Session), SecureError> {
+    let (initiator, initiate) = dialler.start();
+    let (responder, respond) = listener.answer(&initiate)?;
+    let (ours, confirm) = initiator.finish(&respond, &dialler.purpose())?;
+    Ok((ours, responder.finish(&confirm)?))
+}
+
+fn sealed(sealer: &mut Sealer, frames: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    sealer.seal(frames, &mut out).unwrap();
+    out
+}
+
+fn opened(opener: &mut Opener, record: &[u8]) -> Result<Vec<u8>, Forged> {
+    let mut record = record.to_vec();
+    opener.open(&mut record).map(<[u8]>::to_vec)
+}
+
+#[test]
+fn both_sides_know_each_other_and_open_what_the_other_seals() {
+    let (dialler, listener) = (Side::new(1), Side::new(2));
+    let (mut ours, mut theirs) = shake(&dialler, &listener).unwrap();
+    assert_eq!(ours.purpose, listener.purpose());
+    assert_eq!(theirs.purpose, dialler.purpose());
+    assert_eq!((ours.key, theirs.key), (key(1).name(), key(1).name()));
+    for text in [&b"first"[..], b"second"] {
+        let record = sealed(&mut ours.sealer, text);
+        assert!(!record.windows(text.len()).any(|part| part == text));
+        assert_eq!(opened(&mut theirs.opener, &record).unwrap(), text);
+        let record = sealed(&mut theirs.sealer, text);
+        assert_eq!(opened(&mut ours.opener, &record).unwrap(), text);
+    }
+}
+
+#[test]
+fn every_mismatch_has_an_error_of_its_own() {
+    let (dialler, listener) = (Side::new(1), Side::new(2));
+    let refused = |dialler: &Side| shake(dialler, &listener).map(|_| ()).unwrap_err();
+    assert_eq!(refused(&Side { ring: Keyring::new(key(9)), ..Side::new(1) }), SecureError::UnknownKey);
+    assert_eq!(refused(&Side { cluster: "shed", ..Side::new(1) }), SecureError::OtherCluster);
+    let newer = Versions { lowest: VERSIONS.highest + 1, highest: VERSIONS.highest + 3 };
+    assert_eq!(refused(&Side { versions: newer, ..Side::new(1) }), SecureError::Versions(newer));
+    let claimed = ProcessId(7);
+    assert_eq!(refused(&Side { claims: claimed, ..Side::new(1) }), SecureError::Impostor { claimed });
+    let liar = Side { claims: claimed, ..Side::new(2) };
+    assert_eq!(shake(&dialler, &liar).map(|_| ()).unwrap_err(), SecureError::Impostor { claimed });
+}
+
+#[test]
+fn a_listener_opens_with_each_key_of_its_ring_and_says_which() {
+    let both = Keyring::new(key(1)).with(key(2)).unwrap();
+    let listener = Side { ring: both, ..Side::new(2) };
+    for seed in [1, 2] {
+        let dialler = Side { ring: Keyring::new(key(seed)), ..Side::new(1) };
+        let (ours, theirs) = shake(&dialler, &listener).unwrap();
+        assert_eq!((ours.key, theirs.key), (key(seed).name(), key(seed).name()));
+    }
+}
+
+#[test]
+fn the_highest_common_version_is_chosen_and_a_lower_one_is_noticed() {
+    let wide = |seed| Side { versions: Versions { lowest: 3, highest: 9 }, ..Side::new(seed) };
+    let narrow = Side { versions: Versions { lowest: 5, highest: 7 }, ..Side::new(2) };
+    assert_eq!(shake(&wide(1), &narrow).unwrap().0.version, 7);
+    // On the way the range is lowered: the tag, and behind it the transcript, cover it.
+    let (_, mut initiate) = wide(1).start();
+    initiate[..2].copy_from_slice(&5_u16.to_be_bytes());
+    assert_eq!(wide(2).answer(&initiate).map(|_| ()).unwrap_err(), SecureError::UnknownKey);
+    let (initiator, initiate) = wide(1).start();
+    let (_, mut respond) = narrow.answer(&initiate).unwrap();
+    respond[..2].copy_from_slice(&5_u16.to_be_bytes());
+    let noticed = initiator.finish(&respond, &Purpose::Status).map(|_| ()).unwrap_err();
+    assert_eq!(noticed, SecureError::Downgraded(7));
+}
+
+#[test]
+fn no_packet_is_taken_cut_or_with_a_bit_turned_over() {
+    let (dialler, listener) = (Side::new(1), Side::new(2));
+    let (_, initiate) = dialler.start();
+    let (_, respond) = listener.answer(&initiate).unwrap();
+    let (initiator, _) = dialler.start();
+    let (_, confirm) = initiator.finish(&respond, &dialler.purpose()).unwrap();
+    for (number, packet) in [&initiate, &respond, &confirm].into_iter().enumerate() {
+        let takes = |packet: &[u8]| match number {
+            0 => listener.answer(packet).is_ok(),
+            1 => dialler.start().0.finish(packet, &dialler.purpose()).is_ok(),
+            _ => listener.answer(&initiate).unwrap().0.finish(packet).is_ok(),
+        };
+        assert!(takes(packet), "the whole packet {number} is taken");
+        for cut in 0..packet.len() {
+            assert!(!takes(&packet[..cut]), "packet {number} cut to {cut}");
+        }
+        for turned in 0..packet.len() {
+            let mut other = packet.clone();
+            other[turned] ^= 1 << (turned % 8);
+            assert!(!takes(&other), "packet {number} with byte {turned} changed");
+        }
+        assert!(!takes(&[packet.as_slice(), &[0]].concat()), "packet {number} with a byte more");
+    }
+}
+
+#[test]
+fn a_recorded_session_adopts_nothing() {
+    let (dialler, listener) = (Side::new(1), Side::new(2));
+    let (initiator, initiate) = dialler.start();
+    let (_, respond) = listener.answer(&initiate).unwrap();
+    let (_, confirm) = initiator.finish(&respond, &dialler.purpose()).unwrap();
+    // The same listener, in another handshake: only its ephemeral key differs.
+    let later = Side { entropy: [77; 32], ..Side::new(2) };
+    let (responder, _) = later.answer(&initiate).unwrap();
+    assert_eq!(responder.finish(&confirm).map(|_| ()).unwrap_err(), SecureError::Forged);
+    let again = Side { entropy: [78; 32], ..Side::new(1) };
+    assert_eq!(again.start().0.finish(&respond, &Purpose::Status).map(|_| ()).unwrap_err(), SecureError::Forged);
+}
+
+#[test]
+fn records_repeated_left_out_exchanged_cut_or_changed_are_refused() {
+    let records: Vec<Vec<u8>> = {
+        let mut sealer = Sealer::at([3; 32], 0);
+        (0..4_u8).map(|number| sealed(&mut sealer, &[number; 100])).collect()
+    };
+    let opener = || Opener::at([3; 32], 0);
+    let all = |order: &[usize]| -> Vec<bool> {
+        let mut opener = opener();
+        order.iter().map(|number| opened(&mut opener, &records[*number]).is_ok()).collect()
+    };
+    assert_eq!(all(&[0, 1, 2, 3]), [true; 4]);
+    assert_eq!(all(&[0, 0]), [true, false]);
+    assert_eq!(all(&[1]), [false]);
+    assert_eq!(all(&[0, 2]), [true, false]);
+    for turned in 0..records[0].len() {
+        let mut other = records[0].clone();
+        other[turned] ^= 4;
+        let is_whole = Opener::length(&other) == Ok(Some(other.len()));
+        assert!(!is_whole || opened(&mut opener(), &other).is_err(), "byte {turned}");
+    }
+    for cut in 2..records[0].len() {
+        assert!(opened(&mut opener(), &records[0][..cut]).is_err());
+    }
+    assert!(opened(&mut Opener::at([4; 32], 0), &records[0]).is_err(), "another key");
+    for length in [0, TAG as u16, (TAG + MAX_RECORD + 1) as u16, u16::MAX] {
+        assert_eq!(Opener::length(&length.to_be_bytes()), Err(Forged), "{length}");
+    }
+    assert_eq!(Opener::length(&[0]), Ok(None));
+}
+
+#[test]
+fn long_writes_share_records_and_keys_are_replaced_in_step() {
+    let start = REKEY_AFTER - 2;
+    let (mut sealer, mut opener) = (Sealer::at([3; 32], start), Opener::at([3; 32], start));
+    let frames: Vec<u8> = (0..5 * MAX_RECORD + 17).map(|number| number as u8).collect();
+    let mut stream = sealed(&mut sealer, &frames);
+    let (mut out, mut rest, mut records) = (Vec::new(), stream.as_mut_slice(), 0);
+    while let Some(length) = Opener::length(rest).unwrap() {
+        let (record, behind) = rest.split_at_mut(length);
+        out.extend_from_slice(opener.open(record).unwrap());
+        (rest, records) = (behind, records + 1);
+    }
+    assert_eq!((out, records), (frames, 6));
+    // The old key opens nothing of the new one's.
+    let mut old = Opener::at([3; 32], REKEY_AFTER + 1);
+    let mut sealer = Sealer::at([3; 32], REKEY_AFTER);
+    sealed(&mut sealer, b"first under the new key");
+    assert!(opened(&mut old, &sealed(&mut sealer, b"second")).is_err());
+}
+
+#[test]
+fn no_number_is_used_twice_at_the_end() {
+    let mut sealer = Sealer::at([3; 32], u64::MAX - 1);
+    sealed(&mut sealer, b"last");
+    assert_eq!(sealer.seal(b"none", &mut Vec::new()), Err(Exhausted));
+    assert_eq!(sealer.seal(b"none", &mut Vec::new()), Err(Exhausted));
+}
+
+#[test]
+fn a_window_takes_each_number_once_in_any_order_within_its_width() {
+    let mut window = ReplayWindow::default();
+    // Backwards in groups, so that each group comes out of order.
+    for group in 0..50 {
+        for number in (group * 100..(group + 1) * 100).rev() {
+            assert!(window.is_fresh(number) && window.note(number), "{number}");
+            assert!(!window.is_fresh(number) && !window.note(number), "{number} again");
+        }
+    }
+    let highest = 4999;
+    assert!(window.note(highest + WINDOW));
+    assert!(!window.note(highest), "noted before");
+    assert!(window.note(highest + 1), "the oldest within the window");
+    assert!(!window.is_fresh(highest + WINDOW));
+    let far = 1 << 40;
+    assert!(window.note(far) && !window.note(far - WINDOW) && window.note(far - WINDOW + 1));
+    assert!(!window.note(u64::MAX), "the last number is none");
+}
+
+#[test]
+fn the_text_of_keys_is_checked_and_never_printed() {
+    let text = key(1).to_base64();
+    assert_eq!(text.parse::<ClusterKey>().unwrap(), key(1));
+    assert_eq!("no key!".parse::<ClusterKey>().unwrap_err(), KeyError::NotBase64);
+    assert_eq!("c2hvcnQ=".parse::<ClusterKey>().unwrap_err(), KeyError::Length(5));
+    assert_eq!(ClusterKey::from_bytes(&[5; 32]).unwrap_err(), KeyError::Weak);
+    let ring = Keyring::parse(&format!("# new\n{}\n\n  {} \n", &*key(2).to_base64(), &*text)).unwrap();
+    assert_eq!(ring.names().collect::<Vec<_>>(), [key(2).name(), key(1).name()]);
+    assert_eq!(Keyring::parse("# none\n").unwrap_err(), KeyError::Empty);
+    assert_eq!(ring.clone().with(key(1)).unwrap_err(), KeyError::Twice(key(1).name()));
+    let full = (3..9).try_fold(ring.clone(), |ring, seed| ring.with(key(seed))).unwrap();
+    assert_eq!(full.with(key(10)).unwrap_err(), KeyError::TooMany);
+    let shown = format!("{ring:?} {:?} {:?} {:?}", key(1), Sealer::at([5; 32], 0), identity(1));
+    assert!(!shown.contains(text.as_str()) && !shown.contains("5, 5"));
+    assert!(shown.contains(&key(1).name().to_string()));
+}
+
+fn ring(keys: &[u8]) -> Keyring {
+    let (first, more) = keys.split_first().unwrap();
+    more.iter().fold(Keyring::new(key(*first)), |ring, seed| ring.with(key(*seed)).unwrap())
+}
+
+/// A member's gossip under a ring of such keys.
+fn gossip(seed: u8, keys: &[u8]) -> SealedGossip {
+    SealedGossip::new("shop", ProcessId(u128::from(seed)), ring(keys))
+}
+
+fn payload(from: &mut SealedGossip, to: u8, text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert!(from.seal(ProcessId(u128::from(to)), text, &mut out));
+    out
+}
+
+fn heard(by: &mut SealedGossip, datagram: &[u8]) -> Result<Vec<u8>, GossipError> {
+    match by.open(&mut datagram.to_vec())? {
+        Opened::Payload(payload) => Ok(payload.to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_datagram_is_heard_once_by_the_process_that_it_is_for() {
+    let (mut one, mut two, mut three) = (gossip(1, &[1]), gossip(2, &[1]), gossip(3, &[1]));
+    let datagram = payload(&mut one, 2, b"news");
+    assert_eq!(heard(&mut three, &datagram), Err(GossipError::Misaddressed { from: ProcessId(1) }));
+    assert_eq!(heard(&mut two, &datagram).unwrap(), b"news");
+    assert_eq!(heard(&mut two, &datagram), Err(GossipError::Repeated));
+    let mut shed = SealedGossip::new("shed", ProcessId(2), Keyring::new(key(1)));
+    assert_eq!(heard(&mut shed, &datagram), Err(GossipError::Forged));
+    assert_eq!(heard(&mut gossip(2, &[9]), &datagram), Err(GossipError::Forged));
+    // Another receiver starts later at the same address.
+    assert!(matches!(heard(&mut gossip(4, &[1]), &datagram), Err(GossipError::Misaddressed { .. })));
+}
+
+#[test]
+fn no_datagram_is_heard_cut_or_with_a_bit_turned_over() {
+    let datagram = payload(&mut gossip(1, &[1]), 2, b"news");
+    for cut in 0..datagram.len() {
+        assert!(gossip(2, &[1]).open(&mut datagram[..cut].to_vec()).is_err(), "{cut}");
+    }
+    for turned in 0..datagram.len() {
+        let mut other = datagram.clone();
+        other[turned] ^= 2;
+        assert!(gossip(2, &[1]).open(&mut other).is_err(), "{turned}");
+    }
+}
+
+/// The verdict of a check on a planted break: an error.
+type Verdict = Result<(), &'static str>;
+
+fn ensure(holds: bool, what: &'static str) -> Verdict {
+    if holds { Ok(()) } else { Err(what) }
+}
+
+fn a_forged_high_number_does_not_move_the_window() -> Verdict {
+    let (mut one, mut two) = (gossip(1, &[1]), gossip(2, &[1]));
+    let mut forged = payload(&mut one, 2, b"news");
+    forged[39..47].copy_from_slice(&(1_u64 << 40).to_be_bytes());
+    ensure(heard(&mut two, &forged) == Err(GossipError::Forged), "a forged number is taken")?;
+    ensure(heard(&mut two, &payload(&mut one, 2, b"more")).is_ok(), "the window has moved")
+}
+
+fn a_borrowed_id_is_refused_with_the_right_key() -> Verdict {
+    let claimed = Side::new(3).claims;
+    let result = shake(&Side { claims: claimed, ..Side::new(1) }, &Side::new(2));
+    ensure(result.is_err_and(|error| error == SecureError::Impostor { claimed }), "an id is borrowed")
+}
+
+fn a_packet_without_a_known_key_is_refused_before_curve_work() -> Verdict {
+    let dialler = Side { ring: Keyring::new(key(9)), ..Side::new(1) };
+    let answer = Side::new(2).answer(&dialler.start().1).map(|_| ());
+    ensure(answer == Err(SecureError::UnknownKey), "the tag is not checked")
+}
+
+fn a_datagram_for_an_earlier_process_is_refused() -> Verdict {
+    let recorded = payload(&mut gossip(1, &[1]), 2, b"news");
+    ensure(heard(&mut gossip(4, &[1]), &recorded).is_err(), "a later process hears it")
+}
+
+fn a_lower_version_in_front_is_noticed() -> Verdict {
+    let (dialler, listener) = (Side::new(1), Side::new(2));
+    let (initiator, initiate) = dialler.start();
+    let (_, mut respond) = listener.answer(&initiate).expect("it fits");
+    respond[1] ^= 1;
+    ensure(initiator.finish(&respond, &dialler.purpose()).is_err(), "a changed version is believed")
+}
+
+const CHECKS: [fn() -> Verdict; 5] = [
+    a_forged_high_number_does_not_move_the_window,
+    a_borrowed_id_is_refused_with_the_right_key,
+    a_packet_without_a_known_key_is_refused_before_curve_work,
+    a_datagram_for_an_earlier_process_is_refused,
+    a_lower_version_in_front_is_noticed,
+];
+
+#[test]
+fn every_check_of_the_planted_breaks_holds() {
+    for check in CHECKS {
+        assert_eq!(check(), Ok(()));
+    }
+}
+
+#[cfg(elderlock_mutants)]
+#[test]
+fn every_planted_break_is_found() {
+    for planted in mutant::Mutant::ALL {
+        mutant::plant(Some(planted));
+        let found = CHECKS.iter().any(|check| check().is_err());
+        mutant::plant(None);
+        assert!(found, "{planted:?} is not found");
+    }
+}
+
+#[test]
+fn gossip_goes_on_while_keys_are_rotated() {
+    let (mut one, mut two) = (gossip(1, &[1]), gossip(2, &[1]));
+    let mut talk = |ours: Option<&[u8]>, theirs: Option<&[u8]>| {
+        ours.into_iter().for_each(|keys| one.set_keyring(ring(keys)));
+        theirs.into_iter().for_each(|keys| two.set_keyring(ring(keys)));
+        let (there, back) = (payload(&mut one, 2, b"a"), payload(&mut two, 1, b"b"));
+        (heard(&mut two, &there).is_ok(), heard(&mut one, &back).is_ok())
+    };
+    assert_eq!(talk(None, None), (true, true));
+    assert_eq!(talk(Some(&[1, 2]), None), (true, true));
+    assert_eq!(talk(None, Some(&[1, 2])), (true, true));
+    assert_eq!(talk(Some(&[2, 1]), None), (true, true));
+    assert_eq!(talk(None, Some(&[2, 1])), (true, true));
+    assert_eq!(talk(Some(&[2]), None), (true, true));
+    assert_eq!(talk(None, Some(&[2])), (true, true));
+    assert_eq!(talk(Some(&[1]), None), (false, false), "the old key is refused");
+}
+
+#[test]
+fn a_question_for_the_process_at_an_address_is_answered_once_each() {
+    let (mut one, mut two) = (gossip(1, &[1]), gossip(2, &[1]));
+    let (mut who, mut here) = (Vec::new(), Vec::new());
+    assert!(one.who(&mut who));
+    assert_eq!(two.open(&mut who.clone()), Ok(Opened::Who(ProcessId(1))));
+    assert_eq!(two.open(&mut who.clone()), Err(GossipError::Repeated));
+    assert!(two.here(ProcessId(1), &mut here));
+    assert!(here.len() <= who.len(), "an answer is no longer than its question");
+    assert_eq!(one.open(&mut here), Ok(Opened::Here(ProcessId(2))));
+}

@@ -1,0 +1,53 @@
+//! `ReplayWindow`: the numbers of one sender that were opened.
+
+/// The distance by which a datagram may follow a later one: seconds of a busy sender.
+pub const WINDOW: u64 = 1024;
+const WORDS: usize = WINDOW as usize / 64;
+
+/// The latest numbers of one sender, as a ring of bits (RFC 6479). A query does not change it: a
+/// number is noted after the tag of its datagram was right.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReplayWindow {
+    /// One more than the highest number noted.
+    next: u64,
+    /// Bit `number % WINDOW`, for the `WINDOW` numbers below `next`.
+    seen: [u64; WORDS],
+}
+
+impl ReplayWindow {
+    /// Whether a datagram of this number is neither too old nor noted.
+    pub fn is_fresh(&self, number: u64) -> bool {
+        // The last number stays unused, so that `next` fits.
+        if number >= self.next {
+            return number < u64::MAX;
+        }
+        self.next - number <= WINDOW && self.seen[word(number)] & bit(number) == 0
+    }
+
+    /// Notes a number; `false` if it is not fresh, and nothing changes.
+    pub fn note(&mut self, number: u64) -> bool {
+        if !self.is_fresh(number) {
+            return false;
+        }
+        if number >= self.next {
+            if number - self.next >= WINDOW {
+                self.seen = [0; WORDS];
+            } else {
+                for skipped in self.next..number {
+                    self.seen[word(skipped)] &= !bit(skipped);
+                }
+            }
+            self.next = number + 1;
+        }
+        self.seen[word(number)] |= bit(number);
+        true
+    }
+}
+
+fn word(number: u64) -> usize {
+    (number % WINDOW / 64) as usize
+}
+
+fn bit(number: u64) -> u64 {
+    1 << (number % 64)
+}
