@@ -35,7 +35,10 @@ pub(crate) fn generate(args: KeygenArgs) -> Done {
 pub(crate) fn find(key_file: Option<&Path>) -> Result<Option<Keyring>, Box<dyn std::error::Error>> {
     let variable = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
     match (key_file, variable) {
-        (Some(_), Some(_)) => Err(format!("both a key file and {VARIABLE} are given: give one of them").into()),
+        (Some(_), Some(_)) => {
+            let problem = format!("both a key file and {VARIABLE} are given: give one of them");
+            Err(problem.into())
+        }
         (Some(path), None) => Ok(Some(Keyring::read_file(path)?)),
         (None, Some(text)) => {
             let ring = Keyring::parse(&text.replace(',', "\n"));
@@ -48,7 +51,8 @@ pub(crate) fn find(key_file: Option<&Path>) -> Result<Option<Keyring>, Box<dyn s
 /// Refuses `--insecure` beside a key, as the library does, in words of the command line.
 pub(crate) fn check_insecure(insecure: bool, ring: Option<&Keyring>) -> Result<(), String> {
     if insecure && ring.is_some() {
-        return Err("--insecure is for a cluster without a key, and a key is given: give one of them".into());
+        let problem = "--insecure is for a cluster without a key, and a key is given: give one of them";
+        return Err(problem.into());
     }
     Ok(())
 }

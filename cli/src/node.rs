@@ -133,12 +133,14 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
             Some(path) = again(&mut hangup, key_file.as_deref()) => match rekey(&member, path) {
                 Ok((keys, closed)) => {
                     let path = path.display();
-                    let text = format!("has read {path}: seals with key {}; {closed} connections closed", keys[0]);
+                    let key = &keys[0];
+                    let text = format!("has read {path}: seals with key {key}; {closed} connections closed");
                     say("keyring_replaced", text, json!({ "keys": keys, "closed": closed }));
                 }
                 Err(error) => {
                     let reason = error.to_string();
-                    say("keyring_kept", format!("keeps its keys: {error}"), json!({ "reason": reason }));
+                    let text = format!("keeps its keys: {error}");
+                    say("keyring_kept", text, json!({ "reason": reason }));
                 }
             },
             _ = terminate.recv() => break,
@@ -231,7 +233,8 @@ impl Settings {
 }
 
 fn read(path: &Path) -> Result<Settings, Box<dyn std::error::Error>> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let problem = |error| format!("{}: {error}", path.display());
+    let text = std::fs::read_to_string(path).map_err(problem)?;
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
@@ -249,12 +252,8 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             let detail = json!({ "service": service.as_str(), "epoch": epoch.to_string() });
             ("lost_grantor", format!("no longer grantor of {service}, epoch {epoch}"), detail)
         }
-        MemberEvent::Suspended => {
-            ("suspended", "suspended: no elder with a quorum, all locks lost".to_owned(), Value::Null)
-        }
-        MemberEvent::Orphaned => {
-            ("orphaned", "orphaned: no quorum for three member leases; see --force".to_owned(), Value::Null)
-        }
+        MemberEvent::Suspended => ("suspended", "suspended: no quorum, all locks lost".to_owned(), Value::Null),
+        MemberEvent::Orphaned => ("orphaned", "orphaned: no quorum for long; see --force".to_owned(), Value::Null),
         MemberEvent::Resumed => ("resumed", "resumed".to_owned(), Value::Null),
         MemberEvent::IdentityTaken => {
             let text = "another process has this member's id: the machine was cloned or restored";
@@ -273,11 +272,11 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             ("wall_clock_jumped", format!("the wall clock jumped by {millis} ms"), json!({ "millis": millis }))
         }
         MemberEvent::WrongClock { ahead } => {
-            let text = format!("the cluster is {ahead:?} ahead of this machine's clock, and an hour is allowed");
+            let text = format!("the cluster is {ahead:?} ahead of this machine's clock; an hour is allowed");
             ("wrong_clock", text, json!({ "ahead": ahead.as_secs_f64() }))
         }
         MemberEvent::VoteNotStored { reason } => {
-            let text = format!("its vote cannot be stored, and does not count until it is: {reason}");
+            let text = format!("its vote is not stored, and does not count until it is: {reason}");
             ("vote_not_stored", text, json!({ "reason": reason }))
         }
         MemberEvent::VoteStored => ("vote_stored", "its vote is stored again".to_owned(), Value::Null),

@@ -101,7 +101,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
 
     /// Sends an order. A child that cannot be reached is dead, and that is seen at its other pipe.
     pub(crate) fn order(&mut self, place: usize, order: &impl Serialize) {
-        let line = serde_json::to_string(order).expect("orders have no maps with odd keys and always serialise");
+        let line = serde_json::to_string(order).expect("orders always serialise");
         let _ = writeln!(self.places[place].orders, "{line}");
     }
 
@@ -163,7 +163,7 @@ impl<R> Drop for Processes<R> {
 
 /// A child's end of its pipes: sends a report to the parent.
 pub(crate) fn say(report: &impl Serialize) {
-    let mut line = serde_json::to_string(report).expect("reports have no maps with odd keys and always serialise");
+    let mut line = serde_json::to_string(report).expect("reports always serialise");
     line.push('\n');
     if std::io::stdout().lock().write_all(line.as_bytes()).is_err() {
         std::process::exit(ORPHAN);
