@@ -81,7 +81,7 @@ pub(crate) enum FastOutcome {
     Released,
 }
 
-/// A lock that was taken with a token of [`Node::offer`].
+/// A lock that was taken with a token of [`Node::offer`](super::Node::offer).
 #[derive(Debug)]
 pub struct LocalGrant {
     /// Its name.

@@ -198,10 +198,10 @@ impl HoldHandle {
     }
 }
 
-/// Tells whether a hold is over, without keeping it, from [`Guard::watch`].
+/// Tells whether a hold is over, without keeping it, from [`Guard::watch`](crate::Guard::watch).
 ///
 /// It outlives the guard. It permits nothing: a task that acts on the lock has the guard and asks
-/// it for [`fence`](Guard::fence).
+/// it for [`fence`](crate::Guard::fence).
 #[derive(Clone)]
 pub struct LossWatch {
     cell: Arc<HoldCell>,
@@ -228,7 +228,7 @@ impl LossWatch {
         nth(self.cell.token(), self.index)
     }
 
-    /// The lineage that dealt the token. See [`Guard::lineage`].
+    /// The lineage that dealt the token. See [`Guard::lineage`](crate::Guard::lineage).
     pub fn lineage(&self) -> LineageId {
         self.cell.lineage()
     }

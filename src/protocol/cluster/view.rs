@@ -45,7 +45,7 @@ pub struct View {
     pub timing: Timing,
     /// At most this many of the oldest members decide the next view.
     pub council_size: u8,
-    /// The members that left in one of the last [`ENTRY_WINDOW`] views, each with that view. A
+    /// The members that left in one of the last `ENTRY_WINDOW` views, each with that view. A
     /// request to join may be that old; a process that is listed here is not taken in again.
     pub departed: Vec<(ProcessId, ViewNumber)>,
 }
