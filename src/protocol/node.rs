@@ -129,19 +129,10 @@ impl Node {
 
     /// Answers commands after the end of the membership.
     fn answer_gone(&self, input: Input, out: &mut Vec<Output>) {
-        if let Input::Command(Command::Extend { request, .. } | Command::Reduce { request, .. }) = input {
+        let Input::Command(command) = input else { return };
+        if let Command::Extend { request, .. } | Command::Reduce { request, .. } = command {
             out.push(Output::Answer { request, outcome: Outcome::NotHeld });
-        } else if let Input::Command(
-            Command::Lock { request, .. }
-            | Command::Upgrade { request, .. }
-            | Command::Write { request, .. }
-            | Command::Become { request, .. }
-            | Command::Destroy { request, .. }
-            | Command::Confirm { request, .. }
-            | Command::Query { request, .. }
-            | Command::Revoke { request, .. },
-        ) = input
-        {
+        } else if let Some(request) = begun_by(&command) {
             out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
         }
     }
