@@ -215,7 +215,8 @@ impl Cluster {
         let Timing { retry, member_lease, answer, .. } = self.timing();
         let has_elder = !matches!(self.phase, MemberPhase::Seeking(_));
         Standing {
-            me: &self.config.me,
+            me: self.config.me.process,
+            info: &self.config.me,
             view: self.view.as_ref(),
             elder: self.view.as_ref().filter(|_| has_elder).map(|view| view.elder().process),
             retry,

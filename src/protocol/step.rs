@@ -64,7 +64,8 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &mut StepContext),
     ) -> VecDeque<(ProcessId, Message)> {
-        let mut turn = StepContext::new(now, standing, self.out, std::mem::take(&mut self.mail.outbox));
+        let mut turn =
+            StepContext { now, standing: *standing, out: self.out, outbox: std::mem::take(&mut self.mail.outbox) };
         role(self.locks, &mut turn);
         turn.outbox
     }
@@ -77,7 +78,8 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &dyn Fn(ProcessId) -> bool, &mut StepContext),
     ) {
-        let mut turn = StepContext::new(now, standing, self.out, std::mem::take(&mut self.mail.outbox));
+        let mut turn =
+            StepContext { now, standing: *standing, out: self.out, outbox: std::mem::take(&mut self.mail.outbox) };
         let (links, most) = (&*self.links, standing.limits.backlog as usize);
         role(self.locks, &|process| links.backlog(process) > most, &mut turn);
         let outbox = turn.outbox;
@@ -87,7 +89,7 @@ impl Step<'_> {
     /// Messages to others go on their links. Messages to this member are delivered in the same
     /// step, in order: messages that one of them causes come after those sent with it.
     pub(crate) fn deliver(&mut self, now: Time, standing: &Standing, mut outbox: VecDeque<(ProcessId, Message)>) {
-        let me = standing.me.process;
+        let me = standing.me;
         while let Some((to, message)) = outbox.pop_front() {
             if to == me {
                 self.mail.to_self.push_back(message);
@@ -95,7 +97,7 @@ impl Step<'_> {
                 && view.contains(to)
                 && let Some(message) = self.locks.put_off(now, to, message, view.timing.place())
             {
-                self.links.send(now, standing.me, view, to, message, self.out);
+                self.links.send(now, standing.info, view, to, message, self.out);
             }
         }
         // Occasionally there was a message for each of a million locks.
@@ -155,7 +157,7 @@ impl Step<'_> {
 
     fn send(&mut self, now: Time, to: ProcessId, message: Message, standing: &Standing) {
         if let Some(view) = standing.view.filter(|view| view.contains(to)) {
-            self.links.send(now, standing.me, view, to, message, self.out);
+            self.links.send(now, standing.info, view, to, message, self.out);
         }
     }
 }

@@ -9,6 +9,7 @@ use super::message::Message;
 use super::time::Time;
 use super::timing::Timing;
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,9 @@ pub(crate) const MAIL: usize = 64;
 #[derive(Clone, Copy)]
 pub(crate) struct Standing<'a> {
     /// This member.
-    pub(crate) me: &'a MemberInfo,
+    pub(crate) me: ProcessId,
+    /// The same, with its address.
+    pub(crate) info: &'a MemberInfo,
     /// The view it is in, or was in last.
     pub(crate) view: Option<&'a Arc<View>>,
     /// The elder of the view, once there is one.
@@ -49,31 +52,8 @@ pub(crate) struct Standing<'a> {
 pub(crate) struct StepContext<'a> {
     /// The member's clock.
     pub(crate) now: Time,
-    /// This member.
-    pub(crate) me: ProcessId,
-    /// The view it is in, or was in last.
-    pub(crate) view: Option<&'a Arc<View>>,
-    /// The elder of the view, once there is one.
-    pub(crate) elder: Option<ProcessId>,
-    /// The time after which a refused request is sent again.
-    pub(crate) retry: Duration,
-    /// The member lease.
-    pub(crate) lease: Duration,
-    /// The time limit of an answer.
-    pub(crate) answer: Duration,
-    /// How much is kept, and sent at a time.
-    pub(crate) limits: &'a Limits,
-    /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
-    pub(crate) leased: bool,
-    /// The work of the elder, if it is the elder.
-    pub(crate) authority: Option<(&'a Elder, &'a Timing)>,
-    /// Whether it is a member, and is not about to leave.
-    pub(crate) is_member: bool,
-    /// The processes that some hint calls unreachable.
-    pub(crate) suspected: &'a BTreeSet<ProcessId>,
-    /// A deliberate break.
-    #[cfg(elderlock_mutants)]
-    pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
+    /// The membership; its fields are read as those of the step.
+    pub(crate) standing: Standing<'a>,
     /// The outputs of the step.
     pub(crate) out: &'a mut Vec<Output>,
     /// Messages to members, this one included; the node delivers or sends them after the role is
@@ -81,34 +61,15 @@ pub(crate) struct StepContext<'a> {
     pub(crate) outbox: VecDeque<(ProcessId, Message)>,
 }
 
-impl<'a> StepContext<'a> {
-    /// A step at `now`, with an empty outbox.
-    pub(crate) fn new(
-        now: Time,
-        standing: &Standing<'a>,
-        out: &'a mut Vec<Output>,
-        outbox: VecDeque<(ProcessId, Message)>,
-    ) -> StepContext<'a> {
-        StepContext {
-            now,
-            me: standing.me.process,
-            view: standing.view,
-            elder: standing.elder,
-            retry: standing.retry,
-            lease: standing.lease,
-            answer: standing.answer,
-            limits: standing.limits,
-            leased: standing.leased,
-            authority: standing.authority,
-            is_member: standing.is_member,
-            suspected: standing.suspected,
-            #[cfg(elderlock_mutants)]
-            mutant: standing.mutant,
-            out,
-            outbox,
-        }
-    }
+impl<'a> Deref for StepContext<'a> {
+    type Target = Standing<'a>;
 
+    fn deref(&self) -> &Standing<'a> {
+        &self.standing
+    }
+}
+
+impl StepContext<'_> {
     /// Whether this member is the elder and may name grantors. Seldom asked, and not free.
     pub(crate) fn may_name(&self) -> bool {
         self.authority.is_some_and(|(elder, timing)| elder.has_authority(self.now, timing))

@@ -29,7 +29,7 @@ impl Node {
                         step.on_message(now, from, message.clone(), &standing);
                     }
                     let (first, more) =
-                        step.links.on_linked(now, standing.me, &view, from, (seq, ack), message, step.out);
+                        step.links.on_linked(now, standing.info, &view, from, (seq, ack), message, step.out);
                     if let Some(message) = first {
                         step.on_message(now, from, message, &standing);
                     }

@@ -128,7 +128,7 @@ fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext))
     let view = node.cluster.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
     let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
-        turn.leased = true;
+        turn.standing.leased = true;
         let mut grantor = Grantor::new(service(), range, origin, &view, turn);
         act(&mut grantor, &view, turn);
     });
@@ -535,7 +535,7 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     let mut node = with_two_more();
     let (first, epoch) = (RequestId(1), Epoch(token(100)));
     node.turn(NOW, &mut Vec::new(), |locks, turn| {
-        turn.leased = true;
+        turn.standing.leased = true;
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (share(1).want, Wait::Forever);
         let wish = LockRequest {

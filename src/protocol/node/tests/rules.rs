@@ -60,7 +60,7 @@ fn notices(out: &[Output]) -> Vec<Notice> {
 fn said_in(node: &mut Node, leased: bool, act: impl FnOnce(&View, &mut StepContext)) -> Vec<Message> {
     let view = node.cluster.view.clone().expect("it has founded");
     let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
-        turn.leased = leased;
+        turn.standing.leased = leased;
         act(&view, turn);
     });
     outbox.into_iter().map(|(_, message)| message).collect()
@@ -197,7 +197,7 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
     plant(&mut node);
     let said = said_in(&mut node, false, |view, turn| {
         let grantor = Grantor::new(service(), range(), Origin::Free, view, turn);
-        turn.leased = false;
+        turn.standing.leased = false;
         grantor.on_look(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), turn);
     });
     let is_unsure =
