@@ -34,7 +34,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use markdown::Markdown;
-use processes::Directory;
+use processes::{Directory, Done, exit_code, with_runtime};
 use serde_json::{Value, json};
 use sheet::{HELD, Sheet};
 use std::path::{Path, PathBuf};
@@ -73,17 +73,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "peers")]
         Some(Child::Client(args)) => with_runtime(peers::serve(args)),
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("elderlock-bench: {error}");
-        ExitCode::from(2)
-    })
-}
-
-/// Exit code 2 stands for "could not be done at all".
-type Done = Result<ExitCode, Box<dyn std::error::Error>>;
-
-fn with_runtime(work: impl Future<Output = Done>) -> Done {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+    exit_code("elderlock-bench", done)
 }
 
 /// Something to measure.

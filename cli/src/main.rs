@@ -9,6 +9,7 @@ mod revoke;
 mod status;
 
 use clap::{Parser, Subcommand};
+use processes::{Done, exit_code, with_runtime};
 use std::process::ExitCode;
 
 /// Fair, fenced, crash-proof locks between peer processes.
@@ -48,20 +49,5 @@ fn main() -> ExitCode {
         Command::Status(args) => with_runtime(status::run(args)),
         Command::Revoke(args) => with_runtime(revoke::run(args)),
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("elderlock: {error}");
-        let mut source = error.source();
-        while let Some(cause) = source {
-            eprintln!("  because: {cause}");
-            source = cause.source();
-        }
-        ExitCode::from(2)
-    })
-}
-
-/// The result of a subcommand. Exit code 2 stands for "could not be done at all".
-type Done = Result<ExitCode, Box<dyn std::error::Error>>;
-
-fn with_runtime(work: impl Future<Output = Done>) -> Done {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+    exit_code("elderlock", done)
 }

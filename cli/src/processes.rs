@@ -1,4 +1,5 @@
-//! Processes: this very program, started several times over, as members of a real cluster.
+//! Processes: this very program, started several times over, as members of a real cluster; and the
+//! end of each.
 //!
 //! The parent sends orders and the children send reports, one JSON object per line, on the standard
 //! input and output of the child.
@@ -10,13 +11,34 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Instant;
 
 /// Lines that wait for the parent: a tenth of a second's worth of the demo's sales at most, then
 /// children wait at their pipes.
 const INBOX: usize = 4096;
+
+/// The result of a command. Exit code 2 stands for "could not be done at all".
+pub(crate) type Done = Result<ExitCode, Box<dyn std::error::Error>>;
+
+/// The exit code of the program. An error is printed with its causes.
+pub(crate) fn exit_code(program: &str, done: Done) -> ExitCode {
+    done.unwrap_or_else(|error| {
+        eprintln!("{program}: {error}");
+        let mut source = error.source();
+        while let Some(cause) = source {
+            eprintln!("  because: {cause}");
+            source = cause.source();
+        }
+        ExitCode::from(2)
+    })
+}
+
+/// Runs a command on a runtime of its own.
+pub(crate) fn with_runtime(work: impl Future<Output = Done>) -> Done {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+}
 
 /// Children in their places, as their parent has them. `R` is the type of the reports.
 pub(crate) struct Processes<R> {
