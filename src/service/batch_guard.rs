@@ -1,7 +1,7 @@
 //! `BatchGuard`: several held locks of one service.
 
 use super::held::held;
-use super::hold::{HoldHandle, nth};
+use super::hold::HoldHandle;
 use super::lock_error::{Lost, ReleaseError};
 use crate::protocol::Token;
 
@@ -47,7 +47,7 @@ impl BatchGuard {
         let index = names.binary_search_by(|candidate| candidate.as_bytes().cmp(name.as_ref()));
         let index = index.map_err(|_| FenceError::NotInBatch)?;
         let first = self.hold.cell.fence().map_err(Lost::new)?;
-        Ok(nth(first, index as u32))
+        Ok(first.plus(index as u64))
     }
 
     /// Another guard of the same hold, with the same tokens and lease. The hold ends when all its
@@ -104,7 +104,7 @@ impl BatchGuard {
     /// ```
     pub fn tokens(&self) -> impl Iterator<Item = (&[u8], Token)> {
         let first = self.hold.cell.token();
-        self.hold.want.names().iter().enumerate().map(move |(index, name)| (name.as_bytes(), nth(first, index as u32)))
+        self.hold.want.names().iter().enumerate().map(move |(index, name)| (name.as_bytes(), first.plus(index as u64)))
     }
 }
 

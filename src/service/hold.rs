@@ -17,7 +17,8 @@ pub struct HoldHandle {
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
     /// The index of the guard's name: the first, except for an owner that enters one of several
-    /// that it has.
+    /// that it has. The grantor takes the tokens of one grant from one range, in the order of the
+    /// names.
     index: u32,
     /// It was released before it is dropped.
     released: bool,
@@ -100,11 +101,11 @@ impl HoldHandle {
     }
 
     pub(crate) fn fence(&self) -> Result<Token, Lost> {
-        self.cell.fence().map(|first| nth(first, self.index)).map_err(|reason| Lost { reason })
+        self.cell.fence().map(|first| first.plus(self.index.into())).map_err(|reason| Lost { reason })
     }
 
     pub(crate) fn token(&self) -> Token {
-        nth(self.cell.token(), self.index)
+        self.cell.token().plus(self.index.into())
     }
 
     pub(crate) fn lineage(&self) -> LineageId {
@@ -225,7 +226,7 @@ impl LossWatch {
 
     /// The token of the hold as a number for logs, without a claim that it is still held.
     pub fn token(&self) -> Token {
-        nth(self.cell.token(), self.index)
+        self.cell.token().plus(self.index.into())
     }
 
     /// The lineage that dealt the token. See [`Guard::lineage`](crate::Guard::lineage).
@@ -238,10 +239,4 @@ impl std::fmt::Debug for LossWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LossWatch").field("token", &self.cell.token()).field("reason", &self.reason()).finish()
     }
-}
-
-/// The token of a name of a hold: the grantor takes the tokens of one grant from one range, in the
-/// order of the names.
-pub(super) fn nth(first: Token, index: u32) -> Token {
-    first.plus(u64::from(index))
 }
