@@ -2,9 +2,9 @@
 //! with no server to run.
 //!
 //! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other,
-//! agree who belongs to the cluster, and the first to ask for a lock of a [`LockService`] grants
-//! the locks of that service. When any of them dies, the others go on: what it granted is granted
-//! by another, what it held is given to the next in line.
+//! agree on the list of members, and the first to ask for a lock of a [`LockService`] grants
+//! the locks of that service. When any of them dies, the others go on: another
+//! member takes over its service, and each lock that it held is granted to the next waiter.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -41,7 +41,7 @@
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!
 //! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all
-//! seeds found it together, and whoever is not a seed joins: see [`MemberBuilder::seeds`].
+//! seeds found it together, and every other process joins: see [`MemberBuilder::seeds`].
 //!
 //! # Features
 //! - `tokio` (default): everything but the pure protocol.

@@ -133,7 +133,7 @@ CREATE TABLE IF NOT EXISTS elderlock_fences (
 
     statement! {
         /// As [`postgres::ADMIT`](super::postgres::ADMIT), with `?1` resource, `?2` token, `?3`
-        /// lineage. (SQLite numbers `$1` by where it stands, not by what it says.)
+        /// lineage. (SQLite numbers `$1` by its position in the text.)
         ADMIT = "\
 INSERT INTO elderlock_fences (resource, token, lineage) VALUES (?1, ?2, ?3)
 ON CONFLICT (resource) DO UPDATE
