@@ -144,14 +144,14 @@ fn offer(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
 }
 
 #[library_benchmark]
-#[bench::of_100(args = (100), setup = line_of, config = took(18_645, 2))]
-#[bench::of_many(args = (MANY), setup = line_of, config = took(23_285, 2))]
+#[bench::of_100(args = (100), setup = line_of, config = took(16_832, 2))]
+#[bench::of_many(args = (MANY), setup = line_of, config = took(21_173, 2))]
 fn release_to_the_next(line: Line) -> Line {
     take_turns(line)
 }
 
 #[library_benchmark]
-#[bench::there_and_back(args = (), setup = wire, config = took(4_982, 2))]
+#[bench::there_and_back(args = (), setup = wire, config = took(5_692, 2))]
 fn frames(wire: Wire) -> Wire {
     there_and_back(wire)
 }

@@ -212,19 +212,16 @@ impl Cluster {
 
     /// The membership as the locks see it in a step.
     pub(super) fn standing(&self, now: Time) -> Standing<'_> {
-        let Timing { retry, member_lease, answer, .. } = self.timing();
         let has_elder = !matches!(self.phase, MemberPhase::Seeking(_));
         Standing {
             me: self.config.me.process,
             info: &self.config.me,
             view: self.view.as_ref(),
             elder: self.view.as_ref().filter(|_| has_elder).map(|view| view.elder().process),
-            retry,
-            lease: member_lease,
-            answer,
+            timing: self.timing(),
             limits: &self.config.limits,
             leased: now < self.granting_end(),
-            authority: self.elder.as_ref().zip(self.view.as_ref().map(|view| &view.timing)),
+            authority: self.elder.as_ref(),
             is_member: self.is_member(),
             suspected: &self.liveness.suspected,
             #[cfg(elderlock_mutants)]
@@ -308,8 +305,8 @@ impl Cluster {
     }
 
     /// The times of the view, or those that it would found with.
-    pub(super) fn timing(&self) -> Timing {
-        self.view.as_ref().map_or(self.config.timing, |view| view.timing)
+    pub(super) fn timing(&self) -> &Timing {
+        self.view.as_ref().map_or(&self.config.timing, |view| &view.timing)
     }
 
     pub(super) fn on_seeds(&mut self, mut seeds: BTreeSet<SocketAddr>) {
@@ -409,7 +406,7 @@ impl Cluster {
 
     /// Whether this elder has authority and its registry is to be looked at again.
     pub(super) fn is_time_to_answer(&mut self, now: Time, step: &mut Step) -> bool {
-        let timing = self.timing();
+        let timing = *self.timing();
         let Some(elder) = &mut self.elder else { return false };
         let is_open_again = step.locks.is_open_again(now);
         let is_due = elder.is_time_to_answer(now, step.locks.has_parked(), &timing) || is_open_again;

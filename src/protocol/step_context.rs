@@ -11,7 +11,6 @@ use super::timing::Timing;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Capacity, in messages, that a list of messages keeps between steps.
 pub(crate) const MAIL: usize = 64;
@@ -27,18 +26,14 @@ pub(crate) struct Standing<'a> {
     pub(crate) view: Option<&'a Arc<View>>,
     /// The elder of the view, once there is one.
     pub(crate) elder: Option<ProcessId>,
-    /// The time after which a refused request is sent again.
-    pub(crate) retry: Duration,
-    /// The member lease.
-    pub(crate) lease: Duration,
-    /// The time limit of an answer.
-    pub(crate) answer: Duration,
+    /// The times of the view.
+    pub(crate) timing: &'a Timing,
     /// How much is kept, and sent at a time.
     pub(crate) limits: &'a Limits,
     /// Whether the member's lease runs, so that it may grant and, unless it leaves, hold.
     pub(crate) leased: bool,
     /// The work of the elder, if it is the elder.
-    pub(crate) authority: Option<(&'a Elder, &'a Timing)>,
+    pub(crate) authority: Option<&'a Elder>,
     /// Whether it is a member, and is not about to leave.
     pub(crate) is_member: bool,
     /// The processes that some hint calls unreachable.
@@ -72,7 +67,7 @@ impl<'a> Deref for StepContext<'a> {
 impl StepContext<'_> {
     /// Whether this member is the elder and may name grantors. Seldom asked, and not free.
     pub(crate) fn may_name(&self) -> bool {
-        self.authority.is_some_and(|(elder, timing)| elder.has_authority(self.now, timing))
+        self.authority.is_some_and(|elder| elder.has_authority(self.now, self.timing))
     }
 
     /// Sends `message` to `to`, which may be this member itself.

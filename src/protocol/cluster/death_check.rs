@@ -120,7 +120,7 @@ impl Cluster {
 
     /// Sends suspicions again, and forgets those that no other member shares.
     pub(super) fn keep_doubts(&mut self, now: Time, step: &mut Step) {
-        let timing = self.timing();
+        let timing = *self.timing();
         let due = |doubt: &DeathSuspicion| doubt.again_at <= now;
         let due: Vec<ProcessId> =
             self.liveness.death_suspicions.iter().filter(|(_, one)| due(one)).map(|(process, _)| *process).collect();

@@ -604,7 +604,7 @@ impl LockClient {
         if outdated || session.refused == Some(epoch) {
             // We know of a younger grantor, or two point at each other. The elder will hear of it,
             // so it is asked again in a while.
-            self.again.insert((turn.now + turn.retry, service.clone()));
+            self.again.insert((turn.now + turn.timing.retry, service.clone()));
             return;
         }
         session.grantor = Some((grantor, epoch));

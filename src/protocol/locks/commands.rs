@@ -9,27 +9,31 @@ impl Locks {
         match command {
             Command::Lock { request, service, want, owner, wait, lease, revocable, metadata } => {
                 let wish = LockRequest { request, service, want, owner, wait, lease, revocable, metadata };
-                client.lock(wish, turn.answer, crowded, turn);
+                client.lock(wish, turn.timing.answer, crowded, turn);
             }
-            Command::Confirm { request, service, over } => client.confirm((request, service), over, turn.lease, turn),
-            Command::Query { request, service, at } => client.look((request, service), at, turn.answer, crowded, turn),
+            Command::Confirm { request, service, over } => {
+                client.confirm((request, service), over, turn.timing.member_lease, turn)
+            }
+            Command::Query { request, service, at } => {
+                client.look((request, service), at, turn.timing.answer, crowded, turn)
+            }
             Command::Revoke { request, service, what, wait } => {
                 let view = turn.view;
                 let is_there = |process| view.is_none_or(|view| view.contains(process));
-                client.revoke((request, service), what, (wait, turn.lease), (crowded, is_there), turn);
+                client.revoke((request, service), what, (wait, turn.timing.member_lease), (crowded, is_there), turn);
             }
             Command::Become { request, service, wait } => {
                 // A member that has destroyed the service, and bids for it again, has given the
                 // role away already.
                 let goes = self.relinquishing.contains_key(&service);
                 let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
-                client.bid((request, service), (wait, turn.answer), acts, turn);
+                client.bid((request, service), (wait, turn.timing.answer), acts, turn);
             }
-            Command::Destroy { request, service } => client.destroy(request, service, turn.lease, turn),
+            Command::Destroy { request, service } => client.destroy(request, service, turn.timing.member_lease, turn),
             Command::Release { request } => client.release(request, turn),
             Command::Extend { request, lease } => client.extend(request, lease, turn),
             Command::Reduce { request, want } => client.narrow(request, want, turn),
-            Command::Upgrade { request, hold } => client.upgrade(request, hold, turn.answer, turn),
+            Command::Upgrade { request, hold } => client.upgrade(request, hold, turn.timing.answer, turn),
             Command::Write { request, open, edit } => client.write((request, open), edit, crowded, turn),
             Command::Seeds(_) | Command::Leave | Command::Force => {}
         }

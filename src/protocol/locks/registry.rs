@@ -528,5 +528,5 @@ impl Registry {
 
 /// How long a grantor acts at least before a young turk follows it.
 fn min_service(turn: &StepContext) -> Duration {
-    turn.retry * 2
+    turn.timing.retry * 2
 }

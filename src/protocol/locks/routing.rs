@@ -259,7 +259,7 @@ impl Locks {
         if grantor.depart(view, turn.suspected, turn) {
             self.end_grantor(service, None, turn);
         } else {
-            self.relinquishing.insert(service.clone(), turn.now + turn.retry);
+            self.relinquishing.insert(service.clone(), turn.now + turn.timing.retry);
         }
     }
 

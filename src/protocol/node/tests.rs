@@ -192,7 +192,7 @@ fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     node.turn(NOW, &mut out, |locks, turn| {
         let grantor = Grantor::new(service(), range, Origin::Free, &view, turn);
         locks.grantors.insert(service(), grantor);
-        locks.client.bid((bid, service()), (Wait::Forever, turn.retry), false, turn);
+        locks.client.bid((bid, service()), (Wait::Forever, turn.timing.retry), false, turn);
         locks.client.on_outbid_while_granting(&service(), bid, BOB);
         locks.depart_service(&service(), turn);
     });
@@ -623,7 +623,7 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
         locks.client.on_not_grantor(&service(), epoch, write, None, turn);
         locks.client.on_grantor(&service(), ANN, epoch, turn);
         assert_eq!(of(turn), 0, "it has just said that it does not grant");
-        turn.now = turn.now + turn.retry;
+        turn.now = turn.now + turn.timing.retry;
         locks.client.on_timer(turn);
         locks.client.on_grantor(&service(), ANN, epoch, turn);
         assert_eq!(of(turn), 1);

@@ -157,7 +157,7 @@ impl LockClient {
         } else if self.is_full() {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
         } else {
-            let again = turn.now + turn.retry * PATIENCE;
+            let again = turn.now + turn.timing.retry * PATIENCE;
             self.run_errand((request, service.clone()), CallKind::Bid, again, limit);
             self.sessions[&service].say_bids(&service, turn);
         }
@@ -383,7 +383,7 @@ impl LockClient {
         errand.again = Time::MAX;
         match &mut errand.what {
             CallKind::Bid => {
-                errand.again = turn.now + turn.retry * PATIENCE;
+                errand.again = turn.now + turn.timing.retry * PATIENCE;
                 is_bid = true;
             }
             CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => *asked = None,
@@ -392,7 +392,7 @@ impl LockClient {
                 revoking.repeat(&service, request, turn);
                 // A process that is in no view yet sends no messages.
                 if turn.elder.is_none() {
-                    errand.again = turn.now + turn.retry;
+                    errand.again = turn.now + turn.timing.retry;
                 }
             }
             CallKind::Ending(whom) => {
@@ -416,7 +416,7 @@ impl LockClient {
     pub(super) fn postpone(&mut self, request: RequestId, turn: &StepContext) {
         let Some(errand) = self.errand_mut(request) else { return };
         let before = errand.due();
-        errand.again = turn.now + turn.retry / 2;
+        errand.again = turn.now + turn.timing.retry / 2;
         let due = errand.due();
         self.agenda.remove(&(before, request));
         self.agenda.insert((due, request));

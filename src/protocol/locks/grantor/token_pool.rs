@@ -84,7 +84,7 @@ impl TokenPool {
             return None;
         }
         self.asked = true;
-        Some(self.next_size(turn.now, turn.lease, turn.limits.max_range).max(wanted))
+        Some(self.next_size(turn.now, turn.timing.member_lease, turn.limits.max_range).max(wanted))
     }
 
     fn next_size(&mut self, now: Time, lease: Duration, most: u32) -> u32 {
