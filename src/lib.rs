@@ -92,8 +92,6 @@ mod documents {
     struct GettingStarted;
     #[doc = include_str!("../docs/guide/recipes.md")]
     struct Recipes;
-    #[doc = include_str!("../docs/guide/fencing.md")]
-    struct Fencing;
     #[doc = include_str!("../docs/guide/testing.md")]
     struct Testing;
 }

@@ -56,3 +56,8 @@ mod stamp;
 
 pub use sql::{AdmitError, Fence};
 pub use stamp::{InvalidStamp, MAX_RESOURCE, NoStamp, Stale, Stamp};
+
+/// The code of the guide's chapter, as doctests.
+#[cfg(all(doctest, feature = "tokio-postgres"))]
+#[doc = include_str!("../../docs/guide/fencing.md")]
+struct Fencing;
