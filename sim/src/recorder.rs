@@ -5,6 +5,7 @@
 
 use crate::history::{self, Ask, HoldMode, ObjectView};
 use crate::history_checker;
+use crate::invariants::acts_after;
 use crate::network::SECOND;
 use crate::record::{Entry, Line, Record, RecordedRequest};
 use crate::site::ProcessState;
@@ -354,7 +355,10 @@ impl World {
             Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
                 let asked = (service.clone(), *epoch, GrantorState::Recovering);
-                if self.scribe.roles.get(place).is_some_and(|roles| roles.contains(&asked)) {
+                let roles = self.scribe.roles.get(place);
+                // Unless a predecessor has answered it with its table.
+                let has_recovered = acts_after(asked.2, self, place, (service, *epoch));
+                if has_recovered && roles.is_some_and(|roles| roles.contains(&asked)) {
                     self.scribe.begun.push((asked.0, asked.1));
                 }
                 self.set_role(place, service, Some((*epoch, GrantorState::Acting)));

@@ -38,18 +38,21 @@ impl World {
 
     /// Asks for a lock.
     pub fn ask(&mut self, member: usize, service: &str, name: &str, wait: Wait, lease: Option<Duration>) -> Ask {
-        self.want(member, service, ClientRequest::Hold(Want::Lock(lock(name))), OwnerId::default(), wait, lease)
+        let wanted = ClientRequest::Hold(Want::Lock(lock(name)));
+        self.want(member, service, wanted, OwnerId::default(), wait, lease)
     }
 
     /// Asks for several locks, all or nothing, and waits for ever.
     pub fn lock_all(&mut self, member: usize, service: &str, names: &[&str]) -> Ask {
-        let batch = Batch::new(names.iter().copied().map(lock).collect()).expect("a scenario's batch is good");
+        let names = names.iter().copied().map(lock).collect();
+        let batch = Batch::new(names).expect("a scenario's batch is good");
         self.want(member, service, ClientRequest::Hold(Want::Batch(batch)), OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks for the suspension of a service and waits for ever.
     pub fn suspend(&mut self, member: usize, service: &str) -> Ask {
-        self.want(member, service, ClientRequest::Hold(Want::Suspension), OwnerId::default(), Wait::Forever, None)
+        let wanted = ClientRequest::Hold(Want::Suspension);
+        self.want(member, service, wanted, OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks that the member becomes the grantor, and waits for ever.

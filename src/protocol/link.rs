@@ -624,7 +624,8 @@ mod tests {
         /// Sends a message, and returns its packet.
         fn say(&mut self, now: Time, view: &View, to: ProcessId) -> Packet {
             let mut out = Vec::new();
-            let word = Message::FindGrantor { service: ServiceName::new("stock").expect("a name") };
+            let service = ServiceName::new("stock").expect("a name");
+            let word = Message::FindGrantor { service, heard: None };
             self.post.send(now, &self.me, view, to, word, &mut out);
             only(out).expect("it is said")
         }

@@ -159,7 +159,9 @@ impl Locks {
         let Some(registry) = &mut self.registry else { return };
         let may_name = turn.may_name();
         match message {
-            Message::FindGrantor { service } => registry.on_who_grants(from, service, may_name, turn),
+            Message::FindGrantor { service, heard } => {
+                registry.on_who_grants(from, service, heard, may_name, turn);
+            }
             Message::Become { service, request } => registry.on_become((from, request), service, may_name, turn),
             Message::Acts { service, epoch } => registry.on_acts(from, &service, epoch, turn),
             Message::ProposeSuccessor { service, epoch, to } => {
@@ -301,6 +303,11 @@ impl Locks {
                 self.client.on_value(from, (&service, epoch), (&name, *content), answers, turn);
             }
             Message::QueryReply { request, seen, .. } => self.client.on_seen(request, *seen, is_known, turn),
+            // The elder took this member to be lost. The grantor here, which acts still, has the
+            // whole table, so no other member's report is needed.
+            Message::Recover { service, epoch } if self.acts_below(&service, epoch) => {
+                self.on_hand(from, service, epoch, turn);
+            }
             Message::Recover { service, epoch } => {
                 if self.client.on_recover(from, &service, epoch, turn) {
                     self.end_grantor_below(&service, from, epoch, turn);
@@ -329,6 +336,11 @@ impl Locks {
             }
             _ => {}
         }
+    }
+
+    /// Whether a grantor of an earlier epoch acts here.
+    fn acts_below(&self, service: &ServiceName, epoch: Epoch) -> bool {
+        self.grantors.get(service).is_some_and(|own| own.is_acting() && own.epoch() < epoch)
     }
 
     /// The grantor here, if it has that epoch.
@@ -370,11 +382,16 @@ impl Locks {
         for (service, early) in &mut self.early_requests {
             early.retain(|(_, asked)| view.contains(asked.from));
             if !early.is_empty() {
-                turn.send_elder(Message::FindGrantor { service: service.clone() });
+                turn.send_elder(self.client.question(service));
             }
         }
         self.early_requests.retain(|_, early| !early.is_empty());
         self.client.on_view(view, turn);
+    }
+
+    /// Some hint calls a member unreachable.
+    pub(super) fn on_suspected(&mut self, process: ProcessId, turn: &mut StepContext) {
+        self.client.on_suspected(process, turn);
     }
 
     /// The member's lease runs again.

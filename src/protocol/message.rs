@@ -570,6 +570,8 @@ pub enum Message {
     FindGrantor {
         /// The service.
         service: ServiceName,
+        /// The youngest epoch of it that the member has heard of: it believes in no earlier one.
+        heard: Option<Epoch>,
     },
     /// That member, in that epoch.
     GrantorIs {

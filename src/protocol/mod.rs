@@ -116,13 +116,16 @@
 //!             NameGrantor, free service
 //!   named ------------------------------------------> acting --+--> handing over --> ended
 //!     |--- NameGrantor, predecessor lives --> awaits table --^      |    (young turk, leave, destroy)
-//!     |                                   | source gone ^      |
-//!     +--- NameGrantor, predecessor gone --> recovering ------+      +--> vacant (nothing held)
+//!     |           source gone |  ^ the predecessor answers   |      |
+//!     |                       v  |                           |      |
+//!     +--- NameGrantor, predecessor lost --> recovering -----+      +--> vacant (nothing held)
 //! ```
 //!
 //! A *recovering* grantor asks each member of the view for its holds, waiters and open objects
 //! (`Recover`, `Report`), ghosts included. It grants when all have reported or left the view. Of
-//! two claims to one lock the higher token counts, and the other holder is told (`Supersede`).
+//! two claims to one lock the higher token counts, and the other holder is told (`Supersede`). The
+//! elder names it as soon as its predecessor is silent, so a predecessor may live after all. Then
+//! that one answers with its table.
 //!
 //! A grantor that *awaits a table* follows a living one: a young turk asked to become grantor, or
 //! the former grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`),

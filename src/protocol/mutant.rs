@@ -32,6 +32,16 @@ pub enum ProtocolMutant {
     WaitForItself,
     /// A member reports its holds and not its waits.
     ReportNoWaits,
+    /// A recovering grantor that gets the table of a predecessor forgets the waits that members
+    /// have reported to it.
+    LoseWaitsBesideTable,
+    /// A grantor that recovered and then got the table takes an answer to its recovery for an
+    /// answer to its check.
+    BelieveOutdatedReport,
+    /// An elder learns of the epochs that members have heard of from their inventories only.
+    HearOnlyInventories,
+    /// A new elder takes a service for free though it has not heard a lost member.
+    CallLostFree,
     /// A member does not report a lock that it was granted while suspended.
     ReportNoWonHold,
     /// A member accepts the grant of an epoch that has ended.
@@ -318,7 +328,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 124] = [
+    pub const ALL: [ProtocolMutant; 128] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -375,6 +385,10 @@ impl ProtocolMutant {
         ProtocolMutant::DetoursInTurn,
         ProtocolMutant::GrantAfterHand,
         ProtocolMutant::HandOverNoWaits,
+        ProtocolMutant::LoseWaitsBesideTable,
+        ProtocolMutant::BelieveOutdatedReport,
+        ProtocolMutant::HearOnlyInventories,
+        ProtocolMutant::CallLostFree,
         ProtocolMutant::HandOverOneHoldLess,
         ProtocolMutant::HandOverNoPlaces,
         ProtocolMutant::HandOverWhatIsThere,

@@ -82,6 +82,18 @@ impl StepContext<'_> {
         }
     }
 
+    /// Whether the grantors of a member are to be replaced before the view is without it: it is a
+    /// ghost, or the elder, which is this member, has not heard it for a while.
+    pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
+        let is_silent = |elder: &Elder| elder.is_silent(process, self.now, self.timing);
+        self.is_ghost(process) || self.authority.is_some_and(is_silent)
+    }
+
+    /// Whether the view has that process as a ghost.
+    pub(crate) fn is_ghost(&self, process: ProcessId) -> bool {
+        self.view.and_then(|view| view.member(process)).is_some_and(|member| member.ghost)
+    }
+
     /// Whether the view has that process.
     pub(crate) fn is_there(&self, process: ProcessId) -> bool {
         self.view.is_some_and(|view| view.contains(process))

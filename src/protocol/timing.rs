@@ -84,6 +84,12 @@ impl Timing {
         self.member_lease / 8
     }
 
+    /// After so long without a beat the elder takes a member to be silent: it replaces the member's
+    /// grantors, and removes the member as soon as its lease is over.
+    pub(crate) fn silence(&self) -> Duration {
+        self.slow_beat() * 2
+    }
+
     /// How long a request waits before the grantor reports its position. Long compared with most
     /// waits for a busy lock, short compared with the delay of an acknowledgement.
     pub(crate) fn place(&self) -> Duration {

@@ -41,4 +41,5 @@ pub use vote::{VoteError, read_vote, write_vote};
 /// - 4: shares, permits and objects.
 /// - 5: a relayed packet names the member through which its sender heard the other; doubts beside a
 ///   refused connection.
-pub const PROTOCOL_VERSION: u16 = 5;
+/// - 6: a member that asks for a grantor states the youngest epoch that it has heard of.
+pub const PROTOCOL_VERSION: u16 = 6;

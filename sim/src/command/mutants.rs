@@ -124,7 +124,14 @@ mod hunt {
                 &["epochs_rise", "exclusive_by_lease", "tokens_rise", "no_resurrected_grant"]
             }
             ProtocolMutant::AcceptOlderEpoch => &["no_resurrected_grant"],
-            ProtocolMutant::ForgetThoseWhoAsked => &["no_lost_wakeup"],
+            ProtocolMutant::ForgetThoseWhoAsked | ProtocolMutant::LoseWaitsBesideTable => {
+                &["no_lost_wakeup", "fifo_across_failover"]
+            }
+            ProtocolMutant::BelieveOutdatedReport => {
+                &["holds_survive", "nothing_lost_in_transfer", "exclusive_by_lease"]
+            }
+            ProtocolMutant::HearOnlyInventories => &["no_lost_wakeup"],
+            ProtocolMutant::CallLostFree => TWO_HOLDERS,
             ProtocolMutant::DealInHeardView => &["epochs_rise"],
             ProtocolMutant::VoteThoughExpelled => TWO_VIEWS,
             ProtocolMutant::RemoveEarly | ProtocolMutant::ForgetEarlierLeases | ProtocolMutant::ForgetGhosts => {
@@ -207,6 +214,7 @@ mod hunt {
     fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         match mutant {
             ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
+            ProtocolMutant::HeedFormerElder => Some("scripts/former_elder_names_a_grantor"),
             ProtocolMutant::FoundAtTheClock => Some("tests/founding.rs"),
             ProtocolMutant::BeginForFormerElder => {
                 Some("regressions/an_old_term_begins_after_one_that_nobody_remembers")

@@ -118,8 +118,6 @@ struct Sweep<'a, 'f> {
     calls: BTreeMap<usize, LockCall<'a>>,
     /// Services with a suspension request.
     suspended: BTreeSet<&'a str>,
-    /// Epochs that began with a recovery.
-    recovered: BTreeSet<(&'a str, u64)>,
     /// The services that each site grants, as far as the record says.
     grants: BTreeSet<(usize, &'a str)>,
     /// Services that each process has destroyed.
@@ -128,7 +126,7 @@ struct Sweep<'a, 'f> {
     revoked: BTreeSet<&'a str>,
     /// Calls of a lock that wait or hold.
     open: BTreeMap<Lock<'a>, Vec<usize>>,
-    /// The highest epoch of each service that has begun to act.
+    /// The highest epoch of each service that has begun to act after a recovery.
     acting: BTreeMap<&'a str, u64>,
     /// The service of each epoch that was told, and when it was told first.
     epochs: BTreeMap<u64, (&'a str, u64)>,
@@ -163,7 +161,6 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         stage: SiteIndex::default(),
         calls: BTreeMap::new(),
         suspended: BTreeSet::new(),
-        recovered: BTreeSet::new(),
         grants: BTreeSet::new(),
         destroyed: BTreeSet::new(),
         revoked: BTreeSet::new(),
@@ -324,15 +321,14 @@ impl<'a> Sweep<'a, '_> {
                 let held = held.flat_map(|(_, open)| open).filter(|call| self.calls[*call].holds()).count();
                 if *recovering {
                     (0..held).for_each(|_| self.findings.premise("holds_survive"));
-                    self.recovered.insert((service, *epoch));
                     return Ok(());
                 }
                 self.grants.insert((place, service));
-                // A grantor with a transferred table repeats the grants in it.
-                if self.recovered.contains(&(service.as_str(), *epoch)) {
-                    let acting = self.acting.entry(service).or_default();
-                    *acting = (*acting).max(*epoch);
-                }
+            }
+            // It has recovered. A grantor with a transferred table repeats the grants in it.
+            Entry::Table { service, epoch, .. } => {
+                let acting = self.acting.entry(service).or_default();
+                *acting = (*acting).max(*epoch);
             }
             Entry::NoGrantor { service, .. } => _ = self.grants.remove(&(place, service.as_str())),
             _ => {}

@@ -212,7 +212,7 @@ impl LastYoungTurkWins {
     }
 
     /// A member answers that another came after it.
-    fn hear_superseded(&mut self, world: &World, call: &Call, by: ProcessId) -> Verdict {
+    fn hear_superseded(&mut self, call: &Call, by: ProcessId) -> Verdict {
         self.premises += 1;
         let of = (call.service.clone(), call.process);
         let present = self.terms.get(&call.process).and_then(|terms| terms.get(&call.service)).copied();
@@ -222,8 +222,8 @@ impl LastYoungTurkWins {
         let own = unheard.chain(present).chain(ended.map(|(.., epoch)| *epoch)).min();
         let theirs = self.named.get(&(call.service.clone(), by)).copied();
         let followed = own.is_some_and(|own| theirs > Some(own));
-        let is_elder = world.peers[call.member].node.as_ref().is_some_and(|node| node.is_elder());
-        let asked_here = is_elder && self.bids.contains_key(&(call.service.clone(), by, call.process));
+        // It may have ceased to be the elder in this step.
+        let asked_here = self.bids.contains_key(&(call.service.clone(), by, call.process));
         let counts = |(turk, last): &(ProcessId, RequestId)| *turk == by && call.request <= *last;
         let told = self.outbid.get(&of).and_then(|words| words.iter().find(|(_, word)| counts(word)));
         if let Some((word, _)) = told.filter(|_| !followed && !asked_here) {
@@ -359,7 +359,7 @@ impl Invariant for LastYoungTurkWins {
                 }
             }
             Observation::Answers { ask, outcome: Outcome::Superseded(by) } => {
-                return self.hear_superseded(world, world.call(*ask), *by);
+                return self.hear_superseded(world.call(*ask), *by);
             }
             _ => {}
         }

@@ -44,8 +44,8 @@ use crate::history::{Ask, Key, ObjectView, lock_name};
 use crate::network::MS;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Epoch, Event, HoldReport, LockName, LostReason, Outcome, Packet, ProcessId, RequestId, ServiceName, Token,
-    WaitReport,
+    Content, Epoch, Event, GrantorState, HoldReport, LockName, LostReason, Outcome, Packet, ProcessId, RequestId,
+    ServiceName, Token, WaitReport,
 };
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -329,6 +329,21 @@ impl GrantorRecord {
 /// The longest time that clocks within their bound measure for a span of true time.
 pub(crate) fn stretched(world: &World, span: u64) -> Duration {
     Duration::from_nanos(span + error(world, span))
+}
+
+/// A service and the epoch of its grantor.
+type GrantorRole<'a> = (&'a ServiceName, Epoch);
+
+/// The last state of a grantor before it began to act; `Some(None)`: it acted as soon as it was
+/// named. `None`: it is over.
+fn last_state(world: &World, place: usize, role: GrantorRole<'_>) -> Option<Option<GrantorState>> {
+    let load = world.peers[place].node.as_ref().and_then(|node| node.load(role.0));
+    load.filter(|load| load.epoch == role.1).map(|load| load.way.map(|(state, _)| state))
+}
+
+/// Whether a grantor acts, and was in that state before.
+pub(crate) fn acts_after(state: GrantorState, world: &World, place: usize, role: GrantorRole<'_>) -> bool {
+    last_state(world, place, role) == Some(Some(state))
 }
 
 /// The shortest time that they measure for it.

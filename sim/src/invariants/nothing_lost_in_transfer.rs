@@ -6,10 +6,10 @@
 //! A waiter's position counts when its member knows it. The check comes after the step in which the
 //! grantor begins. A grantor that already has a successor is left out. Inside the clock bound.
 
-use super::{Count, GrantorRecord, Invariant, Latest, Observation, Verdict, shrunk};
+use super::{Count, GrantorRecord, Invariant, Latest, Observation, Verdict, acts_after, shrunk};
 use crate::history::Key;
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, RequestId, ServiceName};
+use elderlock::protocol::{Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -21,8 +21,6 @@ pub struct NothingLostInTransfer {
     /// How long each hold had lasted by the tables that were sent, before a grantor began with
     /// them.
     ages: BTreeMap<(ServiceName, Epoch), BTreeMap<(ProcessId, RequestId), Duration>>,
-    /// Epochs whose grantor asks all members: it no longer accepts a table.
-    recovering: BTreeSet<(ServiceName, Epoch)>,
     latest: Latest,
     /// The epoch that began in the present step.
     begun: Option<(ServiceName, Epoch)>,
@@ -116,7 +114,7 @@ impl Invariant for NothingLostInTransfer {
             Observation::Sent {
                 packet: Packet::Linked { message: Message::TableChunk { service, epoch, holds, last, .. }, .. },
                 ..
-            } if self.latest.of(service) < Some(*epoch) && !self.recovering.contains(&(service.clone(), *epoch)) => {
+            } if self.latest.of(service) < Some(*epoch) => {
                 let term = (service.clone(), *epoch);
                 let ages = self.ages.entry(term.clone()).or_default();
                 ages.extend(holds.iter().map(|(process, hold)| ((*process, hold.request), hold.held_for)));
@@ -124,19 +122,14 @@ impl Invariant for NothingLostInTransfer {
                     self.handed.insert(term);
                 }
             }
-            // A grantor that asks the members before it acts has lost the table.
-            Observation::Sent {
-                packet: Packet::Linked { message: Message::Recover { service, epoch }, .. }, ..
-            } if self.latest.of(service) < Some(*epoch) => {
-                let term = (service.clone(), *epoch);
-                self.ages.remove(&term);
-                self.handed.remove(&term);
-                self.recovering.insert(term);
-            }
-            Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
-                self.recovering.remove(&(service.clone(), *epoch));
-                if self.handed.remove(&(service.clone(), *epoch)) && self.latest.of(service) == Some(*epoch) {
+                let is_handed = self.handed.remove(&(service.clone(), *epoch));
+                // One that asked the members last has lost the table, or never got it.
+                if is_handed
+                    && self.latest.of(service) == Some(*epoch)
+                    && acts_after(GrantorState::Receiving, world, *place, (service, *epoch))
+                {
                     self.begun = Some((service.clone(), *epoch));
                 }
             }

@@ -7,7 +7,7 @@
 //! grantor that is already followed by another one is left out: its members answer to that one.
 //! Inside the clock bound.
 
-use super::{Count, GrantorRecord, Invariant, Observation, Verdict, shrunk};
+use super::{Count, GrantorRecord, Invariant, Observation, Verdict, acts_after, shrunk};
 use crate::history::{Ask, Call};
 use crate::world::World;
 use elderlock::protocol::{
@@ -158,10 +158,14 @@ impl Invariant for RecoveredTableIsTheUnion {
                 }
             }
             Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
+                let role = (service, *epoch);
+                let asked = acts_after(GrantorState::Recovering, world, *place, role);
                 match self.asking.get(service) {
-                    Some(latest) if latest.epoch == *epoch => self.ended = Some((*place, service.clone())),
+                    Some(latest) if latest.epoch == *epoch && asked => {
+                        self.ended = Some((*place, service.clone()));
+                    }
                     Some(latest) if latest.epoch > *epoch => {}
-                    // Named without a question: no earlier recovery is the latest any more.
+                    // It has got a table: no earlier recovery is the latest any more.
                     _ => _ = self.asking.remove(service),
                 }
             }

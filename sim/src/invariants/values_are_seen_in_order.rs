@@ -14,13 +14,13 @@
 //!
 //! That the value is the last one is demanded inside the clock bound. All else is demanded always.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Observation, Verdict, last_state};
 use crate::history::{Ask, Call, ClientRequest, Key, ObjectView, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Epoch, Event, GrantorLoad, GrantorState, LastWrite, Message, Outcome, Packet, ProcessId, RequestId,
-    ServiceName, Token, Value,
+    Content, Epoch, Event, GrantorState, LastWrite, Message, Outcome, Packet, ProcessId, RequestId, ServiceName, Token,
+    Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -266,15 +266,11 @@ impl Invariant for ValuesAreSeenInOrder {
                 self.on_write(world, &key, *ask, (version, number))
             }
             Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
-                // A grantor that asked only itself has sent no packet. So its load tells how it
-                // came to act.
-                let load = world.peers[*place].node.as_ref().and_then(|node| node.load(service));
-                match load.filter(|load| load.epoch == *epoch) {
-                    Some(GrantorLoad { way: Some((GrantorState::Recovering, _)), .. }) => {
-                        self.asked.insert((service.clone(), *epoch));
-                    }
+                let role = (service.clone(), *epoch);
+                match last_state(world, *place, (service, *epoch)) {
+                    Some(Some(GrantorState::Recovering)) => _ = self.asked.insert(role),
                     Some(_) => {}
-                    None => _ = self.unclear.insert((service.clone(), *epoch)),
+                    None => _ = self.unclear.insert(role),
                 }
                 for (key, told) in self.told.iter().filter(|(key, _)| key.0 == *service) {
                     if let Some((last, _)) = told.range(..epoch.0).next_back() {

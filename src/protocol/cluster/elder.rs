@@ -159,7 +159,7 @@ impl Elder {
             if !had {
                 // Members that beat in vain meanwhile get their renewal before any member is
                 // missed.
-                self.patient_until = now + view.timing.slow_beat() * 2;
+                self.patient_until = now + view.timing.silence();
             }
         }
         let is_condemned = self.condemned.contains(&from) && !planted!(self.mutant, RenewCondemned);
@@ -192,7 +192,7 @@ impl Elder {
     /// Notes that this elder is awake.
     pub(crate) fn look(&mut self, now: Time, timing: &Timing) {
         if self.looked_at + timing.retry * 3 < now {
-            self.patient_until = now + timing.slow_beat() * 2;
+            self.patient_until = now + timing.silence();
         }
         self.looked_at = now.max(self.looked_at);
     }
@@ -322,7 +322,7 @@ impl Elder {
             // Nor does it wait for silent members of the council: they are left as ghosts, as at a
             // takeover.
             let is_silent = |process: &ProcessId| {
-                let is_old = |seat: &MemberRecord| seat.heard_at + view.timing.slow_beat() * 2 <= now;
+                let is_old = |seat: &MemberRecord| seat.heard_at + view.timing.silence() <= now;
                 gone.contains(process) || self.members.get(process).is_some_and(is_old)
             };
             // The only voter has no other council member to ask. The members that vote after it
@@ -368,12 +368,20 @@ impl Elder {
         self.lease_ends = self.members.keys().map(|process| (Time::ZERO, *process)).collect();
     }
 
+    /// Whether a member has sent no beat for a quarter of a member lease. This elder may have slept
+    /// or have lacked its quorum; then it reads the beats of that time first.
+    pub(crate) fn is_silent(&self, process: ProcessId, now: Time, timing: &Timing) -> bool {
+        let is_old = |seat: &MemberRecord| seat.heard_at + timing.silence() <= now;
+        let is_awake = self.looked_at + timing.retry * 3 >= now && now >= self.patient_until;
+        is_awake && self.members.get(&process).is_some_and(is_old)
+    }
+
     /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. A member
     /// that beats, and knows of its last renewal and of the view, only waits for this elder to have
     /// its quorum again.
     fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
         let Some(seat) = self.members.get(&process) else { return false };
-        let patience = view.timing.slow_beat() * 2;
+        let patience = view.timing.silence();
         let is_behind = seat.view < view.number && self.viewed_at + patience <= now;
         seat.heard_at + patience <= now
             || seat.confirmed < seat.renewed

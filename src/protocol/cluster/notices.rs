@@ -42,18 +42,21 @@ impl Cluster {
         }
     }
 
-    /// A hint of gossip starts only detours: leases decide.
+    /// A hint of gossip starts detours, and questions for other grantors: leases decide.
     fn on_suspected(&mut self, now: Time, process: ProcessId, step: &mut Step) {
         if let Some(view) = &self.view
             && view.contains(process)
             && process != self.config.me.process
         {
-            self.liveness.suspected.insert(process);
+            let is_news = self.liveness.suspected.insert(process);
             #[cfg(elderlock_mutants)]
             if planted!(self.config.mutant, FreeOnHint) {
                 step.locks.free_all_of(process);
             }
             step.links.trouble(now, process, true, &view.timing);
+            if is_news {
+                step.act(now, &self.standing(now), |locks, turn| locks.on_suspected(process, turn));
+            }
         }
     }
 

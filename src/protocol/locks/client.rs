@@ -166,6 +166,9 @@ impl ClientRequest {
     }
 }
 
+/// Services for which something is due.
+type DueServices = BTreeSet<(Time, ServiceName)>;
+
 /// This member's knowledge of one service.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct ServiceState {
@@ -179,6 +182,9 @@ struct ServiceState {
     reported: Option<Epoch>,
     /// The elder was asked for the grantor, and has not answered.
     asked_elder: bool,
+    /// The grantor does not answer, and something waits for it: the elder is to be asked for
+    /// another.
+    is_doubted: bool,
     /// The process that granted before `grantor` was cleared. Our requests that it may still have
     /// end there.
     last: Option<ProcessId>,
@@ -221,6 +227,11 @@ impl ServiceState {
             })
     }
 
+    /// With a known grantor: whether something waits for its answer.
+    fn awaits_grantor(&self) -> bool {
+        !self.waits.is_empty() || self.wants_grantor()
+    }
+
     /// The requests that do not hold.
     fn waiting(&self) -> impl Iterator<Item = &ClientRequest> + '_ {
         self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
@@ -234,6 +245,19 @@ impl ServiceState {
                 act(*request, entry);
             }
         }
+    }
+
+    /// The grantor does not answer: if something waits for it, the elder is asked at `at`.
+    fn doubt(&mut self, again: &mut DueServices, service: &ServiceName, at: Time) {
+        if !self.is_doubted && self.awaits_grantor() {
+            self.is_doubted = true;
+            again.insert((at, service.clone()));
+        }
+    }
+
+    /// The question to the elder which member grants the service.
+    fn question(&self, service: &ServiceName) -> Message {
+        Message::FindGrantor { service: service.clone(), heard: self.newest }
     }
 
     /// The requests to be the grantor, in the order in which they were made.
@@ -262,8 +286,9 @@ pub(crate) struct LockClient {
     leases: PagedMap<Time>,
     /// Wait limits, ends of leases, and pending calls to be sent again.
     agenda: BTreeSet<(Time, RequestId)>,
-    /// Services for which the elder is asked again.
-    again: BTreeSet<(Time, ServiceName)>,
+    /// Services for which the elder is asked again: it did not know yet, or the grantor does not
+    /// answer.
+    again: DueServices,
     /// Errands of the kind `Ending`.
     endings: BTreeSet<RequestId>,
     /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
@@ -516,6 +541,9 @@ impl LockClient {
             if let Some(session) = self.sessions.get_mut(&service) {
                 session.refused = None;
                 session.asked_elder = false;
+                if std::mem::take(&mut session.is_doubted) {
+                    self.ask_for_another(&service, turn);
+                }
                 self.pursue(&service, None, turn);
             }
         }
@@ -545,6 +573,28 @@ impl LockClient {
                 self.forget(request);
             }
             self.end(request, turn);
+        }
+    }
+
+    /// Some hint calls a member unreachable. If it grants services of which something is awaited,
+    /// the elder is asked for other grantors, unless the member answers after all.
+    pub(crate) fn on_suspected(&mut self, process: ProcessId, turn: &mut StepContext) {
+        for (service, session) in &mut self.sessions {
+            if session.grantor.is_some_and(|(grantor, _)| grantor == process) {
+                session.doubt(&mut self.again, service, turn.now + turn.timing.silence());
+            }
+        }
+    }
+
+    /// Asks the elder for another grantor in place of one that does not answer. The elder names
+    /// one if it does not hear the present one either, so it is asked until the doubt is over.
+    fn ask_for_another(&mut self, service: &ServiceName, turn: &mut StepContext) {
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        let Some((grantor, _)) = session.grantor else { return };
+        let is_doubted = turn.suspected.contains(&grantor) || turn.is_ghost(grantor);
+        if is_doubted && session.awaits_grantor() {
+            turn.send_elder(session.question(service));
+            session.doubt(&mut self.again, service, turn.now + turn.timing.slow_beat());
         }
     }
 
@@ -790,6 +840,12 @@ impl LockClient {
         true
     }
 
+    /// The question to the elder which member grants the service.
+    pub(crate) fn question(&self, service: &ServiceName) -> Message {
+        let heard = self.newest(service);
+        Message::FindGrantor { service: service.clone(), heard }
+    }
+
     /// The grantor of the service, and the newest epoch heard of.
     pub(crate) fn grantor(&self, service: &ServiceName) -> (Option<ProcessId>, Option<Epoch>) {
         let Some(session) = self.sessions.get(service) else { return (None, None) };
@@ -892,7 +948,7 @@ impl LockClient {
     /// A new view: grantors that left are forgotten, and the elder is asked for those that are
     /// needed.
     pub(crate) fn on_view(&mut self, view: &View, turn: &mut StepContext) {
-        let mut wanting = Vec::new();
+        let (mut wanting, mut doubted) = (Vec::new(), Vec::new());
         for (service, session) in &mut self.sessions {
             session.asked_elder = false;
             session.refused = None;
@@ -921,9 +977,15 @@ impl LockClient {
             if session.grantor.is_none() && session.wants_grantor() {
                 wanting.push(service.clone());
             }
+            if session.grantor.is_some_and(|(grantor, _)| turn.is_ghost(grantor)) {
+                doubted.push(service.clone());
+            }
         }
         for service in wanting {
             self.pursue(&service, None, turn);
+        }
+        for service in doubted {
+            self.ask_for_another(&service, turn);
         }
         self.revocations_on_view(view, turn);
     }
@@ -1021,10 +1083,15 @@ impl LockClient {
     /// Brings unsent requests of the service on their way: `only` this one, or all.
     fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, turn: &mut StepContext) {
         let Some(session) = self.sessions.get_mut(service) else { return };
+        if let Some((grantor, _)) = session.grantor
+            && turn.suspected.contains(&grantor)
+        {
+            session.doubt(&mut self.again, service, turn.now + turn.timing.silence());
+        }
         let Some((grantor, epoch)) = session.grantor else {
             if !session.asked_elder && turn.elder.is_some() && session.wants_grantor() {
                 session.asked_elder = true;
-                turn.send_elder(Message::FindGrantor { service: service.clone() });
+                turn.send_elder(session.question(service));
             }
             return;
         };

@@ -3,9 +3,9 @@
 //! ```text
 //!            named, others may hold             everyone answered or has left
 //! (nobody) ------------------------> Recovering ----------------------------> Acting
-//!     |                                   ^ "no table", or it left               ^
-//!     |   named, a predecessor may have   |                                      |
-//!     |   the table                       |          the whole table arrived     |
+//!     |              "no table", or it left ^ |                                  ^
+//!     |   named, a predecessor may have     | v a predecessor sends its table    |
+//!     |   the table                         |        the whole table arrived     |
 //!     \------------------------------> Receiving --------------------------------/
 //!                                         \--- a younger turk asked --> PassingThrough --> over
 //! ```
@@ -99,9 +99,12 @@ pub(crate) struct Grantor {
     table: Table,
     /// While it does not act.
     setup: Option<Setup>,
-    /// After a transfer: members that have something in the table and have not been heard yet, with
-    /// the requests that they reported so far.
+    /// After a transfer: members that have something in the table, or had not answered a recovery
+    /// before it, and have not been heard yet, with the requests that they reported so far.
     revalidating: BTreeMap<ProcessId, BTreeSet<RequestId>>,
+    /// Members that were asked by a recovery and had not answered when a predecessor sent its
+    /// table instead: their next report is that answer, and is older than the check of the table.
+    outdated_reports: BTreeSet<ProcessId>,
     /// This member goes, or has destroyed the service here: members that will not take over. See
     /// `transfer.rs`.
     rejected_successors: Option<BTreeSet<ProcessId>>,
@@ -134,6 +137,7 @@ impl Grantor {
             table: Table::new(epoch).within(turn),
             setup: None,
             revalidating: BTreeMap::new(),
+            outdated_reports: BTreeSet::new(),
             rejected_successors: None,
         };
         if origin == Origin::Free {
@@ -176,6 +180,7 @@ impl Grantor {
             return;
         }
         self.activation_path = ActivationPath(Some((GrantorState::Recovering, turn.now)));
+        self.revalidating.clear();
         setup.waits.clear();
         setup.awaiting = view.members.iter().map(|member| member.info.process).collect();
         if planted!(turn.mutant, SkipOneInRecovery) {
@@ -251,7 +256,7 @@ impl Grantor {
             .setup
             .as_ref()
             .map_or(0, |setup| setup.awaiting.len() + setup.waits.len() + setup.parked.len() + setup.over.len());
-        self.table.size() + setup + self.revalidating.len()
+        self.table.size() + setup + self.revalidating.len() + self.outdated_reports.len()
     }
 
     /// The members that it waits for.
@@ -620,6 +625,7 @@ impl Grantor {
             }
         }
         self.revalidating.retain(|process, _| view.contains(*process));
+        self.outdated_reports.retain(|process| view.contains(*process));
         if let Some(setup) = &mut self.setup {
             setup.awaiting.retain(|process| view.contains(*process));
             if planted!(turn.mutant, AwaitNoGhosts) {
@@ -660,6 +666,12 @@ impl Grantor {
         last: bool,
         turn: &mut StepContext,
     ) {
+        if self.outdated_reports.contains(&from) && !planted!(turn.mutant, BelieveOutdatedReport) {
+            if last {
+                self.outdated_reports.remove(&from);
+            }
+            return self.on_late_report(from, waits, turn);
+        }
         let Some(setup) = &mut self.setup else {
             return self.on_check(from, objects, (holds, waits), last, turn);
         };

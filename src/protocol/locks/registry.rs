@@ -180,9 +180,15 @@ impl Registry {
         &mut self,
         from: ProcessId,
         service: ServiceName,
+        heard: Option<Epoch>,
         may_name: bool,
         turn: &mut StepContext,
     ) {
+        // It may have heard of a grantor of a former elder after its inventory.
+        if heard.is_some() && !planted!(turn.mutant, HearOnlyInventories) {
+            let entry = self.entries.entry(service.clone()).or_default();
+            entry.heard = entry.heard.max(heard);
+        }
         self.parked_queries.entry(service.clone()).or_default().insert(from);
         self.answer_for(service, may_name, turn);
     }
@@ -301,13 +307,17 @@ impl Registry {
         let Some(askers) = self.parked_queries.remove(&service) else { return };
         let entry = self.entries.get(&service);
         let mut grantor = entry.and_then(|entry| entry.grantor);
-        let is_believed = grantor.is_some_and(|(_, epoch)| entry.is_some_and(|entry| entry.heard <= Some(epoch)));
+        let is_there = |process: &ProcessId| !turn.is_lost(*process);
+        let is_believed = grantor.is_some_and(|(process, epoch)| {
+            entry.is_some_and(|entry| entry.heard <= Some(epoch)) && is_there(&process)
+        });
         if !is_believed && self.may_name_one(may_name, turn) {
             let entry = self.entries.get(&service);
             let turk = self.waiting_bids.remove(&service).map(|(turk, request)| (turk, Some(request)));
             let known =
                 entry.and_then(RegistryEntry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
-            let first = grantor.map(|(process, _)| process).or(known).or(askers.first().copied());
+            let named = grantor.map(|(process, _)| process);
+            let first = named.into_iter().chain(known).chain(askers.iter().copied()).find(is_there);
             let next = turk.or(first.map(|process| (process, None)));
             grantor = next.map(|(process, asked)| (process, self.name(&service, (process, asked), turn)));
         }
@@ -330,7 +340,8 @@ impl Registry {
     }
 
     fn may_name_one(&mut self, may_name: bool, turn: &StepContext) -> bool {
-        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallUnheardFree);
+        let all_heard = self.awaiting.iter().all(|process| turn.is_lost(*process));
+        let all_heard = all_heard || planted!(turn.mutant, CallUnheardFree);
         all_heard && may_name && self.may_deal(turn.now)
     }
 
@@ -350,10 +361,14 @@ impl Registry {
         let is_new = !self.entries.contains_key(service);
         let entry = self.entries.entry(service.clone()).or_default();
         let source = entry.last();
+        // A lost member that has not been heard may grant it.
+        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallLostFree);
+        let all_heard = all_heard || planted!(turn.mutant, CallUnheardFree);
         let origin = match source {
-            _ if is_new || entry.vacant => Origin::Free,
-            Some((process, _)) => Origin::Predecessor(process),
-            None => Origin::Everyone,
+            _ if entry.vacant || is_new && all_heard => Origin::Free,
+            // It would keep the table for the rest of its lease.
+            Some((process, _)) if !turn.is_lost(process) => Origin::Predecessor(process),
+            _ => Origin::Everyone,
         };
         if entry.since.is_some() || entry.grantor.is_none() {
             entry.line.clear();
@@ -396,7 +411,15 @@ impl Registry {
             && entry.grantor.is_some_and(|(process, _)| process == from)
         {
             entry.asked = entry.asked.max(Some(request));
-            return; // it is named already: its word is on its way
+            // It is named already: its word is on its way, unless it waits for the table of a
+            // member that is lost. Named once more, it asks the others.
+            let is_lost = entry.source.is_some_and(|(source, _)| turn.is_lost(source));
+            let is_stuck = entry.since.is_none() && is_lost;
+            let asked = entry.asked;
+            if is_stuck && may_name && self.may_deal(turn.now) {
+                self.name(&service, (from, asked), turn);
+            }
+            return;
         }
         let before = self.waiting_bids.insert(service.clone(), (from, request));
         if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {

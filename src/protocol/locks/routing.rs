@@ -301,7 +301,7 @@ impl Locks {
         } else if by != turn.me {
             // Requests that are still in the table here may have been released there: a new
             // epoch asks for them.
-            turn.send_elder(Message::FindGrantor { service });
+            turn.send_elder(self.client.question(&service));
         }
     }
 
@@ -352,7 +352,7 @@ impl Locks {
         // This member may be named already, with the message still on its way: wait for it, and ask
         // the elder to be sure.
         if early.is_empty() {
-            turn.send_elder(Message::FindGrantor { service });
+            turn.send_elder(self.client.question(&service));
         }
         early.push((epoch, asked));
     }

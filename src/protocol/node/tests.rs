@@ -205,7 +205,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut node = with_two_more();
     let mut registry = node.locks.registry.take().expect("it has founded");
     let mut act = |act: &mut dyn FnMut(&mut StepContext)| node.turn(NOW, &mut Vec::new(), |_, turn| act(turn));
-    let outbox = act(&mut |turn| registry.on_who_grants(ANN, service(), true, turn));
+    let outbox = act(&mut |turn| registry.on_who_grants(ANN, service(), None, true, turn));
     let named = outbox.into_iter().find_map(|(_, message)| match message {
         Message::NameGrantor { range, .. } => Some(Epoch(range.first)),
         _ => None,

@@ -200,7 +200,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
     };
     match message {
         Message::Inventory { .. } | Message::InventoryReply { .. } => None,
-        Message::FindGrantor { service }
+        Message::FindGrantor { service, .. }
         | Message::GrantorIs { service, .. }
         | Message::NameGrantor { service, .. }
         | Message::Become { service, .. }

@@ -125,7 +125,8 @@ impl TestPeer {
 }
 
 fn numbered(seq: u64) -> Packet {
-    let message = Message::FindGrantor { service: ServiceName::new("inventory").unwrap() };
+    let service = ServiceName::new("inventory").unwrap();
+    let message = Message::FindGrantor { service, heard: None };
     Packet::Linked { view: ViewNumber(1), seq, ack: 0, message }
 }
 
@@ -366,7 +367,8 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
     let addr = listener.local_addr().unwrap();
     let slow = MemberInfo { process: ProcessId(7), addr, host: None };
     let send = |number| {
-        let message = Message::FindGrantor { service: ServiceName::new(&"x".repeat(200)).unwrap() };
+        let service = ServiceName::new(&"x".repeat(200)).unwrap();
+        let message = Message::FindGrantor { service, heard: None };
         let packet = Packet::Linked { view: ViewNumber(1), seq: number, ack: 0, message };
         a.transport.send(addr, Some(slow.process), packet);
         a.transport.flush(number % 3 != 0);

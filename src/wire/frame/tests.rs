@@ -111,7 +111,7 @@ fn messages() -> Vec<Message> {
     };
     let waiter = WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
     let mut messages = vec![
-        Message::FindGrantor { service: service.clone() },
+        Message::FindGrantor { service: service.clone(), heard: None },
         Message::GrantorIs { service: service.clone(), grantor: ProcessId(1), epoch },
         Message::Become { service: service.clone(), request: RequestId(7) },
         Message::Outbid { service: service.clone(), request: RequestId(7), by: ProcessId(1) },
@@ -646,7 +646,7 @@ fn a_strangers_frames_are_short_and_of_its_linked_packets_only_the_head_is_read(
         decoder.next()
     };
     let service = ServiceName::new(&"x".repeat(200)).unwrap();
-    let message = Message::FindGrantor { service };
+    let message = Message::FindGrantor { service, heard: None };
     let linked = Packet::Linked { view: ViewNumber(9), seq: 5, ack: 3, message };
     let head = Packet::Ack { view: ViewNumber(9), ack: 3, again: false };
     let relayed = |packet: &Packet| {

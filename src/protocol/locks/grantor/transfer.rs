@@ -32,7 +32,19 @@ impl Grantor {
     ) {
         let Some(setup) = &mut self.setup else { return };
         if setup.source != Some(from) {
-            return;
+            if setup.source.is_some() || !setup.awaiting.contains(&from) {
+                return;
+            }
+            // A predecessor that was taken to be lost acts still, and answers the recovery with
+            // its table. What others have reported of it is in that table, but for their requests
+            // since.
+            self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
+            setup.source = Some(from);
+            setup.awaiting.remove(&from);
+            let unheard = setup.awaiting.iter().copied();
+            self.revalidating = unheard.map(|process| (process, BTreeSet::new())).collect();
+            self.outdated_reports.append(&mut setup.awaiting);
+            self.table = Table::new(self.epoch).within(turn);
         }
         for (name, mut content) in objects {
             if planted!(turn.mutant, StaleByTransfer) {
@@ -65,11 +77,39 @@ impl Grantor {
             setup.source = None;
             setup.arrived = true;
             if (setup.next_turk.is_none() || planted!(turn.mutant, ActBeforeHeir))
-                && let Some(setup) = self.setup.take()
+                && let Some(mut setup) = self.setup.take()
             {
                 self.check(turn);
+                if planted!(turn.mutant, LoseWaitsBesideTable) {
+                    setup.waits.clear();
+                }
+                for (process, wait) in std::mem::take(&mut setup.waits) {
+                    if !setup.over.contains(&(process, wait.request)) {
+                        self.take_in_beside(process, wait, turn);
+                    }
+                }
                 self.begin(setup, turn);
             }
+        }
+    }
+
+    /// A member answers the recovery that a table has ended. Its holds are in the table. Its waits
+    /// may not be, and it may have asked for more since.
+    pub(super) fn on_late_report(&mut self, from: ProcessId, waits: Vec<WaitReport>, turn: &mut StepContext) {
+        match &mut self.setup {
+            Some(setup) => setup.waits.extend(waits.into_iter().map(|wait| (from, wait))),
+            None => waits.into_iter().for_each(|wait| self.take_in_beside(from, wait, turn)),
+        }
+        self.grant(turn);
+    }
+
+    /// Queues a wait that a member reported to a recovery, if the table that came instead lacks it.
+    /// One that might pass a suspension by a hold that is over is left to the check.
+    fn take_in_beside(&mut self, process: ProcessId, wait: WaitReport, turn: &mut StepContext) {
+        let key = (process, wait.request);
+        let may_pass = self.table.has_suspension() && self.table.holds_of(process, wait.owner) > 0;
+        if !may_pass && self.table.place(key).is_none() {
+            self.take_in(key, wait, turn);
         }
     }
 
@@ -213,7 +253,9 @@ impl Grantor {
         self.tokens = TokenPool::new(range, turn.now);
         self.table = self.table.renew(self.epoch);
         self.rejected_successors = None;
-        self.revalidating.clear(); // their answers now are for the epoch before
+        // Their answers now are for the epoch before.
+        self.revalidating.clear();
+        self.outdated_reports.clear();
         let setup = Setup {
             source: None,
             arrived: true,
@@ -229,12 +271,14 @@ impl Grantor {
     }
 
     /// Asks the members with something in a table that was handed over for their present holds and
-    /// waits.
+    /// waits, and those that a recovery before has not heard.
     fn check(&mut self, turn: &mut StepContext) {
         if planted!(turn.mutant, CheckNobody) {
             return;
         }
-        for process in self.table.shares().into_keys() {
+        let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
+        asked.extend(self.revalidating.keys());
+        for process in asked {
             turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
             self.revalidating.insert(process, BTreeSet::new());
         }

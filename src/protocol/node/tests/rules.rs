@@ -128,7 +128,7 @@ rule!(an_empty_table_counts_from_the_last_that_was_named, BelieveAnyVacant, |pla
     plant(&mut node);
     let mut registry = node.locks.registry.take().expect("it has founded");
     let said = said_in(&mut node, true, |_, turn| {
-        registry.on_who_grants(ANN, service(), true, turn);
+        registry.on_who_grants(ANN, service(), None, true, turn);
         registry.on_become((BOB, RequestId(1)), service(), true, turn);
     });
     let named = said.iter().find_map(|message| match message {
