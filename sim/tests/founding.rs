@@ -3,6 +3,7 @@
 use elderlock::protocol::{Limits, Outcome, Timing, Token};
 use elderlock_sim::World;
 use elderlock_sim::kind::kind;
+use elderlock_sim::record::Entry;
 use std::time::Duration;
 
 /// Issue: founding by one.
@@ -405,6 +406,16 @@ fn found_again_and_again(mut w: World, gap: u64, asks: u32) -> (Vec<Token>, Opti
     (tokens, w.broken().map(|broken| format!("{broken:?}")))
 }
 
+/// How often each place has ended because its clock is too far behind.
+fn ended_for_clocks(w: &World) -> Vec<usize> {
+    let ends = w.record().lines.iter().filter_map(|line| match &line.entry {
+        Entry::End { how } if how == "wrong_clock" => line.place,
+        _ => None,
+    });
+    let ends: Vec<usize> = ends.collect();
+    w.places().map(|place| ends.iter().filter(|end| **end == place).count()).collect()
+}
+
 /// Issue 19.1: a lineage more than an hour above the own clock is refused, and says so.
 #[test]
 fn clusters_that_are_more_than_an_hour_ahead_are_not_joined() {
@@ -416,5 +427,64 @@ fn clusters_that_are_more_than_an_hour_ahead_are_not_joined() {
         w.start(1);
         w.run_for(Duration::from_secs(10));
         assert_eq!((w.is_ready(1), w.is_alive(1)), (joins, joins), "{ahead}: it ends, for its clock");
+        assert_eq!(ended_for_clocks(&w), [0, usize::from(!joins)]);
+    }
+}
+
+/// The first of three seeds proposes a founding more than an hour above the clocks of the others.
+#[test]
+fn seeds_do_not_found_more_than_an_hour_above_their_clocks() {
+    for (ahead, founds) in [(3_590_000, true), (3_700_000, false)] {
+        let mut w = World::new(7).members(3).asleep();
+        w.step_wall_clock(0, ahead);
+        (0..3).for_each(|place| w.start(place));
+        w.run_for(Duration::from_secs(1));
+        assert_eq!(w.view(0).is_some(), founds, "{ahead}: the others have not agreed");
+        assert_eq!(ended_for_clocks(&w), if founds { [0, 0, 0] } else { [0, 1, 1] }, "{ahead}");
+    }
+}
+
+/// Two members found with clocks that are ahead, and both are killed. One starts again with its clock
+/// put right, and an operator forces it to found above the view that its directory remembers.
+#[test]
+fn a_forced_founding_more_than_an_hour_above_the_clock_is_refused() {
+    for (ahead, founds) in [(3_500_000, true), (3_700_000, false)] {
+        let mut w = World::new(8).members(2).durable().asleep();
+        for place in 0..2 {
+            w.step_wall_clock(place, ahead);
+            w.start(place);
+        }
+        w.settle();
+        for place in 0..2 {
+            w.crash(place);
+        }
+        w.step_wall_clock(0, -ahead);
+        w.start(0);
+        w.run_for(Duration::from_secs(1));
+        let lineage = |w: &World| w.disk(0).map(|vote| vote.view.lineage);
+        let before = lineage(&w);
+        w.force(0);
+        w.run_for(Duration::from_secs(10));
+        assert_eq!((w.is_ready(0), lineage(&w) != before), (founds, founds), "{ahead}");
+        assert_eq!(ended_for_clocks(&w), [usize::from(!founds), 0], "{ahead}");
+    }
+}
+
+/// A member that is alone in its view starts again on its directory, with its clock put right. The
+/// next view of its cluster is above the last one.
+#[test]
+fn a_view_more_than_an_hour_above_the_clock_is_not_installed() {
+    for (ahead, goes_on) in [(3_500_000, true), (3_700_000, false)] {
+        let mut w = World::new(9).members(1).durable().asleep();
+        w.step_wall_clock(0, ahead);
+        w.start(0);
+        w.settle();
+        let before = w.view(0).map(|view| view.lineage);
+        w.crash(0);
+        w.step_wall_clock(0, -ahead);
+        w.start(0);
+        w.run_for(Duration::from_secs(10));
+        assert_eq!(w.view(0).map(|view| view.lineage), before.filter(|_| goes_on), "{ahead}");
+        assert_eq!(ended_for_clocks(&w), [usize::from(!goes_on)], "{ahead}");
     }
 }
