@@ -375,7 +375,6 @@ impl LinkSet {
         link.unacked += 1;
         if at_once || again || link.unacked >= self.bounds.ack_every {
             let packet = Packet::Ack { view: view.number, ack: link.take_ack(), again };
-            link.arm(from, &mut self.agenda);
             self.dispatch(now, me, view, from, packet, out);
         } else {
             link.ack_at.get_or_insert(now + timing.retry / 4);

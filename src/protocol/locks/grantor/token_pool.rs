@@ -70,7 +70,6 @@ impl TokenPool {
 
     /// More were dealt.
     pub(super) fn add(&mut self, range: TokenRange, now: Time) {
-        self.asked = false;
         self.ranges.push_back(range);
         if self.left() > self.low() {
             self.filled_at = Some(now);
