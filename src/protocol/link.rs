@@ -715,6 +715,41 @@ mod tests {
         assert!(matches!(packet, Some(Packet::Linked { seq: 60, .. })), "{packet:?}");
     }
 
+    #[test]
+    fn only_so_many_messages_are_kept_ahead_of_their_turn() {
+        let ([mut a, mut b], view) = ends();
+        a.post.bounds.early = 2;
+        let now = Time::from_nanos(1);
+        let words: Vec<Packet> = (0..4).map(|_| b.say(now, &view, a.me.process)).collect();
+        let (me, from) = (a.me.clone(), b.me.process);
+        let mut heard = Vec::new();
+        for word in [&words[1], &words[2], &words[3], &words[0]] {
+            let Packet::Linked { seq, ack, message, .. } = word.clone() else { panic!("{word:?} has no number") };
+            let (first, more) = a.post.on_linked(now, &me, &view, from, (seq, ack), message, &mut Vec::new());
+            heard.push(usize::from(first.is_some()) + more.len());
+        }
+        assert_eq!(heard, [0, 0, 0, 3], "the fourth is dropped, and sent again");
+    }
+
+    #[test]
+    fn what_links_keep_is_counted() {
+        let ([mut a, b], view) = ends();
+        let (now, to, timing) = (Time::from_nanos(1), b.me.process, view.timing);
+        let count = |post: &LinkSet, now: Time| {
+            let mut sizes = Sizes::default();
+            post.count(now, &mut sizes);
+            (sizes.links, sizes.unacknowledged, sizes.ahead, sizes.link_timers, sizes.detours)
+        };
+        assert_eq!((a.post.backlog(to), a.post.sent(to)), (0, 0));
+        (0..3).for_each(|_| _ = a.say(now, &view, to));
+        assert_eq!((a.post.backlog(to), a.post.sent(to)), (3, 3));
+        let (me, word) = (a.me.clone(), Message::FindGrantor { service: ServiceName::new("stock").expect("a name") });
+        a.post.on_linked(now, &me, &view, to, (2, 1), word, &mut Vec::new());
+        a.post.trouble(now, to, true, &timing);
+        assert_eq!(count(&a.post, now), (1, 2, 1, 1, 1));
+        assert_eq!(count(&a.post, now + timing.member_lease), (1, 2, 1, 1, 0), "the detour is over");
+    }
+
     /// The numbers of the outgoing messages.
     fn numbers(out: &[Output]) -> Vec<u64> {
         let number = |output: &Output| match output {

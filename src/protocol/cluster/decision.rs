@@ -155,3 +155,19 @@ pub(crate) fn choose(
     let join = view.council().filter_map(|info| heirs.get(&info.process)).cloned().collect();
     Change { remove, ghost, join, takeover: true, ..Change::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acceptance_binds_the_vote_also_without_the_question_before_it() {
+        let (elder, candidate) = (ProcessId(1), ProcessId(2));
+        let instance = ViewNumber(3);
+        let mut acceptor = Acceptor::default();
+        acceptor.on_accept(elder, instance, Ballot { round: 0, process: elder }, &Change::default());
+        assert!(!acceptor.is_bound);
+        acceptor.on_accept(elder, instance, Ballot { round: 1, process: candidate }, &Change::default());
+        assert!(acceptor.is_bound);
+    }
+}

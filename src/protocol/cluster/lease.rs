@@ -156,3 +156,24 @@ impl Pulses {
 pub(crate) fn rank(council: impl Iterator<Item = ProcessId>, me: ProcessId) -> u32 {
     council.take_while(|process| *process != me).count() as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_hears_nothing_remembers_the_latest_beats_only() {
+        let (timing, mut lease) = (Timing::lan(), OwnLease::default());
+        let at = |beat: u64| Time::from_nanos(beat * 1_000);
+        let last = MAX_BEATS as u64 + 44;
+        for beat in 1..=last {
+            lease.beat(at(beat), (ViewNumber(1), false), timing.slow_beat());
+        }
+        let kept: Vec<u64> = lease.sent.iter().map(|(beat, _)| *beat).collect();
+        assert_eq!(kept, Vec::from_iter(45..=last));
+        // A renewed beat and those before it are of no use any more.
+        lease.on_pulse(at(last), 1, 100, true, &timing);
+        assert_eq!(lease.until, at(100) + timing.member_lease);
+        assert_eq!(lease.sent.front().map(|(beat, _)| *beat), Some(101));
+    }
+}

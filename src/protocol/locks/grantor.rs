@@ -39,6 +39,9 @@ mod bent;
 mod token_pool;
 mod transfer;
 
+#[cfg(test)]
+pub(crate) use transfer::weight;
+
 /// A request as it was asked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Asked {

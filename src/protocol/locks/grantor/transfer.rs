@@ -387,6 +387,7 @@ impl Grantor {
     }
 }
 
-fn weight(want: &Want, metadata: &Metadata) -> usize {
+/// The approximate number of bytes of a hold or a wait in a chunk.
+pub(crate) fn weight(want: &Want, metadata: &Metadata) -> usize {
     96 + want.weight() + metadata.as_bytes().len()
 }

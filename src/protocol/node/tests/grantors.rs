@@ -1,0 +1,257 @@
+//! Single steps of a grantor that simulated runs seldom reach, or whose result they do not see.
+
+use super::*;
+use crate::protocol::event::GrantorState;
+use crate::protocol::id::Permits;
+use crate::protocol::limits::Limits;
+use crate::protocol::locks::grantor::{Asked, weight};
+use crate::protocol::message::WaitReport;
+
+const OLD: Epoch = Epoch(token(1));
+const RANGE: TokenRange = TokenRange { first: token(100), last: token(200) };
+
+fn asked(from: ProcessId, request: u64, want: Want) -> Asked {
+    Asked {
+        from,
+        request: RequestId(request),
+        want,
+        owner: OwnerId::default(),
+        only_if_free: false,
+        revocable: false,
+        metadata: Metadata::default(),
+    }
+}
+
+fn wait(request: u64, want: Want, ticket: Option<u64>) -> WaitReport {
+    WaitReport {
+        request: RequestId(request),
+        want,
+        owner: OwnerId::default(),
+        ticket: ticket.map(|number| Ticket { epoch: OLD, number }),
+        revocable: false,
+        metadata: Metadata::default(),
+    }
+}
+
+fn open(name: &str, text: &[u8]) -> Want {
+    let name = LockName::new(name.as_bytes()).expect("a good name");
+    Want::Open(OpenRequest::new(name, Value::new(text).expect("a short value")))
+}
+
+fn permits(name: &str, count: u32) -> Want {
+    let name = LockName::new(name.as_bytes()).expect("a good name");
+    Want::Permits(name, Permits::new(count).expect("a good number"))
+}
+
+/// A grantor that has the table of `ANN`: these holds, and these waits.
+fn with_table(
+    holds: Vec<(ProcessId, HoldReport)>,
+    waits: Vec<(ProcessId, WaitReport)>,
+    view: &View,
+    turn: &mut StepContext,
+) -> Grantor {
+    let mut grantor = Grantor::new(service(), RANGE, Origin::Predecessor(ANN), view, turn);
+    grantor.on_table(ANN, Vec::new(), (holds, waits), (view, true), turn);
+    assert!(grantor.is_acting());
+    turn.outbox.clear();
+    grantor
+}
+
+/// A grantor that acts in a view of three.
+fn acting(act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
+    said(Origin::Free, act)
+}
+
+/// All requests of a member in the table.
+fn requests_of(grantor: &Grantor, process: ProcessId) -> Vec<u64> {
+    grantor.requests().filter(|(of, ..)| *of == process).map(|(_, request, _)| request.0).collect()
+}
+
+fn is_granted(said: &[(ProcessId, Message)], to: ProcessId, request: u64) -> bool {
+    said.iter().any(|(process, message)| {
+        matches!(message, Message::Grant { request: told, .. } if (*process, told.0) == (to, request))
+    })
+}
+
+/// Its holds that came with the table may be over, and would let it pass the suspension.
+#[test]
+fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
+    let said = said(Origin::Free, |_, view, turn| {
+        let (holds, waits) =
+            (vec![(BOB, hold("x", 40))], vec![(ANN, wait(50, Want::Suspension, Some(u32::MAX.into())))]);
+        let mut grantor = with_table(holds, waits, view, turn);
+        grantor.on_ask(asked(BOB, 60, want("y")), turn);
+        grantor.on_ask(asked(ANN, 61, want("y")), turn);
+    });
+    let sent_on = said.iter().filter(|(_, message)| matches!(message, Message::NotGrantor { .. }));
+    assert_eq!(sent_on.map(|(to, _)| *to).collect::<Vec<_>>(), [BOB], "ANN has no hold, and waits here");
+    let queued = said.iter().filter(|(_, message)| matches!(message, Message::Queued { .. }));
+    assert_eq!(queued.map(|(to, _)| *to).collect::<Vec<_>>(), [ANN]);
+}
+
+#[test]
+fn permits_that_wait_without_their_object_are_granted_when_it_is_opened() {
+    let said = acting(|grantor, _, turn| {
+        grantor.on_ask(asked(BOB, 40, open("pool", &1u32.to_le_bytes())), turn);
+        grantor.on_ask(asked(BOB, 41, permits("pool", 1)), turn);
+        grantor.on_ask(asked(BOB, 42, permits("pool", 1)), turn);
+        grantor.on_done(BOB, RequestId(40), turn);
+        grantor.on_done(BOB, RequestId(41), turn);
+        assert_eq!(requests_of(grantor, BOB), [42], "there is no object, so there are no permits");
+        turn.outbox.clear();
+        grantor.on_ask(asked(ANN, 50, open("pool", &2u32.to_le_bytes())), turn);
+    });
+    assert!(is_granted(&said, BOB, 42), "{said:?}");
+}
+
+#[test]
+fn a_grantor_that_gets_tokens_of_no_use_asks_again() {
+    let said = said(Origin::Free, |_, view, turn| {
+        let few = TokenRange { first: token(100), last: token(103) };
+        let mut grantor = Grantor::new(service(), few, Origin::Free, view, turn);
+        grantor.on_ask(asked(ANN, 1, want("x")), turn);
+        grantor.on_ask(asked(ANN, 2, want("y")), turn);
+        assert!(turn.outbox.iter().any(|(_, message)| matches!(message, Message::MoreTokens { .. })));
+        turn.outbox.clear();
+        grantor.on_tokens(TokenRange { first: token(50), last: token(60) }, turn);
+    });
+    assert!(said.iter().any(|(_, message)| matches!(message, Message::MoreTokens { .. })), "{said:?}");
+}
+
+#[test]
+fn waits_that_were_reported_end_with_their_member() {
+    said(Origin::Everyone, |grantor, view, turn| {
+        let me = turn.me;
+        grantor.on_report(ANN, Vec::new(), (Vec::new(), vec![wait(2, want("x"), None)]), true, turn);
+        let mut next = view.clone();
+        next.members.retain(|member| member.info.process != ANN);
+        grantor.on_view(&next, &[ANN], &[], turn);
+        for process in [BOB, me] {
+            grantor.on_report(process, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+        }
+        assert!(grantor.is_acting());
+        assert_eq!(requests_of(grantor, ANN), [0; 0]);
+    });
+}
+
+/// Otherwise it would wait behind the suspension, and the suspension for its hold.
+#[test]
+fn a_holder_whose_place_nobody_has_told_passes_a_suspension_that_is_reported_later() {
+    let said = said(Origin::Everyone, |grantor, _, turn| {
+        let me = turn.me;
+        grantor.on_report(ANN, Vec::new(), (vec![hold("x", 40)], vec![wait(51, want("y"), None)]), true, turn);
+        grantor.on_report(
+            BOB,
+            Vec::new(),
+            (Vec::new(), vec![wait(52, Want::Suspension, Some(u32::MAX.into()))]),
+            true,
+            turn,
+        );
+        grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+    });
+    assert!(is_granted(&said, ANN, 51), "{said:?}");
+}
+
+#[test]
+fn a_wait_that_gets_its_place_by_a_later_one_is_told() {
+    let said = said(Origin::Everyone, |grantor, _, turn| {
+        let (me, waits) = (turn.me, vec![wait(2, want("x"), None), wait(3, want("x"), Some(1))]);
+        grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, turn);
+        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, turn);
+        grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+    });
+    let queued = said.iter().filter_map(|(to, message)| match message {
+        Message::Queued { request, ticket, .. } => Some((*to, request.0, *ticket)),
+        _ => None,
+    });
+    assert_eq!(queued.collect::<Vec<_>>(), [(ANN, 2, Ticket { epoch: OLD, number: 1 })]);
+}
+
+#[test]
+fn of_two_that_wait_for_a_table_the_earlier_hears_that_it_gets_none() {
+    let said = said(Origin::Predecessor(ANN), |grantor, _, turn| {
+        let me = turn.me;
+        assert!(!grantor.on_hand((BOB, Epoch(token(300))), turn));
+        assert!(!grantor.on_hand((me, Epoch(token(400))), turn));
+    });
+    let refused = said.iter().filter(|(_, message)| matches!(message, Message::NoTable { .. }));
+    assert_eq!(refused.map(|(to, _)| *to).collect::<Vec<_>>(), [BOB]);
+}
+
+#[test]
+fn a_hold_that_waits_in_the_table_that_was_handed_over_is_superseded_and_waits_no_more() {
+    let said = said(Origin::Free, |_, view, turn| {
+        let (holds, waits) = (vec![(ANN, hold("x", 41))], vec![(BOB, wait(40, want("x"), Some(1)))]);
+        let mut grantor = with_table(holds, waits, view, turn);
+        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, turn);
+        assert_eq!(requests_of(&grantor, BOB), [0; 0]);
+    });
+    assert_eq!(said, [(BOB, revoke(40))]);
+}
+
+#[test]
+fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
+    let said = said(Origin::Free, |_, view, turn| {
+        let mut grantor = with_table(vec![(BOB, hold("x", 40))], Vec::new(), view, turn);
+        let way = grantor.load().and_then(|load| load.way).map(|(state, _)| state);
+        assert_eq!(way, Some(GrantorState::Receiving));
+        grantor.on_done(BOB, RequestId(40), turn);
+        assert_eq!(grantor.is_settled(BOB, RequestId(99)), Err(None), "BOB has not answered the check");
+        turn.outbox.clear();
+        let mut grantor = grantor.renew(TokenRange { first: token(300), last: token(400) }, turn);
+        assert_eq!(grantor.load().and_then(|load| load.way), None, "it acts at once");
+        assert_eq!(grantor.is_settled(BOB, RequestId(99)), Ok(()), "the answer would be for the epoch before");
+        grantor.on_ask(asked(ANN, 1, want("y")), turn);
+        grantor.on_ask(asked(BOB, 2, want("y")), turn);
+    });
+    let told = said.iter().filter_map(|(to, message)| match message {
+        Message::Grant { request, token, .. } => Some((*to, request.0, *token)),
+        Message::Queued { request, ticket, .. } => Some((*to, request.0, ticket.epoch.0)),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [(ANN, 1, token(301)), (BOB, 2, token(300))]);
+}
+
+/// Whatever the size of a chunk is, a chunk is full with its last entry and not before.
+#[test]
+fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
+    let fill = |view: &View, turn: &mut StepContext| {
+        let mut grantor = Grantor::new(service(), RANGE, Origin::Free, view, turn);
+        for n in 0..6 {
+            let name = format!("o{n}");
+            grantor.on_ask(asked(ANN, 10 + n, open(&name, b"text")), turn);
+            grantor.on_ask(asked(ANN, 20 + n, want(&format!("n{n}"))), turn);
+            grantor.on_ask(asked(BOB, 30 + n, want(&format!("n{n}"))), turn);
+        }
+        turn.outbox.clear();
+        grantor
+    };
+    let mut size = 0;
+    let mut whole = false;
+    while !whole {
+        size += 1;
+        let limits = Limits { part_bytes: size, ..Limits::DEFAULT };
+        let said = acting(|_, view, turn| {
+            let inner =
+                &mut StepContext { now: turn.now, standing: turn.standing, out: turn.out, outbox: VecDeque::new() };
+            inner.standing.limits = &limits;
+            fill(view, inner).hand_over((BOB, Epoch(token(300))), inner);
+            turn.outbox = std::mem::take(&mut inner.outbox);
+        });
+        let (mut entries, mut parts) = (0, 0);
+        for (_, message) in &said {
+            let Message::TableChunk { objects, holds, waits, last, .. } = message else { continue };
+            let mut weights: Vec<usize> = objects.iter().map(|(name, content)| content.weight(name)).collect();
+            weights.extend(holds.iter().map(|(_, hold)| weight(&hold.want, &hold.metadata)));
+            weights.extend(waits.iter().map(|(_, wait)| weight(&wait.want, &wait.metadata)));
+            let (all, size) = (weights.iter().sum::<usize>(), size as usize);
+            let before = all - weights.last().copied().unwrap_or_default();
+            assert!(before < size && (*last || all >= size), "{weights:?} in a chunk of {size}");
+            assert!(!last || all < size, "a full chunk is followed by another: {weights:?}, {size}");
+            entries += weights.len();
+            parts += 1;
+        }
+        assert_eq!(entries, 24, "6 objects, which ANN has open, 6 locks, and 6 waits for them");
+        whole = parts == 1;
+    }
+}
