@@ -289,6 +289,20 @@ pub enum ProtocolMutant {
     AskNoJoiners,
     /// A voter that accepts a ballot does not promise its vote to it.
     AcceptPromisesNothing,
+    /// A grantor lets requests of its own member pass those that wait.
+    ServeOwnFirst,
+    /// A recovering grantor forgets the positions that its own member's requests had.
+    LoseOwnPlaces,
+    /// A query for a position is answered with a hold too many.
+    TellHoldsOneMore,
+    /// A query for a position is answered without the suspension before it.
+    TellNoSuspension,
+    /// A suspension of the grantor's own member that would deadlock waits all the same.
+    QueueOwnDeadlock,
+    /// A suspension that would deadlock with one of another owner of its member waits all the same.
+    QueueOwnersDeadlock,
+    /// A holder's suspension is refused as a deadlock though the first that waits has no hold.
+    SuspectDeadlock,
 }
 
 /// By its name.
@@ -328,7 +342,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 128] = [
+    pub const ALL: [ProtocolMutant; 135] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -457,5 +471,12 @@ impl ProtocolMutant {
         ProtocolMutant::AtOnceThoughLate,
         ProtocolMutant::AskNoJoiners,
         ProtocolMutant::AcceptPromisesNothing,
+        ProtocolMutant::ServeOwnFirst,
+        ProtocolMutant::LoseOwnPlaces,
+        ProtocolMutant::TellHoldsOneMore,
+        ProtocolMutant::TellNoSuspension,
+        ProtocolMutant::QueueOwnDeadlock,
+        ProtocolMutant::QueueOwnersDeadlock,
+        ProtocolMutant::SuspectDeadlock,
     ];
 }

@@ -184,9 +184,15 @@ mod hunt {
             ProtocolMutant::StayThoughExpelled | ProtocolMutant::YieldForEver => &["converges_after_heal"],
             ProtocolMutant::FoundWithoutAll => &["one_lineage"],
             ProtocolMutant::GrantPastSuspension => &["fifo_across_failover"],
-            ProtocolMutant::TellPlaceOneLater => &["what_is_seen_is_so"],
+            ProtocolMutant::TellPlaceOneLater | ProtocolMutant::TellHoldsOneMore | ProtocolMutant::TellNoSuspension => {
+                &["what_is_seen_is_so"]
+            }
             ProtocolMutant::YieldToOldest => &["who_has_most_follows"],
-            ProtocolMutant::QueueDeadlock => &["deadlock_is_told"],
+            ProtocolMutant::QueueDeadlock
+            | ProtocolMutant::QueueOwnDeadlock
+            | ProtocolMutant::QueueOwnersDeadlock
+            | ProtocolMutant::SuspectDeadlock => &["deadlock_is_told"],
+            ProtocolMutant::ServeOwnFirst | ProtocolMutant::LoseOwnPlaces => &["fifo_across_failover"],
             ProtocolMutant::DeadlockInSilence => &["no_lost_wakeup"],
             ProtocolMutant::KeepWritesOfTheGone => &["objects_forget_the_gone"],
             ProtocolMutant::InventoryEndsEarly => BAD_TABLE,

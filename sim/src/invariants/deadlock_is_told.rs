@@ -1,56 +1,123 @@
-//! `deadlock_is_told`: two members that have a hold of a service and want to suspend it would wait
-//! for each other. The one that asks later is told so, and does not queue.
+//! `deadlock_is_told`: two owners that have a hold of a service and want to suspend it would wait for
+//! each other. The one that asks later is told so, and does not queue; no other one is told so.
 //!
-//! The check comes when a suspension is told its position. Then no other suspension may wait that
-//! was told its position in the same epoch before this one asked, if both members had a hold by
-//! then and have it still. The check is skipped if a third member wanted to suspend the service
-//! meanwhile: it may have been the first in the queue.
+//! The check comes after the step in which a suspension gets its position in the line of an acting
+//! grantor, at its own member as well. The suspension must not wait for the first one in line, and
+//! that one for it: each of their owners has a hold that came before this step and is not the
+//! other's. An owner that is the whole member beside another owner of that member is left out.
+//!
+//! A suspension that is refused as a deadlock has such a rival in its grantor's table, and both have
+//! a hold there; or its owner has or wants the suspension already. A step with a grant is left out.
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Message, Outcome, OwnerId, Packet};
-use std::collections::BTreeMap;
+use elderlock::protocol::message::Refusal;
+use elderlock::protocol::{
+    GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId, RequestId, ServiceName, Ticket, WaitReport,
+    Want,
+};
+use std::collections::BTreeSet;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct DeadlockIsTold {
-    /// When each suspension was told its position first, and in which epoch.
-    told: BTreeMap<Ask, (u64, Epoch)>,
+    /// Suspensions that have a position.
+    placed: BTreeSet<Ask>,
+    /// Suspensions that were refused as deadlocks in this step.
+    refused: Vec<Ask>,
+    /// Those whose refusal has been sent and has not arrived.
+    on_its_way: BTreeSet<Ask>,
+    /// Something was granted in this step.
+    grants: bool,
     premises: Count,
 }
 
+/// An owner: that of a request, at its process.
+type Holder = (ProcessId, OwnerId);
+
+/// Whether the suspension of one owner waits for a hold of the other. Owner 0 is the whole member.
+fn waits_for(one: Holder, other: Holder) -> bool {
+    one.0 != other.0 || (one.1 != other.1 && ![one.1, other.1].contains(&OwnerId::default()))
+}
+
 impl DeadlockIsTold {
-    fn check(&self, world: &World, place: usize, (ask, epoch): (Ask, Epoch)) -> Verdict {
-        let call = world.call(ask);
-        let kept = GrantorRecord::at(world, place, &call.service);
-        let held = |by: &Call| {
+    /// A grantor has done a step.
+    fn check(&mut self, world: &World, place: usize, service: &ServiceName) -> Verdict {
+        self.placed.retain(|ask| world.call(*ask).is_open());
+        let kept = GrantorRecord::at(world, place, service);
+        let mut line: Vec<(Ticket, (ProcessId, RequestId), &WaitReport)> = kept
+            .waits
+            .iter()
+            .filter(|(_, wait)| wait.want == Want::Suspension)
+            .filter_map(|(key, wait)| Some((wait.ticket?, *key, wait)))
+            .collect();
+        line.sort_by_key(|(ticket, key, _)| (*ticket, *key));
+        let ask = |key: (ProcessId, RequestId)| world.history().find(key.0, key.1);
+        let is_new = |key: &(ProcessId, RequestId)| ask(*key).is_some_and(|ask| !self.placed.contains(&ask));
+        let new: Vec<_> = line.iter().filter(|(_, key, _)| is_new(key)).collect();
+        // With two at once the order of their arrival is unknown.
+        let [(_, key, wait)] = new[..] else {
+            self.placed.extend(new.iter().filter_map(|(_, key, _)| ask(*key)));
+            return Ok(());
+        };
+        let (by, asked) = ((key.0, wait.owner), ask(*key).map(|ask| world.call(ask).asked).unwrap_or_default());
+        self.placed.extend(ask(*key));
+        let Some((_, of, other)) = line.iter().find(|(_, other, _)| other != key) else { return Ok(()) };
+        let rival = (of.0, other.owner);
+        let has_hold = |who: Holder| {
             kept.holds.iter().any(|((process, request), hold)| {
-                let is_its = *process == by.process && (hold.owner == by.owner || by.owner == OwnerId::default());
-                let asked = world.history().find(*process, *request).map(|ask| world.call(ask));
-                let is_old = asked.is_some_and(|asked| asked.is_claim() && asked.answered < call.asked);
-                is_its && is_old && !hold.want.opens()
+                let is_its = *process == who.0 && [OwnerId::default(), hold.owner].contains(&who.1);
+                let call = world.history().find(*process, *request).map(|ask| world.call(ask));
+                // It was granted before this step for sure.
+                let is_old = call.is_some_and(|call| call.is_claim() && call.answered < asked);
+                is_its && is_old && is_obstacle(hold)
             })
         };
-        for (other, (at, term)) in &self.told {
-            let first = world.call(*other);
-            let waits = kept.waits.contains_key(&(first.process, first.request));
-            let is_rival = first.service == call.service && first.process != call.process && waits;
-            if !is_rival || *at >= call.asked || *term != epoch || !held(first) || !held(call) {
-                continue;
-            }
-            let is_third = |third: &Call| {
-                let is_over = third.outcome.is_some() && third.answered < *at && !third.is_claim();
-                let others = [first.request, call.request].contains(&third.request)
-                    && [first.process, call.process].contains(&third.process);
-                third.service == call.service && third.suspends() && !is_over && !others
-            };
-            if !world.history().calls.iter().any(is_third) {
-                return Err(format!("{ask:?} waits for {other:?}, and that one for it"));
-            }
+        if world.bounded && waits_for(by, rival) && has_hold(by) && has_hold(rival) {
+            return Err(format!("m{place} lets {key:?} wait for {of:?}, and that one waits for it"));
         }
         Ok(())
     }
+
+    /// A suspension was refused as a deadlock in this step. Its member's later messages may have
+    /// arrived in the same step.
+    fn check_refusal(&self, world: &World, place: usize, ask: Ask) -> Verdict {
+        let call = world.call(ask);
+        let others = || world.history().calls.iter().filter(|other| other.request != call.request);
+        let is_over = |other: &Call| {
+            let end = other.released.then_some(other.released_at);
+            let refused = (other.outcome.is_some() && !other.is_granted()).then_some(other.answered);
+            end.or(refused).is_some_and(|end| end >= call.asked)
+        };
+        // A second suspension of one owner waits for the first one.
+        let is_own = |other: &Call| {
+            let is_same = (other.process, other.owner, &other.service) == (call.process, call.owner, &call.service);
+            is_same && other.suspends() && (other.is_open() || other.is_claim())
+        };
+        if others().any(|other| is_own(other) || other.process == call.process && is_over(other)) {
+            return Ok(());
+        }
+        let kept = GrantorRecord::at(world, place, &call.service);
+        let waits = kept.waits.iter().filter(|(_, wait)| wait.want == Want::Suspension);
+        let first = waits.min_by_key(|(key, wait)| (wait.ticket, **key));
+        let has_hold = |who: Holder| {
+            let is_its = |(process, _): &(ProcessId, RequestId), hold: &HoldReport| {
+                *process == who.0 && [OwnerId::default(), hold.owner].contains(&who.1) && !hold.want.opens()
+            };
+            kept.holds.iter().any(|(key, hold)| is_its(key, hold))
+        };
+        let is_rival = |(key, wait): (&(ProcessId, RequestId), &WaitReport)| has_hold((key.0, wait.owner));
+        if has_hold((call.process, call.owner)) && first.is_some_and(is_rival) {
+            return Ok(());
+        }
+        Err(format!("{ask:?} is told of a deadlock, and there is none: {call:?}"))
+    }
+}
+
+/// Whether a suspension waits for such a hold.
+fn is_obstacle(hold: &HoldReport) -> bool {
+    !hold.want.opens() && hold.want != Want::Suspension
 }
 
 impl Invariant for DeadlockIsTold {
@@ -64,19 +131,43 @@ impl Invariant for DeadlockIsTold {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Observation::Answers { outcome: Outcome::Deadlock, .. } => self.premises += 1,
             Observation::Sent {
-                place,
                 to: Some(to),
-                packet: Packet::Linked { message: Message::Queued { request, epoch, .. }, .. },
+                packet: Packet::Linked { message: Message::Refuse { request, refusal, .. }, .. },
                 ..
-            } => {
-                let ask = world.history().find(*to, *request).filter(|ask| world.call(*ask).suspends());
-                let Some(ask) = ask.filter(|ask| !self.told.contains_key(ask)) else { return Ok(()) };
-                let verdict = if world.bounded { self.check(world, *place, (ask, *epoch)) } else { Ok(()) };
-                self.told.retain(|ask, _| world.call(*ask).is_open());
-                self.told.insert(ask, (world.now, *epoch));
-                return verdict;
+            } if **refusal == Refusal::Deadlock => {
+                let ask = world.history().find(*to, *request);
+                // It may be sent again.
+                self.refused.extend(ask.filter(|ask| self.on_its_way.insert(*ask)));
+            }
+            // A grantor's answer to its own member is in no packet.
+            Observation::Answers { ask, outcome: Outcome::Deadlock } => {
+                self.premises += 1;
+                if !self.on_its_way.remove(ask) {
+                    self.refused.push(*ask);
+                }
+            }
+            Observation::Answers { outcome: Outcome::Granted { .. }, .. }
+            | Observation::Sent { packet: Packet::Linked { message: Message::Grant { .. }, .. }, .. } => {
+                self.grants = true;
+            }
+            Observation::Stepped { place } => {
+                let refused = std::mem::take(&mut self.refused);
+                let grants = std::mem::take(&mut self.grants);
+                let node = world.peers[*place].node.as_ref();
+                let Some(node) = node.filter(|_| world.is_alive(*place)) else { return Ok(()) };
+                let acts = |service: &ServiceName| {
+                    node.grantors().any(|(of, _, state)| of == service && state == GrantorState::Acting)
+                };
+                for ask in refused.into_iter().filter(|ask| acts(&world.call(*ask).service) && !grants) {
+                    self.check_refusal(world, *place, ask)?;
+                }
+                let is_new = |ask: &Ask| world.call(*ask).suspends() && !self.placed.contains(ask);
+                let new: BTreeSet<&ServiceName> =
+                    world.history().open().filter(is_new).map(|ask| &world.call(ask).service).collect();
+                for service in new.into_iter().filter(|service| acts(service)) {
+                    self.check(world, *place, service)?;
+                }
             }
             _ => {}
         }

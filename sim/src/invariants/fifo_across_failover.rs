@@ -2,14 +2,15 @@
 //! served first, also by later grantors.
 //!
 //! A position counts as acknowledged when the waiter's process has acknowledged the message that
-//! told it. Waiters at the grantor's own member are told without a message and are left out.
+//! told it. A waiter at the grantor's own member is told without a message: its position counts from
+//! the end of the step in which its member knows it.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call, HoldMode};
 use crate::network::SECOND;
 use crate::world::World;
 use elderlock::protocol::message::WaitReport;
-use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, ServiceName, Ticket, Token};
+use elderlock::protocol::{Epoch, GrantorState, Message, Outcome, Packet, ProcessId, ServiceName, Ticket, Token};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -31,11 +32,25 @@ pub struct FifoAcrossFailover {
     unwanted: BTreeMap<Ask, u64>,
     /// Served shares and permits, which other grants may follow at once. Their tokens tell which
     /// was granted first.
-    served: BTreeMap<Ask, (Ticket, Token, u64)>,
+    served: BTreeMap<Ask, ServedPlace>,
+    /// Those served in the present step. If the process ends in the middle of it, others that were
+    /// granted before them may never hear of it.
+    serving: Vec<(Ask, ServedPlace)>,
     messages: u64,
+    /// How many of these messages there were before the present step.
+    before: u64,
     /// The latest recovery that each process has answered, by service.
     reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
     premises: Count,
+}
+
+/// A position that was served.
+#[derive(Clone, Copy, Hash, Debug)]
+struct ServedPlace {
+    ticket: Ticket,
+    token: Token,
+    /// When it was granted: not before, and not after. Of a grant without a packet the step is known.
+    when: (u64, u64),
 }
 
 impl FifoAcrossFailover {
@@ -64,6 +79,28 @@ impl FifoAcrossFailover {
     }
 }
 
+/// Waiters at the grantor's own member.
+impl FifoAcrossFailover {
+    /// Notes the positions that a member knows of its own grantors.
+    fn note_own(&mut self, world: &World, place: usize) {
+        let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_alive(place)) else { return };
+        for (service, ..) in node.grantors().filter(|(.., state)| *state == GrantorState::Acting) {
+            for ask in world.history().open() {
+                let call = world.call(ask);
+                if call.member != place || call.service != *service || self.places.contains_key(&ask) {
+                    continue;
+                }
+                if let Some(ticket) = node.place_of(call.request) {
+                    self.messages += 1;
+                    self.since.entry(ask).or_insert(self.messages);
+                    self.told_at.entry(ask).or_insert(world.now);
+                    self.places.insert(ask, ticket);
+                }
+            }
+        }
+    }
+}
+
 /// Requests without a known position.
 impl FifoAcrossFailover {
     /// A call without a known position is granted. No waiter that it excludes may have been told a
@@ -71,13 +108,12 @@ impl FifoAcrossFailover {
     /// owner may have had a hold.
     fn hear_newcomer(&mut self, world: &World, ask: Ask) -> Verdict {
         let call = world.call(ask);
-        let granted = self.granted.remove(&ask);
+        self.granted.remove(&ask);
         self.first.remove(&ask);
         self.since.remove(&ask);
         self.told_at.remove(&ask);
         self.places.retain(|ask, _| world.call(*ask).is_open());
-        // A grant of its own member needs no packet.
-        if granted.is_none() || !world.bounded || self.places.is_empty() || call.opens() || self.may_pass(world, ask) {
+        if !world.bounded || self.places.is_empty() || call.opens() || self.may_pass(world, ask) {
             return Ok(());
         }
         let view = world.latest.values().max_by_key(|view| view.number);
@@ -194,19 +230,23 @@ impl Invariant for FifoAcrossFailover {
                 let Some(place) = self.places.remove(ask) else { return self.hear_newcomer(world, *ask) };
                 self.told_at.remove(ask);
                 let served = world.call(*ask);
-                let granted = self.granted.remove(ask).map_or(u64::MAX, |(_, at)| at);
+                // A grant of its own member has no packet, and is of this step.
+                let sent = self.granted.remove(ask);
+                let (is_own, granted) = (sent.is_none(), sent.map_or(self.before + 1, |(_, at)| at));
                 let (told, first) = (self.since.remove(ask), self.first.remove(ask));
                 self.places.retain(|ask, _| world.call(*ask).is_open());
-                let is_early = |(of, (ticket, theirs, at)): &(&Ask, &(Ticket, Token, u64))| {
+                let is_early = |(of, other_place): &(&Ask, &ServedPlace)| {
                     let other = world.call(**of);
                     // Its position may have been told with its report only, by the member that
                     // granted then.
-                    let is_told = told.is_none_or(|told| told < *at)
-                        && first.is_none_or(|first| first > *at)
+                    let (from, until) = other_place.when;
+                    let is_told = told.is_none_or(|told| told < from)
+                        && first.is_none_or(|first| first > until)
                         && served.asked < other.answered;
-                    other.shares(served) && *ticket > place && *theirs < *token && is_told
+                    other.shares(served) && other_place.ticket > place && other_place.token < *token && is_told
                 };
-                if let Some((other, (ticket, ..))) = self.served.iter().find(is_early)
+                let serving = self.serving.iter().map(|(ask, place)| (ask, place));
+                if let Some((other, ServedPlace { ticket, .. })) = self.served.iter().chain(serving).find(is_early)
                     && world.bounded
                 {
                     return Err(format!("{other:?} with {ticket:?} is granted before {ask:?} with {place:?}"));
@@ -215,11 +255,10 @@ impl Invariant for FifoAcrossFailover {
                 let is_first = |of: &Ask, ticket: &Ticket| {
                     !self.places.iter().any(|(one, before)| before < ticket && world.call(*one).shares(world.call(*of)))
                 };
-                self.served.retain(|of, (ticket, ..)| !is_first(of, ticket));
-                // The time of a grant of its own member is unknown, for it has no packet. Other
-                // requests may have come since.
-                if served.mode != HoldMode::Alone && granted != u64::MAX {
-                    self.served.insert(*ask, (place, *token, granted));
+                self.served.retain(|of, place| !is_first(of, &place.ticket));
+                if served.mode != HoldMode::Alone {
+                    let when = (granted, if is_own { u64::MAX } else { granted });
+                    self.serving.push((*ask, ServedPlace { ticket: place, token: *token, when }));
                 }
                 for (earlier, ticket) in &self.places {
                     let call = world.call(*earlier);
@@ -236,6 +275,19 @@ impl Invariant for FifoAcrossFailover {
                         }
                     }
                 }
+                Ok(())
+            }
+            Observation::Ends { .. } => {
+                self.serving.clear();
+                Ok(())
+            }
+            Observation::Stepped { place } => {
+                for (ask, mut place) in self.serving.drain(..) {
+                    place.when.1 = place.when.1.min(self.messages);
+                    self.served.insert(ask, place);
+                }
+                self.note_own(world, *place);
+                self.before = self.messages;
                 Ok(())
             }
             _ => Ok(()),

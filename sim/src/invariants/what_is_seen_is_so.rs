@@ -1,7 +1,8 @@
 //! `what_is_seen_is_so`: a grantor's statements about holds and waits are true when it makes them.
 //! Each listed holder was granted that lock with that token, says the same of itself, and has not
 //! held for longer than it wanted to. Of the members that believe in the lock, none is left out.
-//! Each listed waiter waits, in the order of the tickets.
+//! Each listed waiter waits, in the order of the tickets. A told position names as many requests and
+//! holds before it as there are, and the suspension that it waits for.
 //!
 //! A grantor may not have heard yet that a hold is over. So a listed holder need not hold any more.
 //! The check comes after the step in which the grantor answers, and only for a grantor with a
@@ -14,8 +15,8 @@ use super::{Count, GrantorRecord, Invariant, Observation, Verdict, stretched};
 use crate::history::{Ask, Call, ClientRequest, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
-    Event, HolderInfo, Message, Mode, Outcome, Packet, ProcessId, Query, QueryReply, RequestId, WaitReport, WaiterInfo,
-    Want,
+    Event, HoldReport, HolderInfo, LockName, Message, Mode, Outcome, OwnerId, Packet, ProcessId, Query, QueryReply,
+    RequestId, Ticket, WaitReport, WaiterInfo, Want,
 };
 use std::collections::BTreeSet;
 
@@ -50,8 +51,8 @@ impl WhatIsSeenIsSo {
                 self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
                 self.check_waiters(world, place, &key, waiters)
             }
-            (Query::Place(request), QueryReply::Place { before, .. }) => {
-                self.check_place(world, place, (ask, *request), *before)
+            (Query::Place(request), QueryReply::Place { before, holds, suspension }) => {
+                self.check_place(world, place, (ask, *request), (*before, *holds, suspension.as_ref()))
             }
             (Query::Waiting(name, None), QueryReply::Waiting { waiters, .. }) => {
                 self.check_waiters(world, place, &(service.clone(), Some(name.clone())), waiters)
@@ -113,19 +114,26 @@ impl WhatIsSeenIsSo {
         Ok(())
     }
 
-    /// Checks how many requests are said to wait before a request. Its member's later messages may
-    /// have arrived in the same step. A step with a grant is not checked.
-    fn check_place(&mut self, world: &World, place: usize, at: (Ask, RequestId), before: u64) -> Verdict {
+    /// Checks a told position: how many requests go first, how many holds have to end, and the
+    /// request that suspends the service before it. Its member's later messages may have arrived in
+    /// the same step. A step with a grant is not checked.
+    fn check_place(
+        &mut self,
+        world: &World,
+        place: usize,
+        at: (Ask, RequestId),
+        (before, holds, suspension): (u64, u64, Option<&WaiterInfo>),
+    ) -> Verdict {
         let look = world.call(at.0);
-        let waits = GrantorRecord::at(world, place, &look.service).waits;
-        let key = (look.process, at.1);
+        let kept = GrantorRecord::at(world, place, &look.service);
+        let (waits, key) = (&kept.waits, (look.process, at.1));
         let Some(own) = waits.get(&key).filter(|own| own.ticket.is_some() && !self.grants) else { return Ok(()) };
         let is_before = |(other, wait): &(&(ProcessId, RequestId), &WaitReport)| {
             (wait.ticket, **other) < (own.ticket, key) && !wait.want.opens()
         };
         let (first, rest): (Vec<_>, Vec<_>) =
-            waits.iter().filter(is_before).map(|(_, wait)| wait).partition(|wait| wait.want == Want::Suspension);
-        let of_name = |name| rest.iter().filter(|wait| wait.want.names().contains(name)).count();
+            waits.iter().filter(is_before).partition(|(_, wait)| wait.want == Want::Suspension);
+        let of_name = |name| rest.iter().filter(|(_, wait)| wait.want.names().contains(name)).count();
         let others = match own.want {
             Want::Suspension => rest.len(),
             _ => own.want.names().iter().map(of_name).max().unwrap_or_default(),
@@ -140,6 +148,24 @@ impl WhatIsSeenIsSo {
         self.premises += 1;
         if before.abs_diff(is) > slack as u64 {
             return Err(format!("m{place} says that {before} wait before {key:?}, and {is} do"));
+        }
+        if slack > 0 {
+            return Ok(());
+        }
+        // A ticket that passes a held suspension names its token by the complement. So do those that
+        // passed a later one, which are lower.
+        let held = kept.holds.iter().find(|(_, hold)| hold.want == Want::Suspension);
+        let number = |ticket: Ticket| ticket.epoch.0.as_i64();
+        let gate = held.filter(|(_, hold)| own.ticket.is_some_and(|ticket| number(ticket) > !hold.token.as_i64()));
+        let first = first.iter().min_by_key(|(other, wait)| (wait.ticket, **other));
+        let suspends = gate.map(|(by, hold)| (by.0, &hold.metadata));
+        let suspends = suspends.or_else(|| first.map(|(by, wait)| (by.0, &wait.metadata)));
+        if suspension.map(|seen| (seen.process, &seen.metadata)) != suspends {
+            return Err(format!("m{place} says that {key:?} waits for {suspension:?}, and it is {suspends:?}"));
+        }
+        let others = holds_before(&kept, own, key, gate.is_some());
+        if holds != others {
+            return Err(format!("m{place} says that {holds} holds are before {key:?}, and {others} are"));
         }
         Ok(())
     }
@@ -178,6 +204,37 @@ impl WhatIsSeenIsSo {
         self.lock = None;
         Ok(())
     }
+}
+
+/// The holds that have to end before a waiting request can be granted. `gated`: the suspension that
+/// is held is one of them.
+fn holds_before(kept: &GrantorRecord, own: &WaitReport, key: (ProcessId, RequestId), gated: bool) -> u64 {
+    let holds = || kept.holds.iter().filter(|(_, hold)| !hold.want.opens());
+    let is_own = |process: ProcessId, owner: OwnerId| {
+        process == key.0 && (own.owner == OwnerId::default() || own.owner == owner)
+    };
+    if own.want == Want::Suspension {
+        let is_before = |hold: &HoldReport, by: ProcessId| hold.want == Want::Suspension || !is_own(by, hold.owner);
+        return holds().filter(|((by, _), hold)| is_before(hold, *by)).count() as u64;
+    }
+    let has = |hold: &HoldReport, name: &LockName| hold.want.names().contains(name);
+    let permits = |want: &Want| if let Want::Permits(_, count) = want { count.get() } else { 0 };
+    let is_missed = |name: &LockName| match own.want {
+        Want::Share(_) => holds().any(|(_, hold)| has(hold, name) && !matches!(hold.want, Want::Share(_))),
+        Want::Permits(..) => {
+            let limit = kept.objects.get(name).map_or(0, |content| content.value.limit());
+            let used: u32 = holds().filter(|(_, hold)| has(hold, name)).map(|(_, hold)| permits(&hold.want)).sum();
+            let beside = |hold: &HoldReport| matches!(hold.want, Want::Permits(..));
+            used + permits(&own.want) > limit || holds().any(|(_, hold)| has(hold, name) && !beside(hold))
+        }
+        _ => true,
+    };
+    let missed: Vec<&LockName> = own.want.names().iter().filter(|name| is_missed(name)).collect();
+    let is_before = |hold: &HoldReport| {
+        let suspends = hold.want == Want::Suspension;
+        suspends && gated || missed.iter().any(|name| has(hold, name))
+    };
+    holds().filter(|(_, hold)| is_before(hold)).count() as u64
 }
 
 impl Invariant for WhatIsSeenIsSo {

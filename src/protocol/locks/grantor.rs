@@ -303,6 +303,8 @@ impl Grantor {
         }
         let Asked { from, request, want, owner, only_if_free, revocable, metadata } = asked;
         let mut entry = RequestSpec { want, owner, revocable, metadata };
+        #[cfg(elderlock_mutants)]
+        self.bend_deadlock(from, turn);
         let mut free = self.table.is_free(from, &entry, turn.now);
         if planted!(turn.mutant, SuspendBesideHolds) && entry.want == Want::Suspension {
             free = if self.table.is_suspended() { free } else { Ok(()) };
@@ -349,6 +351,8 @@ impl Grantor {
             _ => match self.table.queue(key, entry) {
                 Ok(ticket) => {
                     self.tell_queued(key, ticket, turn);
+                    #[cfg(elderlock_mutants)]
+                    self.bend_queue(key, turn);
                     self.grant(turn); // a request that passes a suspension may go first at once
                 }
                 Err(refusal) => return self.tell_refusal((from, request), refusal, turn),
@@ -565,11 +569,8 @@ impl Grantor {
         let is_heard = !matches!(at, Query::Place(_)) || !self.revalidating.contains_key(&from);
         let knows = self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
         let mut seen = if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
-        if let QueryReply::Place { before, .. } = &mut seen
-            && planted!(turn.mutant, TellPlaceOneLater)
-        {
-            *before += 1;
-        }
+        #[cfg(elderlock_mutants)]
+        bent::bend_place(&mut seen, turn);
         if planted!(turn.mutant, SeeWaitersBackwards)
             && let QueryReply::Lock { waiters, .. } | QueryReply::Waiting { waiters, .. } = &mut seen
         {
@@ -720,6 +721,10 @@ impl Grantor {
         if planted!(turn.mutant, LosePlaces) {
             setup.waits.reverse();
             setup.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
+        }
+        if planted!(turn.mutant, LoseOwnPlaces) {
+            let own = setup.waits.iter_mut().filter(|(process, _)| *process == turn.me);
+            own.for_each(|(_, wait)| wait.ticket = None);
         }
         if planted!(turn.mutant, NewcomersFirst) {
             for asked in std::mem::take(&mut setup.parked) {

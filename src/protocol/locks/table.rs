@@ -530,6 +530,12 @@ impl Table {
         self.exchange(key, &from, &to);
     }
 
+    /// Plants another break.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn plant(&mut self, mutant: Option<crate::protocol::mutant::ProtocolMutant>) {
+        self.mutant = mutant;
+    }
+
     /// Whether no request waits for the name.
     #[cfg(elderlock_mutants)]
     pub(crate) fn is_unqueued(&self, name: &LockName) -> bool {
@@ -706,10 +712,10 @@ impl Table {
 
     /// Whether a suspension would wait for the first one that waits, and that one for it.
     fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
-        if planted!(self.mutant, QueueDeadlock) {
+        let Some(&(_, key)) = self.suspensions.first() else { return false };
+        if planted!(self.mutant, QueueDeadlock) || process == key.0 && planted!(self.mutant, QueueOwnersDeadlock) {
             return false;
         }
-        let Some(&(_, key)) = self.suspensions.first() else { return false };
         let Some(other) = self.get(key).map(|request| request.entry.owner) else { return false };
         let awaited = if process != key.0 {
             self.holds_of(process, owner)
@@ -720,7 +726,7 @@ impl Table {
         } else {
             self.holds_of(process, owner)
         };
-        awaited > 0 && self.holds_of(key.0, other) > 0
+        awaited > 0 && (self.holds_of(key.0, other) > 0 || planted!(self.mutant, SuspectDeadlock))
     }
 
     fn stand(&mut self, key: RequestKey, entry: RequestSpec, ticket: Ticket) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::edit::NumberEdit;
 use crate::protocol::id::{Mode, Permits, Value};
+use crate::protocol::mutant::ProtocolMutant;
 
 impl Grantor {
     pub(super) fn bend_ask(&mut self, entry: &RequestSpec, free: &mut Result<(), Refusal>, turn: &StepContext) {
@@ -29,6 +30,23 @@ impl Grantor {
             let others: Vec<_> = self.table.holders_of(name).collect();
             others.into_iter().for_each(|other| self.table.release(other));
             *free = Ok(());
+        }
+    }
+
+    pub(super) fn bend_deadlock(&mut self, from: ProcessId, turn: &StepContext) {
+        if planted!(turn.mutant, QueueOwnDeadlock) {
+            self.table.plant((from == turn.me).then_some(ProtocolMutant::QueueDeadlock));
+        }
+    }
+
+    /// A request was queued, and its member was told its position.
+    pub(super) fn bend_queue(&mut self, key: (ProcessId, RequestId), turn: &StepContext) {
+        if key.0 == turn.me
+            && planted!(turn.mutant, ServeOwnFirst)
+            && let Some(entry) = self.table.entry(key).filter(|entry| entry.want != Want::Suspension).cloned()
+        {
+            self.table.release(key);
+            self.table.wait(key, entry, Ticket::in_front(self.epoch.0, 1));
         }
     }
 
@@ -73,5 +91,18 @@ impl Grantor {
             let others: Vec<_> = self.table.holders_of(name).filter(|other| *other != key).collect();
             others.into_iter().for_each(|other| self.table.release(other));
         }
+    }
+}
+
+pub(super) fn bend_place(seen: &mut QueryReply, turn: &StepContext) {
+    let QueryReply::Place { before, holds, suspension } = seen else { return };
+    if planted!(turn.mutant, TellPlaceOneLater) {
+        *before += 1;
+    }
+    if planted!(turn.mutant, TellHoldsOneMore) {
+        *holds += 1;
+    }
+    if planted!(turn.mutant, TellNoSuspension) {
+        *suspension = None;
     }
 }
