@@ -743,7 +743,8 @@ mod tests {
         assert_eq!((a.post.backlog(to), a.post.sent(to)), (0, 0));
         (0..3).for_each(|_| _ = a.say(now, &view, to));
         assert_eq!((a.post.backlog(to), a.post.sent(to)), (3, 3));
-        let (me, word) = (a.me.clone(), Message::FindGrantor { service: ServiceName::new("stock").expect("a name") });
+        let service = ServiceName::new("stock").expect("a name");
+        let (me, word) = (a.me.clone(), Message::FindGrantor { service, heard: None });
         a.post.on_linked(now, &me, &view, to, (2, 1), word, &mut Vec::new());
         a.post.trouble(now, to, true, &timing);
         assert_eq!(count(&a.post, now), (1, 2, 1, 1, 1));

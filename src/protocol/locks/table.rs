@@ -713,7 +713,10 @@ impl Table {
     /// Whether a suspension would wait for the first one that waits, and that one for it.
     fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
         let Some(&(_, key)) = self.suspensions.first() else { return false };
-        if planted!(self.mutant, QueueDeadlock) || process == key.0 && planted!(self.mutant, QueueOwnersDeadlock) {
+        if planted!(self.mutant, QueueDeadlock) {
+            return false;
+        }
+        if process == key.0 && planted!(self.mutant, QueueOwnersDeadlock) {
             return false;
         }
         let Some(other) = self.get(key).map(|request| request.entry.owner) else { return false };
