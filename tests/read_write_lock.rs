@@ -6,9 +6,13 @@
 
 mod support;
 
-use elderlock::{LockService, Mode, ReadGuard, ReadWriteLock, UpgradeError, WriteGuard};
+use elderlock::{
+    EnterError, LockError, LockService, LostReason, Mode, MultiLock, MultiLockError, Owner, ReadGuard, ReadWriteLock,
+    ReentrantMutex, UpgradeError, WriteGuard,
+};
 use std::future::IntoFuture;
 use std::sync::Arc;
+use std::time::Duration;
 use support::gauge::Gauge;
 use support::local::{Local, MS, nothing_is_left, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 use support::rng::Rng;
@@ -353,6 +357,338 @@ async fn reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing() {
         poll_k_then_drop(async || read(of).await.release(), nothing).await;
         poll_k_then_drop(async || write(of).await.release(), nothing).await;
         write(of).await.release().await.expect("it is free");
+        nothing(0).await;
+    }
+}
+
+/// The guard that the owner enters or is granted.
+async fn read_for(lock: &ReadWriteLock, owner: Owner) -> ReadGuard {
+    soon(lock.read_for(owner)).await.expect("it is granted")
+}
+
+async fn write_for(lock: &ReadWriteLock, owner: Owner) -> WriteGuard {
+    soon(lock.write_for(owner)).await.expect("it is granted")
+}
+
+const REFUSED: EnterError = EnterError::Lock(LockError::Deadlock);
+
+/// TestInterProcessReadWriteLock.testDowngrading, by the calls of Curator's: the writer takes the
+/// read lock, releases the write lock, and reads on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_writes_enters_as_reader_and_reads_on() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    for (lock, other) in [(0, 1), (1, 0)].map(|(a, b)| (&services[a], &services[b])) {
+        let (lock, other, owner) = (ReadWriteLock::new(lock, "x"), ReadWriteLock::new(other, "x"), Owner::new());
+        let writer = write_for(&lock, owner).await;
+        let reader = read_for(&lock, owner).await;
+        assert!(lock.is_written_by(owner) && lock.is_read_by(owner));
+        assert_eq!((reader.fence(), reader.token()), (writer.fence(), writer.token()));
+        assert!(soon(other.try_read()).await.is_err(), "its owner writes");
+        let waiting = other.read().start();
+        soon(waiting.position()).await.expect("the grantor answers");
+        writer.release().await.expect("it was held");
+        assert!(!lock.is_written_by(owner) && lock.is_read_by(owner));
+        let beside = soon(waiting).await.expect("its owner only reads now");
+        assert!(soon(other.try_write()).await.is_err(), "it is read");
+        reader.fence().expect("it reads on");
+        drop((reader, beside));
+        write(&other).await.release().await.expect("it was held");
+    }
+    nothing_is_left(&local).await;
+}
+
+/// The write lock is a reentrant mutex, as Curator's: it is free when the last guard is gone, in
+/// whatever order they go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_writes_enters_as_writer() {
+    let local = Local::start(2).await;
+    let locks = locks(&local.services("s").await, "x");
+    for of in &locks {
+        let owner = Owner::new();
+        let outer = write_for(of, owner).await;
+        let inner = soon(of.write_for(owner).wait(Duration::ZERO)).await.expect("it has it");
+        let third = read_for(of, owner).await;
+        assert_eq!(outer.token(), inner.token());
+        outer.release().await.expect("it was held");
+        assert!(soon(locks[0].read().wait(20 * MS)).await.expect_err("its owner writes").is_timeout());
+        let reader = inner.downgrade().expect("it is held");
+        drop(soon(locks[1].read()).await.expect("its owner only reads"));
+        drop((reader, third));
+        write(&locks[0]).await.release().await.expect("it was held");
+    }
+    nothing_is_left(&local).await;
+}
+
+/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed, by the calls of Curator's: there the
+/// write lock is not given within the limit. Here it is refused at once, as the wait could not end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_only_reads_is_refused_to_write() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    for service in &services {
+        let (lock, owner) = (ReadWriteLock::new(service, "x"), Owner::new());
+        let reader = read_for(&lock, owner).await;
+        assert_eq!(soon(lock.write_for(owner)).await.unwrap_err(), REFUSED);
+        let mutex = ReentrantMutex::new(service, "x");
+        assert_eq!(soon(mutex.acquire(owner)).await.unwrap_err(), REFUSED);
+        assert!(!mutex.is_held() && !mutex.is_held_by(owner), "a reader is no holder of a mutex");
+        let several = MultiLock::new().with(service, ["w", "x"]);
+        let refused = soon(several.acquire().owner(owner)).await.unwrap_err();
+        assert!(matches!(refused, MultiLockError::Lock { error: LockError::Deadlock, .. }), "{refused}");
+        assert!(soon(lock.write_for(Owner::new()).wait(20 * MS)).await.unwrap_err().is_timeout(), "another waits");
+
+        // The ways out: the reader upgrades, or is released first.
+        let writer = soon(reader.upgrade()).await.expect("it is the only reader");
+        drop(write_for(&lock, owner).await);
+        drop(writer);
+        write_for(&lock, owner).await.release().await.expect("it was held");
+    }
+    nothing_is_left(&local).await;
+}
+
+/// A reader of an owner upgrades when its owner has no other reader, and at once beside its writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_an_owner_upgrades_if_it_is_alone_or_its_owner_writes() {
+    let local = Local::start(2).await;
+    let locks = locks(&local.services("s").await, "x");
+    for of in &locks {
+        let owner = Owner::new();
+        let (one, two) = (read_for(of, owner).await, read_for(of, owner).await);
+        assert_eq!(one.token(), two.token(), "one hold");
+        let (error, one) = soon(one.upgrade()).await.expect_err("its owner has another reader");
+        assert!(matches!(error, UpgradeError::Shared { others: 1 }), "{error:?}");
+        let one = one.expect("it still reads");
+        two.release().await.expect("it was held");
+        let before = one.token();
+        let writer = soon(one.upgrade()).await.expect("it is alone");
+        assert!(writer.token() > before, "a new token");
+        let reader = read_for(of, owner).await;
+        let second = soon(reader.upgrade()).await.expect("its owner writes");
+        assert_eq!(second.fence(), writer.fence());
+        writer.release().await.expect("it was held");
+        assert!(soon(locks[1].try_read()).await.is_err(), "the second one writes");
+        second.release().await.expect("it was held");
+    }
+    nothing_is_left(&local).await;
+}
+
+/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: beside a writer only its owner
+/// reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_owner_of_a_writer_reads_beside_it() {
+    let local = Local::start(2).await;
+    let locks = locks(&local.services("s").await, "x");
+    let (owner, other) = (Owner::new(), Owner::new());
+    let writer = write_for(&locks[0], owner).await;
+    drop(read_for(&locks[0], owner).await);
+    for lock in &locks {
+        assert!(soon(lock.read_for(other).wait(30 * MS)).await.expect_err("it is written").is_timeout());
+        assert!(soon(lock.write_for(other).wait(30 * MS)).await.expect_err("it is written").is_timeout());
+        assert!(soon(lock.try_read()).await.is_err());
+    }
+    writer.release().await.expect("it was held");
+    let readers = [read_for(&locks[0], other).await, read_for(&locks[1], owner).await];
+    assert!(readers.iter().all(|reader| reader.fence().is_ok()));
+}
+
+/// TestInterProcessReadWriteLock.testContendingDowngrading, by the calls of Curator's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_writer_comes_between_a_writer_and_the_reader_of_its_owner() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let (locks, owner) = (locks(&services, "x"), Owner::new());
+    let writer = write_for(&locks[1], owner).await;
+    let mut waiting = locks[0].write().start();
+    soon(waiting.position()).await.expect("the grantor answers");
+    let reader = read_for(&locks[1], owner).await;
+    drop(writer);
+    soon(async { while in_line(&services[0], "x").await != (1, 0, 0, 1) {} }).await;
+    // It enters ahead of the writer that waits.
+    let again = soon(locks[1].read_for(owner).wait(Duration::ZERO)).await.expect("its owner reads");
+    drop(reader);
+    assert!(poll_once(std::pin::Pin::new(&mut waiting)).is_pending());
+    drop(again);
+    drop(soon(waiting).await.expect("its turn comes"));
+    nothing_is_left(&local).await;
+}
+
+/// An owner enters across kinds: a mutex, a multi lock and a writer of one name are one hold, and it
+/// is a share when only readers are left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_enters_across_mutexes_multi_locks_and_writers() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    for service in &services {
+        let (lock, mutex, owner) = (ReadWriteLock::new(service, "x"), ReentrantMutex::new(service, "x"), Owner::new());
+        let both = MultiLock::new().with(service, ["w", "x"]);
+        let writer = write_for(&lock, owner).await;
+        let inner = soon(mutex.acquire(owner)).await.expect("it has it");
+        let several = soon(both.acquire().owner(owner)).await.expect("it has one of them");
+        assert_eq!((inner.fence(), several.fence("s", "x")), (writer.fence(), Ok(writer.token())));
+        let reader = read_for(&lock, owner).await;
+        assert_eq!(mutex.depth(owner), 3, "readers do not count");
+        drop((writer, inner));
+        assert!(soon(services[0].try_share("x")).await.is_err(), "the multi lock has it");
+        drop(several);
+        drop(soon(services[0].share("x")).await.expect("it is only read"));
+        drop(reader);
+
+        // Of a batch no lock becomes a share.
+        let several = soon(both.acquire().owner(owner)).await.expect("they are free");
+        let reader = read_for(&lock, owner).await;
+        drop(several);
+        assert!(soon(services[1].try_share("x")).await.is_err(), "the batch is held as a whole");
+        drop(write_for(&lock, owner).await);
+        drop(reader);
+        soon(services[1].lock("x")).await.expect("it is free").release().await.expect("it was held");
+    }
+    nothing_is_left(&local).await;
+}
+
+/// Tasks of one owner that ask at the same time have one hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_one_owner_that_ask_at_once_enter_one_hold() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    for of in &services {
+        let (lock, owner) = (ReadWriteLock::new(of, "x"), Owner::new());
+        let held = soon(services[0].lock("x")).await.expect("it is free");
+        let readers: Vec<_> = (0..4).map(|_| tokio::spawn(lock.read_for(owner).into_future())).collect();
+        soon(async { while in_line(&services[0], "x").await.2 < 4 {} }).await;
+        held.release().await.expect("it was held");
+        let mut guards = Vec::new();
+        for reader in readers {
+            guards.push(soon(reader).await.expect("no panic").expect("it is granted"));
+        }
+        let token = guards[0].token();
+        assert!(guards.iter().all(|guard| guard.fence() == Ok(token)));
+        soon(async { while in_line(&services[0], "x").await != (1, 0, 0, 0) {} }).await;
+        drop(guards);
+
+        // A reader and a writer behind a holder: the writer comes first, and the reader enters.
+        let held = soon(services[0].lock("x")).await.expect("it is free");
+        let writer = tokio::spawn(lock.write_for(owner).into_future());
+        soon(async { while in_line(&services[0], "x").await.3 < 1 {} }).await;
+        let reader = tokio::spawn(lock.read_for(owner).into_future());
+        soon(async { while in_line(&services[0], "x").await.2 < 1 {} }).await;
+        held.release().await.expect("it was held");
+        let writer = soon(writer).await.expect("no panic").expect("its turn comes");
+        let reader = soon(reader).await.expect("no panic").expect("its owner writes");
+        assert_eq!(reader.fence(), writer.fence());
+        drop((reader, writer));
+    }
+    nothing_is_left(&local).await;
+}
+
+/// A writer that waits behind its sibling's reader enters when that reader upgrades.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_writer_enters_the_hold_that_its_sibling_upgrades() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    for of in &services {
+        let (lock, owner) = (ReadWriteLock::new(of, "x"), Owner::new());
+        let held = soon(services[0].lock("x")).await.expect("it is free");
+        let reader = tokio::spawn(lock.read_for(owner).into_future());
+        soon(async { while in_line(&services[0], "x").await.2 < 1 {} }).await;
+        let writer = tokio::spawn(lock.write_for(owner).into_future());
+        soon(async { while in_line(&services[0], "x").await.3 < 1 {} }).await;
+        held.release().await.expect("it was held");
+        let reader = soon(reader).await.expect("no panic").expect("its turn comes");
+        assert_eq!(in_line(&services[0], "x").await, (1, 0, 0, 1));
+        let upgraded = soon(reader.upgrade()).await.expect("it is alone");
+        let entered = soon(writer).await.expect("no panic").expect("its owner writes");
+        assert_eq!(entered.fence(), upgraded.fence());
+    }
+    nothing_is_left(&local).await;
+}
+
+/// All guards of an owner's hold fail together, and it enters when they are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_guards_of_an_owner_fail_together() {
+    let local = Local::start(2).await;
+    let locks = locks(&local.services("s").await, "x");
+    for of in &locks {
+        let owner = Owner::new();
+        let writer = soon(of.write_for(owner).lease(30 * MS)).await.expect("it is free");
+        let reader = read_for(of, owner).await;
+        assert_eq!(soon(reader.lost()).await, LostReason::LeaseEnded);
+        assert!(writer.fence().is_err() && !of.is_read_by(owner) && !of.is_written_by(owner));
+        let refused = [soon(of.read_for(owner)).await.map(drop), soon(of.write_for(owner)).await.map(drop)];
+        assert!(refused.iter().all(|refused| matches!(refused, Err(EnterError::Lost(_)))), "{refused:?}");
+        drop(writer);
+        let (error, guard) = soon(reader.upgrade()).await.expect_err("it is lost");
+        assert!(matches!(error, UpgradeError::Lost(_)) && guard.is_none(), "{error:?}");
+        write_for(of, owner).await.release().await.expect("it was held");
+        // Only readers: the same.
+        let reader = soon(of.read_for(owner).lease(30 * MS)).await.expect("it is free");
+        soon(reader.lost()).await;
+        assert!(matches!(soon(of.write_for(owner)).await, Err(EnterError::Lost(_))));
+    }
+    nothing_is_left(&local).await;
+}
+
+/// Depth and share survive the grantor, and so does the change from one to the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_reads_on_survives_a_killed_grantor() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    let (locks, owner) = (locks(&services, "x"), Owner::new());
+    read(&locks[0]).await.release().await.expect("it was held");
+    until(|| services[0].is_grantor()).await;
+    let writer = write_for(&locks[1], owner).await;
+    let reader = read_for(&locks[1], owner).await;
+    local.kill(0);
+    drop(writer);
+    let beside = soon(locks[2].read()).await.expect("its owner only reads");
+    reader.fence().expect("it reads on");
+    drop((reader, beside));
+    write(&locks[2]).await.release().await.expect("it was held");
+}
+
+/// As `reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing`, of an owner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entering_dropped_at_any_poll_leaves_the_owner_what_it_had() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    for of in &services {
+        let (lock, owner) = (ReadWriteLock::new(of, "x"), Owner::new());
+        let nothing = async |_| nothing_is_left(&local).await;
+        poll_k_then_drop(async || lock.read_for(owner).into_future(), nothing).await;
+        poll_k_then_drop(async || lock.write_for(owner).into_future(), nothing).await;
+        let upgrade = async || {
+            let guard = read_for(&lock, owner).await;
+            async move { guard.upgrade().await.map(drop) }
+        };
+        poll_k_then_drop(upgrade, nothing).await;
+        // Beside a reader of the owner an upgrade that is dropped leaves a share, which others share.
+        let kept = std::cell::RefCell::new(None);
+        let upgrade = async || {
+            let guard = read_for(&lock, owner).await;
+            let upgrade = guard.upgrade();
+            async {
+                let mut upgrade = std::pin::pin!(upgrade);
+                let first = poll_once(upgrade.as_mut());
+                kept.replace(lock.read_for(owner).wait(Duration::ZERO).await.ok());
+                match first {
+                    std::task::Poll::Ready(upgraded) => upgraded.map(drop),
+                    std::task::Poll::Pending => upgrade.await.map(drop),
+                }
+            }
+        };
+        let shared = async |_| {
+            let reader = kept.take();
+            assert!(reader.as_ref().is_none_or(|reader| reader.fence().is_ok()));
+            drop(soon(services[1].share("x")).await.expect("the owner only reads"));
+            drop(reader);
+            nothing_is_left(&local).await;
+        };
+        poll_k_then_drop(upgrade, shared).await;
+        let writer = write_for(&lock, owner).await;
+        let still = async |_| assert!(writer.fence().is_ok());
+        poll_k_then_drop(async || lock.read_for(owner).into_future(), still).await;
+        poll_k_then_drop(async || lock.write_for(owner).into_future(), still).await;
+        drop(writer);
         nothing(0).await;
     }
 }

@@ -5,7 +5,7 @@ use super::owner::Owner;
 use crate::protocol::{Batch, LineageId, LockName, LostReason, Token};
 use crate::runtime::{clock, planted};
 use crate::service::{
-    BatchGuard, Claim, ExtendError, FenceError, HoldHandle, LockError, LockService, LossWatch, Lost, ReleaseError,
+    BatchGuard, Claim, EntryRefused, ExtendError, FenceError, HoldHandle, LockError, LockService, LossWatch, Lost, ReleaseError,
     Revocation,
 };
 use std::collections::BTreeMap;
@@ -220,7 +220,7 @@ fn batch(names: &[Vec<u8>]) -> Result<Batch, LockError> {
 
 /// Completes when the owner of the claims has one of the locks, with a part in that hold.
 async fn any_entered(claims: &[Claim]) -> (usize, HoldHandle) {
-    let mut entering: Vec<_> = claims.iter().map(|claim| Box::pin(claim.entered())).collect();
+    let mut entering: Vec<_> = claims.iter().map(|claim| Box::pin(claim.entered(false))).collect();
     poll_fn(|context| {
         for (index, entered) in entering.iter_mut().enumerate() {
             if let Poll::Ready(hold) = entered.as_mut().poll(context) {
@@ -283,13 +283,13 @@ impl MultiGuard {
         let mut wanted = Vec::new();
         for name in names.drain(..) {
             let claim = service.claim(&name, owner);
-            match claim.enter() {
+            match claim.enter(false) {
                 Ok(Some(hold)) => self.push_entered(name, hold),
                 Ok(None) => {
                     claims.push(claim);
                     wanted.push(name);
                 }
-                Err(lost) => return Err(MultiLockError::Lost { service: service.name().to_owned(), lost }),
+                Err(refused) => return Err(MultiLockError::of(service, refused)),
             }
         }
         *names = wanted;
@@ -494,6 +494,14 @@ pub enum MultiLockError {
 }
 
 impl MultiLockError {
+    fn of(service: &LockService, refused: EntryRefused) -> MultiLockError {
+        let service = service.name().to_owned();
+        match refused {
+            EntryRefused::OnlyReads => MultiLockError::Lock { service, error: LockError::Deadlock },
+            EntryRefused::Lost(lost) => MultiLockError::Lost { service, lost },
+        }
+    }
+
     /// Whether the wait limit was reached.
     pub fn is_timeout(&self) -> bool {
         matches!(self, MultiLockError::Lock { error, .. } if error.is_timeout())

@@ -1,5 +1,9 @@
 //! `ReadWriteLock`: many readers or one writer.
 
+use super::acquire::{Acquire, AcquireOptions};
+use super::owner::Owner;
+use super::reentry::{EnterError, enter};
+use crate::protocol::LockName;
 use crate::runtime::planted;
 use crate::service::{
     Grant, Guard, HoldHandle, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, held, held_by_token, sealed,
@@ -12,15 +16,46 @@ use crate::service::{
 /// writer waits behind it, so neither readers nor writers starve. Each guard, also a reader's, has
 /// a fencing token of its own, higher than those of all earlier guards that shut it out.
 ///
-/// Not reentrant by task or thread: a writer that asks to read waits for itself. So does a reader
-/// that asks to read again behind a waiting writer. Each hold has one guard, so that no other one
-/// is wrong about it when [`downgrade`](WriteGuard::downgrade) and [`upgrade`](ReadGuard::upgrade)
-/// change one into the other. Tasks may share it by an [`Arc`](std::sync::Arc).
+/// An [`Owner`] enters again what it has, without a message, by [`read_for`](Self::read_for) and
+/// [`write_for`](Self::write_for):
+///
+/// | the owner | asks to read | asks to write |
+/// |---|---|---|
+/// | writes | reads beside its own writer | writes |
+/// | only reads | reads, also ahead of writers that wait | is refused: it would wait for itself |
+///
+/// All guards of its hold have one token, end in any order, and fail together. When its last writer
+/// ends, its readers read on, and others may read beside them: no writer comes in between.
+///
+/// [`read`](Self::read) and [`write`](Self::write) have no owner, and their holds one guard each. A
+/// task with such a writer that asks to read waits for itself. So does one with such a reader that
+/// asks to read again behind a waiting writer. Tasks may share a guard by an
+/// [`Arc`](std::sync::Arc).
 ///
 /// It is the lock of that name: any other holder of that lock, or of a share of it, is a writer or
-/// a reader beside these.
+/// a reader beside these. A [`ReentrantMutex`](crate::ReentrantMutex) or a
+/// [`MultiLock`](crate::MultiLock) that was acquired for the owner is a writer, which it enters, and
+/// enters its writers. The locks of a multi lock stay locks until its last guard of that service is
+/// gone: readers of its owner keep others out until then.
 ///
-/// Curator: `InterProcessReadWriteLock`.
+/// Curator: `InterProcessReadWriteLock`, where the owner is the thread, and a reader that asks to
+/// write waits for ever.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::{EnterError, LockError, Owner, ReadWriteLock};
+/// let member = elderlock::Member::local().await?;
+/// let shop = member.lock_service("shop").await?;
+/// let (prices, till) = (ReadWriteLock::new(&shop, "prices"), Owner::new());
+/// let writer = prices.write_for(till).await?;
+/// let (inner, reader) = (prices.write_for(till).await?, prices.read_for(till).await?);
+/// assert_eq!(writer.fence()?, reader.fence()?);
+/// drop((writer, inner));
+/// let other = prices.try_read().await?;
+/// let refused = prices.write_for(till).await.unwrap_err();
+/// assert_eq!(refused, EnterError::Lock(LockError::Deadlock));
+/// # Ok(()) }
+/// ```
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -101,9 +136,90 @@ impl ReadWriteLock {
         self.service.try_lock(&self.name).granting()
     }
 
+    /// Asks to read for the owner: enters if it reads or writes already, else waits as
+    /// [`read`](Self::read). A reader that enters does not wait for writers that wait, so owners
+    /// that read without end keep them waiting.
+    ///
+    /// Several tasks of one owner may ask at the same time, and leases and metadata count, as for
+    /// [`ReentrantMutex::acquire`](crate::ReentrantMutex::acquire).
+    ///
+    /// # Errors
+    /// [`EnterError`]; in every case nothing more is held than before, and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time: nothing stays held or queued, and the owner keeps its
+    /// earlier holds.
+    ///
+    /// Curator: `InterProcessReadWriteLock.readLock().acquire` of a thread that has either lock.
+    pub fn read_for(&self, owner: Owner) -> Acquire<ReadGuard, EnterError> {
+        self.acquire(owner, true, ReadGuard)
+    }
+
+    /// Asks to write for the owner: enters if it writes already, else waits as
+    /// [`write`](Self::write).
+    ///
+    /// # Errors
+    /// [`EnterError`]; in every case nothing more is held than before, and nothing is queued.
+    /// [`LockError::Deadlock`](crate::LockError::Deadlock): the owner only reads. Its reader may
+    /// [upgrade](ReadGuard::upgrade), or be released first.
+    ///
+    /// # Cancel safety
+    /// As of [`read_for`](Self::read_for).
+    ///
+    /// Curator: `InterProcessReadWriteLock.writeLock().acquire`.
+    pub fn write_for(&self, owner: Owner) -> Acquire<WriteGuard, EnterError> {
+        self.acquire(owner, false, WriteGuard)
+    }
+
+    fn acquire<G: 'static>(&self, owner: Owner, reads: bool, guard: fn(Guard) -> G) -> Acquire<G, EnterError> {
+        let (service, name) = (self.service.clone(), LockName::new(&self.name));
+        let terms = AcquireOptions { owner: owner.number(), ..AcquireOptions::default() };
+        Acquire::new(terms, async move |terms| enter(service, name, terms, reads).await.map(guard))
+    }
+
+    /// Whether the owner has a guard at this instant that [reads](Self::read_for). Sends no message.
+    ///
+    /// Curator: `readLock().isOwnedByCurrentThread`.
+    pub fn is_read_by(&self, owner: Owner) -> bool {
+        self.guards_of(owner).1 > 0
+    }
+
+    /// Whether the owner has a guard at this instant that [writes](Self::write_for). Sends no
+    /// message.
+    ///
+    /// Curator: `writeLock().isOwnedByCurrentThread`.
+    pub fn is_written_by(&self, owner: Owner) -> bool {
+        self.guards_of(owner).0 > 0
+    }
+
+    fn guards_of(&self, owner: Owner) -> (usize, usize) {
+        LockName::new(&self.name).map_or((0, 0), |name| self.service.claimed_depth(&name, owner.number()))
+    }
+
     /// Its name, to [inspect](LockService::inspect) its readers, writer and waiters.
     pub fn name(&self) -> &[u8] {
         &self.name
+    }
+}
+
+impl Acquire<ReadGuard, EnterError> {
+    /// Lets others [ask for it back](LockService::revoke), and [take it
+    /// away](LockService::force_revoke) once this holder has been told: see
+    /// [`LockBuilder::revocable`]. Listen to the guard's [`revocation`](ReadGuard::revocation). Of a
+    /// hold that its owner enters again, the request that was granted has said it.
+    ///
+    /// Curator: `readLock().makeRevocable`.
+    pub fn revocable(self) -> Self {
+        self.made_revocable()
+    }
+}
+
+impl Acquire<WriteGuard, EnterError> {
+    /// As of [a reader](Acquire::<ReadGuard, EnterError>::revocable).
+    ///
+    /// Curator: `writeLock().makeRevocable`.
+    pub fn revocable(self) -> Self {
+        self.made_revocable()
     }
 }
 
@@ -113,8 +229,9 @@ impl ReadWriteLock {
 #[derive(Debug)]
 pub struct ReadGuard(Guard);
 
-/// A [`ReadWriteLock`] that is held for writing, alone. There is no second guard of the hold, which
-/// would go on in that belief when the first one is [downgraded](WriteGuard::downgrade).
+/// A [`ReadWriteLock`] that is held for writing, alone, or beside other guards of its owner.
+///
+/// It makes no second guard of itself: its owner [enters](ReadWriteLock::write_for).
 ///
 /// ```compile_fail
 /// # async fn f(lock: elderlock::ReadWriteLock) {
@@ -130,14 +247,14 @@ pub struct WriteGuard(Guard);
 impl ReadGuard {
     /// Makes a writer of this reader, with a new and higher token, if it is the only reader. Never
     /// waits for other readers, so two that try cannot wait for each other; writers that wait go on
-    /// waiting.
+    /// waiting. A reader whose owner writes is a writer at once, with the same token.
     ///
     /// # Errors
     /// [`UpgradeError`], with this guard, if it is still good: [`UpgradeError::Shared`] if others
-    /// read too.
+    /// read too, or its owner has other readers.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the lock back, as a reader's or a writer's.
+    /// Dropping the future gives this guard back, as a reader's or a writer's.
     ///
     /// Curator: none; there a reader that asks to write waits for ever.
     ///
@@ -156,11 +273,26 @@ impl ReadGuard {
     /// # Ok(()) }
     /// ```
     pub async fn upgrade(self) -> Result<WriteGuard, (UpgradeError, Option<ReadGuard>)> {
-        let upgraded = match self.0.upgrade().await {
-            Err((UpgradeError::Shared { .. }, Some(share))) if planted!(UpgradeBlindly) => Ok(share),
-            upgraded => upgraded,
-        };
-        upgraded.map(WriteGuard).map_err(|(error, guard)| (error, guard.map(ReadGuard)))
+        let mut guard = self.0;
+        if let Err(lost) = guard.fence() {
+            return Err((lost.into(), None));
+        }
+        match guard.hold_mut().write_on() {
+            Ok(()) => return Ok(WriteGuard(guard)),
+            Err(0) => {}
+            Err(others) => {
+                return Err((UpgradeError::Shared { others: others as u64 }, Some(ReadGuard(guard))));
+            }
+        }
+        match guard.upgrade().await {
+            Ok(mut guard) => match guard.hold_mut().write_on() {
+                Ok(()) => Ok(WriteGuard(guard)),
+                // Another reader of the owner entered meanwhile and has ended, and with it the lock.
+                Err(_) => Err((UpgradeError::Undecided, Some(ReadGuard(guard)))),
+            },
+            Err((UpgradeError::Shared { .. }, Some(share))) if planted!(UpgradeBlindly) => Ok(WriteGuard(share)),
+            Err((error, guard)) => Err((error, guard.map(ReadGuard))),
+        }
     }
 
     fn hold(&self) -> &HoldHandle {
@@ -174,7 +306,7 @@ impl ReadGuard {
 
 impl WriteGuard {
     /// Makes a reader of this writer. It keeps its token, and no other writes in between; readers
-    /// that wait first in line read beside it.
+    /// that wait first in line read beside it, when the owner has no other writer.
     ///
     /// # Errors
     /// [`Lost`]: the lock was lost before.
@@ -192,8 +324,9 @@ impl WriteGuard {
     /// let other = prices.try_read().await?;
     /// # Ok(()) }
     /// ```
-    pub fn downgrade(self) -> Result<ReadGuard, Lost> {
-        self.0.downgrade().map(ReadGuard)
+    pub fn downgrade(mut self) -> Result<ReadGuard, Lost> {
+        self.0.hold_mut().read_on()?;
+        Ok(ReadGuard(self.0))
     }
 
     pub(super) fn hold(&self) -> &HoldHandle {

@@ -2,10 +2,9 @@
 
 use super::acquire::{Acquire, AcquireOptions};
 use super::owner::Owner;
+use super::reentry::{EnterError, enter};
 use crate::protocol::{InvalidName, LockName};
-use crate::runtime::planted;
-use crate::service::{Claim, ExtendError, Guard, HoldHandle, LockError, LockService, Lost, held, held_by_token};
-use std::future::IntoFuture;
+use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 
 /// A lock that belongs to an [`Owner`]: each task that acts for the owner of the hold enters at
 /// once, without a message.
@@ -20,8 +19,8 @@ use std::future::IntoFuture;
 /// fail together, and the owner cannot enter until they are dropped: a new guard would share a hold
 /// that is lost.
 ///
-/// A [`MultiLock`](crate::MultiLock) that was acquired for the owner and has the lock is entered
-/// likewise, and enters it. Locks that were granted to that together are given back together, with
+/// A [`MultiLock`](crate::MultiLock) or a writer of a [`ReadWriteLock`](crate::ReadWriteLock) that
+/// was acquired for the owner and has the lock is entered likewise, and enters it. Locks that were granted to that together are given back together, with
 /// the last guard of any of its locks of that service.
 ///
 /// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude
@@ -85,7 +84,7 @@ impl ReentrantMutex {
     pub fn acquire(&self, owner: Owner) -> Acquire<ReentrantGuard, EnterError> {
         let (service, name) = (self.service.clone(), self.name.clone());
         let terms = AcquireOptions { owner: owner.number(), ..AcquireOptions::default() };
-        Acquire::new(terms, async move |terms| enter(service, name, terms).await)
+        Acquire::new(terms, async move |terms| Ok(ReentrantGuard(enter(service, name, terms, false).await?)))
     }
 
     /// Whether the lock is held at this instant by any owner of this member, by way of any value of
@@ -106,11 +105,12 @@ impl ReentrantMutex {
 
     /// How many guards the owner has of the hold, and so of all locks that a
     /// [`MultiLock`](crate::MultiLock) was granted together with this one, 0 if it does not hold
-    /// the lock at this instant, or has lost it.
+    /// the lock at this instant, or has lost it. [Readers](crate::ReadWriteLock::read_for) do not
+    /// count.
     ///
     /// Curator: the `lockCount`, which is not public.
     pub fn depth(&self, owner: Owner) -> usize {
-        self.name.as_ref().map_or(0, |name| self.service.claimed_depth(name, owner.number()))
+        self.name.as_ref().map_or(0, |name| self.service.claimed_depth(name, owner.number()).0)
     }
 }
 
@@ -155,61 +155,3 @@ impl ReentrantGuard {
 
 held!(ReentrantGuard);
 held_by_token!(ReentrantGuard);
-
-async fn enter(
-    service: LockService,
-    name: Result<LockName, InvalidName>,
-    terms: AcquireOptions,
-) -> Result<ReentrantGuard, EnterError> {
-    let name = name.map_err(LockError::from)?;
-    let claim = service.claim(&name, if planted!(EnterForOthers) { 0 } else { terms.owner });
-    if planted!(AskAgain) {
-        return Ok(ReentrantGuard(terms.lock(&service, name.as_bytes()).await?));
-    }
-    let hold = match claim.enter()? {
-        Some(hold) => hold,
-        None => tokio::select! {
-            // In this order: after a grant to a sibling there is no use for a place of one's own.
-            biased;
-            hold = claim.entered() => hold,
-            granted = terms.lock(&service, name.as_bytes()).into_future() => {
-                let guard = granted?;
-                Claim::give(vec![claim], guard.hold());
-                return Ok(ReentrantGuard(guard));
-            }
-        },
-    };
-    let guard = Guard::new(hold);
-    match terms.lease.map(|lease| guard.extend(lease)) {
-        None | Some(Ok(())) => Ok(ReentrantGuard(guard)),
-        Some(Err(ExtendError::InvalidLease(error))) => Err(LockError::from(error).into()),
-        Some(Err(ExtendError::Lost(lost))) => Err(lost.into()),
-    }
-}
-
-/// Why [`ReentrantMutex::acquire`] failed. Nothing more is held than before, and nothing is queued.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EnterError {
-    /// The lock was not granted.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The owner has guards of a hold that is lost: drop them, then ask again.
-    #[error("the owner has lost the lock and still has guards of it: {0}")]
-    Lost(#[from] Lost),
-}
-
-impl EnterError {
-    /// Whether the wait limit was reached.
-    pub fn is_timeout(&self) -> bool {
-        matches!(self, EnterError::Lock(error) if error.is_timeout())
-    }
-
-    /// Whether a hold, or the member, was lost.
-    pub fn is_lost(&self) -> bool {
-        match self {
-            EnterError::Lock(error) => error.is_lost(),
-            EnterError::Lost(_) => true,
-        }
-    }
-}

@@ -524,12 +524,25 @@ impl Engine {
 
     /// As [`narrow`](Self::narrow), for callers that need no answer. Never blocks; callable from
     /// any context.
-    pub(crate) fn narrow_unheard(&self, request: RequestId, want: Want) {
-        if self.home.is_left() {
-            return;
+    pub(crate) fn narrow_unheard(&self, cell: &Arc<HoldCell>, want: Want) {
+        self.narrow_later(cell, want);
+        self.catch_up();
+    }
+
+    /// The same without a turn: [`catch_up`](Self::catch_up) must follow. Whatever is asked for in
+    /// between comes after it.
+    pub(crate) fn narrow_later(&self, cell: &Arc<HoldCell>, want: Want) {
+        if !self.home.is_left() {
+            self.side.push(DeferredCommand::Reduce(cell.clone(), want));
         }
-        self.side.push(DeferredCommand::Command(Command::Reduce { request, want }));
-        self.empty_side();
+    }
+
+    /// Carries out the deferred work, or leaves it to the thread that has the engine state. Never
+    /// blocks; callable from any context.
+    pub(crate) fn catch_up(&self) {
+        if !self.home.is_left() {
+            self.empty_side();
+        }
     }
 
     /// Ends the request, whether it waits or holds. Never blocks; callable from any context. `now`:
@@ -673,6 +686,9 @@ impl Engine {
             let command = match aside {
                 DeferredCommand::Command(command) => Some(command),
                 DeferredCommand::GiveBack(cell) => cell.request().map(|request| Command::Release { request }),
+                DeferredCommand::Reduce(cell, want) => {
+                    cell.request().map(|request| Command::Reduce { request, want })
+                }
             };
             if let Some(command) = command {
                 shell.obey(command, clock::now(), &mut after);

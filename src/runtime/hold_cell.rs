@@ -92,7 +92,13 @@ struct HoldDetails {
     metadata: Metadata,
     /// The values that end with the last guard.
     belongings: Option<Box<dyn Any + Send + Sync>>,
+    /// How many of the guards only read.
+    readers: usize,
 }
+
+/// The hold is a share: no guard of it may write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OnlyShared;
 
 impl HoldCell {
     fn new(request: Option<RequestId>, token: Token, until: Time, lease: Arc<MemberLease>) -> Self {
@@ -194,6 +200,63 @@ impl HoldCell {
         self.guards.load(Ordering::Acquire) as usize
     }
 
+    /// As [`enter`](Self::enter), of an owner that `reads` or wants the lock itself. Between this
+    /// and [`leave_to_readers`](Self::leave_to_readers) no lock becomes a share.
+    pub(crate) fn enter_again(&self, reads: bool) -> Result<bool, OnlyShared> {
+        let mut extras = self.extras();
+        if !reads && self.is_shared() && !planted!(WriteByShare) {
+            return Err(OnlyShared);
+        }
+        let entered = self.enter();
+        extras.readers += usize::from(entered && reads);
+        Ok(entered)
+    }
+
+    /// As [`leave`](Self::leave), of a guard that only reads.
+    pub(crate) fn leave_as_reader(&self) -> bool {
+        let mut extras = self.extras();
+        extras.readers -= 1;
+        self.leave()
+    }
+
+    /// A guard only reads from now on.
+    pub(crate) fn read_on(&self) {
+        self.extras().readers += 1;
+    }
+
+    /// A guard that only `reads` may write from now on, if the hold is the lock. `Err`: it is a
+    /// share, and how many other guards it has.
+    pub(crate) fn write_on(&self, reads: bool) -> Result<(), usize> {
+        let mut extras = self.extras();
+        if self.is_shared() {
+            return Err(self.guards() - 1);
+        }
+        extras.readers -= usize::from(reads);
+        Ok(())
+    }
+
+    /// A lock whose guards only read is a share from now on; returns whether it became one. `tell`
+    /// runs before any guard can find that out, so what they ask the core for comes after it.
+    pub(crate) fn leave_to_readers(&self, tell: impl FnOnce()) -> bool {
+        let Some(extras) = self.some_extras() else { return false };
+        let only_read = extras.readers == self.guards() || planted!(ReadWithFirst);
+        let becomes_share = extras.readers > 0 && only_read && !self.is_shared();
+        if becomes_share {
+            self.share();
+            tell();
+        }
+        becomes_share
+    }
+
+    /// How many guards have the lock itself, and how many only read; none if the hold is over.
+    pub(crate) fn writers_and_readers(&self) -> (usize, usize) {
+        if self.fence().is_err() {
+            return (0, 0);
+        }
+        let readers = self.some_extras().map_or(0, |extras| extras.readers);
+        (self.guards().saturating_sub(readers), readers)
+    }
+
     /// Sets the metadata that its guards show.
     pub(crate) fn describe(&self, metadata: Metadata) {
         self.extras().metadata = metadata;
@@ -206,6 +269,12 @@ impl HoldCell {
     /// This ends with the last guard.
     pub(crate) fn keep(&self, belongings: Box<dyn Any + Send + Sync>) {
         self.extras().belongings = Some(belongings);
+    }
+
+    /// Looks at what ends with the last guard.
+    pub(crate) fn kept<T: 'static, R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        let extras = self.some_extras()?;
+        extras.belongings.as_deref().and_then(|kept| (kept as &dyn Any).downcast_ref()).map(look)
     }
 
     /// The object's content, as far as this member has heard; `None`: the cell belongs to no

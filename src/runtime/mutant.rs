@@ -50,6 +50,10 @@ pub enum RuntimeMutant {
     UpgradeBlindly,
     /// A read/write lock gives a share to a caller that asks to write.
     ReadForWrite,
+    /// An owner that only reads enters as a writer.
+    WriteByShare,
+    /// Of an owner that writes and reads, the first guard that ends makes its lock a share.
+    ReadWithFirst,
     /// A holder of permits believes in one more than were granted.
     CountOneMore,
     /// Permits that were returned early are still there for their former holder.
@@ -98,7 +102,7 @@ pub enum RuntimeMutant {
 
 impl RuntimeMutant {
     /// All of them.
-    pub const ALL: [RuntimeMutant; 40] = [
+    pub const ALL: [RuntimeMutant; 42] = [
         RuntimeMutant::FenceWithoutMember,
         RuntimeMutant::KeepDroppedRequest,
         RuntimeMutant::KeepDroppedHold,
@@ -118,6 +122,8 @@ impl RuntimeMutant {
         RuntimeMutant::LoseInSilence,
         RuntimeMutant::UpgradeBlindly,
         RuntimeMutant::ReadForWrite,
+        RuntimeMutant::WriteByShare,
+        RuntimeMutant::ReadWithFirst,
         RuntimeMutant::CountOneMore,
         RuntimeMutant::GivenBackAndKept,
         RuntimeMutant::LeaseGivesTwo,

@@ -5,6 +5,7 @@ use super::handle::ServiceHandle;
 use super::hold::HoldHandle;
 use super::lock_error::Lost;
 use crate::protocol::LockName;
+use crate::runtime::hold_cell::{HoldCell, OnlyShared};
 use crate::runtime::planted;
 use std::sync::Arc;
 
@@ -26,11 +27,19 @@ impl Claim {
         Claim { service, key, slot }
     }
 
-    /// One more part in the owner's hold; `None` if it has none.
-    pub(crate) fn enter(&self) -> Result<Option<HoldHandle>, Lost> {
-        let held = self.slot.held().clone();
-        let hold = held.and_then(|held| HoldHandle::enter(&self.service, &held.want, &held.cell, held.index));
-        hold.map(|hold| hold.fence().map(|_| hold)).transpose()
+    /// One more part in the owner's hold, which only `reads` or has the lock; `None` if it has none.
+    pub(crate) fn enter(&self, reads: bool) -> Result<Option<HoldHandle>, EntryRefused> {
+        let Some(held) = self.slot.held().clone() else { return Ok(None) };
+        match HoldHandle::enter(&self.service, &held, reads) {
+            Ok(Some(hold)) => hold.fence().map(|_| Some(hold)).map_err(EntryRefused::Lost),
+            Ok(None) => Ok(None),
+            Err(OnlyShared) => match held.cell.fence() {
+                // Its last guard is just going.
+                _ if held.cell.guards() == 0 => Ok(None),
+                Ok(_) => Err(EntryRefused::OnlyReads),
+                Err(reason) => Err(EntryRefused::Lost(Lost { reason })),
+            },
+        }
     }
 
     /// The locks were granted to the owner, in the order of the claims: requests in its name enter
@@ -49,25 +58,76 @@ impl Claim {
         }
         // The claims end with the hold.
         hold.cell.keep(Box::new(claims));
+        Claim::tell(&hold.cell);
+    }
+
+    /// As [`give`](Self::give), of one lock, or of a share to a caller that only `reads`. Returns
+    /// the caller's guard.
+    pub(crate) fn give_one(self, hold: HoldHandle, reads: bool) -> HoldHandle {
+        if reads {
+            return self.give_share(hold);
+        }
+        Claim::give(vec![self], &hold);
+        hold
+    }
+
+    /// A sibling may have been granted another share at the same time. Then that one is entered,
+    /// and this one released: an owner has one hold of a lock.
+    fn give_share(self, mut hold: HoldHandle) -> HoldHandle {
+        // A loss shows in its fence.
+        let _ = hold.read_on();
+        let own = ClaimedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: 0 };
+        loop {
+            // With no lock taken, as the end of a guard and a loss that is found wake tasks.
+            let last = self.slot.held().clone();
+            if let Ok(Some(entered)) = self.enter(true) {
+                return entered;
+            }
+            let mut held = self.slot.held();
+            let cell = |held: &ClaimedHold| Arc::as_ptr(&held.cell);
+            if held.as_ref().map(cell) == last.as_ref().map(cell) {
+                *held = Some(own);
+                break;
+            }
+        }
+        hold.cell.keep(Box::new(vec![self]));
+        Claim::tell(&hold.cell);
+        hold
+    }
+
+    /// The owner has the locks of the hold, or may write where it only read: its requests that wait
+    /// look again.
+    pub(super) fn tell(cell: &HoldCell) {
         if !planted!(LetNoSiblingIn) {
+            let slots = |claims: &Vec<Claim>| claims.iter().map(|claim| claim.slot.clone()).collect();
+            let slots: Vec<Arc<ClaimSlot>> = cell.kept(slots).unwrap_or_default();
             slots.iter().for_each(|slot| slot.granted.notify_waiters());
         }
     }
 
-    /// One more part in the hold that the owner has, as soon as it has one that is good.
-    pub(crate) async fn entered(&self) -> HoldHandle {
+    /// One more part in the hold that the owner has, as soon as it has one that is good, and, unless
+    /// this one only `reads`, is the lock.
+    pub(crate) async fn entered(&self, reads: bool) -> HoldHandle {
         let mut granted = std::pin::pin!(self.slot.granted.notified());
         loop {
             // Enabled before the question; otherwise a grant between question and wait would be
             // missed.
             granted.as_mut().enable();
-            if let Ok(Some(hold)) = self.enter() {
+            if let Ok(Some(hold)) = self.enter(reads) {
                 return hold;
             }
             granted.as_mut().await;
             granted.set(self.slot.granted.notified());
         }
     }
+}
+
+/// Why an owner does not enter its hold.
+pub(crate) enum EntryRefused {
+    /// It is lost, and has guards.
+    Lost(Lost),
+    /// It is a share, and the lock was asked for.
+    OnlyReads,
 }
 
 impl Drop for Claim {

@@ -49,17 +49,18 @@ impl Claims {
         self.entries().len()
     }
 
-    /// How many guards the owner has of the lock: 0 if it does not hold it at this instant.
-    pub(super) fn depth(&self, name: &LockName, owner: u64) -> usize {
+    /// How many guards the owner has that write, and how many that only read: none if it does not
+    /// hold the lock or a share of it at this instant.
+    pub(super) fn depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
         let slot = self.entries().get(&(name.clone(), owner)).map(|entry| entry.slot.clone());
-        slot.map_or(0, |slot| slot.depth())
+        slot.map_or((0, 0), |slot| slot.depth())
     }
 
-    /// Whether any owner holds the lock at this instant.
+    /// Whether any owner holds the lock, and not only a share of it, at this instant.
     pub(super) fn is_held(&self, name: &LockName) -> bool {
         let (first, last) = ((name.clone(), 0), (name.clone(), u64::MAX));
         let slots: Vec<_> = self.entries().range(first..=last).map(|(_, entry)| entry.slot.clone()).collect();
-        slots.iter().any(|slot| slot.depth() > 0)
+        slots.iter().any(|slot| slot.depth().0 > 0)
     }
 }
 
@@ -68,10 +69,10 @@ impl ClaimSlot {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn depth(&self) -> usize {
+    fn depth(&self) -> (usize, usize) {
         // Asked with no lock taken: a thread that finds a lease ended wakes the tasks that wait for
         // that.
         let held = self.held().clone();
-        held.filter(|held| held.cell.fence().is_ok()).map_or(0, |held| held.cell.guards())
+        held.map_or((0, 0), |held| held.cell.writers_and_readers())
     }
 }

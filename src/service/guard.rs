@@ -120,6 +120,10 @@ impl Guard {
         &self.hold
     }
 
+    pub(crate) fn hold_mut(&mut self) -> &mut HoldHandle {
+        &mut self.hold
+    }
+
     pub(crate) fn into_hold(self) -> HoldHandle {
         self.hold
     }

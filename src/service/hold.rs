@@ -1,11 +1,13 @@
 //! `HoldHandle`: the part that a held lock, batch, suspension, object and permits have in common.
 
+use super::claim::Claim;
+use super::claims::ClaimedHold;
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
 use super::lock_error::{ExtendError, InvalidLease, Lost, ReleaseError};
 use super::revocation::Revocation;
 use crate::protocol::{Command, LineageId, LostReason, Outcome, RequestId, Time, Token, Want};
-use crate::runtime::hold_cell::HoldCell;
+use crate::runtime::hold_cell::{HoldCell, OnlyShared};
 use crate::runtime::planted;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +24,19 @@ pub struct HoldHandle {
     index: u32,
     /// It was released before it is dropped.
     released: bool,
+    /// It only reads, whatever the other guards of its owner do.
+    reads: bool,
 }
 
 impl Clone for HoldHandle {
     fn clone(&self) -> Self {
-        let HoldHandle { service, want, cell, index, .. } = self;
         // There is this one, so there is none that was the last.
-        cell.enter();
-        HoldHandle { service: service.clone(), want: want.clone(), cell: cell.clone(), index: *index, released: false }
+        if self.reads {
+            let _ = self.cell.enter_again(true);
+        } else {
+            self.cell.enter();
+        }
+        HoldHandle::part(&self.service, &self.want, &self.cell, self.index, self.reads)
     }
 }
 
@@ -38,7 +45,7 @@ impl Drop for HoldHandle {
         if self.released {
             return;
         }
-        if self.cell.leave() {
+        if self.leave() {
             let _ = self.end();
         } else if planted!(GiveBackWithFirst) {
             self.give_back(self.cell.fence_now().1);
@@ -52,20 +59,64 @@ impl HoldHandle {
         if let Want::Share(_) = want {
             cell.share();
         }
-        HoldHandle { service, want, cell, index: 0, released: false }
+        HoldHandle { service, want, cell, index: 0, released: false, reads: false }
     }
 
-    /// One more, of a hold that is not over and of one of its names; `None`: its last guard is
-    /// gone.
+    fn part(service: &Arc<ServiceHandle>, want: &Want, cell: &Arc<HoldCell>, index: u32, reads: bool) -> HoldHandle {
+        let (service, want, cell) = (service.clone(), want.clone(), cell.clone());
+        HoldHandle { service, want, cell, index, released: false, reads }
+    }
+
+    /// One more, of a hold that is not over and of one of its names, which only `reads` or has the
+    /// lock; `None`: its last guard is gone.
     pub(super) fn enter(
         service: &Arc<ServiceHandle>,
-        want: &Want,
-        cell: &Arc<HoldCell>,
-        index: u32,
-    ) -> Option<HoldHandle> {
-        let hold =
-            || HoldHandle { service: service.clone(), want: want.clone(), cell: cell.clone(), index, released: false };
-        cell.enter().then(hold)
+        held: &ClaimedHold,
+        reads: bool,
+    ) -> Result<Option<HoldHandle>, OnlyShared> {
+        let ClaimedHold { want, cell, index } = held;
+        let entered = cell.enter_again(reads)?;
+        Ok(entered.then(|| HoldHandle::part(service, want, cell, *index, reads)))
+    }
+
+    /// One guard less. Returns whether it was the last one. If the others only read, the lock is a
+    /// share from now on.
+    fn leave(&self) -> bool {
+        let is_last = if self.reads { self.cell.leave_as_reader() } else { self.cell.leave() };
+        if !is_last {
+            self.leave_to_readers();
+        }
+        is_last
+    }
+
+    fn leave_to_readers(&self) {
+        // Of a batch no lock becomes a share.
+        let (Want::Lock(name) | Want::Share(name)) = &self.want else { return };
+        let engine = &self.service.engine;
+        if self.cell.leave_to_readers(|| engine.narrow_later(&self.cell, Want::Share(name.clone()))) {
+            engine.catch_up();
+        }
+    }
+
+    /// This one only reads from now on, and is lost like the others.
+    pub(crate) fn read_on(&mut self) -> Result<(), Lost> {
+        self.fence()?;
+        if !self.reads {
+            self.cell.read_on();
+            self.reads = true;
+            self.leave_to_readers();
+        }
+        self.fence().map(drop)
+    }
+
+    /// This one may write from now on, if the hold is the lock. `Err`: it is a share, and how many
+    /// other guards it has.
+    pub(crate) fn write_on(&mut self) -> Result<(), usize> {
+        self.cell.write_on(self.reads)?;
+        self.reads = false;
+        // The siblings that wait for the lock enter.
+        Claim::tell(&self.cell);
+        Ok(())
     }
 
     /// The last one is gone. Returns whether it was held until now.
@@ -163,7 +214,7 @@ impl HoldHandle {
     /// Ends one of its guards, and returns whether it was the last one.
     fn let_go(&mut self) -> Result<bool, ReleaseError> {
         self.released = true;
-        let is_last = self.cell.leave();
+        let is_last = self.leave();
         let held = if is_last { self.end() } else { self.cell.fence() };
         held.map(|_| is_last).map_err(ReleaseError::Lost)
     }

@@ -68,13 +68,18 @@ pub enum LockError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
-    /// The requested suspension would wait for itself. Either its owner waits for a suspension of
-    /// the service, or has it: use that one, or give each task its own
-    /// [owner](crate::LockBuilder::owner). Or another owner with a hold waits to suspend the
-    /// service, and waits for this owner's hold: release that, or do without.
+    /// The request would wait for itself.
+    ///
+    /// Of a suspension: either its owner waits for a suspension of the service, or has it: use that
+    /// one, or give each task its own [owner](crate::LockBuilder::owner). Or another owner with a
+    /// hold waits to suspend the service, and waits for this owner's hold: release that, or do
+    /// without.
+    ///
+    /// Of a lock for an owner: the owner only [reads](crate::ReadWriteLock::read_for) it. Upgrade
+    /// its reader, or release it first.
     #[error(
-        "the suspension would wait for itself: its owner suspends the service already, or another owner waits to suspend \
-         it and for what this owner holds"
+        "the request would wait for itself: its owner only reads the lock, or suspends the service already, or another \
+         owner waits to suspend it and for what this owner holds"
     )]
     Deadlock,
     /// The service was destroyed at this member before this answer was taken. Get a new handle from

@@ -80,8 +80,9 @@ impl LockService {
         Claim::new(self.inner.clone(), name.clone(), owner)
     }
 
-    /// How many guards the owner has of a lock that it holds at this instant.
-    pub(crate) fn claimed_depth(&self, name: &LockName, owner: u64) -> usize {
+    /// How many guards the owner has that write, and how many that only read, of a lock that it
+    /// holds at this instant.
+    pub(crate) fn claimed_depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
         self.inner.claims.depth(name, owner)
     }
 

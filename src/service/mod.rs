@@ -35,7 +35,7 @@ pub use crate::runtime::engine::ConnectionStatus;
 pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
-pub(crate) use claim::Claim;
+pub(crate) use claim::{Claim, EntryRefused};
 pub use connection::{Connection, ConnectionState};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, BecomeFuture};

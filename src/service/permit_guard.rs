@@ -206,7 +206,7 @@ impl Drop for Lease {
             && !planted!(KeepDroppedLease)
         {
             let want = Want::Permits(name.clone(), left);
-            self.hold.service.engine.narrow_unheard(self.hold.request(), want);
+            self.hold.service.engine.narrow_unheard(&self.hold.cell, want);
         }
     }
 }

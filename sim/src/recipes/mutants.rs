@@ -36,6 +36,9 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::UpgradeBlindly | RuntimeMutant::ReadForWrite => {
             (WorkloadKind::ReadWrite, &["no_writer_with_reader"])
         }
+        RuntimeMutant::WriteByShare | RuntimeMutant::ReadWithFirst => {
+            (WorkloadKind::ReadWrite, &["no_writer_with_reader", "owners_enter_together"])
+        }
         RuntimeMutant::CountOneMore | RuntimeMutant::GivenBackAndKept => {
             (WorkloadKind::Semaphore, &["permits_never_exceed_limit"])
         }

@@ -3,7 +3,7 @@
 use super::super::hold_cell::HoldCell;
 use super::super::sync::{AtomicU64, Mutex, fence};
 use super::lock;
-use crate::protocol::Command;
+use crate::protocol::{Command, Want};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -20,6 +20,8 @@ pub(super) enum DeferredCommand {
     Command(Command),
     /// To release a local grant; the core knows of it by the time this is done.
     GiveBack(Arc<HoldCell>),
+    /// To reduce a hold, which may be a local grant.
+    Reduce(Arc<HoldCell>, Want),
 }
 
 impl DeferredQueue {

@@ -107,7 +107,14 @@ impl WorkloadKind {
             WorkloadKind::Leaders => {
                 &["terms led", "works led", "works run", "works interrupted", "terms heard from beginning to end"]
             }
-            WorkloadKind::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
+            WorkloadKind::ReadWrite => &[
+                "shares held",
+                "upgrades",
+                "upgrades refused",
+                "downgrades",
+                "read/write locks entered again",
+                "readers refused to write",
+            ],
             WorkloadKind::Semaphore => {
                 &["permits held", "limits set", "permits given back early", "permits handed on", "leases looked up"]
             }

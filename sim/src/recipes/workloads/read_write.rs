@@ -2,20 +2,25 @@
 
 use super::{Workload, goes_on, have_read_and_write};
 use crate::recipes::belief_checker::ClaimMode;
-use elderlock::{LockError, Member, ReadGuard, ReadWriteLock, UpgradeError, WriteGuard};
+use elderlock::{
+    EnterError, LockError, Member, Owner, ReadGuard, ReadWriteLock, Token, UpgradeError, WriteGuard,
+};
 use std::rc::Rc;
+use std::time::Duration;
 
 const SERVICE: &str = "pages";
 const NAMES: [&str; 2] = ["index", "news"];
 
 pub(super) async fn play(player: &Workload) {
+    let owner = Owner::new();
     while !player.is_ending() {
         player.rest(1, 200).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
         let name = *player.pick(&NAMES);
         let lock = ReadWriteLock::new(&service, name);
         match player.below(100) {
-            0..=49 => {
+            0..=24 => for_owner(player, name, &lock, owner).await,
+            25..=49 => {
                 let mut wish = lock.read();
                 if player.below(4) == 0 {
                     wish = wish.wait(player.millis(1, 1_000));
@@ -87,6 +92,161 @@ async fn write(player: &Workload, name: &'static str, guard: WriteGuard) {
     if let Ok(guard) = guard.downgrade() {
         player.count("downgrades");
         Box::pin(read(player, name, guard)).await;
+    }
+}
+
+/// A guard of an owner.
+enum OwnerGuard {
+    Reads(ReadGuard),
+    Writes(WriteGuard),
+}
+
+impl OwnerGuard {
+    fn fence(&self) -> Option<Token> {
+        match self {
+            OwnerGuard::Reads(guard) => guard.fence().ok(),
+            OwnerGuard::Writes(guard) => guard.fence().ok(),
+        }
+    }
+}
+
+/// The guards that an owner has of one lock, as a program knows it.
+struct OwnerGuards<'a> {
+    player: &'a Workload,
+    name: &'static str,
+    lock: &'a ReadWriteLock,
+    owner: Owner,
+    guards: Vec<Rc<OwnerGuard>>,
+}
+
+/// An owner asks again and again to read or to write, and gives its guards back in any order.
+async fn for_owner(player: &Workload, name: &'static str, lock: &ReadWriteLock, owner: Owner) {
+    let mut has = OwnerGuards { player, name, lock, owner, guards: Vec::new() };
+    for _ in 0..2 + player.below(5) {
+        match player.below(4) {
+            0 if !has.guards.is_empty() => {
+                let next = player.below(has.guards.len() as u64) as usize;
+                drop(has.guards.swap_remove(next));
+            }
+            1 if !has.guards.is_empty() => has.change().await,
+            _ if !has.ask().await => break,
+            _ => {}
+        }
+        player.rest(1, 40).await;
+        has.check();
+    }
+    while !has.guards.is_empty() {
+        let next = player.below(has.guards.len() as u64) as usize;
+        drop(has.guards.swap_remove(next));
+        player.rest(1, 20).await;
+        has.check();
+    }
+}
+
+impl OwnerGuards<'_> {
+    fn fail(&self, invariant: &'static str, what: &str) {
+        self.player.stage.board.fail(invariant, format!("player {} of {}: {what}", self.player.number, self.name));
+    }
+
+    fn good(&self, writes: bool) -> Option<Token> {
+        let is_it = |guard: &&Rc<OwnerGuard>| matches!(***guard, OwnerGuard::Writes(_)) == writes;
+        self.guards.iter().filter(is_it).find_map(|guard| guard.fence())
+    }
+
+    fn put(&mut self, guard: OwnerGuard) {
+        let mode = if let OwnerGuard::Writes(_) = guard { ClaimMode::Lock } else { ClaimMode::Share };
+        let guard = Rc::new(guard);
+        let seen = Rc::downgrade(&guard);
+        self.player.claim(SERVICE, self.name, mode, Box::new(move || seen.upgrade()?.fence()));
+        self.guards.push(guard);
+    }
+
+    /// `owners_enter_together`: an owner with a hold enters it at once, or is refused at once.
+    /// Returns whether it goes on.
+    async fn ask(&mut self) -> bool {
+        let (writes, reads) = (self.good(true), self.good(false));
+        let wants_write = self.player.below(2) == 0;
+        let entered = if writes.is_some() || reads.is_some() {
+            self.enter_soon(wants_write).await
+        } else {
+            self.wait(wants_write).await
+        };
+        match entered {
+            Some(Ok(guard)) => {
+                if let (Some(had), Some(token)) = (writes.or(reads), guard.fence()) {
+                    self.player.count("read/write locks entered again");
+                    if wants_write && writes.is_none() {
+                        self.fail("owners_enter_together", "an owner that only reads writes");
+                    } else if had != token {
+                        self.fail("owners_enter_together", &format!("had {had:?} and has entered {token:?}"));
+                    }
+                }
+                self.put(guard);
+                true
+            }
+            Some(Err(EnterError::Lock(LockError::Deadlock))) => {
+                self.player.count("readers refused to write");
+                if writes.is_some() && self.good(true).is_some() || !wants_write {
+                    self.fail("owners_enter_together", "an owner is refused what it has");
+                }
+                true
+            }
+            Some(Err(error)) => {
+                if writes.or(reads).is_some() && self.good(true).or(self.good(false)).is_some() {
+                    self.fail("owners_enter_together", &format!("does not enter what it has: {error}"));
+                }
+                goes_on(self.player, "for an owner", &error);
+                false
+            }
+            None => false,
+        }
+    }
+
+    async fn enter_soon(&self, wants_write: bool) -> Option<Result<OwnerGuard, EnterError>> {
+        let soon = Duration::from_millis(20);
+        Some(if wants_write {
+            self.lock.write_for(self.owner).wait(soon).await.map(OwnerGuard::Writes)
+        } else {
+            self.lock.read_for(self.owner).wait(soon).await.map(OwnerGuard::Reads)
+        })
+    }
+
+    async fn wait(&self, wants_write: bool) -> Option<Result<OwnerGuard, EnterError>> {
+        let limit = self.player.millis(1, 1_500);
+        if wants_write {
+            let asked = self.lock.write_for(self.owner).wait(limit).into_future();
+            Some(self.player.fickle("write for an owner", asked).await?.map(OwnerGuard::Writes))
+        } else {
+            let asked = self.lock.read_for(self.owner).wait(limit).into_future();
+            Some(self.player.fickle("read for an owner", asked).await?.map(OwnerGuard::Reads))
+        }
+    }
+
+    /// Makes a reader of a writer, or a writer of a reader.
+    async fn change(&mut self) {
+        let next = self.player.below(self.guards.len() as u64) as usize;
+        let Some(guard) = Rc::into_inner(self.guards.swap_remove(next)) else { return };
+        match guard {
+            OwnerGuard::Writes(guard) => {
+                if let Ok(guard) = guard.downgrade() {
+                    self.put(OwnerGuard::Reads(guard));
+                }
+            }
+            OwnerGuard::Reads(guard) => match self.player.fickle("upgrade for an owner", guard.upgrade()).await {
+                Some(Ok(guard)) => self.put(OwnerGuard::Writes(guard)),
+                Some(Err((_, Some(guard)))) => self.put(OwnerGuard::Reads(guard)),
+                Some(Err((_, None))) | None => {}
+            },
+        }
+    }
+
+    /// `owners_know_what_they_hold`.
+    fn check(&self) {
+        let has = (self.good(true).is_some(), self.good(false).is_some());
+        let says = (self.lock.is_written_by(self.owner), self.lock.is_read_by(self.owner));
+        if has != says {
+            self.fail("owners_know_what_they_hold", &format!("writes and reads {has:?}, and its lock says {says:?}"));
+        }
     }
 }
 
