@@ -3,10 +3,10 @@
 use super::acquire::{Acquire, AcquireOptions};
 use super::owner::Owner;
 use crate::protocol::{Batch, LineageId, LockName, LostReason, Token};
-use crate::runtime::{clock, planted};
+use crate::runtime::planted;
 use crate::service::{
-    BatchGuard, Claim, EntryRefused, ExtendError, FenceError, HoldHandle, LockError, LockService, LossWatch, Lost, ReleaseError,
-    Revocation,
+    BatchGuard, Claim, EntryRefused, ExtendError, FenceError, HoldHandle, LockError, LockService, LossWatch, Lost,
+    ReleaseError, Revocation,
 };
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
@@ -138,15 +138,16 @@ async fn take_all(
     parts: Vec<(LockService, Vec<Vec<u8>>)>,
     mut terms: AcquireOptions,
 ) -> Result<MultiGuard, MultiLockError> {
-    // A limit that no clock can express is none.
-    let deadline = terms.wait.map(|limit| clock::now() + limit);
+    let limit = terms.wait;
     let mut all = MultiGuard { parts: Vec::new() };
     let is_backwards = planted!(MultiWithoutOrder) && !parts.is_sorted_by(|one, next| one.0.name() <= next.0.name());
     let mut parts: Vec<_> = in_order(parts)?.into_iter().collect();
     if is_backwards {
         parts.reverse();
     }
-    for (name, (service, batch)) in parts {
+    // The one limit, by the clock of each service's member.
+    let began: Vec<_> = parts.iter().map(|(_, (service, _))| service.now()).collect();
+    for ((name, (service, batch)), began) in parts.into_iter().zip(began) {
         let of = |error| MultiLockError::Lock { service: name.clone(), error };
         let mut names = batch.names().to_vec();
         while !names.is_empty() {
@@ -154,7 +155,7 @@ async fn take_all(
             if names.is_empty() {
                 break;
             }
-            terms.wait = deadline.map(|deadline| deadline.since(clock::now()));
+            terms.wait = limit.map(|limit| limit.saturating_sub(service.now().since(began)));
             let granted = {
                 let wish = terms.put(service.lock_all(names.iter().map(LockName::as_bytes)));
                 let (mut asking, mut entering) = (pin!(wish.into_future()), pin!(any_entered(&claims)));

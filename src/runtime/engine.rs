@@ -21,6 +21,7 @@ use super::connection_reader::ConnectionReader;
 use super::fork_guard::ForkGuard;
 use super::hold_cell::HoldCell;
 use super::local_grants::LocalGrants;
+use super::member_clock::MemberClock;
 use super::sync::{
     AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock, RwLockWriteGuard, ThreadMutant, is_planted, is_poisoned, seam,
     spin_loop,
@@ -71,6 +72,7 @@ pub(crate) struct EngineOptions {
     pub(crate) network: Arc<dyn Network>,
     /// Where votes are kept, if the configuration says so.
     pub(crate) disk: Option<Box<dyn VoteStorage>>,
+    pub(crate) clock: MemberClock,
 }
 
 /// The core behind a lock. See the head of the module.
@@ -100,6 +102,8 @@ pub(crate) struct Engine {
     written: OnceLock<watch::Receiver<()>>,
     /// In a copy of it no call waits for a lock that a thread of the parent may have had.
     home: ForkGuard,
+    /// Of all times of the core and of its holds.
+    clock: MemberClock,
     /// A test sets the clocks' readings.
     #[cfg(test)]
     pub(crate) clocks_are_tests: AtomicBool,
@@ -148,10 +152,10 @@ type EngineAccess<'a> = (RwLockWriteGuard<'a, EngineState>, MutexGuard<'a, ()>);
 
 impl Engine {
     pub(crate) fn new(options: EngineOptions) -> Arc<Engine> {
-        let EngineOptions { config, network, disk } = options;
+        let EngineOptions { config, network, disk, clock } = options;
         let phase = EnginePhase { ready: false, closed: None, stopped: false, changes: 0 };
         let me = config.me.clone();
-        let shell = EngineState::new(config, network.clone(), disk, phase);
+        let shell = EngineState::new(config, network.clone(), disk, clock.clone(), phase);
         Arc::new(Engine {
             gate: Mutex::default(),
             shell: RwLock::new(shell),
@@ -166,6 +170,7 @@ impl Engine {
             phase: watch::Sender::new(phase),
             written: OnceLock::new(),
             home: ForkGuard::here(),
+            clock,
             #[cfg(test)]
             clocks_are_tests: AtomicBool::new(false),
         })
@@ -196,7 +201,7 @@ impl Engine {
             if let Some(mut written) = guard.0.written.get().cloned() {
                 // The directory is free when the last write there has ended, unless the disk takes
                 // for ever.
-                let now = clock::now();
+                let now = guard.0.now();
                 tokio::select! {
                     biased;
                     _ = written.changed() => {}
@@ -284,9 +289,9 @@ impl Engine {
     /// turn must be short, since a member that has none for a lease has lost all its holds.
     pub(crate) fn status(&self) -> Status {
         let page =
-            |shell: &mut EngineState, after: Option<&StatusMark>| shell.node.status_page(clock::now(), after, PAGE);
+            |shell: &mut EngineState, after: Option<&StatusMark>| shell.node.status_page(self.now(), after, PAGE);
         let (mut status, (first, mut mark)) =
-            self.turn(|shell, _| (shell.node.status_without_services(clock::now()), page(shell, None)));
+            self.turn(|shell, _| (shell.node.status_without_services(self.now()), page(shell, None)));
         status.go_on(first);
         while let Some(after) = mark {
             let (more, next) = self.turn(|shell, _| page(shell, Some(&after)));
@@ -385,7 +390,7 @@ impl Engine {
         if shell.is_over() || shell.is_mute || destroyed.load(Ordering::Acquire) {
             return None;
         }
-        let now = clock::now();
+        let now = self.now();
         let offer = shell.node.offer(now, &lane.service, name)?;
         let (cell, is_first) = lane.take((name, owner, now), offer, |spare, token| {
             HoldCell::in_place_of(spare, None, token, Time::MAX, &shell.lease)
@@ -419,6 +424,11 @@ impl Engine {
             drop(shell);
             self.release_request(request, now);
         }
+    }
+
+    /// This instant, by the clock of the member.
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
     }
 
     /// The number of a hold's request; one that was taken in a lane gets it here.
@@ -610,8 +620,8 @@ impl Engine {
         let mut clocks_due = Time::ZERO;
         loop {
             // Together with other work: with a beat at the latest.
-            if clock::now() >= clocks_due {
-                clocks_due = clock::now() + EVERY;
+            if self.now() >= clocks_due {
+                clocks_due = self.now() + EVERY;
                 if let Some(reading) = self.read_clocks() {
                     self.look_at_clocks(reading);
                 }
@@ -620,14 +630,14 @@ impl Engine {
                 shell.armed = shell.deadline();
                 let is_open = shell.phase.closed.is_none();
                 let read = || Sampler::read(&shell.node, &mut shell.mail);
-                let sample = (sampler.is_due() || !is_open).then(read);
+                let sample = (sampler.is_due(self.now()) || !is_open).then(read);
                 (is_open.then_some(shell.armed), sample)
             });
             if let Some(sample) = sample {
-                sampler.tell(sample);
+                sampler.tell(sample, self.now());
             }
             let Some(deadline) = deadline else { return };
-            let now = clock::now();
+            let now = self.now();
             self.alarms.ring(now);
             if now >= deadline {
                 self.input(Input::Timer);
@@ -686,12 +696,10 @@ impl Engine {
             let command = match aside {
                 DeferredCommand::Command(command) => Some(command),
                 DeferredCommand::GiveBack(cell) => cell.request().map(|request| Command::Release { request }),
-                DeferredCommand::Reduce(cell, want) => {
-                    cell.request().map(|request| Command::Reduce { request, want })
-                }
+                DeferredCommand::Reduce(cell, want) => cell.request().map(|request| Command::Reduce { request, want }),
             };
             if let Some(command) = command {
-                shell.obey(command, clock::now(), &mut after);
+                shell.obey(command, self.now(), &mut after);
             }
         }
         let result = work(&mut shell, &mut after);
@@ -843,7 +851,7 @@ impl Engine {
 
 impl Inbox for Engine {
     fn status(&self, most: usize) -> Option<Status> {
-        Some(self.turn(|shell, _| shell.node.status_cut(clock::now(), most)))
+        Some(self.turn(|shell, _| shell.node.status_cut(self.now(), most)))
     }
 
     fn input(&self, input: Input) {

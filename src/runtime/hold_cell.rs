@@ -3,8 +3,8 @@
 //! An open object has a cell, too, though it is no hold. That cell has the object's content, and
 //! depends on no lease.
 
-use super::clock;
 use super::fork_guard::ForkGuard;
+use super::member_clock::MemberClock;
 use super::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard};
 use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{Content, LineageId, LostReason, Metadata, RequestId, RevocationRequest, Time, Token};
@@ -21,12 +21,25 @@ pub(crate) struct MemberLease {
     /// The lineage of the incarnation, which has only one. 0 before the first view.
     lineage: AtomicU64,
     home: ForkGuard,
+    /// The clock that it ends by, and the leases of its locks.
+    clock: MemberClock,
 }
 
 impl MemberLease {
     /// The lease of this process.
-    pub(crate) fn new(until: Time) -> MemberLease {
-        MemberLease { until: AtomicU64::new(until.as_nanos()), lineage: AtomicU64::new(0), home: ForkGuard::here() }
+    pub(crate) fn new(until: Time, clock: MemberClock) -> MemberLease {
+        let until = AtomicU64::new(until.as_nanos());
+        MemberLease { until, lineage: AtomicU64::new(0), home: ForkGuard::here(), clock }
+    }
+
+    /// That of the next incarnation, which has not begun.
+    pub(crate) fn next(&self) -> MemberLease {
+        MemberLease::new(Time::ZERO, self.clock.clone())
+    }
+
+    /// This instant, by the clock of the member.
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
     }
 
     /// Set before the first end: a guard exists only while the lease has run.
@@ -47,7 +60,7 @@ impl MemberLease {
 
 /// One hold, shared by the engine, which ends it, and the guards, which ask it.
 ///
-/// - `told_before_regrant`: it is good only while both leases run by this machine's clock and nobody has ended it;
+/// - `told_before_regrant`: it is good only while both leases run by the member's clock and nobody has ended it;
 ///   no message and no task is needed for it to become an error.
 /// - It is good only in the process to which it was granted.
 /// - Once it has failed it stays failed.
@@ -151,8 +164,8 @@ impl HoldCell {
     }
 
     /// Of an object that is open.
-    pub(crate) fn of_object(request: RequestId, token: Token, content: Content) -> Self {
-        let forever = Arc::new(MemberLease::new(Time::MAX));
+    pub(crate) fn of_object(request: RequestId, token: Token, content: Content, lease: &MemberLease) -> Self {
+        let forever = Arc::new(MemberLease::new(Time::MAX, lease.clock.clone()));
         let cell = HoldCell::new(Some(request), token, Time::MAX, forever);
         cell.extras().content = Some(content);
         cell
@@ -360,7 +373,7 @@ impl HoldCell {
         // The ends are read before the clock: a pause in between can only make the answer stricter.
         let member_until = self.lease.until.load(Ordering::Acquire);
         let until = self.until.load(Ordering::Acquire);
-        let now = clock::now();
+        let now = self.lease.now();
         (self.fence_at(now.as_nanos(), until, member_until), now)
     }
 
@@ -534,12 +547,13 @@ fn reason(code: u8) -> Option<LostReason> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::clock;
     use super::*;
     use crate::protocol::Slot;
     use std::time::Duration;
 
     fn cell(until: Time, member_until: Time) -> HoldCell {
-        let lease = Arc::new(MemberLease::new(member_until));
+        let lease = Arc::new(MemberLease::new(member_until, MemberClock::machine()));
         HoldCell::new(Some(RequestId(1)), Token::new(Slot(1), 7), until, lease)
     }
 

@@ -185,12 +185,13 @@ impl LocalGrants {
 #[cfg(test)]
 mod tests {
     use super::super::hold_cell::MemberLease;
+    use super::super::member_clock::MemberClock;
     use super::*;
     use crate::protocol::Slot;
 
     fn take(lane: &LocalGrants, offer: TokenRange, name: u32) -> Option<(Arc<HoldCell>, bool)> {
         let name = LockName::new(&name.to_le_bytes()).unwrap();
-        let lease = Arc::new(MemberLease::new(Time::MAX));
+        let lease = Arc::new(MemberLease::new(Time::MAX, MemberClock::machine()));
         let cell = |spare, token| HoldCell::in_place_of(spare, None, token, Time::MAX, &lease);
         lane.take((&name, OwnerId::default(), Time::ZERO), offer, cell)
     }

@@ -26,6 +26,7 @@ pub(crate) mod fork_guard;
 mod hello;
 pub(crate) mod hold_cell;
 pub(crate) mod local_grants;
+pub(crate) mod member_clock;
 #[cfg(feature = "simulated")]
 pub(crate) mod mutant;
 mod peer;

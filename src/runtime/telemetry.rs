@@ -514,9 +514,8 @@ impl SpanTracker {
     }
 
     /// The member, or its incarnation, is over.
-    pub(crate) fn over(&mut self, notes: &mut Vec<TelemetryNote>) {
+    pub(crate) fn over(&mut self, now: Time, notes: &mut Vec<TelemetryNote>) {
         let SpanTracker { view, terms } = std::mem::take(self);
-        let now = clock::now();
         notes.extend(view.into_iter().chain(terms.into_values()).map(|begun| begun.ends(SpanResult::Lost, now)));
     }
 }
@@ -587,7 +586,7 @@ mod tests {
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
         assert!(watch.view.is_some() && notes.len() == 1, "said again it is the same one");
-        watch.over(&mut notes);
+        watch.over(clock::now(), &mut notes);
         assert!(watch.view.is_none() && notes.len() == 2);
         let service = ServiceName::new("stock").expect("a good name");
         let message = Message::Recover { service, epoch: Epoch(Token::new(Slot(2), 1)) };

@@ -2,7 +2,6 @@
 
 use super::handle::ServiceHandle;
 use crate::protocol::{Command, Outcome, RequestId};
-use crate::runtime::clock;
 use crate::runtime::engine::Answer;
 use crate::runtime::hold_cell::HoldCell;
 use crate::runtime::planted;
@@ -69,7 +68,7 @@ impl Drop for PendingAnswer {
         if let Some(service) = &self.service
             && !planted!(KeepDroppedRequest)
         {
-            service.engine.release_request(self.request, clock::now());
+            service.engine.release_request(self.request, service.engine.now());
         }
     }
 }

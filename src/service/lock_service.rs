@@ -16,7 +16,8 @@ use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
 use crate::protocol::message::{Query, QueryReply};
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits, ServiceName, Value, Want,
+    Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits, ServiceName, Time, Value,
+    Want,
 };
 use crate::runtime::engine::{Engine, Sleep, SleepEnd};
 use crate::runtime::sync::AtomicBool;
@@ -95,6 +96,11 @@ impl LockService {
     #[cfg(test)]
     pub(crate) fn claims_kept(&self) -> usize {
         self.inner.claims.kept()
+    }
+
+    /// This instant, by the clock of the member.
+    pub(crate) fn now(&self) -> Time {
+        self.inner.engine.now()
     }
 
     /// Completes after a while, or when the member has left. Needs no runtime of its caller's.

@@ -4,6 +4,7 @@ use super::member::Member;
 use crate::protocol::{Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing};
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
+use crate::runtime::member_clock::MemberClock;
 use crate::runtime::transport::{BindError, ConnectionTimeouts, Transport, TransportOptions};
 use crate::runtime::vote_writer::VoteStorage;
 use crate::runtime::{DataDirError, Inbox, Network, Outbox, death_watch};
@@ -100,6 +101,7 @@ impl Member {
             config: builder.config(me, BTreeSet::new()),
             network: Arc::new(NullNetwork),
             disk: None,
+            clock: MemberClock::of_runtime(&runtime),
         });
         let member = Member::new(builder.cluster.clone(), engine.clone(), None);
         engine.start(&runtime, async {});
@@ -331,7 +333,8 @@ impl MemberBuilder {
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         config.durable = disk.is_some();
         config.stored = stored;
-        let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk });
+        let engine =
+            Engine::new(EngineOptions { config, network: transport.clone(), disk, clock: MemberClock::machine() });
         let member = Member::new(self.cluster.clone(), engine.clone(), Some(transport.clone()));
         transport.start(
             Arc::new(NetworkInbox { engine: Arc::downgrade(&engine), transport: Arc::downgrade(&transport) }),

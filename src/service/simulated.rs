@@ -6,6 +6,7 @@ use super::member::Member;
 use super::member_builder::{MemberBuilder, until_ready};
 use crate::protocol::{Input, MemberInfo, Packet, ProcessId};
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
+use crate::runtime::member_clock::MemberClock;
 use crate::runtime::{Network, Outbox, clock, simulated};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -125,7 +126,7 @@ impl MemberBuilder {
         let seeds: BTreeSet<SocketAddr> = self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
         let config = self.config(me.clone(), seeds);
         let network = Arc::new(Wire { me: Mutex::new(me), post });
-        let options = EngineOptions { config, network, disk: None };
+        let options = EngineOptions { config, network, disk: None, clock: MemberClock::machine() };
         let engine = simulated::by_clock(ppm, || Engine::new(options));
         let timer = Box::pin(engine.run(async {}));
         let ears = SimulatedInbox { ppm, engine: Arc::downgrade(&engine) };

@@ -1,6 +1,6 @@
 //! Timers of calls that the application awaits: the timer task wakes them, so a caller needs no tokio runtime of its own.
 
-use super::{Engine, clock, lock};
+use super::{Engine, lock};
 use crate::protocol::Time;
 use crate::runtime::sync::Mutex;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ pub(crate) struct Sleep {
 impl Engine {
     /// Sleeps for so long, from now on.
     pub(crate) fn sleep(self: &Arc<Self>, span: Duration) -> Sleep {
-        Sleep { engine: self.clone(), until: clock::now() + span, key: None }
+        Sleep { engine: self.clone(), until: self.now() + span, key: None }
     }
 }
 
@@ -100,7 +100,7 @@ impl Future for Sleep {
     type Output = SleepEnd;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<SleepEnd> {
-        if clock::now() >= self.until {
+        if self.engine.now() >= self.until {
             return Poll::Ready(SleepEnd::InTime);
         }
         // Cloned before locking: a waker is user code.

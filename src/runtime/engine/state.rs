@@ -3,6 +3,7 @@
 use super::super::clock_watch::{ClockWatch, Finding, Reading};
 use super::super::hold_cell::{HoldCell, MemberLease};
 use super::super::local_grants::{Drained, LocalGrants};
+use super::super::member_clock::MemberClock;
 use super::super::sync::{AtomicBool, Map, Mutex, ThreadMutant, is_planted};
 use super::super::telemetry::{PacketCounts, SpanTracker, TelemetryNote};
 use super::super::vote_writer::{VoteStorage, VoteWriter};
@@ -138,11 +139,12 @@ impl EngineState {
         mut config: Config,
         network: Arc<dyn Network>,
         disk: Option<Box<dyn VoteStorage>>,
+        clock: MemberClock,
         phase: EnginePhase,
     ) -> EngineState {
         config.clock = clock::slot();
         EngineState {
-            node: Node::new(config.clone(), clock::now()),
+            node: Node::new(config.clone(), clock.now()),
             config,
             network,
             disk,
@@ -155,7 +157,7 @@ impl EngineState {
             lanes: BTreeMap::new(),
             used: Mutex::default(),
             spare: VecDeque::new(),
-            lease: Arc::new(MemberLease::new(Time::ZERO)),
+            lease: Arc::new(MemberLease::new(Time::ZERO, clock)),
             armed: Time::ZERO,
             leaving: false,
             clocks: ClockWatch::default(),
@@ -264,7 +266,9 @@ impl EngineState {
         command: &Command,
         after: &mut TurnEffects,
     ) -> Option<Arc<HoldCell>> {
-        let Some(FastOutcome::Granted(token, until)) = self.node.try_fast(clock::now(), command) else { return None };
+        let Some(FastOutcome::Granted(token, until)) = self.node.try_fast(self.lease.now(), command) else {
+            return None;
+        };
         after.at_once = true;
         if until < self.armed {
             self.armed = until;
@@ -296,7 +300,7 @@ impl EngineState {
                 self.mail.received(packet);
             }
             let mut outputs = std::mem::take(&mut self.outputs);
-            let now = clock::now();
+            let now = self.lease.now();
             self.node.step(now, input, &mut outputs);
             self.end_claim(now);
             let mut over = None;
@@ -414,7 +418,7 @@ impl EngineState {
         let answer = match outcome {
             Outcome::Granted { token, until } => Ok(self.hold(request, token, until)),
             Outcome::Opened { token, content } => {
-                let object = Arc::new(HoldCell::of_object(request, token, content));
+                let object = Arc::new(HoldCell::of_object(request, token, content, &self.lease));
                 self.holds.insert(request, object.clone());
                 Ok(object)
             }
@@ -520,10 +524,10 @@ impl EngineState {
         };
         self.config = self.node.next_life(process, clock::slot());
         tracing::info!(%process, expelled, "starting again as a new process");
-        self.lease = Arc::new(MemberLease::new(Time::ZERO));
+        self.lease = Arc::new(self.lease.next());
         // Before the first packet of the new incarnation.
         self.network.reborn(self.config.me.clone());
-        self.node = Node::new(self.config.clone(), clock::now());
+        self.node = Node::new(self.config.clone(), self.lease.now());
     }
 
     /// The member is gone, for good.
@@ -580,7 +584,7 @@ impl EngineState {
         self.mute_since = since;
         let is_over = reading.raw >= since + timing.surely(timing.member_lease)
             // By its own clock, too, unless no other member could take over from it.
-            && (!self.node.is_ready(clock::now()) || self.node.lease_end() == Time::MAX);
+            && (!self.node.is_ready(self.lease.now()) || self.node.lease_end() == Time::MAX);
         if self.is_mute && is_steady && is_over {
             tracing::info!("the clock is steady again");
             self.is_mute = false;
@@ -590,7 +594,7 @@ impl EngineState {
 
     /// Ends every hold and every wait that the core has not ended already, and all other work.
     fn end_all(&mut self, reason: LostReason, after: &mut TurnEffects) {
-        self.watch.over(&mut after.notes);
+        self.watch.over(self.lease.now(), &mut after.notes);
         for hold in std::mem::take(&mut self.holds).values() {
             if planted!(GuardsOutliveMember) {
                 continue;
@@ -613,7 +617,7 @@ impl EngineState {
         // An expelled member that stays until others know of it still has a running lease.
         if self.is_over() || !self.phase.ready || !self.node.belongs() {
             ConnectionStatus::Lost
-        } else if self.node.is_ready(clock::now()) && !self.is_mute {
+        } else if self.node.is_ready(self.lease.now()) && !self.is_mute {
             ConnectionStatus::Connected
         } else {
             ConnectionStatus::Suspended
@@ -637,7 +641,7 @@ impl EngineState {
             self.lease.set_lineage(view.lineage.id());
         }
         self.lease.set_end(if self.is_mute { Time::ZERO } else { self.node.lease_end() });
-        if !self.phase.ready && self.node.is_ready(clock::now()) {
+        if !self.phase.ready && self.node.is_ready(self.lease.now()) {
             self.phase.ready = true;
             after.phase = true;
             self.network.joined();

@@ -1,6 +1,7 @@
 //! The engine between two turns, which the public API cannot show.
 
 use super::super::Outbox;
+use super::super::member_clock::MemberClock;
 use super::*;
 use crate::protocol::Event;
 use crate::protocol::{LockName, Metadata, OwnerId, Packet, Timing, Wait, Want};
@@ -20,7 +21,12 @@ impl Network for SinkNetwork {}
 fn engine() -> Arc<Engine> {
     let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
-    let engine = Engine::new(EngineOptions { config, network: Arc::new(SinkNetwork), disk: None });
+    let engine = Engine::new(EngineOptions {
+        config,
+        network: Arc::new(SinkNetwork),
+        disk: None,
+        clock: MemberClock::machine(),
+    });
     engine.input(Input::Timer);
     assert!(engine.phase().borrow().ready);
     engine
@@ -107,7 +113,8 @@ fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
     };
     let config = Config { found_alone: true, ..Config::new(info(7, 1), Timing::lan()) };
     let network = Arc::new(Watcher::default());
-    let engine = Engine::new(EngineOptions { config, network: network.clone(), disk: None });
+    let engine =
+        Engine::new(EngineOptions { config, network: network.clone(), disk: None, clock: MemberClock::machine() });
     engine.input(Input::Timer);
     let lease = engine.turn(|shell, _| shell.lease.clone());
     assert_eq!(lease.end(), Time::MAX);
@@ -149,7 +156,12 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
     let refuses = Arc::new(AtomicBool::new(true));
     let asked_by = Arc::new(Mutex::new(Vec::new()));
     let disk: Box<dyn VoteStorage> = Box::new(Stubborn { refuses: refuses.clone(), asked_by: asked_by.clone() });
-    let engine = Engine::new(EngineOptions { config, network: Arc::new(SinkNetwork), disk: Some(disk) });
+    let engine = Engine::new(EngineOptions {
+        config,
+        network: Arc::new(SinkNetwork),
+        disk: Some(disk),
+        clock: MemberClock::machine(),
+    });
     let mut events = engine.subscribe();
     engine.start(&tokio::runtime::Handle::current(), async {});
     assert!(matches!(events.recv().await, Ok(Announcement::VoteNotStored(_))));

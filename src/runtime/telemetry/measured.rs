@@ -275,8 +275,8 @@ impl Sampler {
         self.due
     }
 
-    pub(crate) fn is_due(&self) -> bool {
-        clock::now() >= self.due
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        now >= self.due
     }
 
     /// Reads, under the engine's lock.
@@ -289,7 +289,7 @@ impl Sampler {
     }
 
     /// Reports a sample.
-    pub(crate) fn tell(&mut self, sample: Sample) {
+    pub(crate) fn tell(&mut self, sample: Sample, now: Time) {
         let Sample { loads, members, mail } = sample;
         self.members.show(members);
         for (service, dials) in &mut self.services {
@@ -310,7 +310,7 @@ impl Sampler {
         }
         self.sent.add(mail.sent);
         self.received.add(mail.received);
-        self.due = clock::now() + SAMPLE;
+        self.due = now + SAMPLE;
     }
 }
 

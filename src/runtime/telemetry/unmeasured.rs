@@ -59,11 +59,11 @@ impl NoSampler {
         Time::MAX
     }
 
-    pub(crate) fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self, _: Time) -> bool {
         false
     }
 
     pub(crate) fn read(_: &Node, _: &mut NoPacketCounts) {}
 
-    pub(crate) fn tell(&mut self, (): ()) {}
+    pub(crate) fn tell(&mut self, (): (), _: Time) {}
 }

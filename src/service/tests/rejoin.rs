@@ -6,6 +6,7 @@ use crate::protocol::{Config, Input, MemberInfo, Message, Packet, ProcessId, Tim
 use crate::runtime::clock_watch::EVERY;
 use crate::runtime::clock_watch::tests::Clocks;
 use crate::runtime::engine::{Engine, EngineOptions, draw_process};
+use crate::runtime::member_clock::MemberClock;
 use crate::runtime::{Inbox, Network, Outbox};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -103,7 +104,7 @@ impl Lan {
         let cable = Arc::new(Cable { me: Mutex::new(me.clone()), parcels: sender });
         let timing = Timing { answer: timing.member_lease, ..timing };
         let config = Config { seeds: BTreeSet::from([addr(1)]), ..Config::new(me, timing) };
-        let engine = Engine::new(EngineOptions { config, network: cable, disk: None });
+        let engine = Engine::new(EngineOptions { config, network: cable, disk: None, clock: MemberClock::machine() });
         self.engines.lock().unwrap().insert(addr(number), Arc::downgrade(&engine));
         let lan = self.clone();
         tokio::spawn(async move {

@@ -11,6 +11,7 @@ use super::*;
 use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing};
 use crate::runtime::clock::simulated::advance;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
+use crate::runtime::member_clock::MemberClock;
 use crate::runtime::sync::{ThreadMutant, plant};
 use crate::runtime::{Network, Outbox};
 use shuttle::future::{JoinHandle, block_on};
@@ -57,7 +58,12 @@ struct Alone {
 fn engine() -> Arc<Engine> {
     let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
-    Engine::new(EngineOptions { config, network: Arc::new(ThreadTestNetwork), disk: None })
+    Engine::new(EngineOptions {
+        config,
+        network: Arc::new(ThreadTestNetwork),
+        disk: None,
+        clock: MemberClock::machine(),
+    })
 }
 
 fn alone() -> Alone {

@@ -2,9 +2,7 @@
 
 use super::{Workload, goes_on, have_read_and_write};
 use crate::recipes::belief_checker::ClaimMode;
-use elderlock::{
-    EnterError, LockError, Member, Owner, ReadGuard, ReadWriteLock, Token, UpgradeError, WriteGuard,
-};
+use elderlock::{EnterError, LockError, Member, Owner, ReadGuard, ReadWriteLock, Token, UpgradeError, WriteGuard};
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -1,0 +1,60 @@
+//! `MemberClock`: the clock by which one member counts its leases and waits.
+
+use super::clock;
+use crate::protocol::Time;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+/// This machine's [clock](clock::now), or that of a tokio runtime.
+#[derive(Clone)]
+pub(crate) struct MemberClock(Option<Arc<RuntimeClock>>);
+
+/// The clock of a tokio runtime, which a test may pause and advance.
+struct RuntimeClock {
+    runtime: Handle,
+    /// One instant by both clocks.
+    origin: (Instant, Time),
+    /// The latest reading, in nanoseconds.
+    latest: AtomicU64,
+}
+
+impl MemberClock {
+    /// This machine's: members of one cluster have nothing else in common.
+    pub(crate) fn machine() -> MemberClock {
+        MemberClock(None)
+    }
+
+    /// That of the runtime, for a member that is alone in its cluster. Of this task's runtime.
+    pub(crate) fn of_runtime(runtime: &Handle) -> MemberClock {
+        let (instant, time) = (Instant::now(), clock::now());
+        let latest = AtomicU64::new(time.as_nanos());
+        MemberClock(Some(Arc::new(RuntimeClock { runtime: runtime.clone(), origin: (instant, time), latest })))
+    }
+
+    /// This instant.
+    #[inline]
+    pub(crate) fn now(&self) -> Time {
+        match &self.0 {
+            None => clock::now(),
+            Some(runtime) => runtime.now(),
+        }
+    }
+}
+
+impl RuntimeClock {
+    #[cold]
+    fn now(&self) -> Time {
+        // A thread that is about to end has no place for a runtime.
+        let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        if !is_ending {
+            // Any thread may ask, and outside the runtime tokio's clock is another one.
+            let _entered = self.runtime.enter();
+            let (instant, time) = self.origin;
+            let now = time + Instant::now().duration_since(instant);
+            self.latest.fetch_max(now.as_nanos(), Ordering::AcqRel);
+        }
+        Time::from_nanos(self.latest.load(Ordering::Acquire))
+    }
+}
