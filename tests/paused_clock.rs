@@ -2,10 +2,8 @@
 //! time passes.
 #![cfg(feature = "tokio")]
 
-use elderlock::{
-    Guard, LeaderLatch, LockError, LockService, LostReason, Member, MultiLock, Owner, ReadWriteLock, ReentrantMutex,
-    Semaphore,
-};
+use elderlock::{Guard, LeaderLatch, LockError, LockService, LostReason, Member, MultiLock};
+use elderlock::{Owner, ReadWriteLock, ReentrantMutex, Semaphore};
 use std::cell::RefCell;
 use std::time::Duration;
 use tokio::time::{Instant, advance, pause, sleep};
@@ -24,7 +22,8 @@ impl RealTime {
 impl Drop for RealTime {
     fn drop(&mut self) {
         // Far above what the work takes on a busy machine, far below the least of the leases.
-        assert!(std::thread::panicking() || self.0.elapsed() < 8 * SECOND, "{:?} have passed", self.0.elapsed());
+        let passed = self.0.elapsed();
+        assert!(std::thread::panicking() || passed < 8 * SECOND, "{passed:?} have passed");
     }
 }
 
@@ -57,8 +56,7 @@ async fn a_lease_ends_when_the_clock_is_advanced() {
     assert!(next.token() > guard.token());
 }
 
-/// The lease counts from the grant, also of a lock that is granted in the local path and of one that
-/// was awaited.
+/// The lease counts from the grant, also of a lock that was awaited.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_has_the_lock_when_the_lease_is_over() {
     let _real = RealTime::begin();
@@ -138,13 +136,15 @@ async fn recipes_follow_the_clock() {
     let ((_member, stock), owner) = (local().await, Owner::new());
     let mutex = ReentrantMutex::new(&stock, "mutex");
     let _outer = mutex.acquire(owner).lease(60 * SECOND).await.expect("it is free");
-    let reader = ReadWriteLock::new(&stock, "prices").read_for(owner).lease(60 * SECOND).await.expect("it is free");
+    let prices = ReadWriteLock::new(&stock, "prices");
+    let reader = prices.read_for(owner).lease(60 * SECOND).await.expect("it is free");
     let tills = Semaphore::open(&stock, "tills", 1).await.expect("it is new");
     let till = tills.acquire(1).lease(60 * SECOND).await.expect("it is free");
     let latch = LeaderLatch::new(&stock, "cron", "node-1").expect("a good name");
     latch.start().expect("it is new");
     let term = latch.await_leadership().await.expect("it is alone");
-    let several = MultiLock::new().with(&stock, ["a", "b"]).acquire().lease(60 * SECOND).await.expect("they are free");
+    let several = MultiLock::new().with(&stock, ["a", "b"]);
+    let several = several.acquire().lease(60 * SECOND).await.expect("they are free");
     advance(59 * SECOND).await;
     assert!(mutex.is_held() && reader.fence().is_ok() && till.fence().is_ok());
     assert!(several.fence("inventory", "a").is_ok());

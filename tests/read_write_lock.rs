@@ -6,10 +6,8 @@
 
 mod support;
 
-use elderlock::{
-    EnterError, LockError, LockService, LostReason, Mode, MultiLock, MultiLockError, Owner, ReadGuard, ReadWriteLock,
-    ReentrantMutex, UpgradeError, WriteGuard,
-};
+use elderlock::{EnterError, LockError, LockService, LostReason, Mode, MultiLock, MultiLockError};
+use elderlock::{Owner, ReadGuard, ReadWriteLock, ReentrantMutex, UpgradeError, WriteGuard};
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
@@ -379,7 +377,8 @@ async fn an_owner_that_writes_enters_as_reader_and_reads_on() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     for (lock, other) in [(0, 1), (1, 0)].map(|(a, b)| (&services[a], &services[b])) {
-        let (lock, other, owner) = (ReadWriteLock::new(lock, "x"), ReadWriteLock::new(other, "x"), Owner::new());
+        let (lock, other) = (ReadWriteLock::new(lock, "x"), ReadWriteLock::new(other, "x"));
+        let owner = Owner::new();
         let writer = write_for(&lock, owner).await;
         let reader = read_for(&lock, owner).await;
         assert!(lock.is_written_by(owner) && lock.is_read_by(owner));
@@ -411,7 +410,8 @@ async fn an_owner_that_writes_enters_as_writer() {
         let third = read_for(of, owner).await;
         assert_eq!(outer.token(), inner.token());
         outer.release().await.expect("it was held");
-        assert!(soon(locks[0].read().wait(20 * MS)).await.expect_err("its owner writes").is_timeout());
+        let refused = soon(locks[0].read().wait(20 * MS)).await;
+        assert!(refused.expect_err("its owner writes").is_timeout());
         let reader = inner.downgrade().expect("it is held");
         drop(soon(locks[1].read()).await.expect("its owner only reads"));
         drop((reader, third));
@@ -420,8 +420,9 @@ async fn an_owner_that_writes_enters_as_writer() {
     nothing_is_left(&local).await;
 }
 
-/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed, by the calls of Curator's: there the
-/// write lock is not given within the limit. Here it is refused at once, as the wait could not end.
+/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed, by the calls of Curator's: there
+/// the write lock is not given within the limit. Here it is refused at once, as the wait could not
+/// end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_that_only_reads_is_refused_to_write() {
     let local = Local::start(2).await;
@@ -435,8 +436,10 @@ async fn an_owner_that_only_reads_is_refused_to_write() {
         assert!(!mutex.is_held() && !mutex.is_held_by(owner), "a reader is no holder of a mutex");
         let several = MultiLock::new().with(service, ["w", "x"]);
         let refused = soon(several.acquire().owner(owner)).await.unwrap_err();
-        assert!(matches!(refused, MultiLockError::Lock { error: LockError::Deadlock, .. }), "{refused}");
-        assert!(soon(lock.write_for(Owner::new()).wait(20 * MS)).await.unwrap_err().is_timeout(), "another waits");
+        let MultiLockError::Lock { error, .. } = refused else { panic!("{refused}") };
+        assert_eq!(error, LockError::Deadlock);
+        let waited = soon(lock.write_for(Owner::new()).wait(20 * MS)).await;
+        assert!(waited.unwrap_err().is_timeout(), "another owner waits");
 
         // The ways out: the reader upgrades, or is released first.
         let writer = soon(reader.upgrade()).await.expect("it is the only reader");
@@ -483,8 +486,10 @@ async fn only_the_owner_of_a_writer_reads_beside_it() {
     let writer = write_for(&locks[0], owner).await;
     drop(read_for(&locks[0], owner).await);
     for lock in &locks {
-        assert!(soon(lock.read_for(other).wait(30 * MS)).await.expect_err("it is written").is_timeout());
-        assert!(soon(lock.write_for(other).wait(30 * MS)).await.expect_err("it is written").is_timeout());
+        let read = soon(lock.read_for(other).wait(30 * MS)).await;
+        let write = soon(lock.write_for(other).wait(30 * MS)).await;
+        assert!(read.expect_err("it is written").is_timeout());
+        assert!(write.expect_err("it is written").is_timeout());
         assert!(soon(lock.try_read()).await.is_err());
     }
     writer.release().await.expect("it was held");
@@ -513,14 +518,15 @@ async fn no_writer_comes_between_a_writer_and_the_reader_of_its_owner() {
     nothing_is_left(&local).await;
 }
 
-/// An owner enters across kinds: a mutex, a multi lock and a writer of one name are one hold, and it
-/// is a share when only readers are left.
+/// An owner enters across kinds: a mutex, a multi lock and a writer of one name are one hold, and
+/// it is a share when only readers are left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_enters_across_mutexes_multi_locks_and_writers() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     for service in &services {
-        let (lock, mutex, owner) = (ReadWriteLock::new(service, "x"), ReentrantMutex::new(service, "x"), Owner::new());
+        let (lock, owner) = (ReadWriteLock::new(service, "x"), Owner::new());
+        let mutex = ReentrantMutex::new(service, "x");
         let both = MultiLock::new().with(service, ["w", "x"]);
         let writer = write_for(&lock, owner).await;
         let inner = soon(mutex.acquire(owner)).await.expect("it has it");
@@ -541,7 +547,7 @@ async fn an_owner_enters_across_mutexes_multi_locks_and_writers() {
         assert!(soon(services[1].try_share("x")).await.is_err(), "the batch is held as a whole");
         drop(write_for(&lock, owner).await);
         drop(reader);
-        soon(services[1].lock("x")).await.expect("it is free").release().await.expect("it was held");
+        drop(soon(services[1].lock("x")).await.expect("it is free"));
     }
     nothing_is_left(&local).await;
 }
@@ -554,7 +560,8 @@ async fn tasks_of_one_owner_that_ask_at_once_enter_one_hold() {
     for of in &services {
         let (lock, owner) = (ReadWriteLock::new(of, "x"), Owner::new());
         let held = soon(services[0].lock("x")).await.expect("it is free");
-        let readers: Vec<_> = (0..4).map(|_| tokio::spawn(lock.read_for(owner).into_future())).collect();
+        let ask = |_| tokio::spawn(lock.read_for(owner).into_future());
+        let readers: Vec<_> = (0..4).map(ask).collect();
         soon(async { while in_line(&services[0], "x").await.2 < 4 {} }).await;
         held.release().await.expect("it was held");
         let mut guards = Vec::new();
@@ -614,8 +621,9 @@ async fn the_guards_of_an_owner_fail_together() {
         let reader = read_for(of, owner).await;
         assert_eq!(soon(reader.lost()).await, LostReason::LeaseEnded);
         assert!(writer.fence().is_err() && !of.is_read_by(owner) && !of.is_written_by(owner));
-        let refused = [soon(of.read_for(owner)).await.map(drop), soon(of.write_for(owner)).await.map(drop)];
-        assert!(refused.iter().all(|refused| matches!(refused, Err(EnterError::Lost(_)))), "{refused:?}");
+        let (read, write) = (soon(of.read_for(owner)).await, soon(of.write_for(owner)).await);
+        assert!(matches!(read, Err(EnterError::Lost(_))), "{read:?}");
+        assert!(matches!(write, Err(EnterError::Lost(_))), "{write:?}");
         drop(writer);
         let (error, guard) = soon(reader.upgrade()).await.expect_err("it is lost");
         assert!(matches!(error, UpgradeError::Lost(_)) && guard.is_none(), "{error:?}");
@@ -661,7 +669,7 @@ async fn entering_dropped_at_any_poll_leaves_the_owner_what_it_had() {
             async move { guard.upgrade().await.map(drop) }
         };
         poll_k_then_drop(upgrade, nothing).await;
-        // Beside a reader of the owner an upgrade that is dropped leaves a share, which others share.
+        // Beside a reader of the owner an upgrade that is dropped leaves a share.
         let kept = std::cell::RefCell::new(None);
         let upgrade = async || {
             let guard = read_for(&lock, owner).await;

@@ -2,7 +2,7 @@
 
 use crate::{Done, keys};
 use clap::{Args, ValueEnum};
-use elderlock::{Keyring, Member, MemberEvent, Timing, View};
+use elderlock::{Keyring, LeaveError, Member, MemberEvent, Timing, View};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How to run it. Flags win over environment variables, and those over the file.
 ///
-/// Exit codes: 0 when it has left, 1 when it could not start or its goodbye was not heard, 3 when
-/// a fault ended it.
+/// Exit codes: 0 after a leave, 1 if no other member confirmed the leave, 2 if it could not start,
+/// 3 if a fault ended it. The reason is on standard error.
 #[derive(Args)]
 pub(crate) struct NodeArgs {
     #[command(flatten)]
@@ -86,6 +86,9 @@ enum Preset {
     Fast,
 }
 
+/// The exit code when no other member confirmed the leave.
+const UNHEARD: u8 = 1;
+
 /// The exit code when a fault ended the member.
 const FAILED: u8 = 3;
 
@@ -125,6 +128,9 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
             event = events.next() => {
                 let Some(event) = event else { return Ok(ExitCode::SUCCESS) };
                 let (name, text, detail) = tell(&event);
+                if is_fault(&event) {
+                    eprintln!("elderlock: {text}");
+                }
                 say(name, text, detail);
                 if is_fault(&event) {
                     return Ok(ExitCode::from(FAILED));
@@ -147,7 +153,10 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
             _ = interrupt.recv() => break,
         }
     }
-    member.leave().await?;
+    if let Err(error) = member.leave().await {
+        eprintln!("elderlock: {error}");
+        return Ok(ExitCode::from(if error == LeaveError::Unheard { UNHEARD } else { FAILED }));
+    }
     say("left", "left".to_owned(), Value::Null);
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,8 @@ use super::reentry::{EnterError, enter};
 use crate::protocol::LockName;
 use crate::runtime::planted;
 use crate::service::{
-    Grant, Guard, HoldHandle, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, held, held_by_token, sealed,
+    Claim, Grant, Guard, HoldHandle, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, held, held_by_token,
+    sealed,
 };
 
 /// A lock that many may have for reading, or one for writing.
@@ -34,9 +35,9 @@ use crate::service::{
 ///
 /// It is the lock of that name: any other holder of that lock, or of a share of it, is a writer or
 /// a reader beside these. A [`ReentrantMutex`](crate::ReentrantMutex) or a
-/// [`MultiLock`](crate::MultiLock) that was acquired for the owner is a writer, which it enters, and
-/// enters its writers. The locks of a multi lock stay locks until its last guard of that service is
-/// gone: readers of its owner keep others out until then.
+/// [`MultiLock`](crate::MultiLock) that was acquired for the owner is a writer, which it enters,
+/// and enters its writers. The locks of a multi lock stay locks until its last guard of that
+/// service is gone: readers of its owner keep others out until then.
 ///
 /// Curator: `InterProcessReadWriteLock`, where the owner is the thread, and a reader that asks to
 /// write waits for ever.
@@ -177,7 +178,8 @@ impl ReadWriteLock {
         Acquire::new(terms, async move |terms| enter(service, name, terms, reads).await.map(guard))
     }
 
-    /// Whether the owner has a guard at this instant that [reads](Self::read_for). Sends no message.
+    /// Whether the owner has a guard at this instant that [reads](Self::read_for). Sends no
+    /// message.
     ///
     /// Curator: `readLock().isOwnedByCurrentThread`.
     pub fn is_read_by(&self, owner: Owner) -> bool {
@@ -193,7 +195,8 @@ impl ReadWriteLock {
     }
 
     fn guards_of(&self, owner: Owner) -> (usize, usize) {
-        LockName::new(&self.name).map_or((0, 0), |name| self.service.claimed_depth(&name, owner.number()))
+        let name = LockName::new(&self.name);
+        name.map_or((0, 0), |name| self.service.claimed_depth(&name, owner.number()))
     }
 
     /// Its name, to [inspect](LockService::inspect) its readers, writer and waiters.
@@ -205,8 +208,8 @@ impl ReadWriteLock {
 impl Acquire<ReadGuard, EnterError> {
     /// Lets others [ask for it back](LockService::revoke), and [take it
     /// away](LockService::force_revoke) once this holder has been told: see
-    /// [`LockBuilder::revocable`]. Listen to the guard's [`revocation`](ReadGuard::revocation). Of a
-    /// hold that its owner enters again, the request that was granted has said it.
+    /// [`LockBuilder::revocable`]. Listen to the guard's [`revocation`](ReadGuard::revocation). Of
+    /// a hold that its owner enters again, the request that was granted has said it.
     ///
     /// Curator: `readLock().makeRevocable`.
     pub fn revocable(self) -> Self {
@@ -281,13 +284,17 @@ impl ReadGuard {
             Ok(()) => return Ok(WriteGuard(guard)),
             Err(0) => {}
             Err(others) => {
-                return Err((UpgradeError::Shared { others: others as u64 }, Some(ReadGuard(guard))));
+                let others = others as u64;
+                return Err((UpgradeError::Shared { others }, Some(ReadGuard(guard))));
             }
         }
         match guard.upgrade().await {
             Ok(mut guard) => match guard.hold_mut().write_on() {
-                Ok(()) => Ok(WriteGuard(guard)),
-                // Another reader of the owner entered meanwhile and has ended, and with it the lock.
+                Ok(()) => {
+                    Claim::tell(guard.hold());
+                    Ok(WriteGuard(guard))
+                }
+                // Another reader of the owner entered meanwhile and ended, and with it the lock.
                 Err(_) => Err((UpgradeError::Undecided, Some(ReadGuard(guard)))),
             },
             Err((UpgradeError::Shared { .. }, Some(share))) if planted!(UpgradeBlindly) => Ok(WriteGuard(share)),

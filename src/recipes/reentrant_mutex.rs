@@ -20,8 +20,9 @@ use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 /// that is lost.
 ///
 /// A [`MultiLock`](crate::MultiLock) or a writer of a [`ReadWriteLock`](crate::ReadWriteLock) that
-/// was acquired for the owner and has the lock is entered likewise, and enters it. Locks that were granted to that together are given back together, with
-/// the last guard of any of its locks of that service.
+/// was acquired for the owner and has the lock is entered likewise, and enters it. Locks that were
+/// granted together are given back together, with the last guard of any of the locks of that
+/// service.
 ///
 /// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude
 /// it, wait in the same line, and [`inspect`](LockService::inspect) names its holder and its
@@ -84,7 +85,8 @@ impl ReentrantMutex {
     pub fn acquire(&self, owner: Owner) -> Acquire<ReentrantGuard, EnterError> {
         let (service, name) = (self.service.clone(), self.name.clone());
         let terms = AcquireOptions { owner: owner.number(), ..AcquireOptions::default() };
-        Acquire::new(terms, async move |terms| Ok(ReentrantGuard(enter(service, name, terms, false).await?)))
+        let reads = false;
+        Acquire::new(terms, async move |terms| enter(service, name, terms, reads).await.map(ReentrantGuard))
     }
 
     /// Whether the lock is held at this instant by any owner of this member, by way of any value of

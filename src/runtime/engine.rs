@@ -688,7 +688,7 @@ impl Engine {
         }
         if is_broken {
             // The core panicked in an earlier turn and cannot be believed any more.
-            shell.fail("the core panicked", &mut after);
+            shell.break_down(&mut after);
         }
         // Then: a thread that has dropped a guard and asks for its lock again must not meet its own
         // hold.
@@ -912,6 +912,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 impl Engine {
+    /// The core panics, and the next input finds that out.
+    pub(crate) fn break_core(&self) {
+        let turn = std::panic::AssertUnwindSafe(|| self.turn(|_, _| panic!("on purpose: the core breaks")));
+        assert!(std::panic::catch_unwind(turn).is_err());
+        self.input(Input::Timer);
+    }
+
     /// Says that the member is suspended; at its end the turn says the true status.
     pub(crate) fn flicker(&self) {
         self.turn(|shell, after| shell.note_standing(ConnectionStatus::Suspended, after));

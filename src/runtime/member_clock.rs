@@ -28,9 +28,10 @@ impl MemberClock {
 
     /// That of the runtime, for a member that is alone in its cluster. Of this task's runtime.
     pub(crate) fn of_runtime(runtime: &Handle) -> MemberClock {
-        let (instant, time) = (Instant::now(), clock::now());
-        let latest = AtomicU64::new(time.as_nanos());
-        MemberClock(Some(Arc::new(RuntimeClock { runtime: runtime.clone(), origin: (instant, time), latest })))
+        let origin = (Instant::now(), clock::now());
+        let latest = AtomicU64::new(origin.1.as_nanos());
+        let runtime = runtime.clone();
+        MemberClock(Some(Arc::new(RuntimeClock { runtime, origin, latest })))
     }
 
     /// This instant.

@@ -5,7 +5,7 @@ use super::handle::ServiceHandle;
 use super::hold::HoldHandle;
 use super::lock_error::Lost;
 use crate::protocol::LockName;
-use crate::runtime::hold_cell::{HoldCell, OnlyShared};
+use crate::runtime::hold_cell::OnlyShared;
 use crate::runtime::planted;
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ impl Claim {
         Claim { service, key, slot }
     }
 
-    /// One more part in the owner's hold, which only `reads` or has the lock; `None` if it has none.
+    /// One more part in the owner's hold, which only `reads` or has the lock; `None` if it has
+    /// none.
     pub(crate) fn enter(&self, reads: bool) -> Result<Option<HoldHandle>, EntryRefused> {
         let Some(held) = self.slot.held().clone() else { return Ok(None) };
         match HoldHandle::enter(&self.service, &held, reads) {
@@ -58,7 +59,7 @@ impl Claim {
         }
         // The claims end with the hold.
         hold.cell.keep(Box::new(claims));
-        Claim::tell(&hold.cell);
+        Claim::tell(hold);
     }
 
     /// As [`give`](Self::give), of one lock, or of a share to a caller that only `reads`. Returns
@@ -91,22 +92,23 @@ impl Claim {
             }
         }
         hold.cell.keep(Box::new(vec![self]));
-        Claim::tell(&hold.cell);
+        Claim::tell(&hold);
         hold
     }
 
     /// The owner has the locks of the hold, or may write where it only read: its requests that wait
     /// look again.
-    pub(super) fn tell(cell: &HoldCell) {
+    pub(crate) fn tell(hold: &HoldHandle) {
         if !planted!(LetNoSiblingIn) {
-            let slots = |claims: &Vec<Claim>| claims.iter().map(|claim| claim.slot.clone()).collect();
-            let slots: Vec<Arc<ClaimSlot>> = cell.kept(slots).unwrap_or_default();
+            let slot = |claim: &Claim| claim.slot.clone();
+            let slots = hold.cell.kept(|claims: &Vec<Claim>| claims.iter().map(slot).collect());
+            let slots: Vec<Arc<ClaimSlot>> = slots.unwrap_or_default();
             slots.iter().for_each(|slot| slot.granted.notify_waiters());
         }
     }
 
-    /// One more part in the hold that the owner has, as soon as it has one that is good, and, unless
-    /// this one only `reads`, is the lock.
+    /// One more part in the hold that the owner has, as soon as it has one that is good, and,
+    /// unless this one only `reads`, is the lock.
     pub(crate) async fn entered(&self, reads: bool) -> HoldHandle {
         let mut granted = std::pin::pin!(self.slot.granted.notified());
         loop {

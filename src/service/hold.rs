@@ -1,6 +1,5 @@
 //! `HoldHandle`: the part that a held lock, batch, suspension, object and permits have in common.
 
-use super::claim::Claim;
 use super::claims::ClaimedHold;
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
@@ -24,7 +23,7 @@ pub struct HoldHandle {
     index: u32,
     /// It was released before it is dropped.
     released: bool,
-    /// It only reads, whatever the other guards of its owner do.
+    /// It only reads; other guards of its owner may write.
     reads: bool,
 }
 
@@ -36,7 +35,9 @@ impl Clone for HoldHandle {
         } else {
             self.cell.enter();
         }
-        HoldHandle::part(&self.service, &self.want, &self.cell, self.index, self.reads)
+        let HoldHandle { service, want, cell, index, reads, .. } = self;
+        let (service, want, cell) = (service.clone(), want.clone(), cell.clone());
+        HoldHandle { service, want, cell, index: *index, released: false, reads: *reads }
     }
 }
 
@@ -62,9 +63,10 @@ impl HoldHandle {
         HoldHandle { service, want, cell, index: 0, released: false, reads: false }
     }
 
-    fn part(service: &Arc<ServiceHandle>, want: &Want, cell: &Arc<HoldCell>, index: u32, reads: bool) -> HoldHandle {
-        let (service, want, cell) = (service.clone(), want.clone(), cell.clone());
-        HoldHandle { service, want, cell, index, released: false, reads }
+    /// One more, that the cell counts already.
+    fn part(service: &Arc<ServiceHandle>, held: &ClaimedHold, reads: bool) -> HoldHandle {
+        let ClaimedHold { want, cell, index } = held.clone();
+        HoldHandle { service: service.clone(), want, cell, index, released: false, reads }
     }
 
     /// One more, of a hold that is not over and of one of its names, which only `reads` or has the
@@ -74,9 +76,8 @@ impl HoldHandle {
         held: &ClaimedHold,
         reads: bool,
     ) -> Result<Option<HoldHandle>, OnlyShared> {
-        let ClaimedHold { want, cell, index } = held;
-        let entered = cell.enter_again(reads)?;
-        Ok(entered.then(|| HoldHandle::part(service, want, cell, *index, reads)))
+        let entered = held.cell.enter_again(reads)?;
+        Ok(entered.then(|| HoldHandle::part(service, held, reads)))
     }
 
     /// One guard less. Returns whether it was the last one. If the others only read, the lock is a
@@ -92,8 +93,8 @@ impl HoldHandle {
     fn leave_to_readers(&self) {
         // Of a batch no lock becomes a share.
         let (Want::Lock(name) | Want::Share(name)) = &self.want else { return };
-        let engine = &self.service.engine;
-        if self.cell.leave_to_readers(|| engine.narrow_later(&self.cell, Want::Share(name.clone()))) {
+        let (engine, cell) = (&self.service.engine, &self.cell);
+        if cell.leave_to_readers(|| engine.narrow_later(cell, Want::Share(name.clone()))) {
             engine.catch_up();
         }
     }
@@ -114,8 +115,6 @@ impl HoldHandle {
     pub(crate) fn write_on(&mut self) -> Result<(), usize> {
         self.cell.write_on(self.reads)?;
         self.reads = false;
-        // The siblings that wait for the lock enter.
-        Claim::tell(&self.cell);
         Ok(())
     }
 

@@ -78,8 +78,8 @@ pub enum LockError {
     /// Of a lock for an owner: the owner only [reads](crate::ReadWriteLock::read_for) it. Upgrade
     /// its reader, or release it first.
     #[error(
-        "the request would wait for itself: its owner only reads the lock, or suspends the service already, or another \
-         owner waits to suspend it and for what this owner holds"
+        "the request would wait for itself: its owner only reads the lock, or suspends the service \
+         already, or another owner waits to suspend it and for what this owner holds"
     )]
     Deadlock,
     /// The service was destroyed at this member before this answer was taken. Get a new handle from

@@ -266,6 +266,11 @@ impl Member {
         self.handle.engine.look_at_clocks(reading);
     }
 
+    /// Its core panics, and any next input finds that out.
+    pub(super) fn break_core(&self) {
+        self.handle.engine.break_core();
+    }
+
     /// Reports that it is suspended, and then that it is not.
     pub(super) fn flicker(&self) {
         self.handle.engine.flicker();

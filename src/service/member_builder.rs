@@ -79,6 +79,9 @@ impl Member {
     /// A cluster of one, within this process and without sockets: for tests and for trying things
     /// out. Each call makes a cluster of its own.
     ///
+    /// Its leases and waits go by the clock of this tokio runtime, also where a test pauses and
+    /// advances it. That clock stands still while the machine sleeps.
+    ///
     /// # Errors
     /// [`JoinError::NoRuntime`] outside a tokio runtime; [`JoinError::NoRandomness`].
     ///
@@ -333,8 +336,8 @@ impl MemberBuilder {
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         config.durable = disk.is_some();
         config.stored = stored;
-        let engine =
-            Engine::new(EngineOptions { config, network: transport.clone(), disk, clock: MemberClock::machine() });
+        let clock = MemberClock::machine();
+        let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk, clock });
         let member = Member::new(self.cluster.clone(), engine.clone(), Some(transport.clone()));
         transport.start(
             Arc::new(NetworkInbox { engine: Arc::downgrade(&engine), transport: Arc::downgrade(&transport) }),

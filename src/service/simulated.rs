@@ -126,7 +126,8 @@ impl MemberBuilder {
         let seeds: BTreeSet<SocketAddr> = self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
         let config = self.config(me.clone(), seeds);
         let network = Arc::new(Wire { me: Mutex::new(me), post });
-        let options = EngineOptions { config, network, disk: None, clock: MemberClock::machine() };
+        let clock = MemberClock::machine();
+        let options = EngineOptions { config, network, disk: None, clock };
         let engine = simulated::by_clock(ppm, || Engine::new(options));
         let timer = Box::pin(engine.run(async {}));
         let ears = SimulatedInbox { ppm, engine: Arc::downgrade(&engine) };

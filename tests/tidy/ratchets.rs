@@ -23,7 +23,7 @@ const CLAUSES: [(&str, f64); 10] = [
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
 const LONG_LINES: [(&str, usize); 7] =
-    [("src", 1574), ("sim", 1454), ("bench", 189), ("cli", 151), ("fence", 126), ("tests", 475), ("docs", 51)];
+    [("src", 1571), ("sim", 1454), ("bench", 189), ("cli", 150), ("fence", 126), ("tests", 475), ("docs", 51)];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 5] =

@@ -102,12 +102,25 @@ impl Cluster {
                 }
             }
             FoundingOutcome::Abandoned => self.end(now, Event::Abandoned, step),
-            FoundingOutcome::Refused(wrong) => self.refuse_clock(now, wrong, step),
+            FoundingOutcome::Refused(wrong) => self.refuse_clock(now, wrong, None, step),
         }
     }
 
-    /// The cluster's slots are too far above this machine's clock.
-    fn refuse_clock(&mut self, now: Time, WrongClock { theirs, ours }: WrongClock, step: &mut Step) {
+    /// The cluster's slots are too far above this machine's clock. `elder`: of a view with this
+    /// process. It hears a goodbye, once, so that it need not wait for this member's lease.
+    fn refuse_clock(
+        &mut self,
+        now: Time,
+        WrongClock { theirs, ours }: WrongClock,
+        elder: Option<&MemberInfo>,
+        step: &mut Step,
+    ) {
+        if let Some(elder) = elder.filter(|elder| elder.process != self.config.me.process) {
+            // First, as the goodbye says that nothing is held.
+            let reason = LostReason::Left;
+            step.act(now, &self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
+            send(elder.addr, elder.process, Notice::Leave, step);
+        }
         self.end(now, Event::WrongClock { theirs, ours }, step);
     }
 
@@ -372,7 +385,7 @@ impl Cluster {
         if let Err(wrong) = self.clock.check(now, view.first_slot)
             && view.contains(me)
         {
-            return self.refuse_clock(now, wrong, step);
+            return self.refuse_clock(now, wrong, Some(view.elder()), step);
         }
         let pace = *self.pace.get_or_insert(WallClock::pace(now, view.first_slot));
         let view = Arc::new(view);

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod clones;
+mod goodbyes;
 mod grantors;
 mod large;
 mod offers;

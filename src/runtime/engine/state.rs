@@ -12,8 +12,8 @@ use super::event_readers::{Announcement, ConnectionStatus, ReaderUpdate};
 use super::{EngineClosed, EnginePhase};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
-    Command, Config, Event, FastOutcome, Input, LostReason, Node, Outcome, Output, ProcessId, RequestId, ServiceName,
-    Time, Token,
+    Command, Config, Event, FastOutcome, Input, LostReason, Node, Notice, Outcome, Output, Packet, ProcessId,
+    RequestId, ServiceName, Time, Token,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
@@ -405,6 +405,23 @@ impl EngineState {
     pub(super) fn fail(&mut self, why: &'static str, after: &mut TurnEffects) {
         self.fault = why;
         self.close(EngineClosed::Broken, after);
+    }
+
+    /// The core has panicked. The elder hears of it, so that it need not wait for the member's
+    /// lease.
+    pub(super) fn break_down(&mut self, after: &mut TurnEffects) {
+        if self.phase.closed.is_some() {
+            return;
+        }
+        let me = self.config.me.process;
+        let view = self.node.view().filter(|view| view.contains(me));
+        let elder = view.map(|view| view.elder().clone());
+        // First: the goodbye says that nothing is held, and then no guard is good any more.
+        self.fail("the core panicked", after);
+        if let Some(elder) = elder.filter(|elder| elder.process != me && !self.is_mute) {
+            after.sent = true;
+            self.network.send(elder.addr, Some(elder.process), Packet::from(Notice::Leave));
+        }
     }
 
     /// Fills the slot of `request`. Returns the input for the core if no task waits for a grant.

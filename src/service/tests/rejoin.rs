@@ -11,6 +11,7 @@ use crate::runtime::{Inbox, Network, Outbox};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Weak;
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 struct DelayedPacket {
@@ -104,7 +105,8 @@ impl Lan {
         let cable = Arc::new(Cable { me: Mutex::new(me.clone()), parcels: sender });
         let timing = Timing { answer: timing.member_lease, ..timing };
         let config = Config { seeds: BTreeSet::from([addr(1)]), ..Config::new(me, timing) };
-        let engine = Engine::new(EngineOptions { config, network: cable, disk: None, clock: MemberClock::machine() });
+        let clock = MemberClock::machine();
+        let engine = Engine::new(EngineOptions { config, network: cable, disk: None, clock });
         self.engines.lock().unwrap().insert(addr(number), Arc::downgrade(&engine));
         let lan = self.clone();
         tokio::spawn(async move {
@@ -154,6 +156,30 @@ async fn happens(events: &mut Events, mut wanted: impl FnMut(&MemberEvent) -> bo
             return event;
         }
     }
+}
+
+/// The others go on at once, and not when the member's lease has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_core_panics_says_goodbye_when_its_guards_are_lost() {
+    let lan = Arc::new(Lan::default());
+    let timing = Timing::wan();
+    let elder = lan.start_with(1, timing);
+    let other = lan.start_with(2, timing);
+    come(|| sees(&elder, 2) && sees(&other, 2)).await;
+    let mut events = other.events();
+    let guard = other.lock_service("inventory").await.unwrap().lock("a").await.unwrap();
+    let waits = elder.lock_service("inventory").await.unwrap().lock("a").start();
+
+    let began = Instant::now();
+    other.break_core();
+    assert_eq!(guard.fence().unwrap_err().reason, LostReason::Left);
+    let failed = happens(&mut events, |event| matches!(event, MemberEvent::Failed { .. })).await;
+    assert_eq!(failed, MemberEvent::Failed { reason: "the core panicked".into() });
+    let next = tokio::time::timeout(HANG, waits).await.expect("the goodbye was heard").unwrap();
+    assert!(next.token() > guard.token());
+    come(|| sees(&elder, 1)).await;
+    assert!(began.elapsed() < timing.member_lease, "no member waits for its lease");
+    assert_eq!(other.leave().await, Err(LeaveError::Stopped));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

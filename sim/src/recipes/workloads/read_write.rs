@@ -2,7 +2,8 @@
 
 use super::{Workload, goes_on, have_read_and_write};
 use crate::recipes::belief_checker::ClaimMode;
-use elderlock::{EnterError, LockError, Member, Owner, ReadGuard, ReadWriteLock, Token, UpgradeError, WriteGuard};
+use elderlock::{EnterError, LockError, Member, Owner, ReadGuard, Token};
+use elderlock::{ReadWriteLock, UpgradeError, WriteGuard};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -143,7 +144,8 @@ async fn for_owner(player: &Workload, name: &'static str, lock: &ReadWriteLock, 
 
 impl OwnerGuards<'_> {
     fn fail(&self, invariant: &'static str, what: &str) {
-        self.player.stage.board.fail(invariant, format!("player {} of {}: {what}", self.player.number, self.name));
+        let what = format!("player {} of {}: {what}", self.player.number, self.name);
+        self.player.stage.board.fail(invariant, what);
     }
 
     fn good(&self, writes: bool) -> Option<Token> {
@@ -152,7 +154,10 @@ impl OwnerGuards<'_> {
     }
 
     fn put(&mut self, guard: OwnerGuard) {
-        let mode = if let OwnerGuard::Writes(_) = guard { ClaimMode::Lock } else { ClaimMode::Share };
+        let mode = match guard {
+            OwnerGuard::Writes(_) => ClaimMode::Lock,
+            OwnerGuard::Reads(_) => ClaimMode::Share,
+        };
         let guard = Rc::new(guard);
         let seen = Rc::downgrade(&guard);
         self.player.claim(SERVICE, self.name, mode, Box::new(move || seen.upgrade()?.fence()));
@@ -176,7 +181,7 @@ impl OwnerGuards<'_> {
                     if wants_write && writes.is_none() {
                         self.fail("owners_enter_together", "an owner that only reads writes");
                     } else if had != token {
-                        self.fail("owners_enter_together", &format!("had {had:?} and has entered {token:?}"));
+                        self.fail("owners_enter_together", &format!("had {had:?} and enters {token:?}"));
                     }
                 }
                 self.put(guard);
@@ -191,7 +196,8 @@ impl OwnerGuards<'_> {
             }
             Some(Err(error)) => {
                 if writes.or(reads).is_some() && self.good(true).or(self.good(false)).is_some() {
-                    self.fail("owners_enter_together", &format!("does not enter what it has: {error}"));
+                    let what = format!("does not enter what it has: {error}");
+                    self.fail("owners_enter_together", &what);
                 }
                 goes_on(self.player, "for an owner", &error);
                 false
@@ -230,7 +236,7 @@ impl OwnerGuards<'_> {
                     self.put(OwnerGuard::Reads(guard));
                 }
             }
-            OwnerGuard::Reads(guard) => match self.player.fickle("upgrade for an owner", guard.upgrade()).await {
+            OwnerGuard::Reads(guard) => match self.player.fickle("upgrade", guard.upgrade()).await {
                 Some(Ok(guard)) => self.put(OwnerGuard::Writes(guard)),
                 Some(Err((_, Some(guard)))) => self.put(OwnerGuard::Reads(guard)),
                 Some(Err((_, None))) | None => {}
@@ -243,7 +249,8 @@ impl OwnerGuards<'_> {
         let has = (self.good(true).is_some(), self.good(false).is_some());
         let says = (self.lock.is_written_by(self.owner), self.lock.is_read_by(self.owner));
         if has != says {
-            self.fail("owners_know_what_they_hold", &format!("writes and reads {has:?}, and its lock says {says:?}"));
+            let what = format!("writes and reads {has:?}, and its lock says {says:?}");
+            self.fail("owners_know_what_they_hold", &what);
         }
     }
 }
