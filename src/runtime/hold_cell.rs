@@ -3,9 +3,11 @@
 //! An open object has a cell, too, though it is no hold. That cell has the object's content, and
 //! depends on no lease.
 
+use super::clock;
 use super::fork_guard::ForkGuard;
 use super::member_clock::MemberClock;
 use super::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard};
+use super::sync::{ThreadMutant, is_planted};
 use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{Content, LineageId, LostReason, Metadata, RequestId, RevocationRequest, Time, Token};
 use std::any::Any;
@@ -23,13 +25,22 @@ pub(crate) struct MemberLease {
     home: ForkGuard,
     /// The clock that it ends by, and the leases of its locks.
     clock: MemberClock,
+    /// Its end by a clock that is not this machine's. Then `until` is 0, for ever: a fence that
+    /// looks at this machine's clock alone finds it over, and looks closer.
+    other_until: AtomicU64,
 }
 
 impl MemberLease {
     /// The lease of this process.
     pub(crate) fn new(until: Time, clock: MemberClock) -> MemberLease {
-        let until = AtomicU64::new(until.as_nanos());
-        MemberLease { until, lineage: AtomicU64::new(0), home: ForkGuard::here(), clock }
+        let (zero, home) = (|| AtomicU64::new(0), ForkGuard::here());
+        let lease = MemberLease { until: zero(), lineage: zero(), home, clock, other_until: zero() };
+        lease.set_end(until);
+        lease
+    }
+
+    fn until(&self) -> &AtomicU64 {
+        if self.clock.is_machine() { &self.until } else { &self.other_until }
     }
 
     /// That of the next incarnation, which has not begun.
@@ -49,12 +60,12 @@ impl MemberLease {
 
     /// When it ends.
     pub(crate) fn end(&self) -> Time {
-        Time::from_nanos(self.until.load(Ordering::Acquire))
+        Time::from_nanos(self.until().load(Ordering::Acquire))
     }
 
     /// Sets its end.
     pub(crate) fn set_end(&self, until: Time) {
-        self.until.store(until.as_nanos(), Ordering::Release);
+        self.until().store(until.as_nanos(), Ordering::Release);
     }
 }
 
@@ -254,6 +265,7 @@ impl HoldCell {
         let Some(extras) = self.some_extras() else { return false };
         let only_read = extras.readers == self.guards() || planted!(ReadWithFirst);
         let becomes_share = extras.readers > 0 && only_read && !self.is_shared();
+        let _kept = (!is_planted(ThreadMutant::ShareUnlocked)).then_some(extras);
         if becomes_share {
             self.share();
             tell();
@@ -372,6 +384,19 @@ impl HoldCell {
     pub(crate) fn fence_now(&self) -> (Result<Token, LostReason>, Time) {
         // The ends are read before the clock: a pause in between can only make the answer stricter.
         let member_until = self.lease.until.load(Ordering::Acquire);
+        let until = self.until.load(Ordering::Acquire);
+        let now = clock::now();
+        let is_good = now.as_nanos() < until && now.as_nanos() < member_until;
+        if is_good && self.lost_reason().is_none() && !self.lease.home.is_left() {
+            return (Ok(self.token()), now);
+        }
+        self.look_closer()
+    }
+
+    /// As [`fence_now`](Self::fence_now), by the member's clock, whichever it is.
+    #[cold]
+    fn look_closer(&self) -> (Result<Token, LostReason>, Time) {
+        let member_until = self.lease.end().as_nanos();
         let until = self.until.load(Ordering::Acquire);
         let now = self.lease.now();
         (self.fence_at(now.as_nanos(), until, member_until), now)
@@ -547,7 +572,6 @@ fn reason(code: u8) -> Option<LostReason> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::clock;
     use super::*;
     use crate::protocol::Slot;
     use std::time::Duration;

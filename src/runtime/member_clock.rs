@@ -34,6 +34,11 @@ impl MemberClock {
         MemberClock(Some(Arc::new(RuntimeClock { runtime, origin, latest })))
     }
 
+    /// Whether it is this machine's.
+    pub(crate) fn is_machine(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// This instant.
     #[inline]
     pub(crate) fn now(&self) -> Time {

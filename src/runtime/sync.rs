@@ -122,4 +122,7 @@ pub(crate) enum ThreadMutant {
     LaneStays,
     /// A lane's token is taken before the shard of its name.
     TokenFirst,
+    /// A guard may enter as a writer between the look at an owner's readers and the change of its
+    /// lock into a share.
+    ShareUnlocked,
 }

@@ -2,8 +2,9 @@
 
 use crate::protocol::{LockName, Token, Want};
 use crate::runtime::hold_cell::HoldCell;
+use crate::runtime::sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
 /// The claims of one service at this member, by lock and owner. A lock without owner or asker takes

@@ -14,6 +14,7 @@ use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
 use crate::runtime::member_clock::MemberClock;
 use crate::runtime::sync::{ThreadMutant, plant};
 use crate::runtime::{Network, Outbox};
+use crate::{EnterError, Owner, ReadWriteLock};
 use shuttle::future::{JoinHandle, block_on};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, UncontrolledNondeterminismCheckScheduler};
 use shuttle::{Runner, thread};
@@ -348,6 +349,51 @@ fn tell_events_of_several_threads() {
     alone.end();
 }
 
+/// The last writer of an owner ends while its sibling asks to write: either that one writes, or the
+/// lock is a share by the time that it is refused.
+fn write_while_the_last_writer_ends() {
+    let alone = alone();
+    let (lock, owner) = (ReadWriteLock::new(&alone.stock, "a"), Owner::new());
+    let writer = block_on(lock.write_for(owner).into_future()).expect("it is free");
+    let reader = block_on(lock.read_for(owner).into_future()).expect("its owner writes");
+    let stock = alone.stock.clone();
+    together([
+        on(move || drop(writer)),
+        on(move || match block_on(lock.write_for(owner).into_future()) {
+            Ok(writer) => {
+                assert!(block_on(stock.try_share("a").into_future()).is_err(), "its owner writes");
+                assert_eq!(writer.fence(), reader.fence());
+            }
+            Err(refused) => {
+                assert_eq!(refused, EnterError::Lock(LockError::Deadlock));
+                drop(block_on(stock.try_share("a").into_future()).expect("it is a share"));
+                reader.fence().expect("it reads on");
+            }
+        }),
+    ]);
+    alone.end();
+}
+
+/// An owner's readers upgrade, enter and end at once: no writer is beside another member's reader.
+fn upgrade_while_siblings_come_and_go() {
+    let alone = alone();
+    let (lock, owner) = (ReadWriteLock::new(&alone.stock, "a"), Owner::new());
+    let reader = block_on(lock.read_for(owner).into_future()).expect("it is free");
+    let (stock, sibling) = (alone.stock.clone(), lock.clone());
+    together([
+        on(move || {
+            if let Ok(writer) = block_on(reader.upgrade()) {
+                let beside = block_on(stock.try_share("a").into_future());
+                assert!(beside.is_err(), "its owner writes");
+                drop(writer);
+            }
+        }),
+        on(move || drop(block_on(sibling.read_for(owner).into_future()).expect("its owner reads"))),
+        on(move || drop(block_on(lock.read_for(owner).into_future()).expect("its owner reads"))),
+    ]);
+    alone.end();
+}
+
 /// As when a limit to join runs out in the moment in which the member becomes ready.
 fn close_while_becoming_ready() {
     let engine = engine();
@@ -403,6 +449,8 @@ stories! {
     a_lease_is_extended_or_over_but_not_both: extend_while_the_lease_ends;
     whoever_holds_waits_or_listens_hears_that_the_member_has_left: leave_while_others_hold_and_wait;
     no_event_stays_behind: tell_events_of_several_threads;
+    a_sibling_of_the_last_writer_writes_or_is_refused: write_while_the_last_writer_ends;
+    a_reader_that_upgrades_beside_its_siblings_writes_alone: upgrade_while_siblings_come_and_go;
     a_member_that_is_closed_stays_closed: close_while_becoming_ready;
 }
 
@@ -417,7 +465,7 @@ fn a_schedule_is_told_twice_alike() {
 
 #[test]
 fn each_planted_break_is_found() {
-    let breaks: [(ThreadMutant, fn()); 11] = [
+    let breaks: [(ThreadMutant, fn()); 12] = [
         (ThreadMutant::SideQueueStays, give_back_while_another_has_the_engine),
         (ThreadMutant::LooksOnce, give_back_while_another_has_the_engine),
         (ThreadMutant::OldWaker, wait_with_another_waker_than_at_first),
@@ -429,6 +477,7 @@ fn each_planted_break_is_found() {
         (ThreadMutant::LaneStays, share_one_lock),
         (ThreadMutant::LaneStays, take_locks_beside_each_other),
         (ThreadMutant::TokenFirst, share_one_lock),
+        (ThreadMutant::ShareUnlocked, write_while_the_last_writer_ends),
     ];
     for (planted, story) in breaks {
         let told = Arc::new(AtomicUsize::new(0));
