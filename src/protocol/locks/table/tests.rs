@@ -484,6 +484,13 @@ fn of_those_who_passed_the_first_goes_first() {
     assert_eq!(story.release(y), [passers[0]]);
     assert_eq!(story.release(passers[0]), [passers[1]]);
     assert_eq!(story.release(passers[1]), [passers[2]]);
+
+    let mut story = TableScript::new();
+    let [.., z] = [(ANN, "x"), (DAN, "y"), (CYD, "z")].map(|(process, text)| story.locks(process, text));
+    story.suspends(BOB);
+    let [first, second] = [DAN, ANN].map(|process| story.locks(process, "z"));
+    assert_eq!(story.release(z), [first], "whatever the numbers of the members are");
+    assert_eq!(story.release(first), [second]);
 }
 
 #[test]
@@ -515,6 +522,15 @@ fn a_member_whose_owners_both_suspend_is_told_so() {
     assert_eq!(story.ask_as(ANN, 6, Want::Suspension), Err(Refusal::Deadlock));
     assert_eq!(story.ask_as(ANN, 0, Want::Suspension), Err(Refusal::Deadlock), "y is its, too");
     assert!(story.waits(first));
+
+    let mut story = TableScript::new();
+    story.ask_as(ANN, 5, lock("x")).expect("free");
+    let y = story.locks(BOB, "y");
+    let whole = story.ask_as(ANN, 0, Want::Suspension).expect("waits for y");
+    let part = story.ask_as(ANN, 5, Want::Suspension).expect("the whole member does not wait for x");
+    assert!(story.waits(part));
+    assert_eq!(story.release(y), [part]);
+    assert_eq!(story.release(part), [whole]);
 }
 
 #[test]
@@ -678,6 +694,15 @@ fn numbers_do_not_run_out() {
     assert_eq!(ticket(&story, suspension), (1 << 31) << 32);
     let late = story.locks(ANN, "y");
     assert_eq!(ticket(&story, late), ((1 << 31) << 32) + 1);
+
+    // A block has as many places for those that pass.
+    let mut story = TableScript::new();
+    story.locks(ANN, "x");
+    story.suspends(CYD);
+    story.table.passes = (1 << 30) - 2;
+    let [last, behind] = [story.locks(ANN, "x"), story.locks(ANN, "x")];
+    assert_eq!(ticket(&story, last), (1 << 31) - 1);
+    assert!(ticket(&story, behind) > PLACE, "it stands behind the suspension");
 }
 
 #[test]
@@ -704,6 +729,7 @@ fn who_looks_sees_holders_and_waiters_in_order() {
     assert_eq!(seen(&story, &Query::Lock(name("x"))), expected);
     let expected = seen_lock(Vec::new(), [CYD].map(waiter).into());
     assert_eq!(seen(&story, &Query::Suspension), expected);
+    assert_eq!(seen(&story, &Query::Lock(name("idle"))), expected, "who comes last waits for it, too");
     assert_eq!(story.place(waiters[0]), Some((0, 1, None)));
     assert_eq!(story.place(waiters[1]), Some((1, 1, None)));
     assert_eq!(story.place(waiters[2]), Some((2, 1, Some(ProcessId(CYD)))));
@@ -718,6 +744,31 @@ fn who_looks_sees_holders_and_waiters_in_order() {
         status.iter().map(|lock| (lock.name.is_some(), lock.waiters)).collect::<Vec<_>>(),
         [(false, 1), (true, 2)]
     );
+}
+
+#[test]
+fn a_status_is_told_in_pages() {
+    let mut story = TableScript::new();
+    story.locks(ANN, "x");
+    story.locks(BOB, "x");
+    story.ask(DAN, limit("o", 1));
+    let page = |story: &TableScript, after: Option<Option<&LockName>>, most: usize| {
+        let (status, is_end) = story.table.status(NOW, after, most);
+        (status.iter().map(|lock| (lock.holders, lock.openers, lock.waiters)).collect::<Vec<_>>(), is_end)
+    };
+    let [suspension, o, x] = [(0, 0, 1), (0, 1, 0), (1, 0, 1)];
+    assert_eq!(page(&story, None, 2), (vec![o, x], true));
+    story.suspends(CYD);
+    assert_eq!(page(&story, None, 3), (vec![suspension, o, x], true));
+    assert_eq!(page(&story, None, 2), (vec![suspension, o], false));
+    assert_eq!(page(&story, Some(None), 2), (vec![o, x], true));
+    assert_eq!(page(&story, Some(Some(&name("o"))), 2), (vec![x], true));
+
+    let mut story = TableScript::new();
+    story.suspends(CYD);
+    assert_eq!(page(&story, None, 1), (vec![(1, 0, 0)], true));
+    assert_eq!(page(&story, None, 0), (vec![], false));
+    assert_eq!(page(&TableScript::new(), None, 0), (vec![], true));
 }
 
 #[test]
@@ -904,6 +955,20 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     assert_eq!(claim(&mut table, share("x"), 21), [key(20)]);
     assert_eq!(claim(&mut table, batch(&["w", "x"]), 30), [key(21)]);
 
+    // A request waits no more when it is reported as a hold, whether it wins or not.
+    let mut table = Table::new(Epoch(token(0)));
+    let entry = |want| RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+    for (n, want) in [(10, lock("x")), (11, Want::Suspension), (12, lock("y"))] {
+        let ticket = Ticket { epoch: Epoch(token(0)), number: n.into() };
+        table.wait(key(n), entry(want), ticket);
+    }
+    assert_eq!(claim(&mut table, lock("x"), 20), []);
+    assert_eq!(claim(&mut table, Want::Suspension, 21), []);
+    assert_eq!(claim(&mut table, lock("x"), 10), [key(10)]);
+    assert_eq!(claim(&mut table, Want::Suspension, 11), [key(11)]);
+    assert_eq!(claim(&mut table, lock("y"), 12), []);
+    assert_eq!((table.waiting().count(), table.held().count()), (0, 2));
+
     let mut table = Table::new(Epoch(token(0)));
     assert_eq!(claim(&mut table, limit("x", 1), 1), []);
     assert_eq!(claim(&mut table, permits("x", 3), 10), [], "whatever the limit");
@@ -935,6 +1000,12 @@ fn an_object_outlives_who_had_it_open_first_until_all_have_told() {
     assert_eq!(table.content(&name("x")), Some(&content(9, "last")));
     table.end_all(bob.0);
     assert_eq!(table.content(&name("x")), None, "nobody has it open, and nobody is left to tell of it");
+
+    let mut table = Table::new(Epoch(token(0)));
+    table.claim(ann, open(), token(2), NOW);
+    table.adopt(name("x"), content(9, "last"));
+    table.end_all(ann.0);
+    assert_eq!(table.content(&name("x")), Some(&content(9, "last")), "who told of it may have it open");
 }
 
 /// Several members report one object: the highest version stays, and the object is there while one
@@ -1048,6 +1119,16 @@ fn the_member_with_most_is_known() {
     assert_eq!(story.table.shares(), shares);
 }
 
+#[test]
+fn waits_are_handed_over_in_the_order_of_their_tickets() {
+    let mut story = TableScript::new();
+    story.locks(BOB, "x");
+    let waits = [DAN, ANN, CYD, ANN].map(|process| story.locks(process, "x"));
+    let exported: Vec<RequestKey> =
+        story.table.export(NOW).1.iter().map(|(process, wait)| (*process, wait.request)).collect();
+    assert_eq!(exported, waits);
+}
+
 /// Chaos seed 1210002247: a share was granted in an epoch that was over for the member, which held
 /// another lock. A later request of the member in that epoch had a position, and was served first.
 #[test]
@@ -1071,6 +1152,10 @@ fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
 
     let mut waits = vec![granted, later, wait(BOB, 1, Want::Suspension, Some(20))];
     assert!(table.keep_own_order(&mut waits).is_empty(), "it has to pass the suspension");
+
+    let [granted, later] = [wait(CYD, 2, share("x"), None), wait(CYD, 3, lock("x"), Some(21))];
+    let mut waits = vec![granted, later, wait(BOB, 1, Want::Suspension, Some(20))];
+    assert_eq!(table.keep_own_order(&mut waits).len(), 1, "who holds nothing waits behind the suspension");
 }
 
 /// As of one in four billion pairs of members, and with requests of the same number.
