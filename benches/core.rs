@@ -44,7 +44,9 @@ fn offers(criterion: &mut Criterion) {
         let (mut grantor, names) = (Grantor::beside(held), free_names(MANY));
         let mut free = names.iter().cycle();
         criterion.bench_function(&format!("node/offer of a free lock, {held} held"), |bench| {
-            bench.iter(|| assert!(grantor.offers(free.next().expect("there are some")), "it is free"));
+            bench.iter(|| {
+                assert!(grantor.offers(free.next().expect("there are some")), "it is free")
+            });
         });
         grantor.absorb(1);
         assert!(grantor.offers(&names[0]), "what was taken is given back");
@@ -62,7 +64,9 @@ fn from_another_member(criterion: &mut Criterion) {
 fn next_in_line(criterion: &mut Criterion) {
     for waiting in [100, MANY] {
         let mut line = Line::new(waiting);
-        criterion.bench_function(&format!("node/release to the next of {waiting}"), |bench| bench.iter(|| line.turn()));
+        criterion.bench_function(&format!("node/release to the next of {waiting}"), |bench| {
+            bench.iter(|| line.turn())
+        });
         line.check();
     }
 }

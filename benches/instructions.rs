@@ -30,7 +30,8 @@ use elderlock::protocol::LockName;
 use elderlock::wire::{Decoder, Frame, encode};
 use grantor::{Grantor, Line, MANY, Pair, free_names};
 use gungraun::{
-    Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group,
+    Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig, library_benchmark,
+    library_benchmark_group,
 };
 use std::hint::black_box;
 
@@ -52,9 +53,15 @@ fn took(instructions: u64, allocations: u64) -> LibraryBenchmarkConfig {
     config
         .env("GLIBC_TUNABLES", PLAIN)
         // A cache simulation is a guess, and takes as long again.
-        .tool(Callgrind::with_args(["cache-sim=no"]).hard_limits([(EventKind::Ir, limit(instructions))]))
+        .tool(
+            Callgrind::with_args(["cache-sim=no"])
+                .hard_limits([(EventKind::Ir, limit(instructions))]),
+        )
         // An allocation is counted if this file is among its callers, which may be far away.
-        .tool(Dhat::with_args(["num-callers=200"]).hard_limits([(DhatMetric::TotalBlocks, limit(allocations))]));
+        .tool(
+            Dhat::with_args(["num-callers=200"])
+                .hard_limits([(DhatMetric::TotalBlocks, limit(allocations))]),
+        );
     config
 }
 
@@ -106,7 +113,11 @@ fn cycle_all((mut pair, names): (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) 
 fn wire() -> Wire {
     let mut decoder = Decoder::new();
     decoder.open();
-    there_and_back(Wire { frames: [grantor::request(), grantor::grant()], bytes: Vec::new(), decoder })
+    there_and_back(Wire {
+        frames: [grantor::request(), grantor::grant()],
+        bytes: Vec::new(),
+        decoder,
+    })
 }
 
 struct Wire {

@@ -79,7 +79,11 @@ type Answer = (StatusCode, String);
 
 /// A purchase under the lock of the goods.
 async fn purchase(State(shop): State<Arc<Shop>>, Path(goods): Path<i64>) -> Answer {
-    let asking = shop.locks.lock(format!("goods {goods}")).wait(Duration::from_secs(20)).lease(Duration::from_secs(5));
+    let asking = shop
+        .locks
+        .lock(format!("goods {goods}"))
+        .wait(Duration::from_secs(20))
+        .lease(Duration::from_secs(5));
     let guard = match asking.await {
         Ok(guard) => guard,
         Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
@@ -110,7 +114,9 @@ impl Shop {
         }
         match self.write(goods, stock - 1, token) {
             Ok(true) => (StatusCode::OK, format!("sold piece {stock} of goods {goods}")),
-            Ok(false) => (StatusCode::CONFLICT, "another purchase came after this one and was first".into()),
+            Ok(false) => {
+                (StatusCode::CONFLICT, "another purchase came after this one and was first".into())
+            }
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         }
     }
@@ -129,7 +135,10 @@ impl Shop {
         let update = "UPDATE goods SET stock = ?2, fence = ?3 WHERE id = ?1 AND fence <= ?3";
         let written = write.execute(update, params![goods, left, token])? == 1;
         if written {
-            write.execute("INSERT INTO sales (goods, piece) VALUES (?, ?)", params![goods, left + 1])?;
+            write.execute(
+                "INSERT INTO sales (goods, piece) VALUES (?, ?)",
+                params![goods, left + 1],
+            )?;
         }
         write.commit()?;
         Ok(written)
@@ -178,7 +187,14 @@ async fn sell_out() -> Done<ExitCode> {
         println!("broken: the load is too weak to show anything");
         return Ok(ExitCode::FAILURE);
     }
-    let right = Tally { sold: STOCK, told: STOCK, oversold: 0, left: 0, refused: BUYERS as i64 - STOCK, ..with };
+    let right = Tally {
+        sold: STOCK,
+        told: STOCK,
+        oversold: 0,
+        left: 0,
+        refused: BUYERS as i64 - STOCK,
+        ..with
+    };
     if with != right {
         println!("broken: {STOCK} pieces are to be sold, none of them twice");
         return Ok(ExitCode::FAILURE);
@@ -231,7 +247,14 @@ async fn sale(shops: &[SocketAddr], table: &Connection, path: &str, goods: i64) 
     let number = |query: &str| table.query_row(query, [goods], |row| row.get::<_, i64>(0));
     let sold = number("SELECT count(*) FROM sales WHERE goods = ?")?;
     let oversold = number("SELECT count(*) - count(DISTINCT piece) FROM sales WHERE goods = ?")?;
-    Ok(Tally { sold, told, oversold, left: number("SELECT stock FROM goods WHERE id = ?")?, refused, took })
+    Ok(Tally {
+        sold,
+        told,
+        oversold,
+        left: number("SELECT stock FROM goods WHERE id = ?")?,
+        refused,
+        took,
+    })
 }
 
 /// One HTTP request; the status of the answer.

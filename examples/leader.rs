@@ -4,7 +4,9 @@
 //!
 //! Curator: the program with ten `LeaderLatch`es of one path.
 
-use elderlock::{ClusterKey, Keyring, LatchState, LeaderLatch, Member, Participants, Timing, Token};
+use elderlock::{
+    ClusterKey, Keyring, LatchState, LeaderLatch, Member, Participants, Timing, Token,
+};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +17,10 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let ring = Keyring::new(ClusterKey::generate()?);
     let mut members: Vec<Member> = Vec::new();
     for number in 0..3 {
-        let joining = Member::builder("ten-latches").bind("127.0.0.1:0").keyring(ring.clone()).timing(Timing::fast());
+        let joining = Member::builder("ten-latches")
+            .bind("127.0.0.1:0")
+            .keyring(ring.clone())
+            .timing(Timing::fast());
         let member = match members.first() {
             None => joining.found().join().await?,
             Some(first) => joining.seeds([first.addr().to_string()]).join().await?,
@@ -51,7 +56,10 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         // The third leader does not close: its whole member leaves, and its other latches with it.
         if tokens.len() == 3 {
             let home = seen.leader().map(|leader| leader.process);
-            let member = members.iter().find(|member| Some(member.process()) == home).ok_or("a member leads")?;
+            let member = members
+                .iter()
+                .find(|member| Some(member.process()) == home)
+                .ok_or("a member leads")?;
             println!("  its member at {} leaves", member.addr());
             member.leave().await?;
             while latches[at].state() != LatchState::Closed {
@@ -61,7 +69,10 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
             latches[at].close().await?;
         }
     }
-    println!("kept: {} terms, one leader at a time, and the tokens rose from term to term", tokens.len());
+    println!(
+        "kept: {} terms, one leader at a time, and the tokens rose from term to term",
+        tokens.len()
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -73,7 +84,9 @@ async fn leader(latches: &[LeaderLatch]) -> Option<usize> {
         if let Ok(seen) = open.participants().await
             && let Some(leader) = seen.leader()
         {
-            let is_it = |latch: &LeaderLatch| latch.id() == leader.id && latch.state() == LatchState::Started;
+            let is_it = |latch: &LeaderLatch| {
+                latch.id() == leader.id && latch.state() == LatchState::Started
+            };
             if let Some(at) = latches.iter().position(is_it) {
                 return Some(at);
             }

@@ -51,7 +51,14 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let book = Arc::new(Mutex::new(Book::default()));
     let end = Instant::now() + EACH * LIMITS.len() as u32;
     let workers: Vec<_> = (0..WORKERS)
-        .map(|worker| tokio::spawn(work(worker, pools[worker as usize % pools.len()].clone(), book.clone(), end)))
+        .map(|worker| {
+            tokio::spawn(work(
+                worker,
+                pools[worker as usize % pools.len()].clone(),
+                book.clone(),
+                end,
+            ))
+        })
         .collect();
 
     // From each version on that limit is in force.
@@ -60,7 +67,10 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         limits.insert(pools[0].limit().set(limit).await?, limit as u32);
         tokio::time::sleep(EACH / 2).await;
         let usage = pools[1].usage().await?;
-        println!("limit {limit:2}: {:2} permits in use, {:2} workers wait", usage.used, usage.waiting);
+        println!(
+            "limit {limit:2}: {:2} permits in use, {:2} workers wait",
+            usage.used, usage.waiting
+        );
         tokio::time::sleep(EACH / 2).await;
     }
     for worker in workers {
@@ -96,10 +106,11 @@ async fn work(
     // but not for ever.
     let permits = 1 + worker % 3;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
-        let guard = match pool.acquire(permits).wait(left).metadata(format!("worker {worker}")).await {
-            Err(error) if error.is_timeout() => break,
-            granted => granted?,
-        };
+        let guard =
+            match pool.acquire(permits).wait(left).metadata(format!("worker {worker}")).await {
+                Err(error) if error.is_timeout() => break,
+                granted => granted?,
+            };
         book.lock().expect("no worker panics").granted(guard.fence()?, permits);
         tokio::time::sleep(Duration::from_millis(u64::from(5 + worker % 7 * 5))).await;
         // Before it is given back: from then on others may have it.

@@ -49,10 +49,12 @@ fn main() -> Done<ExitCode> {
 async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done {
     let stops = Arc::new(AtomicBool::new(false));
     listen(stops.clone());
-    let joining = Member::builder("scheduler").bind(addrs[number]).seeds(addrs[..3].iter().copied());
+    let joining =
+        Member::builder("scheduler").bind(addrs[number]).seeds(addrs[..3].iter().copied());
     let joining = joining.keyring(Keyring::read_file(key_beside(table))?).timing(Timing::fast());
     let member = joining.join().await?;
-    let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "report", format!("node {number}"))?;
+    let latch =
+        LeaderLatch::new(&member.lock_service("jobs").await?, "report", format!("node {number}"))?;
     latch.start()?;
     let mut books = Books::open(table, fenced)?;
     loop {
@@ -154,7 +156,10 @@ impl Books {
     /// The token and the node of the run that was written last.
     fn last_run(&self) -> Done<Option<(i64, usize)>> {
         let query = "SELECT token, node FROM runs ORDER BY id DESC LIMIT 1";
-        Ok(self.file.query_row(query, [], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as usize))).optional()?)
+        Ok(self
+            .file
+            .query_row(query, [], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as usize)))
+            .optional()?)
     }
 
     /// Waits for so many more runs; the token and node of the last of them.
@@ -193,7 +198,11 @@ fn oversee(fenced: bool) -> Done<ExitCode> {
     let mut nodes = Vec::new();
     for number in 0..addrs.len() {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["node", &number.to_string()]).arg(&table).arg(if fenced { "fenced" } else { "unfenced" });
+        command.args(["node", &number.to_string()]).arg(&table).arg(if fenced {
+            "fenced"
+        } else {
+            "unfenced"
+        });
         nodes.push(Process(command.args(&addrs).stdin(Stdio::piped()).spawn()?));
     }
 
@@ -207,7 +216,9 @@ fn oversee(fenced: bool) -> Done<ExitCode> {
     books.next_leader(token)?;
     books.more_runs(5)?;
     let tried = || {
-        let of = |table: &str| books.number(&format!("SELECT count(*) FROM {table} WHERE token = {token}"));
+        let of = |table: &str| {
+            books.number(&format!("SELECT count(*) FROM {table} WHERE token = {token}"))
+        };
         Ok::<i64, Box<dyn Error>>(of("runs")? + of("refusals")?)
     };
     let before = tried()?;

@@ -32,8 +32,17 @@ impl GrantLog {
     fn granted(&mut self, token: Token, number: usize, kind: Kind) {
         self.granted.push((token, number));
         *self.held(kind).0 += self.held(kind).1;
-        let kinds = [self.alone > 0, self.shares > 0, self.permits > 0].into_iter().filter(|held| *held).count();
-        assert!(kinds == 1 && self.alone <= 1, "{number} {kind:?}: {} {} {}", self.alone, self.shares, self.permits);
+        let kinds = [self.alone > 0, self.shares > 0, self.permits > 0]
+            .into_iter()
+            .filter(|held| *held)
+            .count();
+        assert!(
+            kinds == 1 && self.alone <= 1,
+            "{number} {kind:?}: {} {} {}",
+            self.alone,
+            self.shares,
+            self.permits
+        );
         assert!(self.permits <= LIMIT, "{} permits", self.permits);
     }
 
@@ -84,7 +93,8 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
         soon(Semaphore::open(&services[2], "x", LIMIT)).await.expect("it opens"),
     ];
     let board = Arc::new(Mutex::new(GrantLog::default()));
-    let mut rng = Rng::new("a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_dies", 1);
+    let mut rng =
+        Rng::new("a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_dies", 1);
     let mut tasks = Vec::new();
     for number in 0..WAITERS {
         let of = rng.below(2) as usize;
@@ -97,7 +107,10 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
             1..=4 => {
                 let waiting = service.lock_all(["w", "x", "y"]).owner(owner).start();
                 // The second of three consecutive ones.
-                queue(&board, number, Kind::Alone, waiting, |guard| guard.tokens().nth(1).expect("three").1).await
+                queue(&board, number, Kind::Alone, waiting, |guard| {
+                    guard.tokens().nth(1).expect("three").1
+                })
+                .await
             }
             5..=9 => {
                 let waiting = service.share("x").owner(owner).start();
@@ -121,7 +134,10 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
     assert!(of_grantor.fence().is_err());
     let mut granted = std::mem::take(&mut board.lock().expect("no panic").granted);
     granted.sort();
-    assert!(granted.iter().all(|(token, _)| *token > of_grantor.token()), "granted by the dead one");
+    assert!(
+        granted.iter().all(|(token, _)| *token > of_grantor.token()),
+        "granted by the dead one"
+    );
     assert!(services[1..].iter().any(LockService::is_grantor));
     let order: Vec<usize> = granted.iter().map(|(_, number)| *number).collect();
     assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
@@ -136,7 +152,8 @@ const HELD: usize = 50_000;
 /// lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lease() {
-    let held = std::env::var("ELDERLOCK_TEST_HELD").map_or(HELD, |held| held.parse().expect("a number"));
+    let held =
+        std::env::var("ELDERLOCK_TEST_HELD").map_or(HELD, |held| held.parse().expect("a number"));
     let local = Local::start(3).await;
     let grantor = &local.members[1];
     let service = grantor.lock_service("stock").await.expect("a good name");
@@ -150,7 +167,8 @@ async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lea
         let start = std::time::Instant::now();
         let status = elderlock::query_status(&addr, grantor.cluster()).await.expect("it answers");
         longest = longest.max(start.elapsed());
-        let stock = status.services.iter().find(|of| of.service.as_str() == "stock").expect("it grants it");
+        let stock =
+            status.services.iter().find(|of| of.service.as_str() == "stock").expect("it grants it");
         assert_eq!((stock.held_here, stock.locks.len() + stock.more_locks), (held, held));
     }
     for _ in 0..2 {

@@ -2,18 +2,23 @@
 //! on the loopback interface. The cases of Curator's own tests of its barriers are here, each test
 //! with their name.
 #![cfg(all(unix, feature = "tokio"))]
-#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
+#![allow(
+    clippy::async_yields_async,
+    reason = "futures are made by others, to be dropped at any poll"
+)]
 
 mod support;
 
 use elderlock::{
-    Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, DoubleBarrierGuard, LockError, LockService,
-    LostReason, Member, Semaphore, SharedCount,
+    Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, DoubleBarrierGuard,
+    LockError, LockService, LostReason, Member, Semaphore, SharedCount,
 };
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use support::local::{HANG, Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use support::local::{
+    HANG, Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
+};
 use support::rng::Rng;
 use tokio::task::JoinHandle;
 
@@ -107,7 +112,8 @@ async fn all_waiters_go_on_when_any_member_removes_the_barrier() {
         assert_eq!(barrier.wait_within(20 * MS).await, Err(BarrierError::TimedOut));
         assert_eq!(soon(barrier.is_set()).await, Ok(true));
     }
-    let waits: Vec<_> = barriers.iter().flat_map(|barrier| [waiting(barrier), waiting(barrier)]).collect();
+    let waits: Vec<_> =
+        barriers.iter().flat_map(|barrier| [waiting(barrier), waiting(barrier)]).collect();
     soon(barriers[1].set()).await.expect("setting it twice is no error");
     assert!(waits.iter().all(|wait| !wait.is_finished()));
     soon(barriers[2].remove()).await.expect("it is open");
@@ -194,7 +200,9 @@ async fn a_barrier_that_no_member_has_open_is_not_set() {
     soon(barrier.set()).await.expect("it is open");
     drop(barrier);
     soon(async {
-        while soon(soon(Barrier::open(&services[1], "x")).await.expect("it opens").is_set()).await == Ok(true) {}
+        while soon(soon(Barrier::open(&services[1], "x")).await.expect("it opens").is_set()).await
+            == Ok(true)
+        {}
     })
     .await;
 }
@@ -232,7 +240,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
     let latches = latches(&services, "z", 1_000).await;
     let others = Mutex::new(None);
     let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
-    let nothing = async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
+    let nothing =
+        async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
     for of in 0..2 {
         poll_k_then_drop(async || Barrier::open(&services[of], "other"), nothing).await;
         poll_k_then_drop(async || DoubleBarrier::open(&services[of], "other", 2), nothing).await;
@@ -296,7 +305,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         poll_k_then_drop(
             async || {
                 let (one, two) = (entering(&double[of]), entering(&double[other]));
-                let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
+                let (one, two) =
+                    (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
                 *others.lock().expect("no panic") = Some(leaving(two));
                 one.leave()
             },
@@ -312,7 +322,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         poll_a_wait_then_drop(
             async || {
                 let (one, two) = (entering(&double[of]), entering(&double[other]));
-                let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
+                let (one, two) =
+                    (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
                 let mut lost = Box::pin(one.lost());
                 assert!((0..3).all(|_| poll_once(lost.as_mut()).is_pending()));
                 drop(lost);
@@ -369,11 +380,19 @@ async fn all_begin_together_and_end_together() {
                 tokio::spawn(async move {
                     entered.fetch_add(1, Ordering::SeqCst);
                     let inside = barrier.enter_within(HANG).await.expect("all enter");
-                    assert_eq!(entered.load(Ordering::SeqCst), round * QTY, "a member began before all had entered");
+                    assert_eq!(
+                        entered.load(Ordering::SeqCst),
+                        round * QTY,
+                        "a member began before all had entered"
+                    );
                     inside.fence().expect("it is inside");
                     leaving.fetch_add(1, Ordering::SeqCst);
                     inside.leave_within(HANG).await.expect("all leave");
-                    assert_eq!(leaving.load(Ordering::SeqCst), round * QTY, "a member was out before all were");
+                    assert_eq!(
+                        leaving.load(Ordering::SeqCst),
+                        round * QTY,
+                        "a member was out before all were"
+                    );
                 })
             })
             .collect();
@@ -466,12 +485,16 @@ async fn a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     let barriers = double_barriers(&services, "x", 2).await;
-    let mut rng = Rng::new("a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds", 1);
+    let mut rng =
+        Rng::new("a_member_that_enters_while_others_leave_is_in_one_of_the_two_rounds", 1);
     for _ in 0..100 {
         let (one, two) = (entering(&barriers[0]), entering(&barriers[1]));
         let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
         let late = barriers[2].clone();
-        let late = tokio::spawn(async move { soon(late.enter()).await.expect("enough enter").leave().await });
+        let late =
+            tokio::spawn(
+                async move { soon(late.enter()).await.expect("enough enter").leave().await },
+            );
         // It asks three times one after the other: they go anywhere in between.
         let moment = std::time::Instant::now() + std::time::Duration::from_micros(rng.below(800));
         while std::time::Instant::now() < moment {
@@ -563,13 +586,20 @@ async fn a_double_barrier_of_another_number_is_refused() {
     let two = soon(DoubleBarrier::open(&services[0], "x", 2)).await.expect("it opens");
     let first = entering(&two);
     until_inside(&services[0], "x", 1).await;
-    let error = soon(DoubleBarrier::open(&services[1], "x", 3)).await.expect_err("they would wait for each other");
+    let error = soon(DoubleBarrier::open(&services[1], "x", 3))
+        .await
+        .expect_err("they would wait for each other");
     assert_eq!(error, LockError::OtherNumber { open: 2, asked: 3 });
     let text = error.to_string();
-    assert!(text.contains("of 2") && text.contains("of 3") && text.contains("same number"), "{text}");
+    assert!(
+        text.contains("of 2") && text.contains("of 3") && text.contains("same number"),
+        "{text}"
+    );
     assert_eq!(left_open(&local.members[1]), (0, 0, 0));
-    let second = entering(&soon(DoubleBarrier::open(&services[1], "x", 2)).await.expect("the same number"));
-    let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
+    let second =
+        entering(&soon(DoubleBarrier::open(&services[1], "x", 2)).await.expect("the same number"));
+    let (first, second) =
+        (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
     let first = leaving(first);
     soon(second.leave()).await.expect("all have left");
     soon(first).await.expect("no panic").expect("all have left");
@@ -595,7 +625,12 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
     let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
     let until_suspending = async || {
         soon(async {
-            while soon(services[0].inspect_suspension()).await.expect("it answers").waiters.is_empty() {
+            while soon(services[0].inspect_suspension())
+                .await
+                .expect("it answers")
+                .waiters
+                .is_empty()
+            {
                 tokio::time::sleep(MS).await
             }
         })
@@ -607,7 +642,13 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
     until_inside(&services[0], "x", 1).await;
     let suspending = tokio::spawn(services[2].suspend().into_future());
     until_suspending().await;
-    assert!(barriers[1].enter_within(20 * MS).await.expect_err("it waits for the suspension").is_timeout());
+    assert!(
+        barriers[1]
+            .enter_within(20 * MS)
+            .await
+            .expect_err("it waits for the suspension")
+            .is_timeout()
+    );
     let second = entering(&barriers[1]);
     // It is in line, behind the suspension.
     soon(async {
@@ -618,7 +659,8 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
     .await;
     assert!(!first.is_finished() && !second.is_finished() && !suspending.is_finished());
     suspending.abort();
-    let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
+    let (first, second) =
+        (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
     let first = leaving(first);
     soon(second.leave()).await.expect("all have left");
     soon(first).await.expect("no panic").expect("all have left");
@@ -718,7 +760,8 @@ async fn gathering_members_survive_a_killed_grantor() {
     local.kill(0);
     // While no member grants, and after.
     let second = entering(&barriers[2]);
-    let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
+    let (first, second) =
+        (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
     soon(services[2].become_grantor()).await.expect("no other member asks");
     let first = leaving(first);
     soon(second.leave()).await.expect("all have left");

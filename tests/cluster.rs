@@ -57,7 +57,9 @@ fn the_two_oldest_killed_at_once_leave_the_third_as_elder() {
     for round in 0..5 {
         cluster.agree();
         let members = cluster.peers[round].status().members;
-        let number = |addr: &String| cluster.peers.iter().position(|peer| peer.addr == *addr).expect("one of them");
+        let number = |addr: &String| {
+            cluster.peers.iter().position(|peer| peer.addr == *addr).expect("one of them")
+        };
         let by_age: Vec<usize> = members.iter().map(|(_, addr, _)| number(addr)).collect();
         let kept = cluster.peers[by_age[4]].lock("stock", &format!("kept-{round}"));
         let oldest = [by_age[0], by_age[1]];
@@ -66,7 +68,9 @@ fn the_two_oldest_killed_at_once_leave_the_third_as_elder() {
         assert_eq!(cluster.peers[by_age[4]].fence(&kept), Ok(kept.token));
         cluster.peers[by_age[4]].release(&kept).expect("it is held");
         let joins = oldest.map(|number| cluster.restart(number, &mut rng));
-        joins.into_iter().for_each(|join| _ = join.wait().unwrap_or_else(|error| panic!("restart: {error}")));
+        joins
+            .into_iter()
+            .for_each(|join| _ = join.wait().unwrap_or_else(|error| panic!("restart: {error}")));
     }
 }
 
@@ -97,10 +101,14 @@ enum Exit {
 fn hit_again_and_again(test: &str, seed: u64, role: Role, exit: Exit, moments: usize) {
     let mut rng = Rng::new(test, seed);
     let mut cluster = Cluster::start(5, &mut rng);
-    let mut times: Vec<Duration> = (0..moments).map(|moment| hit(&mut cluster, moment, role, exit, &mut rng)).collect();
+    let mut times: Vec<Duration> =
+        (0..moments).map(|moment| hit(&mut cluster, moment, role, exit, &mut rng)).collect();
     times.sort();
     let median = times[times.len() / 2];
-    println!("{role:?} {exit:?}: next grant after {median:.1?} (median), {:.1?} (longest)", times[times.len() - 1]);
+    println!(
+        "{role:?} {exit:?}: next grant after {median:.1?} (median), {:.1?} (longest)",
+        times[times.len() - 1]
+    );
 }
 
 /// The exchange that is under way when it happens.
@@ -125,7 +133,8 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     let service = format!("service-{moment}");
     let underway = [Underway::Waiting, Underway::Release, Underway::Grant][moment % 3];
     let elder = cluster.agree();
-    let mut others: Vec<usize> = (0..cluster.peers.len()).filter(|number| *number != elder).collect();
+    let mut others: Vec<usize> =
+        (0..cluster.peers.len()).filter(|number| *number != elder).collect();
     rng.shuffle(&mut others);
     let [grantor, holder, first, second] = others[..] else { panic!("five members") };
     let victims = match role {
@@ -144,7 +153,11 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
         own.push((number, peers[number].lock(&service, &format!("own-{number}"))));
     }
 
-    let ask = |number: usize| Contender { number, pending: Some(peers[number].begin_lock(&service, "x")), grant: None };
+    let ask = |number: usize| Contender {
+        number,
+        pending: Some(peers[number].begin_lock(&service, "x")),
+        grant: None,
+    };
     let mut contenders = Vec::new();
     let mut tokens = Vec::new();
     let mut release = None;
@@ -175,7 +188,9 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
         Exit::Kill => victims.iter().for_each(|number| peers[*number].process.kill()),
         Exit::Leave => {
             for number in &victims {
-                peers[*number].ask("leave").unwrap_or_else(|error| panic!("{role:?} leaves: {error}"));
+                peers[*number]
+                    .ask("leave")
+                    .unwrap_or_else(|error| panic!("{role:?} leaves: {error}"));
                 peers[*number].process.kill();
             }
         }
@@ -202,7 +217,10 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
 
     // All remaining processes get the lock, one after the other, and the tokens rise.
     let (order, next_grant) = take_turns(peers, &mut contenders, &mut tokens, start);
-    assert!(tokens.is_sorted_by(|a, b| a < b), "{role:?} at {underway:?}: tokens of one lock rise: {tokens:?}");
+    assert!(
+        tokens.is_sorted_by(|a, b| a < b),
+        "{role:?} at {underway:?}: tokens of one lock rise: {tokens:?}"
+    );
     if underway == Underway::Release && role != Role::Waiter {
         assert_eq!(order, [first, second], "{role:?}: places in line are kept");
     }
@@ -218,7 +236,8 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     }
 
     // Each ended process is started again in place, as a new one.
-    let joins: Vec<_> = victims.iter().map(|number| (*number, cluster.restart(*number, rng))).collect();
+    let joins: Vec<_> =
+        victims.iter().map(|number| (*number, cluster.restart(*number, rng))).collect();
     for (number, join) in joins {
         join.wait().unwrap_or_else(|error| panic!("restart of {number} ({role:?}): {error}"));
     }
@@ -240,7 +259,8 @@ fn take_turns(
         let holder = wait::until("a member gets the lock", || {
             for (index, contender) in contenders.iter_mut().enumerate() {
                 if let Some(answer) = contender.pending.as_ref().and_then(Pending::poll) {
-                    let text = answer.unwrap_or_else(|error| panic!("lock at {}: {error}", contender.number));
+                    let text = answer
+                        .unwrap_or_else(|error| panic!("lock at {}: {error}", contender.number));
                     contender.pending = None;
                     contender.grant = Some(Grant::read(&text));
                     next_grant.get_or_insert(start.elapsed());
@@ -249,7 +269,8 @@ fn take_turns(
                     return Ok(index);
                 }
             }
-            let states: Vec<_> = contenders.iter().map(|c| (c.number, peers[c.number].status().services)).collect();
+            let states: Vec<_> =
+                contenders.iter().map(|c| (c.number, peers[c.number].status().services)).collect();
             Err(format!("{states:#?}"))
         });
         let contender = contenders.remove(holder);
@@ -258,7 +279,12 @@ fn take_turns(
         assert_eq!(peer.fence(&grant), Ok(grant.token), "the holder lives: {:#?}", peer.events());
         for other in contenders.iter() {
             let answer = other.pending.as_ref().and_then(Pending::poll);
-            assert!(answer.is_none(), "{} has the lock, and {} was told {answer:?}", contender.number, other.number);
+            assert!(
+                answer.is_none(),
+                "{} has the lock, and {} was told {answer:?}",
+                contender.number,
+                other.number
+            );
         }
         tokens.push(grant.token);
         order.push(contender.number);
@@ -313,8 +339,14 @@ fn stopped_past_its_lease(test: &str, seed: u64, role: Role) {
     let fence = old.begin(&format!("fence {}", grant.guard));
     old.process.resume();
     let fence = fence.wait();
-    assert!(fence.is_err(), "the one that was stopped believes in {fence:?} while {next:?} is held");
-    assert!(old.last_belief(&grant) < next.at, "the former holder believed in the lock when the next one had it");
+    assert!(
+        fence.is_err(),
+        "the one that was stopped believes in {fence:?} while {next:?} is held"
+    );
+    assert!(
+        old.last_belief(&grant) < next.at,
+        "the former holder believed in the lock when the next one had it"
+    );
     assert_eq!(waiter.fence(&next), Ok(next.token));
     assert_eq!(bystander.fence(&kept), Ok(kept.token), "{:#?}", bystander.events());
 
@@ -335,7 +367,11 @@ fn rejoined(peer: &Peer, before: &str) {
         let status = peer.status();
         let events = peer.events();
         let told = events.iter().any(|event| event.starts_with("rejoined "));
-        if status.process != before && status.leased && told { Ok(()) } else { Err(format!("{status:?} {events:#?}")) }
+        if status.process != before && status.leased && told {
+            Ok(())
+        } else {
+            Err(format!("{status:?} {events:#?}"))
+        }
     });
 }
 
@@ -398,12 +434,16 @@ fn ten_members_started_at_once_are_one_cluster() {
         times.push(start.elapsed());
         // One cluster: a lock that one member holds, another cannot have.
         let grant = cluster.peers[9].lock("stock", "x");
-        let refused = cluster.peers[rng.below(9) as usize].ask("try stock x").expect_err("it is held");
+        let refused =
+            cluster.peers[rng.below(9) as usize].ask("try stock x").expect_err("it is held");
         assert!(refused.contains("Held"), "round {round}: {refused}");
         assert_eq!(cluster.peers[9].fence(&grant), Ok(grant.token));
     }
     times.sort();
-    println!("ten members in one view after {:.1?} (median), {:.1?} (longest)", times[10], times[19]);
+    println!(
+        "ten members in one view after {:.1?} (median), {:.1?} (longest)",
+        times[10], times[19]
+    );
 }
 
 /// A guard against hangs.
@@ -417,7 +457,11 @@ fn sixty_members_meet_in_one_view() {
     let peers: Vec<Peer> = addrs
         .iter()
         .enumerate()
-        .map(|(number, addr)| Peer { process: processes[number % 6].clone(), index: number / 6, addr: addr.clone() })
+        .map(|(number, addr)| Peer {
+            process: processes[number % 6].clone(),
+            index: number / 6,
+            addr: addr.clone(),
+        })
         .collect();
     let start = Instant::now();
     let name = format!("sixty-{}", std::process::id());
@@ -453,9 +497,13 @@ fn a_taken_port_is_an_error_that_names_it() {
     let process = Process::start(0, None);
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    for (index, taken) in [tcp.local_addr().unwrap(), udp.local_addr().unwrap()].into_iter().enumerate() {
+    for (index, taken) in
+        [tcp.local_addr().unwrap(), udp.local_addr().unwrap()].into_iter().enumerate()
+    {
         let peer = Peer { process: process.clone(), index, addr: taken.to_string() };
-        let error = peer.ask(&format!("join cluster=taken bind={taken} seeds={taken}")).expect_err("the port is taken");
+        let error = peer
+            .ask(&format!("join cluster=taken bind={taken} seeds={taken}"))
+            .expect_err("the port is taken");
         assert!(error.contains(&taken.to_string()) && error.contains("taken"), "{error}");
     }
 }
@@ -470,13 +518,15 @@ fn seeds_that_do_not_answer_are_named() {
         .ask(&format!("join cluster=lonely bind={here} seeds={here},{missing} limit=700"))
         .expect_err("one of two seeds cannot found");
     assert!(start.elapsed() >= Duration::from_millis(700), "not before the limit: {error}");
-    let (answered, rest) = error.split_once("missing").unwrap_or_else(|| panic!("no missing seeds: {error}"));
+    let (answered, rest) =
+        error.split_once("missing").unwrap_or_else(|| panic!("no missing seeds: {error}"));
     assert!(answered.contains(&here.to_string()) && rest.contains(&missing.to_string()), "{error}");
     assert!(error.contains("1 of 2") && error.contains("refused"), "{error}");
     // Nothing is left behind: the same again founds when the other seed is there.
     let other = Peer { process: Process::start(1, None), index: 0, addr: missing.to_string() };
-    let joins = [&peer, &other]
-        .map(|peer| peer.begin(&format!("join cluster=lonely bind={} seeds={here},{missing}", peer.addr)));
+    let joins = [&peer, &other].map(|peer| {
+        peer.begin(&format!("join cluster=lonely bind={} seeds={here},{missing}", peer.addr))
+    });
     joins.iter().for_each(|join| assert!(join.wait().is_ok()));
     agree(&[&peer, &other]);
 }
@@ -535,13 +585,21 @@ fn garbage_at_both_ports_harms_no_member() {
         last = grant.token;
         peer.release(&grant).expect("it is held");
     }
-    println!("{thrown} bytes of garbage and {} open connections in {} ms", open.len(), (now() - start) / 1_000_000);
+    println!(
+        "{thrown} bytes of garbage and {} open connections in {} ms",
+        open.len(),
+        (now() - start) / 1_000_000
+    );
     assert_eq!(cluster.peers[2].fence(&held), Ok(held.token), "{:#?}", cluster.peers[2].events());
     cluster.agree();
     assert_eq!(cluster.peers[0].status().view, before, "no member was lost");
     for (peer, before) in cluster.peers.iter().zip(memory) {
         let after = peer.process.memory();
-        assert!(after < before + 64 * 1024, "memory of {}: {before} kB, then {after} kB", peer.addr);
+        assert!(
+            after < before + 64 * 1024,
+            "memory of {}: {before} kB, then {after} kB",
+            peer.addr
+        );
     }
 }
 
@@ -551,7 +609,12 @@ fn garbage(rng: &mut Rng) -> Vec<u8> {
     let length = [0, 1, 3, 4, 5, 64, 1_400, 9_000, 200_000][rng.below(9) as usize];
     let mut bytes: Vec<u8> = match rng.below(4) {
         0 => vec![0; length],
-        1 => b"GET / HTTP/1.1\r\nHost: elderlock\r\n\r\n".iter().copied().cycle().take(length).collect(),
+        1 => b"GET / HTTP/1.1\r\nHost: elderlock\r\n\r\n"
+            .iter()
+            .copied()
+            .cycle()
+            .take(length)
+            .collect(),
         _ => (0..length).map(|_| rng.next() as u8).collect(),
     };
     if rng.below(3) == 0 && length >= 4 {

@@ -7,10 +7,11 @@
 mod local;
 
 use elderlock::{
-    AwaitLeadershipError, Barrier, BarrierError, BecomeError, CloseError, Connection, ConnectionState,
-    ConnectionStatus, CountDownLatch, CountError, DoubleBarrier, EnterError, InspectError, LeaderLatch, LeaderSelector,
-    LockError, LostReason, Member, MultiLock, MultiLockError, Mutex, Owner, ReadWriteLock, ReentrantMutex,
-    ReleaseError, RevokeError, SelectorError, Semaphore, TryLockError, UpgradeError,
+    AwaitLeadershipError, Barrier, BarrierError, BecomeError, CloseError, Connection,
+    ConnectionState, ConnectionStatus, CountDownLatch, CountError, DoubleBarrier, EnterError,
+    InspectError, LeaderLatch, LeaderSelector, LockError, LostReason, Member, MultiLock,
+    MultiLockError, Mutex, Owner, ReadWriteLock, ReentrantMutex, ReleaseError, RevokeError,
+    SelectorError, Semaphore, TryLockError, UpgradeError,
 };
 use local::{HANG, Local, left_over, soon, until};
 use std::future::IntoFuture;
@@ -22,7 +23,8 @@ async fn next(connection: &mut Connection) -> ConnectionState {
 /// Curator `ConnectionStateListener`: CONNECTED, SUSPENDED, LOST, RECONNECTED. Here each guard is
 /// lost with SUSPENDED.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is_lost_and_reconnected() {
+async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is_lost_and_reconnected()
+ {
     let mut local = Local::start(3).await;
     let member = local.members[2].clone();
     let stock = member.lock_service("inventory").await.expect("a good name");
@@ -33,7 +35,10 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
     let owner = Owner::new();
     let (mutex, plain) = (ReentrantMutex::new(&stock, "a"), Mutex::new(&stock, "b"));
     let multi = MultiLock::new().with(&stock, ["c", "d"]);
-    let guards = (soon(mutex.acquire(owner)).await.expect("granted"), soon(plain.acquire()).await.expect("granted"));
+    let guards = (
+        soon(mutex.acquire(owner)).await.expect("granted"),
+        soon(plain.acquire()).await.expect("granted"),
+    );
     let all = soon(multi.acquire()).await.expect("granted");
     let watch = guards.0.watch();
 
@@ -48,7 +53,9 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
     assert_eq!((soon(all.lost()).await, watch.reason()), (suspended, Some(suspended)));
     assert!(all.fence("inventory", "c").unwrap_err().is_lost());
     assert!(!mutex.is_held() && !plain.is_acquired() && mutex.depth(owner) == 0);
-    assert!(matches!(soon(mutex.acquire(owner)).await, Err(EnterError::Lost(lost)) if lost.reason == suspended));
+    assert!(
+        matches!(soon(mutex.acquire(owner)).await, Err(EnterError::Lost(lost)) if lost.reason == suspended)
+    );
     // A try is answered, and waiters wait.
     assert_eq!(soon(stock.try_lock("z")).await.unwrap_err(), TryLockError::Undecided);
     let waiting = tokio::spawn(plain.acquire().into_future());
@@ -89,7 +96,9 @@ async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
     for reader in readers.iter_mut().chain([&mut of_living]) {
         assert_eq!(next(reader).await, ConnectionState::Connected);
     }
-    let guard = soon(dies.lock_service("inventory").await.expect("a good name").lock("a")).await.expect("granted");
+    let guard = soon(dies.lock_service("inventory").await.expect("a good name").lock("a"))
+        .await
+        .expect("granted");
     // The runtime under a member ends: nothing would renew its leases any more.
     local.kill(2);
     for reader in &mut readers {
@@ -120,7 +129,8 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_open_objec
     let permits = soon(semaphore.acquire(2)).await.expect("three are free");
     let leases = soon(semaphore.acquire(1)).await.expect("one is free").into_leases();
     let prices = ReadWriteLock::new(&stock, "prices");
-    let (reader, writer) = (soon(prices.read()).await.expect("free"), ReadWriteLock::new(&stock, "x"));
+    let (reader, writer) =
+        (soon(prices.read()).await.expect("free"), ReadWriteLock::new(&stock, "x"));
     let writer = soon(writer.write()).await.expect("free");
     let latch = soon(CountDownLatch::open(&stock, "latch", 2)).await.expect("it opens");
     let double = soon(DoubleBarrier::open(&stock, "round", 1)).await.expect("it opens");
@@ -136,12 +146,18 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_open_objec
     local.kill(1);
     assert_eq!(next(&mut connection).await, ConnectionState::Suspended);
     let suspended = LostReason::Suspended;
-    let reasons = [permits.fence(), leases[0].fence(), reader.fence(), writer.fence(), inside.fence()];
-    assert!(reasons.iter().all(|fence| fence.as_ref().is_err_and(|lost| lost.reason == suspended)), "{reasons:?}");
+    let reasons =
+        [permits.fence(), leases[0].fence(), reader.fence(), writer.fence(), inside.fence()];
+    assert!(
+        reasons.iter().all(|fence| fence.as_ref().is_err_and(|lost| lost.reason == suspended)),
+        "{reasons:?}"
+    );
     assert_eq!((soon(permits.lost()).await, soon(inside.lost()).await), (suspended, suspended));
     assert!(reader.extend(HANG).is_err() && writer.extend(HANG).is_err());
     let (error, reader) = soon(reader.upgrade()).await.expect_err("it is lost");
-    assert!(reader.is_none() && matches!(error, UpgradeError::Lost(lost) if lost.reason == suspended));
+    assert!(
+        reader.is_none() && matches!(error, UpgradeError::Lost(lost) if lost.reason == suspended)
+    );
     // Open objects are as they were heard last, and waiters wait on.
     assert_eq!(semaphore.limit().get().expect("it is open").count, 3);
     assert_eq!(latch.count(), Ok(2));
@@ -195,10 +211,16 @@ async fn every_recipe_of_a_member_that_has_left_says_so() {
     let selector = LeaderSelector::new(&stock, "j", "one").expect("good names");
     soon(member.leave()).await.expect("it leaves");
 
-    assert_eq!(soon(mutex.acquire(Owner::new())).await.unwrap_err(), EnterError::Lock(LockError::Left));
+    assert_eq!(
+        soon(mutex.acquire(Owner::new())).await.unwrap_err(),
+        EnterError::Lock(LockError::Left)
+    );
     assert_eq!(soon(plain.acquire()).await.unwrap_err(), LockError::Left);
     let refused = soon(multi.acquire()).await.unwrap_err();
-    assert_eq!(refused, MultiLockError::Lock { service: "inventory".into(), error: LockError::Left });
+    assert_eq!(
+        refused,
+        MultiLockError::Lock { service: "inventory".into(), error: LockError::Left }
+    );
     assert_eq!(soon(prices.read()).await.unwrap_err(), LockError::Left);
     assert_eq!(soon(prices.write()).await.unwrap_err(), LockError::Left);
     assert_eq!(soon(prices.try_read()).await.unwrap_err(), TryLockError::Left);
@@ -209,7 +231,8 @@ async fn every_recipe_of_a_member_that_has_left_says_so() {
     assert!(soon(semaphore.limit().set(2)).await.is_err_and(|error| is_left(&error)));
     assert!(soon(semaphore.limit().read()).await.is_err_and(|error| is_left(&error)));
     assert_eq!(soon(Semaphore::open(&stock, "e", 1)).await.unwrap_err(), LockError::Left);
-    let of_count = |error: &BarrierError| matches!(error, BarrierError::Count(error) if is_left(error));
+    let of_count =
+        |error: &BarrierError| matches!(error, BarrierError::Count(error) if is_left(error));
     assert!(soon(barrier.wait()).await.is_err_and(|error| of_count(&error)));
     assert!(soon(barrier.set()).await.is_err_and(|error| is_left(&error)));
     assert!(soon(latch.wait()).await.is_err_and(|error| of_count(&error)));

@@ -43,7 +43,8 @@ fn the_files_of_a_data_directory_are_its_owners_alone() {
     let runtime = runtime();
     let join = || runtime.block_on(builder(ports::free(1)[0], &[], &directory).found().join());
     let member = join().expect("it founds");
-    let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let mode =
+        |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode(&directory), mode(&directory.join("vote"))), (0o700, 0o600));
     runtime.block_on(member.leave()).expect("it is alone");
     // Left by somebody else: taken away, not followed.
@@ -54,11 +55,18 @@ fn the_files_of_a_data_directory_are_its_owners_alone() {
     assert_eq!(std::fs::read_to_string(&elsewhere).expect("it is there"), "untouched");
     std::fs::remove_file(directory.join("vote")).expect("it is there");
     std::os::unix::fs::symlink(&elsewhere, directory.join("vote")).expect("it can be made");
-    assert!(matches!(join(), Err(JoinError::DataDir { why: DataDirError::Io(_), .. })), "a link is no vote");
+    assert!(
+        matches!(join(), Err(JoinError::DataDir { why: DataDirError::Io(_), .. })),
+        "a link is no vote"
+    );
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 fn builder(addr: SocketAddr, seeds: &[SocketAddr], dir: &Path) -> elderlock::MemberBuilder {
@@ -104,7 +112,8 @@ fn end(members: Vec<(Runtime, Member)>) {
 fn token(member: &(Runtime, Member)) -> u64 {
     let (runtime, member) = member;
     runtime.block_on(async {
-        let guard = member.lock_service("stock").await.expect("a service").lock("x").await.expect("a lock");
+        let guard =
+            member.lock_service("stock").await.expect("a service").lock("x").await.expect("a lock");
         guard.fence().expect("a token").get()
     })
 }
@@ -150,7 +159,8 @@ fn a_member_that_is_left_alone_goes_on_only_when_forced() {
 
     let runtime = runtime();
     let alone = || builder(addrs[2], &addrs, &dirs[2]);
-    let error = runtime.block_on(alone().join_limit(Duration::from_secs(3)).join()).expect_err("no quorum");
+    let error =
+        runtime.block_on(alone().join_limit(Duration::from_secs(3)).join()).expect_err("no quorum");
     assert!(error.is_timeout(), "{error}");
     let member = runtime.block_on(alone().force().join()).expect("forced");
     assert!(member.status().view.expect("a view").lineage > lineage);
@@ -175,7 +185,9 @@ fn a_directory_is_used_by_one_process_and_one_cluster() {
 
     let other = Member::builder("another").bind(addrs[1].to_string()).found().data_dir(&dir);
     match runtime.block_on(other.join()) {
-        Err(JoinError::DataDir { why: DataDirError::Vote(VoteError::Cluster(name)), .. }) => assert_eq!(name, "kept"),
+        Err(JoinError::DataDir { why: DataDirError::Vote(VoteError::Cluster(name)), .. }) => {
+            assert_eq!(name, "kept")
+        }
         other => panic!("it belongs to another cluster: {other:?}"),
     }
 
@@ -204,7 +216,9 @@ fn a_vote_that_cannot_be_kept_is_not_given() {
     std::fs::create_dir_all(&obstacle).expect("a directory");
     let runtime = runtime();
     let found = || builder(addrs[0], &addrs, &dir);
-    let error = runtime.block_on(found().join()).expect_err("a cluster is not founded without a stored vote");
+    let error = runtime
+        .block_on(found().join())
+        .expect_err("a cluster is not founded without a stored vote");
     assert!(!dir.join("vote").exists(), "{error}");
     std::fs::remove_dir(&obstacle).expect("a directory");
     let member = runtime.block_on(found().join()).expect("it founds");

@@ -62,7 +62,11 @@ fn builder(addr: SocketAddr, seeds: &[SocketAddr], dir: &Path) -> elderlock::Mem
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<One> {
@@ -107,7 +111,8 @@ fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
     let scratch = Scratch::new("slow-test");
     let library = scratch.0.join("slow.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/slow.c");
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
     assert!(built.expect("cc can be started").success(), "cc builds tests/support/slow.c");
     let output = Command::new(std::env::current_exe().expect("the test knows its own binary"))
         .args(["--exact", "with_a_slow_disk", "--nocapture", "--test-threads=1"])
@@ -141,7 +146,8 @@ fn with_a_slow_disk() {
     drop(member);
 
     let limit = Duration::from_millis(300);
-    let service = members[0].runtime.block_on(members[0].member.lock_service("stock")).expect("a service");
+    let service =
+        members[0].runtime.block_on(members[0].member.lock_service("stock")).expect("a service");
     let began = Instant::now();
     let mut longest = Duration::ZERO;
     while members.iter().any(|one| one.members() != 3) {
@@ -151,9 +157,15 @@ fn with_a_slow_disk() {
         assert!(matches!(refused, Err(LockError::TimedOut)), "{refused:?}");
         longest = longest.max(asked.elapsed());
     }
-    println!("removed after {:?}, longest call {longest:?}, longest pause {pause:?} ms", began.elapsed());
+    println!(
+        "removed after {:?}, longest call {longest:?}, longest pause {pause:?} ms",
+        began.elapsed()
+    );
     assert!(longest < limit + Duration::from_millis(700), "a call took {longest:?}");
-    assert!(pause.load(Ordering::Relaxed) < 700, "the program's timers stood still for {pause:?} ms");
+    assert!(
+        pause.load(Ordering::Relaxed) < 700,
+        "the program's timers stood still for {pause:?} ms"
+    );
     for guard in &guards {
         guard.fence().expect("no member loses a lock");
     }
@@ -168,7 +180,10 @@ struct Tmpfs(Scratch);
 impl Tmpfs {
     fn mount(name: &str) -> Option<Tmpfs> {
         let scratch = Scratch::new(name);
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&scratch.0).output();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .arg(&scratch.0)
+            .output();
         match mounted {
             Ok(output) if output.status.success() => Some(Tmpfs(scratch)),
             other => {
@@ -181,7 +196,8 @@ impl Tmpfs {
     /// Fills it up.
     fn fill(&self) -> PathBuf {
         let path = self.0.0.join("filler");
-        let full = std::fs::write(&path, vec![1; 2 << 20]).expect_err("it has room for one megabyte");
+        let full =
+            std::fs::write(&path, vec![1; 2 << 20]).expect_err("it has room for one megabyte");
         assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
         path
     }
@@ -202,7 +218,8 @@ fn a_full_disk_keeps_a_member_out_and_ends_no_other() {
     let addrs: Vec<SocketAddr> = ports::free(4);
     let dirs: Vec<PathBuf> = (0..3).map(|member| tmpfs.0.0.join(member.to_string())).collect();
     let members = start(&addrs[..3], &dirs);
-    let guards: Vec<Guard> = members.iter().zip(["a", "b", "c"]).map(|(one, name)| one.lock(name)).collect();
+    let guards: Vec<Guard> =
+        members.iter().zip(["a", "b", "c"]).map(|(one, name)| one.lock(name)).collect();
     let mut events: Vec<_> = members.iter().map(|one| one.member.events()).collect();
     let filler = tmpfs.fill();
 
@@ -213,7 +230,9 @@ fn a_full_disk_keeps_a_member_out_and_ends_no_other() {
             loop {
                 match events.next().await.expect("the stream goes on") {
                     MemberEvent::VoteNotStored { reason } => return reason,
-                    MemberEvent::Left | MemberEvent::Failed { .. } => panic!("a full disk ends no running member"),
+                    MemberEvent::Left | MemberEvent::Failed { .. } => {
+                        panic!("a full disk ends no running member")
+                    }
                     _ => {}
                 }
             }
@@ -228,7 +247,11 @@ fn a_full_disk_keeps_a_member_out_and_ends_no_other() {
     let fourth = runtime.block_on(join).expect("the task ends").expect("it joins");
     wait::until("all are there", || {
         let view = fourth.status().view;
-        if view.as_ref().is_some_and(|view| view.members.len() == 4) { Ok(()) } else { Err(format!("{view:?}")) }
+        if view.as_ref().is_some_and(|view| view.members.len() == 4) {
+            Ok(())
+        } else {
+            Err(format!("{view:?}"))
+        }
     });
     assert!(guards.iter().all(|guard| guard.fence().is_ok()), "no member loses a lock");
     for One { runtime, member } in members {
@@ -244,7 +267,9 @@ fn a_start_on_a_full_disk_names_the_disk() {
     tmpfs.fill();
     let addr = ports::free(1)[0];
     let path = tmpfs.0.0.join("data");
-    let error = runtime().block_on(builder(addr, &[addr], &path).join()).expect_err("there is no room for a vote");
+    let error = runtime()
+        .block_on(builder(addr, &[addr], &path).join())
+        .expect_err("there is no room for a vote");
     assert!(matches!(&error, JoinError::DataDir { why: DataDirError::Io(_), .. }), "{error:?}");
     assert!(error.to_string().contains("data") && error.to_string().contains("space"), "{error}");
 }

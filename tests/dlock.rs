@@ -6,7 +6,9 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod local;
 
-use elderlock::{BecomeError, Guard, LockError, LockService, LostReason, MemberEvent, ReleaseError};
+use elderlock::{
+    BecomeError, Guard, LockError, LockService, LostReason, MemberEvent, ReleaseError,
+};
 use local::{HANG, Local, MS, poll_once, soon, until};
 use std::collections::BTreeSet;
 use std::future::IntoFuture;
@@ -51,7 +53,8 @@ async fn all_waiters_of_a_lock_have_it_in_turn() {
         soon(task).await.expect("no panic");
     }
     let order = order.lock().expect("no panic");
-    let asked: Vec<(i32, usize)> = (0..3).flat_map(|round| (0..4).map(move |member| (round, member))).collect();
+    let asked: Vec<(i32, usize)> =
+        (0..3).flat_map(|round| (0..4).map(move |member| (round, member))).collect();
     assert_eq!(*order, asked);
 }
 
@@ -98,8 +101,10 @@ async fn one_has_the_lock_and_the_others_time_out_or_are_refused() {
     let mut winners = 0;
     for round in 0..20 {
         let name = format!("try {round}");
-        let tries: Vec<_> =
-            services.iter().map(|service| tokio::spawn(service.try_lock(&name).into_future())).collect();
+        let tries: Vec<_> = services
+            .iter()
+            .map(|service| tokio::spawn(service.try_lock(&name).into_future()))
+            .collect();
         let mut held = Vec::new();
         for tried in tries {
             held.extend(soon(tried).await.expect("no panic").ok());
@@ -140,7 +145,8 @@ async fn all_agree_on_one_grantor() {
         lock(service, "x").await.release().await.expect("it was held");
     }
     assert_eq!(grantors(&services).len(), 1);
-    let known: BTreeSet<_> = local.members.iter().map(|member| member.status().services[0].grantor).collect();
+    let known: BTreeSet<_> =
+        local.members.iter().map(|member| member.status().services[0].grantor).collect();
     assert_eq!(known.len(), 1, "{known:?}");
 }
 
@@ -156,11 +162,18 @@ async fn a_service_is_there_at_once_and_granted_by_the_first_member_that_asks() 
         };
         services.push(service.expect("a good name"));
     }
-    assert!(local.members.iter().all(|member| member.status().services.iter().all(|of| of.grantor.is_none())));
+    assert!(
+        local.members.iter().all(|member| member
+            .status()
+            .services
+            .iter()
+            .all(|of| of.grantor.is_none()))
+    );
     lock(&services[2], "x").await.release().await.expect("it was held");
     assert_eq!(grantors(&services), [2]);
     lock(&services[0], "x").await.release().await.expect("it was held");
-    let known = |member: usize| local.members[member].status().services.first().and_then(|of| of.grantor);
+    let known =
+        |member: usize| local.members[member].status().services.first().and_then(|of| of.grantor);
     assert_eq!(known(0), Some(local.members[2].process()));
     assert_eq!(known(1), None, "it has not asked");
 }
@@ -173,7 +186,11 @@ async fn holds_survive_a_grantor_that_leaves() {
     let mut services = local.services("s").await;
     lock(&services[3], "first").await.release().await.expect("it was held");
     assert_eq!(grantors(&services), [3]);
-    let guards = [lock(&services[0], "a").await, lock(&services[1], "b").await, lock(&services[2], "c").await];
+    let guards = [
+        lock(&services[0], "a").await,
+        lock(&services[1], "b").await,
+        lock(&services[2], "c").await,
+    ];
     services.pop();
     soon(local.members.pop().expect("four members").leave()).await.expect("it leaves");
     until(|| grantors(&services).len() == 1).await;
@@ -220,8 +237,10 @@ async fn of_several_young_turks_each_hears_the_truth() {
     let local = Local::start(4).await;
     let services = local.services("s").await;
     let held = lock(&services[0], "x").await;
-    let bids: Vec<_> =
-        services[1..].iter().map(|service| tokio::spawn(service.become_grantor().into_future())).collect();
+    let bids: Vec<_> = services[1..]
+        .iter()
+        .map(|service| tokio::spawn(service.become_grantor().into_future()))
+        .collect();
     let mut winners = Vec::new();
     for (asker, bid) in (1..).zip(bids) {
         match soon(bid).await.expect("no panic") {
@@ -248,7 +267,8 @@ async fn of_several_young_turks_each_hears_the_truth() {
 async fn names_and_services_are_independent() {
     let local = Local::start(2).await;
     let (first, second) = (local.services("first").await, local.services("second").await);
-    let held = [lock(&first[0], "x").await, lock(&first[1], "y").await, lock(&second[1], "x").await];
+    let held =
+        [lock(&first[0], "x").await, lock(&first[1], "y").await, lock(&second[1], "x").await];
     assert!(soon(second[0].try_lock("x")).await.is_err());
     assert!(soon(second[0].try_lock("y")).await.is_ok());
     assert!(held.iter().all(|guard| guard.fence().is_ok()));
@@ -359,20 +379,35 @@ async fn a_suspension_is_had_once_and_resumed_once() {
     lock(&services[0], "first").await.release().await.expect("it was held");
     // At the grantor, and at another member.
     for service in services.iter().cycle().take(4) {
-        soon(service.suspend()).await.expect("no lock is held").resume().await.expect("it was held");
+        soon(service.suspend())
+            .await
+            .expect("no lock is held")
+            .resume()
+            .await
+            .expect("it was held");
     }
     for (service, owner) in services.iter().flat_map(|service| [(service, 0), (service, 7)]) {
         let suspended = soon(service.suspend().owner(owner)).await.expect("no lock is held");
         let again = soon(service.suspend().owner(owner).wait(HANG)).await;
         assert_eq!(again.expect_err("it would wait for itself"), LockError::Deadlock);
         suspended.fence().expect("the refusal changes nothing");
-        assert!(soon(service.suspend().owner(2).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
+        assert!(
+            soon(service.suspend().owner(2).wait(100 * MS))
+                .await
+                .expect_err("it is suspended")
+                .is_timeout()
+        );
         suspended.resume().await.expect("it was held");
     }
     // The task ends, and the guard lives on; without it the service is resumed.
     let suspending = tokio::spawn(services[0].suspend().owner(3).into_future());
     let suspended = soon(suspending).await.expect("no panic").expect("no lock is held");
-    assert!(soon(services[0].suspend().owner(4).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
+    assert!(
+        soon(services[0].suspend().owner(4).wait(100 * MS))
+            .await
+            .expect_err("it is suspended")
+            .is_timeout()
+    );
     drop(suspended);
     let last = soon(services[0].suspend().owner(4)).await.expect("it is resumed");
     soon(services[0].destroy()).await.expect("it is there");
@@ -390,14 +425,33 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
     let suspending = services[1].suspend().reason("stock-taking").start();
     held.release().await.expect("it was held");
     let suspended = soon(suspending).await.expect("no lock is held");
-    assert!(soon(services[2].lock("x").wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
-    assert!(soon(services[2].suspend().wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
+    assert!(
+        soon(services[2].lock("x").wait(100 * MS)).await.expect_err("it is suspended").is_timeout()
+    );
+    assert!(
+        soon(services[2].suspend().wait(100 * MS)).await.expect_err("it is suspended").is_timeout()
+    );
     // Another task of the suspender's member waits in vain, too; the suspender itself would wait
     // for itself.
-    assert!(soon(services[1].suspend().owner(2).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
-    assert_eq!(soon(services[1].suspend()).await.expect_err("it would wait for itself"), LockError::Deadlock);
-    let seen = soon(services[2].inspect_suspension()).await.expect("the grantor answers").holder.expect("it is held");
-    assert_eq!((seen.process, seen.metadata.as_bytes()), (local.members[1].process(), &b"stock-taking"[..]));
+    assert!(
+        soon(services[1].suspend().owner(2).wait(100 * MS))
+            .await
+            .expect_err("it is suspended")
+            .is_timeout()
+    );
+    assert_eq!(
+        soon(services[1].suspend()).await.expect_err("it would wait for itself"),
+        LockError::Deadlock
+    );
+    let seen = soon(services[2].inspect_suspension())
+        .await
+        .expect("the grantor answers")
+        .holder
+        .expect("it is held");
+    assert_eq!(
+        (seen.process, seen.metadata.as_bytes()),
+        (local.members[1].process(), &b"stock-taking"[..])
+    );
     suspended.resume().await.expect("it was held");
     // The lease ends before another member suspends, and while that one waits to.
     for ends_before in [true, false] {
@@ -446,7 +500,10 @@ async fn lockers_and_suspenders_take_turns() {
             None => line_up!(service.suspend(), guard => guard.resume()),
         }
     }
-    assert_eq!(soon(services[0].inspect_suspension()).await.expect("the grantor answers").waiters.len(), 3);
+    assert_eq!(
+        soon(services[0].inspect_suspension()).await.expect("the grantor answers").waiters.len(),
+        3
+    );
     held.release().await.expect("it was held");
     for task in tasks {
         soon(task).await.expect("no panic");
@@ -469,7 +526,13 @@ async fn a_wait_that_is_dropped_leaves_nothing() {
     }
     held.release().await.expect("it was held");
     lock(&services[2], "x").await.release().await.expect("it was held");
-    until(|| local.members.iter().all(|member| member.status().services.iter().all(|of| of.locks.is_empty()))).await;
+    until(|| {
+        local
+            .members
+            .iter()
+            .all(|member| member.status().services.iter().all(|of| of.locks.is_empty()))
+    })
+    .await;
 }
 
 /// DistributedLockServiceDUnitTest.testReleaseOrphanedGrant_Local, testReleaseOrphanedGrant_Remote,
@@ -517,9 +580,17 @@ async fn a_destroyed_service_is_over_and_can_be_used_anew() {
         assert_eq!(soon(waiting).await.expect_err("it is destroyed"), LockError::Destroyed);
         assert_eq!(soon(under_way).await.expect_err("it is destroyed"), LockError::Destroyed);
         assert_eq!(soon(mine.lost()).await, LostReason::Destroyed);
-        assert_eq!(soon(service.lock("x")).await.expect_err("it is destroyed"), LockError::Destroyed);
+        assert_eq!(
+            soon(service.lock("x")).await.expect_err("it is destroyed"),
+            LockError::Destroyed
+        );
         for name in ["mine", "free"] {
-            soon(services[2].try_lock(name)).await.expect("nothing is left").release().await.expect("it was held");
+            soon(services[2].try_lock(name))
+                .await
+                .expect("nothing is left")
+                .release()
+                .await
+                .expect("it was held");
         }
     }
     held.fence().expect("no other member noticed");
@@ -569,8 +640,14 @@ async fn a_member_that_left_holds_nothing() {
 async fn idle_names_leave_nothing() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
-    let known =
-        || local.members.iter().flat_map(|member| member.status().services).map(|of| of.locks.len()).sum::<usize>();
+    let known = || {
+        local
+            .members
+            .iter()
+            .flat_map(|member| member.status().services)
+            .map(|of| of.locks.len())
+            .sum::<usize>()
+    };
     let guard = lock(&services[0], "seen").await;
     until(|| known() == 1).await;
     guard.release().await.expect("it was held");
@@ -589,7 +666,9 @@ async fn idle_names_leave_nothing() {
     until(|| {
         local.members.iter().all(|member| {
             let services = member.status().services;
-            services.iter().all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0)
+            services
+                .iter()
+                .all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0)
         })
     })
     .await;
@@ -604,7 +683,11 @@ async fn the_holder_can_be_seen_from_everywhere() {
     let services = local.services("s").await;
     let guard = soon(services[1].lock("x").metadata("till 3")).await.expect("it is granted");
     for service in &services {
-        let holder = soon(service.inspect("x")).await.expect("the grantor answers").holder.expect("it is held");
+        let holder = soon(service.inspect("x"))
+            .await
+            .expect("the grantor answers")
+            .holder
+            .expect("it is held");
         assert_eq!((holder.process, holder.token), (local.members[1].process(), guard.token()));
         assert_eq!(holder.metadata.as_bytes(), b"till 3");
     }
@@ -639,7 +722,12 @@ async fn a_batch_is_all_or_nothing_and_survives_a_transfer() {
         assert!(soon(services[0].try_lock(name)).await.is_err());
     }
     batch.release().await.expect("it was held");
-    soon(services[0].lock_all(["c", "b", "a"])).await.expect("all are free").release().await.expect("it was held");
+    soon(services[0].lock_all(["c", "b", "a"]))
+        .await
+        .expect("all are free")
+        .release()
+        .await
+        .expect("it was held");
 }
 
 /// TXLockServiceDUnitTest.testTXRecoverGrantorMessageProcessor: in Geode a recovery waits for the
@@ -676,13 +764,17 @@ async fn a_service_that_is_had_and_destroyed_again_and_again_gives_its_batches_b
     for round in 0..3 {
         for member in &local.members {
             let service = member.lock_service("s").await.expect("a good name");
-            let batch = soon(service.try_lock_all(["a", "b"])).await.expect("those before gave it back");
+            let batch =
+                soon(service.try_lock_all(["a", "b"])).await.expect("those before gave it back");
             let token = Some(batch.fence("a").expect("it is held"));
             assert!(token > last, "round {round}");
             last = token;
             soon(service.destroy()).await.expect("it is there");
             assert_eq!(batch.release().await, Err(ReleaseError::Lost(LostReason::Destroyed)));
-            assert_eq!(soon(service.lock_all(["a"])).await.expect_err("it is destroyed"), LockError::Destroyed);
+            assert_eq!(
+                soon(service.lock_all(["a"])).await.expect_err("it is destroyed"),
+                LockError::Destroyed
+            );
         }
     }
 }
@@ -696,16 +788,25 @@ async fn a_circle_of_holders_that_wait_for_each_other_can_be_seen_and_broken() {
     let services = local.services("s").await;
     let edges = async |name: &'static str| {
         let seen = soon(services[2].inspect(name)).await.expect("the grantor answers");
-        (seen.holder.map(|holder| holder.process), seen.waiters.iter().map(|waiter| waiter.process).collect::<Vec<_>>())
+        (
+            seen.holder.map(|holder| holder.process),
+            seen.waiters.iter().map(|waiter| waiter.process).collect::<Vec<_>>(),
+        )
     };
     let (one, two) = (local.members[0].process(), local.members[1].process());
     let held = lock(&services[0], "x").await;
     let other = soon(services[1].lock("y").revocable()).await.expect("it is free");
-    assert_eq!((edges("x").await, edges("y").await), ((Some(one), vec![]), (Some(two), vec![])), "no circle");
+    assert_eq!(
+        (edges("x").await, edges("y").await),
+        ((Some(one), vec![]), (Some(two), vec![])),
+        "no circle"
+    );
     let waiting = services[0].lock("y").start();
     let limited = services[1].lock("x").wait(200 * MS).start();
     let circle = async {
-        while (edges("x").await, edges("y").await) != ((Some(one), vec![two]), (Some(two), vec![one])) {
+        while (edges("x").await, edges("y").await)
+            != ((Some(one), vec![two]), (Some(two), vec![one]))
+        {
             tokio::time::sleep(MS).await;
         }
     };
@@ -727,7 +828,8 @@ async fn the_last_member_has_the_holds_of_all_tables_before_it() {
     let mut services = local.services("s").await;
     let last = lock(&services[0], "x").await;
     for _ in 0..3 {
-        let (member, service) = (local.members.pop().expect("one is left"), services.pop().expect("one is left"));
+        let (member, service) =
+            (local.members.pop().expect("one is left"), services.pop().expect("one is left"));
         soon(service.become_grantor()).await.expect("no other member asks");
         soon(member.leave()).await.expect("it leaves");
         last.fence().expect("it is still held");

@@ -36,7 +36,10 @@ fn cluster(test: &str, number: usize) -> (Cluster, Peer) {
 fn until_copy_said(peer: &Peer, head: &str) -> String {
     wait::until(&format!("a copy says {head}"), || {
         let said = peer.copies();
-        said.iter().find_map(|line| line.strip_prefix(head)).map(String::from).ok_or_else(|| format!("{said:?}"))
+        said.iter()
+            .find_map(|line| line.strip_prefix(head))
+            .map(String::from)
+            .ok_or_else(|| format!("{said:?}"))
     })
 }
 
@@ -110,5 +113,8 @@ fn a_copy_that_goes_on_with_its_runtime_disturbs_no_member() {
     holder.release(&grant).expect("it is held");
     next.wait().expect("it was released");
     let events = holder.events();
-    assert!(!events.iter().any(|event| event.starts_with("suspended") || event == "lost"), "{events:#?}");
+    assert!(
+        !events.iter().any(|event| event.starts_with("suspended") || event == "lost"),
+        "{events:#?}"
+    );
 }

@@ -3,13 +3,17 @@
 //! test names the one that it stands for.
 
 #![cfg(all(unix, feature = "tokio"))]
-#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
+#![allow(
+    clippy::async_yields_async,
+    reason = "futures are made by others, to be dropped at any poll"
+)]
 
 mod support;
 
 use elderlock::{
-    AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch, LeaderSelector,
-    LostReason, Member, Mode, RevokeError, SelectorError, StartError, Term, TermEnd, Token,
+    AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch,
+    LeaderSelector, LostReason, Member, Mode, RevokeError, SelectorError, StartError, Term,
+    TermEnd, Token,
 };
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -19,7 +23,9 @@ use std::time::Duration;
 use support::child;
 use support::cluster::Cluster;
 use support::leaders::{latch, no_latch_stands, participants, term};
-use support::local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use support::local::{
+    HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
+};
 use support::process::Peer;
 use support::rng::Rng;
 use support::wait;
@@ -72,7 +78,8 @@ async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
     for number in 1..=10 {
         latches.push(Arc::new(latch(&local.members[number % 3], &format!("client{number}")).await));
     }
-    let starts: Vec<_> = latches.iter().cloned().map(|latch| tokio::spawn(async move { latch.start() })).collect();
+    let starts: Vec<_> =
+        latches.iter().cloned().map(|latch| tokio::spawn(async move { latch.start() })).collect();
     for start in starts {
         soon(start).await.expect("no panic").expect("it is new");
     }
@@ -131,7 +138,8 @@ async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
     let service = member.lock_service("latches").await.expect("a good name");
     assert!(LeaderLatch::new(&service, "", "id").is_err());
     assert!(LeaderLatch::new(&service, "leader", vec![b'x'; 5000]).is_err());
-    let hasty = LeaderLatch::new(&service, "leader", "id").expect("good names").lease(Duration::ZERO);
+    let hasty =
+        LeaderLatch::new(&service, "leader", "id").expect("good names").lease(Duration::ZERO);
     assert!(matches!(hasty.start(), Err(StartError::InvalidLease(_))));
     assert_eq!(hasty.state(), LatchState::Latent);
     let outside = LeaderLatch::new(&service, "leader", "id").expect("good names");
@@ -139,7 +147,8 @@ async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
     assert_eq!(outside.0, Err(StartError::NoRuntime));
     outside.1.start().expect("nothing was changed");
     let service = member.lock_service("latches").await.expect("a good name");
-    let selector = LeaderSelector::new(&service, "leader", "id").expect("good names").lease(Duration::ZERO);
+    let selector =
+        LeaderSelector::new(&service, "leader", "id").expect("good names").lease(Duration::ZERO);
     assert!(matches!(selector.run_once(async |_| ()).await, Err(SelectorError::InvalidLease(_))));
 }
 
@@ -150,7 +159,10 @@ async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
 async fn latches_lead_in_the_order_of_their_places() {
     let local = Local::start(3).await;
     let latches = in_line(&local.members, 5).await;
-    assert_eq!(participants(&latches[4], 5).await, ["client0", "client1", "client2", "client3", "client4"]);
+    assert_eq!(
+        participants(&latches[4], 5).await,
+        ["client0", "client1", "client2", "client3", "client4"]
+    );
     let first = term(&latches[0]).await;
     soon(latches[2].close()).await.expect("it waits");
     assert_eq!(participants(&latches[4], 4).await, ["client0", "client1", "client3", "client4"]);
@@ -264,7 +276,10 @@ async fn listeners_hear_each_change_once_and_in_order() {
         assert_eq!((pair[0].1, pair[1].1), (true, false));
         assert_eq!(pair[0].0, pair[1].0);
     }
-    assert!(told[0].chunks(2).is_sorted_by(|one, next| one[0].0 < next[0].0), "each term has a higher token");
+    assert!(
+        told[0].chunks(2).is_sorted_by(|one, next| one[0].0 < next[0].0),
+        "each term has a higher token"
+    );
 
     // Curator does not call a listener for changes before it was added.
     let mut late = turning.events();
@@ -290,7 +305,9 @@ async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_l
         let (mut of_first, mut of_second) = (latches[0].events(), latches[1].events());
         let first = term(&latches[0]).await;
         soon(latches[0].close_with(mode)).await.expect("it leads");
-        let LatchEvent::IsLeader(second) = next(&mut of_second).await else { panic!("it is told first") };
+        let LatchEvent::IsLeader(second) = next(&mut of_second).await else {
+            panic!("it is told first")
+        };
         // The events of the first one were there before the second one led: no waiting here.
         if mode == CloseMode::NotifyLeader {
             let told = LatchEvent::NotLeader { token: first.token(), end: TermEnd::GivenUp };
@@ -299,7 +316,10 @@ async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_l
             assert_eq!(heard.last(), Some(&told));
         } else {
             let heard: Vec<_> = std::iter::from_fn(|| ready(&mut of_first).flatten()).collect();
-            assert!(heard.iter().all(|event| matches!(event, LatchEvent::IsLeader(_))), "{heard:?}");
+            assert!(
+                heard.iter().all(|event| matches!(event, LatchEvent::IsLeader(_))),
+                "{heard:?}"
+            );
         }
         assert_eq!(ready(&mut of_first), Some(None), "the stream ends");
         assert!(second.token() > first.token());
@@ -323,7 +343,11 @@ async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
     term(&latches[0]).await;
     let limit = soon(latches[1].await_leadership_for(20 * MS)).await;
     assert!(limit.expect_err("the first one leads").is_timeout());
-    assert_eq!(participants(&latches[0], 3).await, ["client0", "client1", "client2"], "it keeps its place");
+    assert_eq!(
+        participants(&latches[0], 3).await,
+        ["client0", "client1", "client2"],
+        "it keeps its place"
+    );
 
     let awaiting = |latch: &Arc<LeaderLatch>| {
         let latch = latch.clone();
@@ -356,7 +380,10 @@ async fn participants_are_seen_from_every_member() {
     soon(local.members[1].leave()).await.expect("it leaves");
     until(|| latches[1].state() == LatchState::Closed).await;
     assert_eq!(participants(&looks_on, 1).await, ["client0"]);
-    assert!(soon(latches[1].participants()).await.is_err(), "a member that has left is told nothing");
+    assert!(
+        soon(latches[1].participants()).await.is_err(),
+        "a member that has left is told nothing"
+    );
 }
 
 /// Curator: `LeaderLatch.getParticipants`, where the path is of participants only. Here the name is
@@ -378,7 +405,10 @@ async fn readers_and_suspensions_are_no_participants() {
     assert_eq!(soon(looks_on.leader()).await.expect("the grantor answers"), None);
     assert!(!one.has_leadership());
     let suspending = services[1].suspend().reason("stock-taking").start();
-    soon(suspending.position()).await.expect("the grantor answers").expect("the reader is in its way");
+    soon(suspending.position())
+        .await
+        .expect("the grantor answers")
+        .expect("the reader is in its way");
     let other = latch(&local.members[1], "other").await;
     other.start().expect("it is new");
     let seen = async {
@@ -420,11 +450,16 @@ async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     participants(&one, 2).await;
     let mut revocation = first.revocation();
     assert!(poll_once(pin!(revocation.requested())).is_pending() && !revocation.is_requested());
-    let asked = soon(service.revoke("leader").metadata("maintenance").wait(HANG)).await.expect("it is revocable");
+    let asked = soon(service.revoke("leader").metadata("maintenance").wait(HANG))
+        .await
+        .expect("it is revocable");
     assert_eq!(asked.told.iter().map(|told| told.token).collect::<Vec<_>>(), [first.token()]);
     for revocation in [&mut revocation, &mut first.revocation()] {
         let request = soon(revocation.requested()).await.expect("it leads");
-        assert_eq!((request.metadata.as_bytes(), request.process), (&b"maintenance"[..], local.members[1].process()));
+        assert_eq!(
+            (request.metadata.as_bytes(), request.process),
+            (&b"maintenance"[..], local.members[1].process())
+        );
     }
     first.fence().expect("it decides itself");
     soon(one.close()).await.expect("it leads");
@@ -476,9 +511,13 @@ async fn terms_with_a_lease_go_round() {
         let (mut events, order) = (latch.events(), order.clone());
         readers.push(tokio::spawn(async move {
             for _ in 0..3 {
-                let LatchEvent::IsLeader(term) = next(&mut events).await else { panic!("it begins with a term") };
+                let LatchEvent::IsLeader(term) = next(&mut events).await else {
+                    panic!("it begins with a term")
+                };
                 order.lock().expect("no panic").push((term.token(), at));
-                let LatchEvent::NotLeader { token, end } = next(&mut events).await else { panic!("and ends it") };
+                let LatchEvent::NotLeader { token, end } = next(&mut events).await else {
+                    panic!("and ends it")
+                };
                 assert_eq!((token, reason(end)), (term.token(), Some(LostReason::LeaseEnded)));
             }
         }));
@@ -513,13 +552,18 @@ async fn no_two_latches_ever_lead_at_once() {
                 }
                 let mut events = latch.events();
                 latch.start().expect("it is new");
-                let LatchEvent::IsLeader(term) = next(&mut events).await else { panic!("it begins with a term") };
+                let LatchEvent::IsLeader(term) = next(&mut events).await else {
+                    panic!("it begins with a term")
+                };
                 {
                     let mut terms = terms.lock().expect("no panic");
                     for other in terms.iter() {
                         // A lease may have ended, and another one leads by now: then this one is
                         // over.
-                        assert!(other.fence().is_err() || term.fence().is_err(), "{other:?} and {term:?}");
+                        assert!(
+                            other.fence().is_err() || term.fence().is_err(),
+                            "{other:?} and {term:?}"
+                        );
                         assert_ne!(other.token(), term.token());
                     }
                     terms.push(term.clone());
@@ -529,7 +573,9 @@ async fn no_two_latches_ever_lead_at_once() {
                     1 => soon(latch.close()).await.expect("it is started"),
                     2 => drop(latch),
                     _ => {
-                        let LatchEvent::NotLeader { token, .. } = next(&mut events).await else { panic!("its end") };
+                        let LatchEvent::NotLeader { token, .. } = next(&mut events).await else {
+                            panic!("its end")
+                        };
                         assert_eq!(token, term.token());
                     }
                 }
@@ -545,11 +591,14 @@ async fn no_two_latches_ever_lead_at_once() {
 /// Curator: `LeaderLatch` cannot report that its client is gone for good. Here it is closed, and
 /// reports that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_whose_member_leaves_or_whose_service_is_destroyed_is_closed_and_the_next_one_leads() {
+async fn a_latch_whose_member_leaves_or_whose_service_is_destroyed_is_closed_and_the_next_one_leads()
+ {
     let local = Local::start(3).await;
     let latches = in_line(&local.members, 3).await;
-    let ends =
-        [(LostReason::Left, AwaitLeadershipError::Left), (LostReason::Destroyed, AwaitLeadershipError::Destroyed)];
+    let ends = [
+        (LostReason::Left, AwaitLeadershipError::Left),
+        (LostReason::Destroyed, AwaitLeadershipError::Destroyed),
+    ];
     for (at, (why, error)) in ends.into_iter().enumerate() {
         let mut events = latches[at].events();
         let term = term(&latches[at]).await;
@@ -578,7 +627,11 @@ async fn a_latch_whose_member_leaves_or_whose_service_is_destroyed_is_closed_and
 #[test]
 fn a_latch_whose_runtime_ends_gives_up_the_lead() {
     let [outer, inner] = [(); 2].map(|()| {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("it can be built")
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("it can be built")
     });
     outer.block_on(async {
         let member = Member::local().await.expect("a runtime is there");
@@ -685,7 +738,11 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     let leads = latch(there, "leads").await;
     leads.start().expect("it is new");
     let its_term = term(&leads).await;
-    poll_k_then_drop(async || leads.participants(), async |_| its_term.fence().map(drop).expect("it leads")).await;
+    poll_k_then_drop(
+        async || leads.participants(),
+        async |_| its_term.fence().map(drop).expect("it leads"),
+    )
+    .await;
     poll_k_then_drop(
         async || its_term.protect(tokio::time::sleep(3 * MS)),
         async |_| its_term.fence().map(drop).expect("it leads"),
@@ -762,7 +819,9 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
         latch.start().expect("it is new");
         (latch, scheduler)
     };
-    let of = |node: usize| ticks.lock().expect("no panic").iter().filter(|(_, number)| *number == node).count();
+    let of = |node: usize| {
+        ticks.lock().expect("no panic").iter().filter(|(_, number)| *number == node).count()
+    };
     let (first, of_first) = start(0).await;
     term(&first).await;
     let (_second, _of_second) = start(1).await;
@@ -781,7 +840,11 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
     until(|| of(1) >= before + 10).await;
     assert_eq!((of(0), again.has_leadership()), (done, false));
     let ticks = ticks.lock().expect("no panic");
-    assert_eq!(ticks.iter().map(|(token, _)| token).collect::<BTreeSet<_>>().len(), 2, "one term of each");
+    assert_eq!(
+        ticks.iter().map(|(token, _)| token).collect::<BTreeSet<_>>().len(),
+        2,
+        "one term of each"
+    );
 }
 
 /// The leader is killed with its member, without a goodbye: the next one leads when its lease is
@@ -799,7 +862,9 @@ async fn the_next_in_line_leads_when_the_member_of_the_leader_is_killed() {
     assert!(after.token() > before.token());
     assert!(before.fence().is_err());
     assert!(!latches[0].has_leadership());
-    let LatchEvent::NotLeader { token, .. } = next(&mut events).await else { panic!("its end is told") };
+    let LatchEvent::NotLeader { token, .. } = next(&mut events).await else {
+        panic!("its end is told")
+    };
     assert_eq!(token, before.token());
     assert_eq!(participants(&latches[1], 2).await, ["client1", "client2"]);
 }
@@ -815,7 +880,10 @@ async fn a_leader_and_its_line_survive_the_grantor() {
     let leads = term(&latches[0]).await;
     local.kill(3);
     local.agree(3).await;
-    assert_eq!(participants(&latches[5], 6).await, (0..6).map(|number| format!("client{number}")).collect::<Vec<_>>());
+    assert_eq!(
+        participants(&latches[5], 6).await,
+        (0..6).map(|number| format!("client{number}")).collect::<Vec<_>>()
+    );
     assert_eq!(leads.fence(), Ok(leads.token()));
     let mut tokens = vec![leads.token()];
     for at in 1..6 {
@@ -840,9 +908,16 @@ impl Far {
     /// The token and the instant of each event of a kind.
     fn events(&self, kind: &str) -> Vec<(u64, u64)> {
         let head = format!("{kind} {} ", self.number);
-        let numbers = |rest: &str| rest.split(' ').map(|word| word.parse().expect("a number")).collect::<Vec<u64>>();
+        let numbers = |rest: &str| {
+            rest.split(' ').map(|word| word.parse().expect("a number")).collect::<Vec<u64>>()
+        };
         let events = self.peer.events();
-        events.iter().filter_map(|event| event.strip_prefix(&head)).map(numbers).map(|of| (of[0], of[1])).collect()
+        events
+            .iter()
+            .filter_map(|event| event.strip_prefix(&head))
+            .map(numbers)
+            .map(|of| (of[0], of[1]))
+            .collect()
     }
 
     /// Waits for so many events of a kind; the last one.

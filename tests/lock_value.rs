@@ -2,15 +2,20 @@
 //! value block that OpenVMS and the Linux DLM have, and the harm that stale holders can do to it.
 //! That their tokens are enough, without any clock, is shown beside the code.
 #![cfg(all(unix, feature = "tokio"))]
-#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
+#![allow(
+    clippy::async_yields_async,
+    reason = "futures are made by others, to be dropped at any poll"
+)]
 
 mod support;
 
 use elderlock::{
-    Guard, LockError, LockService, LockValue, LockValueError, LostReason, Owner, ReadWriteLock, ReentrantMutex,
-    SharedCount,
+    Guard, LockError, LockService, LockValue, LockValueError, LostReason, Owner, ReadWriteLock,
+    ReentrantMutex, SharedCount,
 };
-use support::local::{Local, MS, left_open, nothing_is_left, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
+use support::local::{
+    Local, MS, left_open, nothing_is_left, poll_a_wait_then_drop, poll_k_then_drop, soon, until,
+};
 
 /// The value of lock "x" at each of the members.
 async fn values(services: &[LockService], initial: &str) -> Vec<LockValue> {
@@ -73,7 +78,9 @@ async fn a_holder_that_lost_the_lock_writes_nothing() {
     let next = lock(&services[0]).await;
     for _ in 0..2 {
         let error = soon(values[1].write(&stale, "stale")).await.expect_err("its lease is over");
-        assert!(matches!(error, LockValueError::LockLost(lost) if lost.reason == LostReason::LeaseEnded));
+        assert!(
+            matches!(error, LockValueError::LockLost(lost) if lost.reason == LostReason::LeaseEnded)
+        );
         assert!(error.is_lock_lost());
         assert!(soon(values[1].read(&stale)).await.expect_err("its lease is over").is_lock_lost());
         assert_eq!(*soon(values[0].read(&next)).await.expect("it is held").value, b"first"[..]);
@@ -98,7 +105,13 @@ async fn guards_of_other_locks_and_shares_write_nothing() {
     // Tokens of another cluster may be far above this one's: its holder would shut the rightful
     // ones out.
     let stranger = elderlock::Member::local().await.expect("it founds a cluster of its own");
-    let other = stranger.lock_service("s").await.expect("a good name").lock("x").await.expect("it is free there");
+    let other = stranger
+        .lock_service("s")
+        .await
+        .expect("a good name")
+        .lock("x")
+        .await
+        .expect("it is free there");
     assert_eq!(soon(value.write(&other, "stranger")).await, Err(LockValueError::OtherLock));
     assert_eq!(soon(value.read(&other)).await, Err(LockValueError::OtherLock));
     let writer = lock(&services[0]).await;
@@ -153,7 +166,10 @@ async fn a_count_is_no_value_of_a_lock_and_the_other_way_round() {
     assert_eq!(value.get(), Err(LockValueError::NotALockValue));
     let guard = lock(&services[0]).await;
     assert_eq!(soon(value.write(&guard, "")).await, Err(LockValueError::NotALockValue));
-    assert_eq!(soon(LockValue::open(&services[0], "", "")).await.err().map(|error| error.is_timeout()), Some(false));
+    assert_eq!(
+        soon(LockValue::open(&services[0], "", "")).await.err().map(|error| error.is_timeout()),
+        Some(false)
+    );
 }
 
 /// `SS$_VALNOTVALID`: when the grantor dies, the last value written may be lost with it. The next
@@ -185,7 +201,9 @@ async fn a_value_whose_member_has_left_says_so() {
     let guard = lock(&services[1]).await;
     soon(local.members[1].leave()).await.expect("it leaves");
     assert_eq!(soon(values[1].lost()).await, LostReason::Left);
-    assert!(matches!(values[1].get(), Err(LockValueError::Lost(lost)) if lost.reason == LostReason::Left));
+    assert!(
+        matches!(values[1].get(), Err(LockValueError::Lost(lost)) if lost.reason == LostReason::Left)
+    );
     assert!(soon(values[1].read(&guard)).await.is_err());
     assert!(soon(values[1].write(&guard, "late")).await.is_err());
     assert_eq!(get(&values[0]), b"first");
@@ -199,7 +217,8 @@ async fn reading_and_writing_dropped_at_any_poll_leave_nothing() {
     let values = values(&services, "first").await;
     let guard = lock(&services[1]).await;
     let opened: Vec<_> = local.members.iter().map(left_open).collect();
-    let nothing = async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
+    let nothing =
+        async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
     poll_k_then_drop(async || values[1].read(&guard), nothing).await;
     poll_k_then_drop(async || values[1].write(&guard, "second"), nothing).await;
     poll_k_then_drop(async || LockValue::open(&services[1], "y", ""), nothing).await;

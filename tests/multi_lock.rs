@@ -9,8 +9,8 @@
 mod local;
 
 use elderlock::{
-    FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, Owner, ReentrantMutex,
-    ReleaseError, RevokeError,
+    FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, Owner,
+    ReentrantMutex, ReleaseError, RevokeError,
 };
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
@@ -30,18 +30,26 @@ async fn locks_of_several_services_are_held_and_given_back_together() {
     let (accounts, orders) = two_services(&local.members[0]).await;
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
     // In no order, and one of them twice.
-    let multi = MultiLock::new().with(&orders, ["17"]).with(&accounts, ["bob", "alice"]).with(&orders, ["4", "17"]);
+    let multi = MultiLock::new()
+        .with(&orders, ["17"])
+        .with(&accounts, ["bob", "alice"])
+        .with(&orders, ["4", "17"]);
     let all = soon(multi.acquire().metadata("transfer")).await.expect("granted");
     let tokens: Vec<_> = all.tokens().map(|(service, name, _)| (service, name)).collect();
-    let expected = [("accounts", &b"alice"[..]), ("accounts", b"bob"), ("orders", b"17"), ("orders", b"4")];
+    let expected =
+        [("accounts", &b"alice"[..]), ("accounts", b"bob"), ("orders", b"17"), ("orders", b"4")];
     assert_eq!(tokens, expected);
     for (service, name, token) in all.tokens() {
         assert_eq!(all.fence(service, name), Ok(token));
     }
     assert_eq!(all.fence("orders", "alice"), Err(FenceError::NotInBatch));
     assert_eq!(all.fence("elsewhere", "17"), Err(FenceError::NotInBatch));
-    for (service, name) in [(&of_other, "alice"), (&of_other, "bob"), (&orders_of_other, "17"), (&orders_of_other, "4")]
-    {
+    for (service, name) in [
+        (&of_other, "alice"),
+        (&of_other, "bob"),
+        (&orders_of_other, "17"),
+        (&orders_of_other, "4"),
+    ] {
         let held = soon(service.try_lock(name)).await.unwrap_err();
         assert_eq!(held.holder().expect("it is held").metadata.as_bytes(), b"transfer");
     }
@@ -64,7 +72,10 @@ async fn multi_locks_put_together_in_any_order_never_wait_for_each_other() {
             let multi = match number % 4 {
                 0 => MultiLock::new().with(&accounts, ["a", "b"]).with(&orders, ["x", "y"]),
                 1 => MultiLock::new().with(&orders, ["y", "x"]).with(&accounts, ["b", "a"]),
-                2 => MultiLock::new().with(&orders, ["x"]).with(&accounts, ["b"]).with(&orders, ["y"]),
+                2 => MultiLock::new()
+                    .with(&orders, ["x"])
+                    .with(&accounts, ["b"])
+                    .with(&orders, ["y"]),
                 _ => MultiLock::new().with(&accounts, ["a"]).with(&orders, ["y"]),
             };
             for _ in 0..5 {
@@ -99,10 +110,16 @@ async fn one_limit_holds_for_the_whole_and_earlier_grants_are_given_back() {
         let error = soon(waiting).await.expect("no panic").unwrap_err();
         assert!(error.is_timeout() && !error.is_lost(), "{error}");
         until(|| left_over(&local.members[0]) == (0, 0)).await;
-        soon(of_other.lock_all(["alice", "bob"])).await.expect("given back").release().await.expect("held");
+        soon(of_other.lock_all(["alice", "bob"]))
+            .await
+            .expect("given back")
+            .release()
+            .await
+            .expect("held");
         drop(second);
         // On a busy machine the limit may be over before the first has come.
-        if error == (MultiLockError::Lock { service: "orders".into(), error: LockError::TimedOut }) {
+        if error == (MultiLockError::Lock { service: "orders".into(), error: LockError::TimedOut })
+        {
             break;
         }
     }
@@ -112,7 +129,12 @@ async fn one_limit_holds_for_the_whole_and_earlier_grants_are_given_back() {
     assert!(error.is_timeout(), "{error}");
     kept.release().await.expect("held");
     until(|| left_over(&local.members[0]) == (0, 0)).await;
-    soon(multi.acquire().wait(Duration::ZERO)).await.expect("all are free").release().await.expect("held");
+    soon(multi.acquire().wait(Duration::ZERO))
+        .await
+        .expect("all are free")
+        .release()
+        .await
+        .expect("held");
 }
 
 #[tokio::test]
@@ -127,13 +149,19 @@ async fn the_loss_of_one_is_the_loss_of_all() {
     assert_eq!(soon(lost).await, LostReason::Destroyed);
     let error = all.fence("accounts", "alice").unwrap_err();
     assert!(error.is_lost(), "accounts is held, but not all are");
-    assert_eq!(all.protect(std::future::pending::<()>()).await.unwrap_err().reason, LostReason::Destroyed);
+    assert_eq!(
+        all.protect(std::future::pending::<()>()).await.unwrap_err().reason,
+        LostReason::Destroyed
+    );
     assert!(all.extend(HANG).unwrap_err().is_lost());
     assert!(accounts.try_lock("alice").await.is_err(), "until it is given back");
     assert_eq!(all.release().await, Err(ReleaseError::Lost(LostReason::Destroyed)));
     accounts.try_lock("alice").await.expect("given back").release().await.expect("held");
     let error = multi.acquire().await.unwrap_err();
-    assert_eq!(error, MultiLockError::Lock { service: "orders".into(), error: LockError::Destroyed });
+    assert_eq!(
+        error,
+        MultiLockError::Lock { service: "orders".into(), error: LockError::Destroyed }
+    );
     assert_eq!(left_over(&member), (0, 0));
 }
 
@@ -187,26 +215,37 @@ async fn a_lease_counts_from_the_last_grant_and_outlasts_the_waiting() {
 
 #[tokio::test]
 async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
-    let (member, other) = (Member::local().await.expect("local"), Member::local().await.expect("local"));
+    let (member, other) =
+        (Member::local().await.expect("local"), Member::local().await.expect("local"));
     let (accounts, orders) = two_services(&member).await;
     let (of_other, _) = two_services(&other).await;
     assert_eq!(MultiLock::new().acquire().await.unwrap_err(), MultiLockError::Nothing);
     let twice = MultiLock::new().with(&accounts, ["alice"]).with(&of_other, ["bob"]);
-    assert_eq!(twice.acquire().await.unwrap_err(), MultiLockError::TwoServices { service: "accounts".into() });
+    assert_eq!(
+        twice.acquire().await.unwrap_err(),
+        MultiLockError::TwoServices { service: "accounts".into() }
+    );
     let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
-    assert!(matches!(empty.acquire().await, Err(MultiLockError::Lock { error: LockError::InvalidBatch(_), .. })));
+    assert!(matches!(
+        empty.acquire().await,
+        Err(MultiLockError::Lock { error: LockError::InvalidBatch(_), .. })
+    ));
     // Before any wait, whichever lock comes first and whichever process has it.
     let held = accounts.lock("alice").await.expect("it is free");
-    for wrong in [vec![String::new()], vec!["x".repeat(5000)], vec![String::from("17"), String::new()]] {
+    for wrong in
+        [vec![String::new()], vec!["x".repeat(5000)], vec![String::from("17"), String::new()]]
+    {
         let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, wrong);
         let error = soon(multi.acquire().wait(20 * MS)).await.unwrap_err();
-        let said =
-            matches!(&error, MultiLockError::Lock { service, error: LockError::InvalidName(_) } if service == "orders");
+        let said = matches!(&error, MultiLockError::Lock { service, error: LockError::InvalidName(_) } if service == "orders");
         assert!(said, "{error}");
     }
     let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
     let error = soon(empty.acquire().wait(20 * MS)).await.unwrap_err();
-    assert!(matches!(error, MultiLockError::Lock { error: LockError::InvalidBatch(_), .. }), "{error}");
+    assert!(
+        matches!(error, MultiLockError::Lock { error: LockError::InvalidBatch(_), .. }),
+        "{error}"
+    );
     held.release().await.expect("it was held");
     assert_eq!((left_over(&member), left_over(&other)), ((0, 0), (0, 0)));
 }
@@ -218,17 +257,34 @@ async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_wante
     let (local, [accounts, orders], multi) = far_from_the_grantor().await;
     let all = soon(multi.acquire().revocable()).await.expect("granted");
     let mut revocation = all.revocation();
-    assert!(local::poll_once(std::pin::pin!(revocation.requested())).is_pending() && !revocation.is_requested());
+    assert!(
+        local::poll_once(std::pin::pin!(revocation.requested())).is_pending()
+            && !revocation.is_requested()
+    );
     let mut told = Vec::new();
     for (service, name) in [(&orders, "17"), (&accounts, "bob"), (&orders, "17")] {
         let why = format!("{name} for {}", told.len());
-        told.push(soon(service.revoke(name).metadata(&why).wait(HANG)).await.expect("it is revocable").told);
-        assert_eq!(told.last().expect("one")[0].token, all.fence(service.name(), name).expect("held"));
+        told.push(
+            soon(service.revoke(name).metadata(&why).wait(HANG))
+                .await
+                .expect("it is revocable")
+                .told,
+        );
+        assert_eq!(
+            told.last().expect("one")[0].token,
+            all.fence(service.name(), name).expect("held")
+        );
         // A future that was dropped loses nothing.
         drop(local::poll_once(Box::pin(revocation.clone().requested()).as_mut()));
         let request = soon(revocation.requested()).await.expect("they are held");
-        assert_eq!((request.metadata.as_bytes(), request.process), (why.as_bytes(), local.members[0].process()));
-        assert!(local::poll_once(std::pin::pin!(revocation.requested())).is_pending(), "each is told of once");
+        assert_eq!(
+            (request.metadata.as_bytes(), request.process),
+            (why.as_bytes(), local.members[0].process())
+        );
+        assert!(
+            local::poll_once(std::pin::pin!(revocation.requested())).is_pending(),
+            "each is told of once"
+        );
     }
     let mut afresh = all.revocation();
     for _ in 0..3 {
@@ -247,12 +303,16 @@ async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_wante
     let asked = soon(accounts.revoke("alice").wait(HANG)).await.expect("it is revocable");
     soon(accounts.force_revoke(&asked.told[0])).await.expect("it was told");
     let error = soon(waiting).await.expect("no panic").unwrap_err();
-    let taken = matches!(&error, MultiLockError::Lost { lost, .. } if lost.reason == LostReason::Revoked);
+    let taken =
+        matches!(&error, MultiLockError::Lost { lost, .. } if lost.reason == LostReason::Revoked);
     assert!(taken, "{error}");
     held.release().await.expect("it was held");
 
     let firm = soon(multi.acquire()).await.expect("granted");
-    assert!(matches!(soon(orders.revoke("17").wait(HANG)).await, Err(RevokeError::NotRevocable(_))));
+    assert!(matches!(
+        soon(orders.revoke("17").wait(HANG)).await,
+        Err(RevokeError::NotRevocable(_))
+    ));
     assert!(!firm.revocation().is_requested());
     until(|| left_over(&local.members[0]) == (0, 0)).await;
 }
@@ -295,7 +355,12 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
     assert_eq!(all.tokens().count(), 3);
     let again = soon(multi.acquire().owner(owner)).await.expect("the owner has all of it");
     assert!(again.tokens().eq(all.tokens()));
-    assert!(soon(multi.acquire().owner(other).wait(20 * MS)).await.expect_err("another owner").is_timeout());
+    assert!(
+        soon(multi.acquire().owner(other).wait(20 * MS))
+            .await
+            .expect_err("another owner")
+            .is_timeout()
+    );
     assert!(soon(multi.acquire().wait(20 * MS)).await.expect_err("no owner").is_timeout());
     // The mutex enters the locks that the multi lock holds.
     let bob = soon(bobs.acquire(owner)).await.expect("the owner has it");
@@ -316,7 +381,10 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
     assert_eq!(Ok(bob.fence().expect("held")), all.fence("accounts", "bob"));
     assert!(bob.token() > all.fence("accounts", "alice").expect("held"));
     all.release_and_confirm().await.expect("it was held");
-    assert!(soon(accounts.try_lock("alice")).await.is_err(), "locks that are granted together are released together");
+    assert!(
+        soon(accounts.try_lock("alice")).await.is_err(),
+        "locks that are granted together are released together"
+    );
     bob.release_and_confirm().await.expect("it was held");
     free("alice").await;
 
@@ -325,7 +393,15 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
         let held = soon(accounts.lock("alice")).await.expect("it is free");
         let waits = |count| {
             let members = &local.members;
-            move || members[1].status().services.iter().map(|service| service.waiting_here).sum::<usize>() == count
+            move || {
+                members[1]
+                    .status()
+                    .services
+                    .iter()
+                    .map(|service| service.waiting_here)
+                    .sum::<usize>()
+                    == count
+            }
         };
         let entering = |is_multi| {
             let (multi, alices) = (multi.clone(), alices.clone());
@@ -356,7 +432,12 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
     let error = soon(multi.acquire().owner(owner)).await.expect_err("the owner has lost it");
     assert!(matches!(error, MultiLockError::Lost { .. }), "{error}");
     drop(short);
-    soon(multi.acquire().owner(owner)).await.expect("it is free").release().await.expect("it was held");
+    soon(multi.acquire().owner(owner))
+        .await
+        .expect("it is free")
+        .release()
+        .await
+        .expect("it was held");
 }
 
 /// Two members. The first one grants the locks of both services. Returns its handles, and a multi
@@ -389,7 +470,12 @@ async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
         },
         async |_| {
             until(nothing).await;
-            soon(accounts.lock_all(["alice", "bob"])).await.expect("free").release().await.expect("held");
+            soon(accounts.lock_all(["alice", "bob"]))
+                .await
+                .expect("free")
+                .release()
+                .await
+                .expect("held");
             until(nothing).await;
         },
     )
@@ -431,7 +517,13 @@ async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
         async |_| {
             let next = std::mem::take(&mut *behind.lock().expect("whole"));
             for next in next {
-                soon(next).await.expect("no panic").expect("its turn comes").release().await.expect("held");
+                soon(next)
+                    .await
+                    .expect("no panic")
+                    .expect("its turn comes")
+                    .release()
+                    .await
+                    .expect("held");
             }
             until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
         },
@@ -466,7 +558,8 @@ async fn a_multi_lock_is_watched_protected_and_given_back_at_any_poll() {
     // The watched locks are held as before.
     let all = multi.acquire().await.expect("granted");
     for k in 0..3 {
-        let mut watching = (Box::pin(all.lost()), Box::pin(all.protect(std::future::pending::<()>())));
+        let mut watching =
+            (Box::pin(all.lost()), Box::pin(all.protect(std::future::pending::<()>())));
         for _ in 0..k {
             assert!(local::poll_once(watching.0.as_mut()).is_pending());
             assert!(local::poll_once(watching.1.as_mut()).is_pending());

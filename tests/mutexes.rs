@@ -10,8 +10,8 @@
 mod local;
 
 use elderlock::{
-    EnterError, LockError, LockService, LockValue, LostReason, Member, Mode, MultiLock, Mutex, MutexGuard, Owner,
-    ReentrantGuard, ReentrantMutex, ReleaseError, RevokeError,
+    EnterError, LockError, LockService, LockValue, LostReason, Member, Mode, MultiLock, Mutex,
+    MutexGuard, Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RevokeError,
 };
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
@@ -43,11 +43,13 @@ async fn pair() -> (Local, LockService, LockService) {
 async fn goods_that_many_want_at_once_are_sold_as_often_as_there_are_any() {
     let local = Local::start(3).await;
     let services = local.services("shop").await;
-    let (stock, sold, tokens) = (Arc::new(AtomicI64::new(10)), Arc::default(), Arc::new(StdMutex::new(Vec::new())));
+    let (stock, sold, tokens) =
+        (Arc::new(AtomicI64::new(10)), Arc::default(), Arc::new(StdMutex::new(Vec::new())));
     let mut buyers = JoinSet::new();
     for buyer in 0..30 {
         let service = services[buyer % 3].clone();
-        let (stock, sold, tokens): (_, Arc<AtomicUsize>, _) = (stock.clone(), Arc::clone(&sold), tokens.clone());
+        let (stock, sold, tokens): (_, Arc<AtomicUsize>, _) =
+            (stock.clone(), Arc::clone(&sold), tokens.clone());
         buyers.spawn(async move {
             let mutex = ReentrantMutex::new(&service, "goods 7");
             let guard = soon(mutex.acquire(Owner::new())).await.expect("granted");
@@ -124,7 +126,10 @@ async fn an_owner_without_the_lock_has_nothing_to_release() {
     let mine: Result<ReentrantGuard, EnterError> = mutex.acquire(other).wait(5 * MS).await;
     assert!(mine.as_ref().is_err_and(EnterError::is_timeout));
     drop(mine);
-    assert_eq!((mutex.is_held_by(owner), mutex.is_held_by(other), mutex.is_held()), (true, false, true));
+    assert_eq!(
+        (mutex.is_held_by(owner), mutex.is_held_by(other), mutex.is_held()),
+        (true, false, true)
+    );
     assert_eq!((mutex.depth(owner), mutex.depth(other)), (1, 0));
     guard.fence().expect("held");
 }
@@ -211,17 +216,22 @@ async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member
     let second = ReentrantMutex::new(&services[2], "a").acquire(Owner::new()).metadata("second");
     let second = tokio::spawn(second.into_future());
     let waiting = async |service: &LockService, count| {
-        soon(async { while service.inspect("a").await.expect("it answers").waiters.len() != count {} }).await;
+        soon(async {
+            while service.inspect("a").await.expect("it answers").waiters.len() != count {}
+        })
+        .await;
     };
     waiting(&services[0], 1).await;
-    let third = tokio::spawn(Mutex::new(&services[0], "a").acquire().metadata("third").into_future());
+    let third =
+        tokio::spawn(Mutex::new(&services[0], "a").acquire().metadata("third").into_future());
     waiting(&services[0], 2).await;
     for service in &services {
         let seen = soon(service.inspect("a")).await.expect("it answers");
         let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
         assert_eq!((holder.process, holder.token), (local.members[1].process(), guard.token()));
         assert_eq!((holder.metadata.as_bytes(), holder.mode), (&b"192.168.60.165"[..], Mode::Lock));
-        let waiters: Vec<_> = seen.waiters.iter().map(|one| (one.process, one.metadata.as_bytes())).collect();
+        let waiters: Vec<_> =
+            seen.waiters.iter().map(|one| (one.process, one.metadata.as_bytes())).collect();
         let [first, _, last] = &local.members[..] else { unreachable!() };
         assert_eq!(waiters, [(last.process(), &b"second"[..]), (first.process(), &b"third"[..])]);
     }
@@ -229,9 +239,13 @@ async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member
     drop(soon(second).await.expect("no panic").expect("granted"));
     let third = soon(third).await.expect("no panic").expect("granted");
     let seen = soon(services[1].inspect("a")).await.expect("it answers");
-    assert_eq!((seen.holders.len(), seen.waiters.len(), seen.holders[0].token), (1, 0, third.token()));
+    assert_eq!(
+        (seen.holders.len(), seen.waiters.len(), seen.holders[0].token),
+        (1, 0, third.token())
+    );
     third.release().await.expect("held");
-    soon(async { while services[1].inspect("a").await.expect("it answers").holder.is_some() {} }).await;
+    soon(async { while services[1].inspect("a").await.expect("it answers").holder.is_some() {} })
+        .await;
 }
 
 /// Curator `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: a holder that is revocable
@@ -239,10 +253,14 @@ async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocable_mutex_tells_its_holder_and_the_next_hold_of_it_is_firm_again() {
     let (_local, here, there) = pair().await;
-    let (mutex, plain, owner) = (ReentrantMutex::new(&there, "a"), Mutex::new(&there, "b"), Owner::new());
+    let (mutex, plain, owner) =
+        (ReentrantMutex::new(&there, "a"), Mutex::new(&there, "b"), Owner::new());
     let outer = soon(mutex.acquire(owner).revocable().metadata("till 3")).await.expect("granted");
     let inner = soon(mutex.acquire(owner)).await.expect("entered");
-    let told = soon(here.revoke("a").metadata("stock-taking").wait(HANG)).await.expect("it is revocable").told;
+    let told = soon(here.revoke("a").metadata("stock-taking").wait(HANG))
+        .await
+        .expect("it is revocable")
+        .told;
     assert_eq!((told[0].token, told[0].metadata.as_bytes()), (outer.token(), &b"till 3"[..]));
     for guard in [&outer, &inner] {
         let request = soon(guard.revocation().requested()).await.expect("it is held");
@@ -335,7 +353,8 @@ async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
     until(|| left_over(&local.members[1]).1 == 2).await;
     guard.release().await.expect("held");
     // Neither is released before both are there.
-    let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
+    let (first, second) =
+        (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
     assert_eq!((first.token(), mutex.depth(owner)), (second.token(), 2));
     until(|| left_over(&local.members[1]) == (1, 0)).await;
     drop((first, second));
@@ -389,10 +408,17 @@ async fn a_hold_that_is_lost_cannot_be_entered_and_a_new_one_has_a_higher_token(
         }
     };
     assert_eq!(soon(guard.lost()).await, LostReason::LeaseEnded);
-    assert_eq!(inner.fence().unwrap_err().reason, LostReason::LeaseEnded, "all guards fail together");
+    assert_eq!(
+        inner.fence().unwrap_err().reason,
+        LostReason::LeaseEnded,
+        "all guards fail together"
+    );
     assert_eq!((mutex.depth(owner), mutex.is_held()), (0, false));
     let error = mutex.acquire(owner).wait(Duration::ZERO).await.unwrap_err();
-    assert!(error.is_lost() && matches!(error, EnterError::Lost(lost) if lost.reason == LostReason::LeaseEnded));
+    assert!(
+        error.is_lost()
+            && matches!(error, EnterError::Lost(lost) if lost.reason == LostReason::LeaseEnded)
+    );
 
     // Others have it meanwhile.
     let others = mutex.acquire(Owner::new()).await.expect("free");
@@ -468,9 +494,15 @@ async fn an_entry_without_a_lease_lasts_as_long_as_the_hold() {
 async fn a_name_that_cannot_be_is_an_error_of_asking() {
     let (_member, stock) = alone().await;
     let nameless = ReentrantMutex::new(&stock, "");
-    assert!(matches!(nameless.acquire(Owner::new()).await, Err(EnterError::Lock(LockError::InvalidName(_)))));
+    assert!(matches!(
+        nameless.acquire(Owner::new()).await,
+        Err(EnterError::Lock(LockError::InvalidName(_)))
+    ));
     assert!(!nameless.is_held() && nameless.depth(Owner::new()) == 0);
-    assert!(matches!(Mutex::new(&stock, "x".repeat(5000)).acquire().await, Err(LockError::InvalidName(_))));
+    assert!(matches!(
+        Mutex::new(&stock, "x".repeat(5000)).acquire().await,
+        Err(LockError::InvalidName(_))
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -505,7 +537,8 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
     poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");
-            let (first, second) = (mutex.acquire(owner).into_future(), mutex.acquire(owner).into_future());
+            let (first, second) =
+                (mutex.acquire(owner).into_future(), mutex.acquire(owner).into_future());
             async move {
                 let both = tokio::join!(first, second);
                 drop(guard);
@@ -536,14 +569,17 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_a_mutex_dropped_at_any_poll_have_it() {
     let (local, here, there) = pair().await;
-    let (mutex, plain, owner) = (ReentrantMutex::new(&there, "a"), Mutex::new(&there, "a"), Owner::new());
+    let (mutex, plain, owner) =
+        (ReentrantMutex::new(&there, "a"), Mutex::new(&there, "a"), Owner::new());
     let behind = StdMutex::new(None);
     for is_plain in [false, true] {
         poll_a_wait_then_drop(
             async || {
                 let held = soon(here.lock("a")).await.expect("granted");
                 let mut dropped = match is_plain {
-                    true => Box::pin(async { plain.acquire().await.map(drop).map_err(EnterError::from) }) as Asks<'_>,
+                    true => Box::pin(async {
+                        plain.acquire().await.map(drop).map_err(EnterError::from)
+                    }) as Asks<'_>,
                     false => Box::pin(async { mutex.acquire(owner).await.map(drop) }),
                 };
                 assert!(local::poll_once(std::pin::Pin::new(&mut dropped)).is_pending());
@@ -559,9 +595,16 @@ async fn those_behind_a_mutex_dropped_at_any_poll_have_it() {
                 dropped
             },
             async |_| {
-                let (sibling, stranger) = behind.lock().expect("whole").take().expect("one per round");
+                let (sibling, stranger) =
+                    behind.lock().expect("whole").take().expect("one per round");
                 drop(soon(sibling).await.expect("no panic").expect("granted"));
-                soon(stranger).await.expect("no panic").expect("granted").release().await.expect("held");
+                soon(stranger)
+                    .await
+                    .expect("no panic")
+                    .expect("granted")
+                    .release()
+                    .await
+                    .expect("held");
                 until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
             },
         )
@@ -647,7 +690,10 @@ async fn the_holder_of_a_plain_mutex_changes_the_value_of_its_lock() {
     assert_eq!(&left.read(&guard).await.expect("held").value[..], b"100");
     left.write(&guard, "99").await.expect("held");
     assert_eq!(&left.get().expect("it is open").value[..], b"99");
-    assert_eq!((guard.fence(), guard.service(), guard.name()), (Ok(guard.token()), "inventory", &b"a"[..]));
+    assert_eq!(
+        (guard.fence(), guard.service(), guard.name()),
+        (Ok(guard.token()), "inventory", &b"a"[..])
+    );
     let watch = guard.watch();
     guard.extend(HANG).expect("held");
     assert_eq!(guard.protect(async { 7 }).await, Ok(7));
@@ -711,19 +757,32 @@ async fn waiters_of_every_kind_keep_their_order_when_the_grantor_dies() {
         // Blocks of the two members in turn. Links keep order, so the place of a block's last is
         // known after the others'.
         let member = 1 + number / 25 % 2;
-        let (service, other, order) = (services[member].clone(), orders[member].clone(), order.clone());
+        let (service, other, order) =
+            (services[member].clone(), orders[member].clone(), order.clone());
         let before = left_over(&local.members[member]).1;
         waiters.spawn(async move {
             let seen = |_: &dyn std::any::Any| order.lock().expect("whole").push(number);
             match number % 5 {
-                0 => seen(&soon(service.lock("a").owner(Owner::new().number())).await.expect("granted")),
-                1 => seen(&soon(ReentrantMutex::new(&service, "a").acquire(Owner::new())).await.expect("granted")),
-                2 => seen(&soon(Mutex::new(&service, "a").acquire().owner(Owner::new())).await.expect("granted")),
+                0 => seen(
+                    &soon(service.lock("a").owner(Owner::new().number())).await.expect("granted"),
+                ),
+                1 => seen(
+                    &soon(ReentrantMutex::new(&service, "a").acquire(Owner::new()))
+                        .await
+                        .expect("granted"),
+                ),
+                2 => seen(
+                    &soon(Mutex::new(&service, "a").acquire().owner(Owner::new()))
+                        .await
+                        .expect("granted"),
+                ),
                 3 => {
                     let both = MultiLock::new().with(&other, ["x"]).with(&service, ["a", "b"]);
                     seen(&soon(both.acquire().owner(Owner::new())).await.expect("granted"));
                 }
-                _ => seen(&soon(service.suspend().owner(Owner::new().number())).await.expect("granted")),
+                _ => seen(
+                    &soon(service.suspend().owner(Owner::new().number())).await.expect("granted"),
+                ),
             }
         });
         until(|| left_over(&local.members[member]).1 == before + 1).await;

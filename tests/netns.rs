@@ -100,8 +100,12 @@ fn cut_off(test: &str, seed: u64, role: Role, cut: Cut) {
     let cut_at = Instant::now();
     match cut {
         Cut::Whole => network.split(&[away]),
-        Cut::Dumb => (0..5).filter(|other| *other != away).for_each(|other| network.silence(away, other)),
-        Cut::Deaf => (0..5).filter(|other| *other != away).for_each(|other| network.silence(other, away)),
+        Cut::Dumb => {
+            (0..5).filter(|other| *other != away).for_each(|other| network.silence(away, other))
+        }
+        Cut::Deaf => {
+            (0..5).filter(|other| *other != away).for_each(|other| network.silence(other, away))
+        }
     }
     let next = pending.wait().unwrap_or_else(|error| panic!("{error}; {:#?}", waiter.events()));
     let next = Grant::read(&next);
@@ -113,7 +117,11 @@ fn cut_off(test: &str, seed: u64, role: Role, cut: Cut) {
     assert!(fence.is_err(), "the one cut off believes in {fence:?} while {next:?} is held");
     assert!(victim.last_belief(&grant) < next.at);
     assert!(victim.last_belief(&second) < next.at);
-    assert!(victim.events().iter().any(|event| event.starts_with("suspended ")), "{:#?}", victim.events());
+    assert!(
+        victim.events().iter().any(|event| event.starts_with("suspended ")),
+        "{:#?}",
+        victim.events()
+    );
     assert_eq!(waiter.fence(&next), Ok(next.token));
     assert_eq!(bystander.fence(&kept), Ok(kept.token), "{:#?}", bystander.events());
 
@@ -191,7 +199,8 @@ fn a_minority_grants_nothing_and_the_rest_goes_on() {
     assert!(peers[others[0]].last_belief(&held) < next.at);
     assert!(next.token > held.token);
     for number in small {
-        let error = peers[number].ask("lock stock free 300 -").expect_err("a minority grants nothing");
+        let error =
+            peers[number].ask("lock stock free 300 -").expect_err("a minority grants nothing");
         assert!(error.contains("TimedOut"), "{error}");
         let error = peers[number].ask("try stock free").expect_err("a minority grants nothing");
         assert!(error.contains("Undecided"), "{error}");
@@ -214,7 +223,9 @@ fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
     let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
     rng.shuffle(&mut others);
     // In turn: a member that cannot reach the elder, and a member that cannot reach its grantor.
-    for (round, (one, other)) in [(others[0], elder), (others[1], others[2])].into_iter().enumerate() {
+    for (round, (one, other)) in
+        [(others[0], elder), (others[1], others[2])].into_iter().enumerate()
+    {
         let view = cluster.peers[elder].status().view;
         let service = format!("stock-{round}");
         let (near, far): (&Peer, &Peer) = (&cluster.peers[one], &cluster.peers[other]);
@@ -276,7 +287,8 @@ fn members_in_a_ring_keep_their_locks_and_are_granted_more() {
     let mut ring: Vec<usize> = (0..5).collect();
     rng.shuffle(&mut ring);
     let peers = &cluster.peers;
-    let held: Vec<Grant> = ring.iter().map(|number| peers[*number].lock("stock", &format!("own-{number}"))).collect();
+    let held: Vec<Grant> =
+        ring.iter().map(|number| peers[*number].lock("stock", &format!("own-{number}"))).collect();
     let view = peers[elder].status().view;
     for here in 0..5 {
         for step in [2, 3] {

@@ -2,7 +2,10 @@
 //! interface. The cases of Curator's own tests of `InterProcessReadWriteLock` are here, each test
 //! with their name.
 #![cfg(all(unix, feature = "tokio"))]
-#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
+#![allow(
+    clippy::async_yields_async,
+    reason = "futures are made by others, to be dropped at any poll"
+)]
 
 mod support;
 
@@ -12,7 +15,9 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 use support::gauge::Gauge;
-use support::local::{Local, MS, nothing_is_left, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use support::local::{
+    Local, MS, nothing_is_left, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
+};
 use support::rng::Rng;
 
 async fn read(lock: &ReadWriteLock) -> ReadGuard {
@@ -69,7 +74,8 @@ async fn many_read_at_once_and_one_writes_alone() {
     let mut rng = Rng::new("many_read_at_once_and_one_writes_alone", 1);
     let tasks: Vec<_> = (0..8)
         .map(|number| {
-            let (lock, reading, writing) = (locks[number % 3].clone(), reading.clone(), writing.clone());
+            let (lock, reading, writing) =
+                (locks[number % 3].clone(), reading.clone(), writing.clone());
             let writes: Vec<bool> = (0..50).map(|_| rng.below(10) == 0).collect();
             tokio::spawn(async move {
                 for write_it in writes {
@@ -293,7 +299,10 @@ async fn readers_and_writers_survive_a_killed_grantor() {
     reader.release().await.expect("it was held");
 }
 
-async fn in_line_or_none(service: &LockService, name: &str) -> Option<(usize, usize, usize, usize)> {
+async fn in_line_or_none(
+    service: &LockService,
+    name: &str,
+) -> Option<(usize, usize, usize, usize)> {
     tokio::time::sleep(MS).await;
     soon(service.inspect(name)).await.ok()?;
     Some(in_line(service, name).await)

@@ -5,8 +5,8 @@
 mod local;
 
 use elderlock::{
-    EnterError, Guard, HolderInfo, LockService, LostReason, Member, Mutex, Owner, ReadWriteLock, ReentrantMutex,
-    ReleaseError, RevokeError, Semaphore,
+    EnterError, Guard, HolderInfo, LockService, LostReason, Member, Mutex, Owner, ReadWriteLock,
+    ReentrantMutex, ReleaseError, RevokeError, Semaphore,
 };
 use local::{HANG, Local, MS, soon, until};
 
@@ -149,7 +149,11 @@ async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
     let cluster = RevocationCluster::of(3).await;
     let guard = revocable(&cluster.services[1], "x").await;
     let inner = guard.reenter().expect("it is held");
-    let holder = soon(cluster.services[2].inspect("x")).await.expect("the grantor answers").holder.expect("it is held");
+    let holder = soon(cluster.services[2].inspect("x"))
+        .await
+        .expect("the grantor answers")
+        .holder
+        .expect("it is held");
     let waiting = cluster.services[2].lock("x").start();
 
     assert_eq!(force(&cluster.services[2], &holder).await, Err(RevokeError::Untold));
@@ -174,7 +178,8 @@ async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
     let cluster = RevocationCluster::of(2).await;
-    let both = soon(cluster.services[1].lock_all(["x", "y"]).revocable()).await.expect("they are granted");
+    let both =
+        soon(cluster.services[1].lock_all(["x", "y"]).revocable()).await.expect("they are granted");
     let told = revoke(&cluster.services[0], "y").await.expect("it is revocable");
     assert_eq!(told[0].token, both.fence("y").expect("it is held"));
     assert!(soon(both.revocation().requested()).await.is_some());
@@ -201,9 +206,15 @@ async fn a_holder_that_was_told_counts_as_told_at_the_next_grantor() {
     soon(cluster.services[3].become_grantor()).await.expect("no other member asks");
     assert!(soon(guard.revocation().requested()).await.is_some());
     // After a transfer, and after a crash.
-    assert_eq!(revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token, guard.token());
+    assert_eq!(
+        revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token,
+        guard.token()
+    );
     cluster.kill_last();
-    assert_eq!(revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token, guard.token());
+    assert_eq!(
+        revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token,
+        guard.token()
+    );
     let mut revocation = guard.revocation();
     for asker in [0, 2, 2] {
         let request = soon(revocation.requested()).await.expect("it is held");
@@ -221,7 +232,10 @@ async fn a_grantor_that_dies_before_it_has_named_the_holders_is_replaced_by_its_
     let guard = revocable(&cluster.services[1], "x").await;
     soon(cluster.services[2].become_grantor()).await.expect("no other member asks");
     cluster.kill_last();
-    assert_eq!(revoke(&cluster.services[0], "x").await.expect("it is revocable")[0].token, guard.token());
+    assert_eq!(
+        revoke(&cluster.services[0], "x").await.expect("it is revocable")[0].token,
+        guard.token()
+    );
     assert!(soon(guard.revocation().requested()).await.is_some());
 }
 
@@ -236,7 +250,11 @@ async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
     until(|| guard.fence().is_err()).await;
     let answer = soon(cluster.services[0].force_revoke(&told[0])).await;
     assert!(matches!(answer, Err(RevokeError::Undecided | RevokeError::NotHeld)), "{answer:?}");
-    assert_eq!(revoke(&cluster.services[1], "x").await, Err(RevokeError::NotHeld), "its end was waited for");
+    assert_eq!(
+        revoke(&cluster.services[1], "x").await,
+        Err(RevokeError::NotHeld),
+        "its end was waited for"
+    );
     cluster.local.agree(2).await;
     lock(&cluster.services[1], "x").await.release().await.expect("it is free");
     cluster.nothing().await;
@@ -247,7 +265,9 @@ async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_holders_of_shares_are_told() {
     let cluster = RevocationCluster::of(2).await;
-    let share = async |member: usize| soon(cluster.services[member].share("x").revocable()).await.expect("it is free");
+    let share = async |member: usize| {
+        soon(cluster.services[member].share("x").revocable()).await.expect("it is free")
+    };
     let (first, second) = (share(0).await, share(1).await);
     let firm = soon(cluster.services[1].share("x")).await.expect("it is free");
     let asked = soon(cluster.services[0].revoke("x").wait(HANG)).await.expect("some are revocable");
@@ -293,14 +313,20 @@ async fn permits_are_revoked_as_they_were_taken() {
     let limit = 3u32.to_le_bytes();
     let _here = soon(cluster.services[0].open("pool", limit)).await.expect("it opens");
     let _there = soon(cluster.services[1].open("pool", limit)).await.expect("it opens");
-    let mut permits = soon(cluster.services[1].permits("pool", 3).revocable()).await.expect("there are three");
+    let mut permits =
+        soon(cluster.services[1].permits("pool", 3).revocable()).await.expect("there are three");
     permits.return_permits(1).expect("it has three");
     let told = revoke(&cluster.services[0], "pool").await.expect("they are revocable");
     assert_eq!((told.len(), told[0].token), (1, permits.token()));
     assert!(soon(permits.revocation().requested()).await.is_some());
     force(&cluster.services[0], &told[0]).await.expect("it was told");
     assert!(permits.fence().is_err());
-    soon(cluster.services[0].permits("pool", 3)).await.expect("all are free").release().await.expect("they are held");
+    soon(cluster.services[0].permits("pool", 3))
+        .await
+        .expect("all are free")
+        .release()
+        .await
+        .expect("they are held");
 }
 
 /// Curator: `InterProcessMutex.makeRevocable`. The told holder decides: it releases the lock, or
@@ -309,7 +335,8 @@ async fn permits_are_revoked_as_they_were_taken() {
 async fn mutexes_are_revoked_as_they_were_acquired() {
     let cluster = RevocationCluster::of(2).await;
     let (asker, service) = (&cluster.services[0], &cluster.services[1]);
-    let (mutex, reentrant, owner) = (Mutex::new(service, "x"), ReentrantMutex::new(service, "y"), Owner::new());
+    let (mutex, reentrant, owner) =
+        (Mutex::new(service, "x"), ReentrantMutex::new(service, "y"), Owner::new());
 
     let firm = soon(mutex.acquire()).await.expect("it is free");
     assert!(matches!(revoke(asker, "x").await, Err(RevokeError::NotRevocable(_))));
@@ -317,7 +344,10 @@ async fn mutexes_are_revoked_as_they_were_acquired() {
 
     let guard = soon(mutex.acquire().revocable()).await.expect("it is free");
     revoke(asker, "x").await.expect("it is revocable");
-    assert!(soon(guard.revocation().requested()).await.is_some() && mutex.is_acquired(), "it decides");
+    assert!(
+        soon(guard.revocation().requested()).await.is_some() && mutex.is_acquired(),
+        "it decides"
+    );
     guard.release().await.expect("no member took it");
 
     let outer = soon(reentrant.acquire(owner).revocable()).await.expect("it is free");
@@ -327,7 +357,10 @@ async fn mutexes_are_revoked_as_they_were_acquired() {
     force(asker, &told[0]).await.expect("it was told");
     assert_eq!((soon(outer.lost()).await, reentrant.depth(owner)), (LostReason::Revoked, 0));
     let again = soon(reentrant.acquire(owner)).await;
-    assert!(matches!(again, Err(EnterError::Lost(lost)) if lost.reason == LostReason::Revoked), "{again:?}");
+    assert!(
+        matches!(again, Err(EnterError::Lost(lost)) if lost.reason == LostReason::Revoked),
+        "{again:?}"
+    );
     drop((outer, inner));
     cluster.nothing().await;
 }
@@ -366,7 +399,11 @@ async fn an_inspection_says_whether_a_hold_is_revocable() {
     // No member can answer while there is no grantor.
     let seen = async |service: &LockService, name: &str| loop {
         if let Ok(seen) = soon(service.inspect(name)).await {
-            return seen.holders.iter().map(|holder| (holder.token, holder.revocable)).collect::<Vec<_>>();
+            return seen
+                .holders
+                .iter()
+                .map(|holder| (holder.token, holder.revocable))
+                .collect::<Vec<_>>();
         }
     };
     let guard = revocable(&cluster.services[1], "x").await;

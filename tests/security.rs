@@ -6,7 +6,9 @@ mod support;
 use elderlock::protocol::{Host, Notice, Packet, ViewNumber};
 use elderlock::wire::secure::{HandshakeSetup, Initiator, StaticKey, VERSIONS};
 use elderlock::wire::{Frame, Handshake, StatusQuery, encode};
-use elderlock::{ClusterKey, JoinError, Keyring, Member, MemberInfo, ProcessId, QueryError, Timing};
+use elderlock::{
+    ClusterKey, JoinError, Keyring, Member, MemberInfo, ProcessId, QueryError, Timing,
+};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -110,7 +112,10 @@ fn keys_are_rotated_under_load_without_a_failed_lock_and_the_old_key_is_refused(
     };
     assert!(asked(&new).is_ok());
     let error = asked(&old).expect_err("the old key is refused");
-    assert!(matches!(&error, QueryError::Refused { .. }) && error.to_string().contains("key"), "{error}");
+    assert!(
+        matches!(&error, QueryError::Refused { .. }) && error.to_string().contains("key"),
+        "{error}"
+    );
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -161,20 +166,33 @@ fn attacks(cluster: &str, victim: &Peer) -> Vec<Vec<u8>> {
     let hello = |process| {
         let host = Some(Host { boot: 1, namespace: 1, pid: 1, started: 1 });
         let me = MemberInfo { process, addr, host };
-        bytes_of(&Frame::Hello(Box::new(Handshake { cluster: cluster.to_owned(), me, reserved: Vec::new() })))
+        bytes_of(&Frame::Hello(Box::new(Handshake {
+            cluster: cluster.to_owned(),
+            me,
+            reserved: Vec::new(),
+        })))
     };
     let mut packets = vec![
         bytes_of(&Frame::Packet(Packet::from(Notice::Leave))),
-        bytes_of(&Frame::Packet(Packet::Ack { view: ViewNumber(u64::from(u32::MAX)), ack: 9, again: true })),
+        bytes_of(&Frame::Packet(Packet::Ack {
+            view: ViewNumber(u64::from(u32::MAX)),
+            ack: 9,
+            again: true,
+        })),
         bytes_of(&Frame::Gossip(vec![7; 1000])),
-        bytes_of(&Frame::Question(StatusQuery { cluster: cluster.to_owned(), reserved: Vec::new() })),
+        bytes_of(&Frame::Question(StatusQuery {
+            cluster: cluster.to_owned(),
+            reserved: Vec::new(),
+        })),
         // A frame of 4 MiB that begins and does not end.
         [&(4_u32 * 1024 * 1024).to_be_bytes()[..], &[3; 4000]].concat(),
         vec![0xff; 64],
     ];
     // Borrowed ids of all members, each followed by all of that.
     let all = packets.concat();
-    packets.extend(seen.members.iter().map(|(process, ..)| [hello(id(process)), all.clone()].concat()));
+    packets.extend(
+        seen.members.iter().map(|(process, ..)| [hello(id(process)), all.clone()].concat()),
+    );
     packets.extend((0..4).map(|number| [hello(ProcessId(number + 1)), all.clone()].concat()));
     // A handshake under another key, whole and cut.
     let identity = &StaticKey::new([1; 32]);
@@ -191,7 +209,8 @@ fn attacks(cluster: &str, victim: &Peer) -> Vec<Vec<u8>> {
 fn attackers_without_the_key_change_nothing_and_take_no_lock() {
     let mut rng = Rng::new("attacks", 3);
     let cluster = Cluster::start_with(3, &new_key(), &mut rng);
-    let held = (0..).zip(&cluster.peers).map(|(number, peer)| peer.lock("held", &format!("{number}")));
+    let held =
+        (0..).zip(&cluster.peers).map(|(number, peer)| peer.lock("held", &format!("{number}")));
     let held: Vec<_> = held.collect();
     let before: Vec<_> = cluster.peers.iter().map(|peer| peer.status().view).collect();
     let load = Load::start(&cluster.peers);
@@ -214,7 +233,8 @@ fn attackers_without_the_key_change_nothing_and_take_no_lock() {
     for (peer, grant) in cluster.peers.iter().zip(&held) {
         assert_eq!(peer.fence(grant), Ok(grant.token));
         let counted = peer.ask("counters").expect("it counts");
-        let refused: u64 = counted.split(' ').next().and_then(|text| text.parse().ok()).expect("a number");
+        let refused: u64 =
+            counted.split(' ').next().and_then(|text| text.parse().ok()).expect("a number");
         assert!(refused >= 10, "{counted}");
     }
     is_undisturbed(&cluster.peers);

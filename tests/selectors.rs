@@ -3,7 +3,10 @@
 //! `latches.rs`: a leadership is the same in both.
 
 #![cfg(all(unix, feature = "tokio"))]
-#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
+#![allow(
+    clippy::async_yields_async,
+    reason = "futures are made by others, to be dropped at any poll"
+)]
 
 mod support;
 
@@ -13,7 +16,9 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use support::leaders::{latch, no_latch_stands, participants, term};
-use support::local::{HANG, Local, MS, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use support::local::{
+    HANG, Local, MS, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
+};
 
 async fn selector(member: &Member, id: &str) -> LeaderSelector {
     let service = soon(member.lock_service("latches")).await.expect("a good name");
@@ -28,7 +33,8 @@ async fn a_selector_leads_while_its_work_runs() {
     let running = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for number in 0..9 {
-        let (selector, running) = (selector(&local.members[number % 3], "one of nine").await, running.clone());
+        let (selector, running) =
+            (selector(&local.members[number % 3], "one of nine").await, running.clone());
         tasks.push(tokio::spawn(async move {
             let term = selector
                 .run_once(|term| {
@@ -37,7 +43,11 @@ async fn a_selector_leads_while_its_work_runs() {
                         assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0);
                         assert!(selector.has_leadership());
                         assert_eq!(
-                            selector.leader().await.expect("the grantor answers").and_then(|one| one.token),
+                            selector
+                                .leader()
+                                .await
+                                .expect("the grantor answers")
+                                .and_then(|one| one.token),
                             term.fence().ok()
                         );
                         tokio::time::sleep(2 * MS).await;
@@ -173,7 +183,10 @@ async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
     assert!(poll_once(runs.as_mut()).is_pending());
     held.release().await.expect("it was held");
     let done = soon(runs).await;
-    assert!(done == Ok(true) || was_over.get(), "it was interrupted when it was done, and not {done:?}");
+    assert!(
+        done == Ok(true) || was_over.get(),
+        "it was interrupted when it was done, and not {done:?}"
+    );
 }
 
 /// Curator `Revocable`, which its leaders are not: the work is told that the lead is wanted back,
@@ -183,10 +196,14 @@ async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_wanted_back()
     let local = Local::start(2).await;
     let service = soon(local.members[1].lock_service("latches")).await.expect("a good name");
     let one = selector(&local.members[0], "one").await.revocable();
-    let listens = one.run_once(async |term: Term| term.revocation().requested().await.map(|request| request.metadata));
+    let listens = one.run_once(async |term: Term| {
+        term.revocation().requested().await.map(|request| request.metadata)
+    });
     let asks = async {
         until(|| one.has_leadership()).await;
-        soon(service.revoke("leader").metadata("maintenance").wait(HANG)).await.expect("it is revocable")
+        soon(service.revoke("leader").metadata("maintenance").wait(HANG))
+            .await
+            .expect("it is revocable")
     };
     let (listens, asked) = tokio::join!(soon(listens), asks);
     let why = listens.expect("it was not taken away").expect("it was asked");
@@ -201,7 +218,9 @@ async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_wanted_back()
         soon(service.force_revoke(&asked.told[0])).await.expect("it was told");
     };
     match tokio::join!(soon(hangs), takes).0 {
-        Err(SelectorError::Ended(TermEnd::Lost(lost))) => assert_eq!(lost.reason, LostReason::Revoked),
+        Err(SelectorError::Ended(TermEnd::Lost(lost))) => {
+            assert_eq!(lost.reason, LostReason::Revoked)
+        }
         other => panic!("{other:?}"),
     }
     no_latch_stands(&local.members).await;

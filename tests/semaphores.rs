@@ -2,13 +2,16 @@
 //! interface. The cases of Curator's own tests of `InterProcessSemaphoreV2` are here, each test
 //! with their name.
 #![cfg(all(unix, feature = "tokio"))]
-#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
+#![allow(
+    clippy::async_yields_async,
+    reason = "futures are made by others, to be dropped at any poll"
+)]
 
 mod support;
 
 use elderlock::{
-    HolderInfo, LockError, LockService, LostReason, Mode, PermitGuard, ReleaseError, Semaphore, SharedCount, Token,
-    TryLockError,
+    HolderInfo, LockError, LockService, LostReason, Mode, PermitGuard, ReleaseError, Semaphore,
+    SharedCount, Token, TryLockError,
 };
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +19,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::gauge::Gauge;
 use support::local::{
-    Local, MS, left_open, left_over, nothing_is_left, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
+    Local, MS, left_open, left_over, nothing_is_left, poll_a_wait_then_drop, poll_k_then_drop,
+    poll_once, soon, until,
 };
 use support::rng::Rng;
 
@@ -60,7 +64,10 @@ async fn with_one_permit_a_second_acquire_times_out() {
     let semaphores = semaphores(&local.services("s").await, "x", 1).await;
     let one = acquire(&semaphores[0], 1).await;
     for semaphore in &semaphores {
-        assert_eq!(soon(semaphore.acquire(1).wait(50 * MS)).await.expect_err("there is one"), LockError::TimedOut);
+        assert_eq!(
+            soon(semaphore.acquire(1).wait(50 * MS)).await.expect_err("there is one"),
+            LockError::TimedOut
+        );
         match soon(semaphore.try_acquire(1)).await.expect_err("there is one") {
             TryLockError::Held(holder) => assert_eq!(holder.token, one.token()),
             other => panic!("{other:?}"),
@@ -79,7 +86,12 @@ async fn of_three_permits_a_fourth_is_there_when_one_is_closed() {
     for semaphore in &semaphores {
         leases.push(acquire(semaphore, 1).await);
     }
-    assert!(soon(semaphores[0].acquire(1).wait(50 * MS)).await.expect_err("there are three").is_timeout());
+    assert!(
+        soon(semaphores[0].acquire(1).wait(50 * MS))
+            .await
+            .expect_err("there are three")
+            .is_timeout()
+    );
     leases.remove(0).release().await.expect("it was held");
     drop(acquire(&semaphores[0], 1).await);
 }
@@ -92,7 +104,8 @@ async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together()
     let semaphores = semaphores(&local.services("s").await, "x", 5).await;
     let mut leases = acquire(&semaphores[1], 4).await.into_leases();
     assert_eq!(leases.len(), 4);
-    let mut tokens: Vec<Token> = leases.iter().map(|lease| lease.fence().expect("it is held")).collect();
+    let mut tokens: Vec<Token> =
+        leases.iter().map(|lease| lease.fence().expect("it is held")).collect();
     assert!(tokens.is_sorted());
     tokens.dedup();
     assert_eq!(tokens.len(), 4);
@@ -125,7 +138,9 @@ async fn permits_are_given_all_or_none() {
     assert!(poll_once(waiting.as_mut()).is_pending());
     until_waiting(&semaphores[0], 1).await;
     assert_eq!(soon(semaphores[0].usage()).await.expect("the grantor answers").used, 3);
-    assert!(soon(semaphores[1].acquire(3).wait(20 * MS)).await.expect_err("two are free").is_timeout());
+    assert!(
+        soon(semaphores[1].acquire(3).wait(20 * MS)).await.expect_err("two are free").is_timeout()
+    );
     three.release().await.expect("it was held");
     assert_eq!(soon(waiting).await.expect("it fits").tokens().count(), 3);
 }
@@ -136,7 +151,10 @@ async fn no_permits_at_all_cannot_be_asked_for() {
     let local = Local::start(1).await;
     let semaphores = semaphores(&local.services("s").await, "x", 5).await;
     assert!(matches!(soon(semaphores[0].acquire(0)).await, Err(LockError::InvalidPermits(_))));
-    assert!(matches!(soon(semaphores[0].try_acquire(0)).await, Err(TryLockError::InvalidPermits(_))));
+    assert!(matches!(
+        soon(semaphores[0].try_acquire(0)).await,
+        Err(TryLockError::InvalidPermits(_))
+    ));
     assert_eq!(left_over(&local.members[0]), (0, 0));
 }
 
@@ -148,15 +166,21 @@ async fn participants_and_their_data_are_seen_from_every_member() {
     let semaphores = semaphores(&services, "x", 3).await;
     let mut leases = Vec::new();
     for (index, semaphore) in semaphores.iter().enumerate() {
-        leases.push(soon(semaphore.acquire(1).metadata(format!("node {index}"))).await.expect("it fits"));
+        leases.push(
+            soon(semaphore.acquire(1).metadata(format!("node {index}"))).await.expect("it fits"),
+        );
     }
     let waiting = semaphores[2].acquire(2).metadata("late").start();
     until_waiting(&semaphores[0], 1).await;
     for (service, semaphore) in services.iter().zip(&semaphores) {
         let usage = soon(semaphore.usage()).await.expect("the grantor answers");
-        assert_eq!((usage.limit, usage.used, usage.available(), usage.holders, usage.waiting), (3, 3, 0, 3, 1));
+        assert_eq!(
+            (usage.limit, usage.used, usage.available(), usage.holders, usage.waiting),
+            (3, 3, 0, 3, 1)
+        );
         let seen = soon(service.inspect("x")).await.expect("the grantor answers");
-        let mut data: Vec<_> = seen.holders.iter().map(|holder| holder.metadata.as_bytes().to_vec()).collect();
+        let mut data: Vec<_> =
+            seen.holders.iter().map(|holder| holder.metadata.as_bytes().to_vec()).collect();
         data.sort();
         assert_eq!(data, [b"node 0", b"node 1", b"node 2"]);
         assert_eq!(seen.waiters[0].metadata.as_bytes(), b"late");
@@ -227,12 +251,16 @@ async fn each_lease_has_a_token_of_its_own_and_its_data() {
 async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
     let local = Local::start(3).await;
     let semaphores = semaphores(&local.services("s").await, "x", 9).await;
-    let mut three = soon(semaphores[1].acquire(3).metadata("three")).await.expect("it fits").into_leases();
+    let mut three =
+        soon(semaphores[1].acquire(3).metadata("three")).await.expect("it fits").into_leases();
     let _two = soon(semaphores[2].acquire(2).metadata("two")).await.expect("it fits");
     let data = async |semaphore: &Semaphore| {
-        let mut data: Vec<_> = leases(semaphore).await.into_iter().map(|lease| lease.metadata).collect();
+        let mut data: Vec<_> =
+            leases(semaphore).await.into_iter().map(|lease| lease.metadata).collect();
         data.sort();
-        data.into_iter().map(|data| String::from_utf8_lossy(data.as_bytes()).into_owned()).collect::<Vec<_>>()
+        data.into_iter()
+            .map(|data| String::from_utf8_lossy(data.as_bytes()).into_owned())
+            .collect::<Vec<_>>()
     };
     for semaphore in &semaphores {
         assert_eq!(data(semaphore).await, ["three", "three", "three", "two", "two"]);
@@ -240,7 +268,11 @@ async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
     let first = three[0].token();
     let me = local.members[1].status().me.process;
     assert_eq!(
-        leases(&semaphores[0]).await.iter().filter(|lease| (lease.process, lease.token) == (me, first)).count(),
+        leases(&semaphores[0])
+            .await
+            .iter()
+            .filter(|lease| (lease.process, lease.token) == (me, first))
+            .count(),
         3
     );
 
@@ -259,13 +291,29 @@ async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
 async fn data_that_is_said_later_is_that_of_later_leases() {
     let local = Local::start(2).await;
     let semaphores = semaphores(&local.services("s").await, "x", 3).await;
-    let early = soon(semaphores[1].acquire(1).metadata("early")).await.expect("it fits").into_leases().remove(0);
-    let late = soon(semaphores[1].acquire(1).metadata("late")).await.expect("it fits").into_leases().remove(0);
-    assert_eq!((early.metadata().as_bytes(), late.metadata().as_bytes()), (&b"early"[..], &b"late"[..]));
+    let early = soon(semaphores[1].acquire(1).metadata("early"))
+        .await
+        .expect("it fits")
+        .into_leases()
+        .remove(0);
+    let late = soon(semaphores[1].acquire(1).metadata("late"))
+        .await
+        .expect("it fits")
+        .into_leases()
+        .remove(0);
+    assert_eq!(
+        (early.metadata().as_bytes(), late.metadata().as_bytes()),
+        (&b"early"[..], &b"late"[..])
+    );
     for semaphore in &semaphores {
         let seen = leases(semaphore).await;
-        let of = |token| seen.iter().find(|lease| lease.token == token).map(|lease| lease.metadata.clone());
-        assert_eq!((of(early.token()), of(late.token())), (Some(early.metadata()), Some(late.metadata())));
+        let of = |token| {
+            seen.iter().find(|lease| lease.token == token).map(|lease| lease.metadata.clone())
+        };
+        assert_eq!(
+            (of(early.token()), of(late.token())),
+            (Some(early.metadata()), Some(late.metadata()))
+        );
     }
 }
 
@@ -303,7 +351,8 @@ async fn as_many_as_there_are_permits_have_one_at_once() {
     let uses = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..10)
         .map(|number| {
-            let (semaphore, gauge, uses) = (semaphores[number % 3].clone(), gauge.clone(), uses.clone());
+            let (semaphore, gauge, uses) =
+                (semaphores[number % 3].clone(), gauge.clone(), uses.clone());
             tokio::spawn(async move {
                 let lease = acquire(&semaphore, 1).await;
                 uses.fetch_add(1, Ordering::SeqCst);
@@ -333,7 +382,8 @@ async fn a_hundred_tasks_pass_through_eleven_permits() {
     let steps = Arc::new(tokio::sync::Semaphore::new(0));
     let tasks: Vec<_> = (0..100)
         .map(|number| {
-            let (semaphore, gauge, steps) = (semaphores[number % 2].clone(), gauge.clone(), steps.clone());
+            let (semaphore, gauge, steps) =
+                (semaphores[number % 2].clone(), gauge.clone(), steps.clone());
             tokio::spawn(async move {
                 let lease = acquire(&semaphore, 1).await;
                 gauge.enter(1);
@@ -437,7 +487,12 @@ async fn a_limit_that_grows_lets_waiters_in() {
     soon(semaphores[1].limit().set(3)).await.expect("it is open");
     let third = soon(third).await.expect("three fit");
     assert!(second.token() < third.token());
-    until(|| semaphores.iter().all(|semaphore| semaphore.limit().get().is_ok_and(|limit| limit.count == 3))).await;
+    until(|| {
+        semaphores
+            .iter()
+            .all(|semaphore| semaphore.limit().get().is_ok_and(|limit| limit.count == 3))
+    })
+    .await;
 }
 
 /// InterProcessSemaphoreV2(client, path, SharedCountReader): the count is the limit, for a change
@@ -494,7 +549,14 @@ async fn requests_behind_one_that_gives_up_get_the_remaining_permits() {
         let big = semaphores[of].acquire(2).start();
         soon(big.position()).await.expect("the grantor answers").expect("one is left");
         let mut small = semaphores[1].acquire(1).start();
-        assert_eq!(soon(small.position()).await.expect("the grantor answers").expect("it is behind").before, 1);
+        assert_eq!(
+            soon(small.position())
+                .await
+                .expect("the grantor answers")
+                .expect("it is behind")
+                .before,
+            1
+        );
         assert!(poll_once(std::pin::Pin::new(&mut small)).is_pending());
         drop(big);
         soon(small).await.expect("one is left").release().await.expect("it was held");
@@ -514,7 +576,8 @@ async fn requests_behind_one_that_gives_up_get_the_remaining_permits() {
 async fn a_lease_that_is_over_is_closed_without_harm() {
     let local = Local::start(2).await;
     let semaphores = semaphores(&local.services("s").await, "x", 2).await;
-    let over = soon(semaphores[1].acquire(2).lease(30 * MS)).await.expect("both are free").into_leases();
+    let over =
+        soon(semaphores[1].acquire(2).lease(30 * MS)).await.expect("both are free").into_leases();
     let both = acquire(&semaphores[0], 2).await;
     for lease in over {
         assert_eq!(lease.release().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
@@ -657,7 +720,8 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     let services = local.services("s").await;
     let semaphores = semaphores(&services, "x", 3).await;
     let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
-    let nothing = async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
+    let nothing =
+        async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
     for of in [&semaphores[0], &semaphores[1]] {
         poll_k_then_drop(async || of.acquire(2).into_future(), nothing).await;
         poll_k_then_drop(async || of.try_acquire(2).into_future(), nothing).await;
@@ -695,7 +759,11 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
         nothing,
     )
     .await;
-    poll_k_then_drop(async || acquire(&semaphores[1], 2).await.into_leases().remove(0).release(), nothing).await;
+    poll_k_then_drop(
+        async || acquire(&semaphores[1], 2).await.into_leases().remove(0).release(),
+        nothing,
+    )
+    .await;
 }
 
 /// Curator: a `Lease` has no end of its own. Here one of a grant extends all of it.
@@ -705,7 +773,8 @@ async fn a_lease_that_is_extended_keeps_all_of_its_grant() {
     let services = local.services("s").await;
     let semaphore = soon(Semaphore::open(&services[0], "x", 2)).await.expect("it opens");
     let leases = loop {
-        let leases = soon(semaphore.acquire(2).lease(50 * MS)).await.expect("both are free").into_leases();
+        let leases =
+            soon(semaphore.acquire(2).lease(50 * MS)).await.expect("both are free").into_leases();
         // On a busy machine it may be over by now.
         if leases[1].extend(Duration::from_secs(3600)).is_ok() {
             break leases;
@@ -753,5 +822,8 @@ async fn a_semaphore_lives_while_a_member_has_it_open() {
         }
     };
     soon(gone).await;
-    assert_eq!(soon(services[1].permits("x", 1)).await.expect_err("not open here"), LockError::NotOpen);
+    assert_eq!(
+        soon(services[1].permits("x", 1)).await.expect_err("not open here"),
+        LockError::NotOpen
+    );
 }

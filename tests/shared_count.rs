@@ -1,12 +1,17 @@
 //! `SharedCount` over real members, in one process with sockets on the loopback interface. The
 //! cases of Curator's own tests of `SharedCount` are here, each test with their name.
 #![cfg(all(unix, feature = "tokio"))]
-#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
+#![allow(
+    clippy::async_yields_async,
+    reason = "futures are made by others, to be dropped at any poll"
+)]
 
 mod support;
 
 use elderlock::{CountError, LockError, LockService, LostReason, SharedCount, VersionedCount};
-use support::local::{Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use support::local::{
+    Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
+};
 use support::rng::Rng;
 
 async fn counts(services: &[LockService], name: &str, initial: i32) -> Vec<SharedCount> {
@@ -88,7 +93,8 @@ async fn a_count_is_set_if_it_is_at_the_version_that_was_seen() {
     let mut seen = get(count);
     assert_eq!((seen.count, seen.maybe_stale), (0, false));
     for next in [1, 5, 10] {
-        let version = soon(count.try_set(seen.version, next)).await.expect("no other member changes it");
+        let version =
+            soon(count.try_set(seen.version, next)).await.expect("no other member changes it");
         assert!(version > seen.version);
         // A task that was told that it is written sees it.
         seen = get(count);
@@ -175,7 +181,10 @@ async fn a_count_survives_its_grantor_and_says_that_it_may_be_stale() {
     assert_eq!((read.count, read.version, read.maybe_stale), (7, version, true));
     until(|| get(&counts[1]).maybe_stale).await;
     assert!(soon(counts[1].try_set(version, 8)).await.expect("it is at that version") > version);
-    until(|| counts[1..].iter().all(|count| (get(count).count, get(count).maybe_stale) == (8, false))).await;
+    until(|| {
+        counts[1..].iter().all(|count| (get(count).count, get(count).maybe_stale) == (8, false))
+    })
+    .await;
     assert_eq!(soon(changes.next()).await.expect("it is open").count, 8);
 }
 
@@ -192,7 +201,9 @@ async fn a_count_survives_a_transfer_and_a_leave() {
     soon(local.members[0].leave()).await.expect("it leaves");
     let read = soon(counts[1].read()).await.expect("it is open");
     assert_eq!((read.count, read.maybe_stale), (3, false));
-    assert!(matches!(counts[0].get(), Err(CountError::Lost(lost)) if lost.reason == LostReason::Left));
+    assert!(
+        matches!(counts[0].get(), Err(CountError::Lost(lost)) if lost.reason == LostReason::Left)
+    );
     assert_eq!(soon(counts[0].lost()).await, LostReason::Left);
     assert!(matches!(soon(counts[0].set(1)).await, Err(CountError::Lost(_))));
 }
@@ -219,7 +230,10 @@ async fn another_value_is_no_count() {
     let local = Local::start(1).await;
     let services = local.services("s").await;
     let value = soon(services[0].open("x", b"words")).await.expect("it opens");
-    assert_eq!(soon(SharedCount::open(&services[0], "x", 1)).await.expect_err("words"), LockError::OtherRecipe);
+    assert_eq!(
+        soon(SharedCount::open(&services[0], "x", 1)).await.expect_err("words"),
+        LockError::OtherRecipe
+    );
     soon(value.set(2i32.to_le_bytes())).await.expect("it is open");
     let count = soon(SharedCount::open(&services[0], "x", 1)).await.expect("it opens");
     assert_eq!(get(&count).count, 2);
@@ -238,7 +252,8 @@ async fn a_count_dropped_at_any_poll_leaves_nothing() {
     let services = local.services("s").await;
     let counts = counts(&services, "x", 0).await;
     let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
-    let nothing = async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
+    let nothing =
+        async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
     for (service, count) in services.iter().zip(&counts) {
         poll_k_then_drop(async || SharedCount::open(service, "y", 1), nothing).await;
         poll_k_then_drop(async || count.set(1), nothing).await;
@@ -279,13 +294,16 @@ async fn a_count_dropped_at_any_poll_leaves_nothing() {
 async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
     let local = Local::start(2).await;
     let counts = counts(&local.services("s").await, "x", 0).await;
-    let changes = std::sync::Arc::new(tokio::sync::Mutex::new(counts[1].changes().expect("it is open")));
+    let changes =
+        std::sync::Arc::new(tokio::sync::Mutex::new(counts[1].changes().expect("it is open")));
     for round in 1..=5 {
         let mut is_set = false;
         poll_k_then_drop(
             async || {
                 let changes = changes.clone();
-                async move { assert_eq!(changes.lock().await.next().await.expect("it is open").count, round) }
+                async move {
+                    assert_eq!(changes.lock().await.next().await.expect("it is open").count, round)
+                }
             },
             async |k| {
                 assert!(k < 1_000, "it was lost");
@@ -300,5 +318,8 @@ async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
         .await;
         assert!(is_set, "it was told of nothing");
     }
-    assert!(poll_once(std::pin::pin!(changes.lock().await.next())).is_pending(), "each was told once");
+    assert!(
+        poll_once(std::pin::pin!(changes.lock().await.next())).is_pending(),
+        "each was told once"
+    );
 }

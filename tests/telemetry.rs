@@ -69,7 +69,13 @@ struct Log {
 
 impl Log {
     fn named(&self, name: &str) -> Vec<LogLine> {
-        self.lines.lock().expect("no panic").iter().filter(|line| line.name == name).cloned().collect()
+        self.lines
+            .lock()
+            .expect("no panic")
+            .iter()
+            .filter(|line| line.name == name)
+            .cloned()
+            .collect()
     }
 
     /// Spans with one of these names that have begun and not ended.
@@ -92,8 +98,12 @@ impl Log {
     }
 
     async fn reaches(&self, name: &str, count: usize) -> LogLine {
-        until(&format!("{count} of {name}"), || self.named(name).len() >= count, || format!("{:?}", self.named(name)))
-            .await;
+        until(
+            &format!("{count} of {name}"),
+            || self.named(name).len() >= count,
+            || format!("{:?}", self.named(name)),
+        )
+        .await;
         self.named(name).remove(count - 1)
     }
 }
@@ -122,7 +132,11 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
     fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
         if event.metadata().target() == "elderlock" {
             let parent = context.event_span(event).map(|span| span.name().to_owned());
-            let mut line = LogLine { level: event.metadata().level().to_string(), parent, ..LogLine::default() };
+            let mut line = LogLine {
+                level: event.metadata().level().to_string(),
+                parent,
+                ..LogLine::default()
+            };
             event.record(&mut line);
             self.lines.lock().expect("no panic").push(line);
         }
@@ -157,7 +171,8 @@ impl MeteredProcess {
         let thread = std::thread::spawn(move || {
             let _log = tracing::subscriber::set_default(subscriber);
             let live = || {
-                let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+                let runtime =
+                    Builder::new_current_thread().enable_all().build().expect("a runtime");
                 ready.send(runtime.handle().clone()).expect("the test waits for it");
                 let _ = runtime.block_on(stopped);
                 // All tasks end with it at once: no member says goodbye.
@@ -224,8 +239,14 @@ async fn until(what: &str, mut so: impl FnMut() -> bool, seen: impl Fn() -> Stri
 }
 
 /// A member of the cluster, on its way.
-fn join(process: &MeteredProcess, addr: &str, seeds: &[String]) -> tokio::task::JoinHandle<Result<Member, JoinError>> {
-    process.handle.spawn(Member::builder("telemetry").bind(addr).timing(Timing::fast()).seeds(seeds).join())
+fn join(
+    process: &MeteredProcess,
+    addr: &str,
+    seeds: &[String],
+) -> tokio::task::JoinHandle<Result<Member, JoinError>> {
+    process
+        .handle
+        .spawn(Member::builder("telemetry").bind(addr).timing(Timing::fast()).seeds(seeds).join())
 }
 
 /// So many members in one view, the elder first.
@@ -244,7 +265,8 @@ async fn cluster(count: usize) -> Vec<(MeteredProcess, Member)> {
         let status = member.status();
         status.leased && status.view.is_some_and(|view| view.members.len() == count)
     };
-    until("one view", || members.iter().all(sees_all), || format!("{:?}", members[0].1.status())).await;
+    until("one view", || members.iter().all(sees_all), || format!("{:?}", members[0].1.status()))
+        .await;
     members.sort_by_key(|(_, member)| !member.is_elder());
     members
 }
@@ -276,14 +298,24 @@ async fn to_acquire_is_a_span_of_the_caller_with_any_outcome() {
             drop(stock.lock("a").start());
             drop(stock.lock("never asked").into_future());
             let batch = stock.lock_all(["c", "b"]).await.expect("both are free");
-            let tokens = [guard.token(), batch.tokens().next().expect("it has two").1].map(|token| token.to_string());
+            let tokens = [guard.token(), batch.tokens().next().expect("it has two").1]
+                .map(|token| token.to_string());
             guard.release().await.expect("it was held");
             batch.release().await.expect("they were held");
             let suspended = stock.suspend().await.expect("no lock is held");
             let mut kept = Box::pin(stock.lock("d").into_future());
-            kept.as_mut().await.expect("the suspender passes").release().await.expect("it was held");
+            kept.as_mut()
+                .await
+                .expect("the suspender passes")
+                .release()
+                .await
+                .expect("it was held");
             let last = seen_inside.named("acquire").pop().expect("there are some");
-            assert_eq!(last.get("lock.name"), "d", "its span has ended, although the future is kept");
+            assert_eq!(
+                last.get("lock.name"),
+                "d",
+                "its span has ended, although the future is kept"
+            );
             drop(kept);
             suspended.resume().await.expect("it was suspended");
             member.leave().await.expect("it can leave");
@@ -292,8 +324,10 @@ async fn to_acquire_is_a_span_of_the_caller_with_any_outcome() {
         .await;
 
     let spans = log.named("acquire");
-    let seen: Vec<(&str, Option<&str>)> =
-        spans.iter().map(|span| (span.get("lock.outcome"), span.fields.get("lock.name").map(String::as_str))).collect();
+    let seen: Vec<(&str, Option<&str>)> = spans
+        .iter()
+        .map(|span| (span.get("lock.outcome"), span.fields.get("lock.name").map(String::as_str)))
+        .collect();
     assert_eq!(
         seen,
         [
@@ -312,7 +346,11 @@ async fn to_acquire_is_a_span_of_the_caller_with_any_outcome() {
     assert_eq!(grantors.iter().map(|event| event.parent.clone()).collect::<Vec<_>>(), [None]);
     for span in &spans {
         assert_eq!((span.level.as_str(), span.get("service")), ("DEBUG", "stock"));
-        assert_eq!(span.get("lock.outcome") == "granted", span.fields.contains_key("lock.token"), "{span:?}");
+        assert_eq!(
+            span.get("lock.outcome") == "granted",
+            span.fields.contains_key("lock.token"),
+            "{span:?}"
+        );
         assert!(span.number("lock.wait_ms") >= 0.0);
     }
     assert_eq!([spans[0].get("lock.token"), spans[4].get("lock.token")], [&tokens[0], &tokens[1]]);
@@ -327,13 +365,21 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
         let views = || process.log.named("view change");
         let is_told = || views().last().is_some_and(|view| view.get("members") == "3");
         until("the view", is_told, || format!("{:?}", views())).await;
-        let (view, status) = (views().pop().expect("just seen"), member.status().view.expect("it is in one"));
+        let (view, status) =
+            (views().pop().expect("just seen"), member.status().view.expect("it is in one"));
         assert_eq!((view.level.as_str(), view.parent.clone()), ("INFO", None));
-        assert_eq!((view.get("view"), view.get("outcome")), (status.number.0.to_string().as_str(), "installed"));
+        assert_eq!(
+            (view.get("view"), view.get("outcome")),
+            (status.number.0.to_string().as_str(), "installed")
+        );
         assert_eq!(view.get("elder"), status.elder().process.to_string());
         let event = process.log.named("view").pop().expect("it is told in the span");
         assert_eq!((event.level.as_str(), event.parent.as_deref()), ("INFO", Some("view change")));
-        assert!(["view", "members", "elder"].into_iter().all(|field| event.get(field) == view.get(field)));
+        assert!(
+            ["view", "members", "elder"]
+                .into_iter()
+                .all(|field| event.get(field) == view.get(field))
+        );
     }
 
     // The youngest two use it, so that the elder's death has nothing to do with it.
@@ -372,8 +418,9 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
     // It dies with the table, and the named member finds the holders and waiters.
     members[2].0.crash();
     log.is_closed().await;
-    let recoveries =
-        || -> Vec<LogLine> { members[..2].iter().flat_map(|(process, _)| process.log.named("recovery")).collect() };
+    let recoveries = || -> Vec<LogLine> {
+        members[..2].iter().flat_map(|(process, _)| process.log.named("recovery")).collect()
+    };
     until("the recovery", || recoveries().len() == 1, || format!("{:?}", recoveries())).await;
     let recovery = recoveries().pop().expect("just seen");
     assert_eq!((recovery.level.as_str(), recovery.parent.clone()), ("INFO", None));
@@ -381,9 +428,13 @@ async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerne
     assert_eq!((recovery.get("holds"), recovery.get("waits")), ("1", "1"));
     assert!(recovery.number("took_ms") > 0.0);
     assert!(log.named("transfer").len() == 1 && members[1].0.log.named("transfer").is_empty());
-    let grantor = members[..2].iter().find(|(process, _)| !process.log.named("recovery").is_empty());
+    let grantor =
+        members[..2].iter().find(|(process, _)| !process.log.named("recovery").is_empty());
     let event = became(&grantor.expect("just seen").0.log);
-    assert_eq!((event.parent.as_deref(), event.get("epoch")), (Some("recovery"), recovery.get("epoch")));
+    assert_eq!(
+        (event.parent.as_deref(), event.get("epoch")),
+        (Some("recovery"), recovery.get("epoch"))
+    );
     members[1]
         .0
         .run(async move {
@@ -422,7 +473,9 @@ async fn insist(process: &MeteredProcess, member: &Member) -> tokio::task::JoinH
 #[tokio::test]
 async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
     let members = cluster(3).await;
-    let [(_, elder), (old, first), (young, second)] = &members[..] else { panic!("there are three") };
+    let [(_, elder), (old, first), (young, second)] = &members[..] else {
+        panic!("there are three")
+    };
     let guard = hold(old, first).await;
 
     // The member that is asked for the table is silent, so the other waits for it until the cluster
@@ -430,7 +483,10 @@ async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
     let frozen = old.freeze().await;
     let won = insist(young, second).await;
     let begun = young.log.opens(&["transfer"]).await;
-    assert_eq!((begun.get("service"), begun.level.as_str(), begun.parent.clone()), ("stock", "INFO", None));
+    assert_eq!(
+        (begun.get("service"), begun.level.as_str(), begun.parent.clone()),
+        ("stock", "INFO", None)
+    );
     assert!(!begun.fields.contains_key("outcome"), "{begun:?}");
     assert!(young.log.named("recovery").is_empty());
     let recovery = young.log.reaches("recovery", 1).await;
@@ -438,14 +494,18 @@ async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
     assert_eq!((transfer.get("outcome"), recovery.get("outcome")), ("no_table", "acts"));
     assert_eq!([transfer.get("epoch"), recovery.get("epoch")], [begun.get("epoch"); 2]);
     assert!(!transfer.fields.contains_key("holds") && recovery.get("holds") == "0");
-    assert!(transfer.number("took_ms") > recovery.number("took_ms"), "{transfer:?} before {recovery:?}");
+    assert!(
+        transfer.number("took_ms") > recovery.number("took_ms"),
+        "{transfer:?} before {recovery:?}"
+    );
     assert!(soon(won).await.expect("no panic"));
 
     drop(frozen);
     old.run(async move { guard.lost().await }).await;
     let is_back = || {
         let (there, here) = (elder.status().view, first.status());
-        here.leased && there.is_some_and(|view| view.members.len() == 3 && view.contains(here.me.process))
+        here.leased
+            && there.is_some_and(|view| view.members.len() == 3 && view.contains(here.me.process))
     };
     until("all to be back", is_back, || format!("{:?}", elder.status())).await;
     for (process, member) in members {
@@ -457,7 +517,9 @@ async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
 #[tokio::test]
 async fn a_forwarded_table_ends_the_transfer_span_as_lost() {
     let members = cluster(4).await;
-    let [_, (old, first), (between, second), (young, third)] = &members[..] else { panic!("there are four") };
+    let [_, (old, first), (between, second), (young, third)] = &members[..] else {
+        panic!("there are four")
+    };
     let guard = hold(old, first).await;
     let frozen = old.freeze().await;
     let lost = insist(between, second).await;
@@ -474,7 +536,9 @@ async fn a_forwarded_table_ends_the_transfer_span_as_lost() {
     between.log.is_closed().await;
     let transfer = between.log.reaches("transfer", 1).await;
     assert_eq!((transfer.get("outcome"), transfer.get("epoch")), ("lost", passed.get("epoch")));
-    assert!(between.log.named("grantor").is_empty() && between.log.named("grantor ended").is_empty());
+    assert!(
+        between.log.named("grantor").is_empty() && between.log.named("grantor ended").is_empty()
+    );
     old.run(async move { guard.release().await }).await.expect("it survived");
 }
 
@@ -499,10 +563,16 @@ async fn open_spans_end_as_lost_when_their_member_goes() {
     let gone = young.handle.spawn(async move { goes.leave().await });
     let transfer = young.log.reaches("transfer", 1).await;
     assert_eq!((transfer.get("outcome"), transfer.get("epoch")), ("lost", begun.get("epoch")));
-    assert!(transfer.number("took_ms") > 0.0 && !transfer.fields.contains_key("holds"), "{transfer:?}");
+    assert!(
+        transfer.number("took_ms") > 0.0 && !transfer.fields.contains_key("holds"),
+        "{transfer:?}"
+    );
     assert!(!soon(won).await.expect("no panic"));
     let ended: Vec<LogLine> = young.log.named("grantor ended");
-    assert!(ended.is_empty() && young.log.named("grantor").is_empty(), "it never was one: {ended:?}");
+    assert!(
+        ended.is_empty() && young.log.named("grantor").is_empty(),
+        "it never was one: {ended:?}"
+    );
     drop(frozen);
     soon(gone).await.expect("no panic").expect("it is heard");
     young.log.is_closed().await;
@@ -513,7 +583,8 @@ async fn open_spans_end_as_lost_when_their_member_goes() {
         status.leased && status.view.is_some_and(|view| view.members.len() == 3)
     };
     let others = [0, 1, 3].map(|index| members[index].1.clone());
-    until("a view of three", || others.iter().all(settled), || format!("{:?}", others[0].status())).await;
+    until("a view of three", || others.iter().all(settled), || format!("{:?}", others[0].status()))
+        .await;
     let frozen = members[1].0.freeze().await;
     let _won = insist(&members[3].0, &members[3].1).await;
     let log = members[3].0.log.clone();
@@ -532,7 +603,8 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
     let [(elder, seen), voters @ ..] = &members[..] else { panic!("there are three") };
     let before = seen.status().view.expect("it is in one");
     elder.log.is_closed().await;
-    let seeds: Vec<String> = before.members.iter().map(|member| member.info.addr.to_string()).collect();
+    let seeds: Vec<String> =
+        before.members.iter().map(|member| member.info.addr.to_string()).collect();
 
     // No member answers the elder, which tries to take a fourth one in.
     let frozen = [voters[0].0.freeze().await, voters[1].0.freeze().await];
@@ -546,14 +618,25 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
     let member = soon(joins).await.expect("no panic").expect("it joins");
 
     let change = |process: &MeteredProcess| {
-        process.log.named("view change").into_iter().find(|change| change.get("view") == begun.get("view"))
+        process
+            .log
+            .named("view change")
+            .into_iter()
+            .find(|change| change.get("view") == begun.get("view"))
     };
     for process in [elder, &voters[0].0, &voters[1].0] {
-        until("the view", || change(process).is_some(), || format!("{:?}", process.log.named("view change"))).await;
+        until(
+            "the view",
+            || change(process).is_some(),
+            || format!("{:?}", process.log.named("view change")),
+        )
+        .await;
         assert_eq!(change(process).expect("just seen").get("outcome"), "installed");
     }
     assert!(change(elder).expect("just seen").number("took_ms") > 0.0);
-    let has_voted = |process: &MeteredProcess| change(process).is_some_and(|change| change.number("took_ms") > 0.0);
+    let has_voted = |process: &MeteredProcess| {
+        change(process).is_some_and(|change| change.number("took_ms") > 0.0)
+    };
     assert!(voters.iter().any(|(process, _)| has_voted(process)), "a voter waits for it, too");
     newcomer.run(async move { member.leave().await }).await.expect("it is heard");
     newcomer.log.is_closed().await;
@@ -595,16 +678,25 @@ mod measured {
             for (key, unit, text, value) in self.snapshotter.snapshot().into_vec() {
                 let labels: BTreeMap<&str, &str> =
                     key.key().labels().map(|label| (label.key(), label.value())).collect();
-                let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                let labels: Vec<String> =
+                    labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
                 let name = format!("{}{{{}}}", key.key().name(), labels.join(","));
                 if text.is_some() {
                     pages.described.insert(key.key().name().to_owned(), (key.kind(), unit));
                 }
                 match value {
-                    DebugValue::Counter(count) => *pages.values.entry(name).or_default() += count as f64,
-                    DebugValue::Gauge(moved) => *pages.values.entry(name).or_default() += moved.into_inner(),
+                    DebugValue::Counter(count) => {
+                        *pages.values.entry(name).or_default() += count as f64
+                    }
+                    DebugValue::Gauge(moved) => {
+                        *pages.values.entry(name).or_default() += moved.into_inner()
+                    }
                     DebugValue::Histogram(more) => {
-                        pages.samples.entry(name).or_default().extend(more.iter().map(|sample| sample.into_inner()));
+                        pages
+                            .samples
+                            .entry(name)
+                            .or_default()
+                            .extend(more.iter().map(|sample| sample.into_inner()));
                     }
                 }
             }
@@ -624,13 +716,21 @@ mod measured {
         }
 
         async fn reaches(&self, name: &str, value: f64) {
-            until(&format!("{name} of {value}"), || self.value(name) == value, || format!("{:?}", self.value(name)))
-                .await;
+            until(
+                &format!("{name} of {value}"),
+                || self.value(name) == value,
+                || format!("{:?}", self.value(name)),
+            )
+            .await;
         }
 
         /// Waits until all its gauges are at 0.
         async fn is_at_rest(&self) {
-            for gauge in ["held{service=stock}", "queue_depth{service=stock}", "grantor_epoch{service=stock}"] {
+            for gauge in [
+                "held{service=stock}",
+                "queue_depth{service=stock}",
+                "grantor_epoch{service=stock}",
+            ] {
                 self.reaches(&format!("elderlock_{gauge}"), 0.0).await;
             }
         }
@@ -694,8 +794,12 @@ mod measured {
             .await;
 
         let book = &process.book;
-        let wait = |outcome: &str| book.samples(&format!("elderlock_wait_seconds{{outcome={outcome},service=stock}}"));
-        let hold = |outcome: &str| book.samples(&format!("elderlock_hold_seconds{{outcome={outcome},service=stock}}"));
+        let wait = |outcome: &str| {
+            book.samples(&format!("elderlock_wait_seconds{{outcome={outcome},service=stock}}"))
+        };
+        let hold = |outcome: &str| {
+            book.samples(&format!("elderlock_hold_seconds{{outcome={outcome},service=stock}}"))
+        };
         let waits = ["granted", "timed_out", "held", "cancelled", "deadlock", "destroyed", "left"];
         assert_eq!(waits.map(|outcome| wait(outcome).len()), [8, 1, 1, 1, 1, 1, 1]);
         let holds = ["released", "lease_ended", "destroyed", "left"];
@@ -709,8 +813,13 @@ mod measured {
             hold("released").iter().any(|held| *held >= 0.03),
             "the first one waited for the time limit of another"
         );
-        let others: Vec<_> = book.names().into_iter().filter(|name| name.contains("wait_seconds")).collect();
-        assert_eq!(others.len(), waits.len(), "there is no series of what never happened: {others:?}");
+        let others: Vec<_> =
+            book.names().into_iter().filter(|name| name.contains("wait_seconds")).collect();
+        assert_eq!(
+            others.len(),
+            waits.len(),
+            "there is no series of what never happened: {others:?}"
+        );
         book.is_at_rest().await;
         book.reaches("elderlock_view_members{}", 0.0).await;
     }
@@ -752,7 +861,8 @@ mod measured {
         const RECOVERIES: &str = "elderlock_recoveries_total{service=stock}";
 
         // The second grants, the third holds two requests, the fourth waits.
-        let (second, third, fourth) = (members[1].1.clone(), members[2].1.clone(), members[3].1.clone());
+        let (second, third, fourth) =
+            (members[1].1.clone(), members[2].1.clone(), members[3].1.clone());
         members[1].0.run(async move { drop(lock(&stock(&second).await, "a").await) }).await;
         let held = members[2]
             .0
@@ -770,7 +880,11 @@ mod measured {
         assert!(first_epoch > 0.0);
         for other in [0, 2, 3] {
             let book = &members[other].0.book;
-            assert_eq!([EPOCH, HELD, DEPTH].map(|name| book.value(name)), [0.0; 3], "only the grantor shows them");
+            assert_eq!(
+                [EPOCH, HELD, DEPTH].map(|name| book.value(name)),
+                [0.0; 3],
+                "only the grantor shows them"
+            );
         }
         assert_eq!([TRANSFERS, RECOVERIES].map(|name| book.value(name)), [0.0; 2]);
 
@@ -793,13 +907,21 @@ mod measured {
         let (dead, others) = members.split_at_mut(1);
         dead[0].0.book.is_at_rest().await;
         dead[0].0.book.reaches("elderlock_view_members{}", 0.0).await;
-        let sum = |name: &str| others.iter().map(|(process, _)| process.book.value(name)).sum::<f64>();
+        let sum =
+            |name: &str| others.iter().map(|(process, _)| process.book.value(name)).sum::<f64>();
         until("the recovery", || sum(RECOVERIES) == 1.0, || format!("{}", sum(RECOVERIES))).await;
-        until("the held locks", || sum(HELD) == 2.0 && sum(DEPTH) == 1.0, || format!("{}", sum(HELD))).await;
+        until(
+            "the held locks",
+            || sum(HELD) == 2.0 && sum(DEPTH) == 1.0,
+            || format!("{}", sum(HELD)),
+        )
+        .await;
         assert!(sum(EPOCH) > second_epoch && sum(TRANSFERS) == 0.0);
         let took: Vec<f64> = others
             .iter()
-            .flat_map(|(process, _)| process.book.samples("elderlock_recovery_seconds{service=stock}"))
+            .flat_map(|(process, _)| {
+                process.book.samples("elderlock_recovery_seconds{service=stock}")
+            })
             .collect();
         assert!(took.len() == 1 && took[0] > 0.0, "{took:?}");
         for (process, _) in others.iter() {
@@ -814,12 +936,20 @@ mod measured {
         others[1].0.run(release).await;
         assert_eq!(others[1].0.book.value("elderlock_releases_total{service=stock}"), 2.0);
         let last = others[2].0.run(async move { waits.await.expect("it is next") }).await;
-        until("the last hold", || sum(HELD) == 1.0 && sum(DEPTH) == 0.0, || format!("{}", sum(HELD))).await;
+        until(
+            "the last hold",
+            || sum(HELD) == 1.0 && sum(DEPTH) == 0.0,
+            || format!("{}", sum(HELD)),
+        )
+        .await;
 
         // Destroyed where it is granted: the next one has it, and nothing is left here.
         let grantor = grantor_is(others, "stock").await;
         let member = others[grantor].1.clone();
-        others[grantor].0.run(async move { stock(&member).await.destroy().await.expect("it was not destroyed") }).await;
+        others[grantor]
+            .0
+            .run(async move { stock(&member).await.destroy().await.expect("it was not destroyed") })
+            .await;
         others[grantor].0.book.is_at_rest().await;
         others[2].0.run(async move { drop(last) }).await;
         until("nothing held", || sum(HELD) == 0.0, || format!("{}", sum(HELD))).await;
@@ -829,11 +959,15 @@ mod measured {
         let asker = others[1].1.clone();
         others[2]
             .0
-            .run(async move { drop(other.lock_service("other").await.expect("a good name").lock("a").await) })
+            .run(async move {
+                drop(other.lock_service("other").await.expect("a good name").lock("a").await)
+            })
             .await;
         others[1]
             .0
-            .run(async move { drop(asker.lock_service("other").await.expect("a good name").lock("a").await) })
+            .run(async move {
+                drop(asker.lock_service("other").await.expect("a good name").lock("a").await)
+            })
             .await;
         for labels in [
             "kind=RequestLock,service=stock",
@@ -847,18 +981,27 @@ mod measured {
         ] {
             for way in ["sent", "received"] {
                 let name = format!("elderlock_messages_{way}_total{{{labels}}}");
-                let count = || members.iter().map(|(process, _)| process.book.value(&name)).sum::<f64>();
-                until(&name, || count() >= 1.0, || format!("{:?}", members[1].0.book.names())).await;
+                let count =
+                    || members.iter().map(|(process, _)| process.book.value(&name)).sum::<f64>();
+                until(&name, || count() >= 1.0, || format!("{:?}", members[1].0.book.names()))
+                    .await;
             }
         }
         for (process, _) in &members {
             let names = process.book.names();
             assert!(
-                !names.iter().any(|name| name.contains("kind=RequestLock}") || name.contains("kind=Beat,")),
+                !names
+                    .iter()
+                    .any(|name| name.contains("kind=RequestLock}") || name.contains("kind=Beat,")),
                 "{names:?}"
             );
-            let of_other = |kind: &str| names.iter().any(|name| name.contains(&format!("kind={kind},service=other")));
-            assert!(!of_other("TableChunk") && !of_other("Report"), "it stayed where it was: {names:?}");
+            let of_other = |kind: &str| {
+                names.iter().any(|name| name.contains(&format!("kind={kind},service=other")))
+            };
+            assert!(
+                !of_other("TableChunk") && !of_other("Report"),
+                "it stayed where it was: {names:?}"
+            );
         }
 
         // A leaving member shows nothing any more.
@@ -885,8 +1028,14 @@ mod measured {
                 guard
             })
             .await;
-        let held = || last.0.book.samples("elderlock_hold_seconds{outcome=suspended,service=stock}").len();
-        until("the loss, although the guard is kept", || held() == 1, || format!("{:?}", last.0.book.names())).await;
+        let held =
+            || last.0.book.samples("elderlock_hold_seconds{outcome=suspended,service=stock}").len();
+        until(
+            "the loss, although the guard is kept",
+            || held() == 1,
+            || format!("{:?}", last.0.book.names()),
+        )
+        .await;
         let member = last.1.clone();
         last.0.run(async move { assert!(stock(&member).await.try_lock("b").await.is_err()) }).await;
         let waited = last.0.book.samples("elderlock_wait_seconds{outcome=undecided,service=stock}");
@@ -901,8 +1050,14 @@ mod measured {
         let process = MeteredProcess::start();
         let (members, guards) = process
             .run(async {
-                let members = [Member::local().await.expect("it joins"), Member::local().await.expect("it joins")];
-                let guards = [lock(&stock(&members[0]).await, "a").await, lock(&stock(&members[1]).await, "a").await];
+                let members = [
+                    Member::local().await.expect("it joins"),
+                    Member::local().await.expect("it joins"),
+                ];
+                let guards = [
+                    lock(&stock(&members[0]).await, "a").await,
+                    lock(&stock(&members[1]).await, "a").await,
+                ];
                 (members, guards)
             })
             .await;
@@ -934,8 +1089,9 @@ mod measured {
         std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
             metrics::with_local_recorder(&recorder, || {
-                runtime
-                    .block_on(async { Member::local().await.expect("it joins").leave().await.expect("it can leave") });
+                runtime.block_on(async {
+                    Member::local().await.expect("it joins").leave().await.expect("it can leave")
+                });
             });
         })
         .join()
@@ -954,24 +1110,46 @@ mod measured {
                 Some(Unit::Count) => "",
                 other => panic!("{other:?} of {}", key.as_str()),
             };
-            self.0.lock().expect("no panic").insert(key.as_str().to_owned(), format!("{kind}{unit}"));
+            self.0
+                .lock()
+                .expect("no panic")
+                .insert(key.as_str().to_owned(), format!("{kind}{unit}"));
         }
     }
 
     impl metrics::Recorder for Descriptions {
-        fn describe_counter(&self, key: metrics::KeyName, unit: Option<Unit>, _: metrics::SharedString) {
+        fn describe_counter(
+            &self,
+            key: metrics::KeyName,
+            unit: Option<Unit>,
+            _: metrics::SharedString,
+        ) {
             self.note(&key, unit, "counter");
         }
 
-        fn describe_gauge(&self, key: metrics::KeyName, unit: Option<Unit>, _: metrics::SharedString) {
+        fn describe_gauge(
+            &self,
+            key: metrics::KeyName,
+            unit: Option<Unit>,
+            _: metrics::SharedString,
+        ) {
             self.note(&key, unit, "gauge");
         }
 
-        fn describe_histogram(&self, key: metrics::KeyName, unit: Option<Unit>, _: metrics::SharedString) {
+        fn describe_histogram(
+            &self,
+            key: metrics::KeyName,
+            unit: Option<Unit>,
+            _: metrics::SharedString,
+        ) {
             self.note(&key, unit, "histogram");
         }
 
-        fn register_counter(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Counter {
+        fn register_counter(
+            &self,
+            _: &metrics::Key,
+            _: &metrics::Metadata<'_>,
+        ) -> metrics::Counter {
             metrics::Counter::noop()
         }
 
@@ -979,7 +1157,11 @@ mod measured {
             metrics::Gauge::noop()
         }
 
-        fn register_histogram(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Histogram {
+        fn register_histogram(
+            &self,
+            _: &metrics::Key,
+            _: &metrics::Metadata<'_>,
+        ) -> metrics::Histogram {
             metrics::Histogram::noop()
         }
     }

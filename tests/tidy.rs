@@ -39,7 +39,8 @@ const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn",
 const WITH_RUNTIME: [&str; 2] = ["service/member_builder.rs", "service/simulated.rs"];
 
 /// With what a row begins that gives a reason, beside tests or in their place.
-const VERDICTS: [&str; 4] = ["does not apply: ", "applies: ", "applies in part: ", "not kept, because "];
+const VERDICTS: [&str; 4] =
+    ["does not apply: ", "applies: ", "applies in part: ", "not kept, because "];
 
 /// Geode's test classes that the table of `tests/README.md` goes through, and how many tests each
 /// has.
@@ -98,9 +99,15 @@ fn rooms_import_only_downward() {
 fn an_upward_import_is_found_in_each_form() {
     assert_eq!(upward("protocol", "use crate::runtime::Engine;"), ["runtime"]);
     assert_eq!(upward("wire", "use crate::{protocol::Time, gossip::Swim};"), ["gossip"]);
-    assert_eq!(upward("gossip", "use crate::{\n    protocol::{Time, View},\n    wire,\n};"), ["wire"]);
+    assert_eq!(
+        upward("gossip", "use crate::{\n    protocol::{Time, View},\n    wire,\n};"),
+        ["wire"]
+    );
     assert_eq!(upward("runtime", "fn f(_: &crate::service::Member) {}"), ["service"]);
-    assert_eq!(upward("runtime", "use crate::protocol::Time;\nuse crate::{wire, membership};"), Vec::<String>::new());
+    assert_eq!(
+        upward("runtime", "use crate::protocol::Time;\nuse crate::{wire, membership};"),
+        Vec::<String>::new()
+    );
     assert_eq!(upward("protocol", "// as crate::runtime does\nfn f() {}"), Vec::<String>::new());
     assert_eq!(
         upward("gossip", "#[cfg(test)]\nmod tests {\n    use crate::wire::GossipCodec;\n}"),
@@ -119,8 +126,10 @@ fn pure_rooms_name_no_socket_clock_or_thread() {
 
 #[test]
 fn calls_of_the_application_need_no_runtime_of_their_own() {
-    let has_runtime =
-        |file: &Path| file.iter().any(|part| part == "tests") || WITH_RUNTIME.iter().any(|name| file.ends_with(name));
+    let has_runtime = |file: &Path| {
+        file.iter().any(|part| part == "tests")
+            || WITH_RUNTIME.iter().any(|name| file.ends_with(name))
+    };
     for (room, file, text) in room_files() {
         if !(room == "service" || room == "recipes") || has_runtime(&file) {
             continue;
@@ -132,7 +141,10 @@ fn calls_of_the_application_need_no_runtime_of_their_own() {
 #[test]
 fn a_call_that_needs_a_runtime_is_found() {
     for name in RUNTIME {
-        assert!(!named(&RUNTIME, &code(&format!("fn f() {{}}\n{name}(x).await;\n"))).is_empty(), "{name}");
+        assert!(
+            !named(&RUNTIME, &code(&format!("fn f() {{}}\n{name}(x).await;\n"))).is_empty(),
+            "{name}"
+        );
     }
 }
 
@@ -180,7 +192,10 @@ fn the_readme_shows_the_example() {
     let readme = read(&root().join("README.md"));
     let example = read(&root().join("examples/first_lock.rs"));
     let program = example.split_once("\n\n").expect("the example opens with a comment").1;
-    assert!(readme.contains(program), "README.md shows another program than examples/first_lock.rs");
+    assert!(
+        readme.contains(program),
+        "README.md shows another program than examples/first_lock.rs"
+    );
     assert!(program.lines().count() <= 20, "the first program has grown");
 }
 
@@ -195,11 +210,9 @@ fn every_test_that_the_tables_name_is_there() {
 
 #[test]
 fn a_name_in_a_table_is_found_and_a_command_is_none() {
-    let text =
-        "| 1 | locks `one_test`, `wait::until`; scripts `late_release` |\n```\ncargo `test_x`\n```\n`word`, `a_b.rs`";
+    let text = "| 1 | locks `one_test`, `wait::until`; scripts `late_release` |\n```\ncargo `test_x`\n```\n`word`, `a_b.rs`";
     assert_eq!(tests_named(text), ["late_release".to_owned(), "one_test".to_owned()].into());
-    let source =
-        "#[test]\nfn one_test() {}\n#[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\nasync fn two() {}\nfn no_test() {}\n";
+    let source = "#[test]\nfn one_test() {}\n#[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\nasync fn two() {}\nfn no_test() {}\n";
     assert_eq!(tests_of(source), ["one_test", "two"]);
 }
 
@@ -215,13 +228,15 @@ fn every_row_of_the_articles_names_a_test_of_the_file_that_it_names_or_a_reason(
     for article in ["000", "002", "003", "004"] {
         assert!(count(article) >= 10, "{} rows of {article}", count(article));
     }
-    let wrong: Vec<_> = rows.iter().filter_map(|(_, what, here)| Some((what, row_lacks(here, &files)?))).collect();
+    let wrong: Vec<_> =
+        rows.iter().filter_map(|(_, what, here)| Some((what, row_lacks(here, &files)?))).collect();
     assert_eq!(wrong, Vec::new());
 }
 
 #[test]
 fn a_row_without_a_test_or_a_reason_is_found() {
-    let files = [(PathBuf::from("tests/leaders.rs"), vec!["one_leads".to_owned(), "two".to_owned()])];
+    let files =
+        [(PathBuf::from("tests/leaders.rs"), vec!["one_leads".to_owned(), "two".to_owned()])];
     let of = |text| row_lacks(text, &files);
     assert_eq!(of("leaders `one_leads`: at once; leaders `one_leads`, `two`"), None);
     assert_eq!(of("does not apply: there is none"), None);
@@ -240,7 +255,10 @@ fn a_row_without_a_test_or_a_reason_is_found() {
 fn every_test_of_geode_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
     let files = files_and_rules();
     let rows = geode_rows(&read(&root().join("tests/README.md")));
-    let wrong: Vec<_> = rows.iter().filter_map(|(class, _, here)| Some((class, row_lacks(here, &files)?))).collect();
+    let wrong: Vec<_> = rows
+        .iter()
+        .filter_map(|(class, _, here)| Some((class, row_lacks(here, &files)?)))
+        .collect();
     assert_eq!(wrong, Vec::new());
     assert_eq!(tests_in(&rows), GEODE.map(|(class, tests)| (class.to_owned(), tests)).into());
 }
@@ -248,8 +266,7 @@ fn every_test_of_geode_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reas
 #[test]
 fn a_test_of_geode_that_has_no_row_is_found() {
     let count = |table| tests_in(&geode_rows(table));
-    let two =
-        "| class | its tests | here |\n| OneTest | testA, testB | x |\n| OneTest | testC | y |\n| Two | a | b |\n";
+    let two = "| class | its tests | here |\n| OneTest | testA, testB | x |\n| OneTest | testC | y |\n| Two | a | b |\n";
     assert_eq!(count(two), [("OneTest".to_owned(), 3)].into());
     assert_eq!(count("| OneTest | testA, testA | x |\n"), [("OneTest".to_owned(), 1)].into());
     assert_eq!(count("| OneTest | testA, ... | x |\n"), [("OneTest".to_owned(), 1)].into());
@@ -262,7 +279,9 @@ fn every_complaint_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason()
     let (files, text) = (test_files(), read(&root().join("tests/README.md")));
     let rows = complaint_rows(&text);
     assert_eq!(rows.len(), COMPLAINTS_COLLECTED);
-    let lacks = |(row, number): (&Vec<&str>, usize)| complaint_lacks(number, row, &files).map(|lacks| (number, lacks));
+    let lacks = |(row, number): (&Vec<&str>, usize)| {
+        complaint_lacks(number, row, &files).map(|lacks| (number, lacks))
+    };
     assert_eq!(rows.iter().zip(1..).filter_map(lacks).collect::<Vec<_>>(), Vec::new());
 }
 
@@ -273,18 +292,30 @@ fn a_complaint_without_a_row_a_test_or_a_reason_is_found() {
     assert_eq!(lacks("leaders `one_leads`: at once"), None);
     assert_eq!(lacks("does not apply: there is nothing that could lead"), None);
     assert_eq!(lacks("applies in part: two may lead for a while; leaders `one_leads`"), None);
-    for wrong in ["", "leaders, surely", "leaders `one_lead`", "mutexes `one_leads`", "does not apply: never"] {
+    for wrong in [
+        "",
+        "leaders, surely",
+        "leaders `one_lead`",
+        "mutexes `one_leads`",
+        "does not apply: never",
+    ] {
         assert!(lacks(wrong).is_some(), "{wrong}");
     }
     assert!(lacks("applies: now and then; leaders `one_lead`").is_some());
-    assert!(lacks("applies in part: sometimes").is_some() && lacks("it applies to all latches here").is_some());
+    assert!(
+        lacks("applies in part: sometimes").is_some()
+            && lacks("it applies to all latches here").is_some()
+    );
     let row = |row: &[&str]| complaint_lacks(8, row, &files);
     let here = "leaders `one_leads`";
     assert_eq!(row(&["8", "curator#1", "two lead", here]), None);
     assert!(
-        row(&["7", "curator#1", "two lead", here]).is_some() && row(&["9", "curator#1", "two lead", here]).is_some()
+        row(&["7", "curator#1", "two lead", here]).is_some()
+            && row(&["9", "curator#1", "two lead", here]).is_some()
     );
-    assert!(row(&["8", "", "two lead", here]).is_some() && row(&["8", "curator#1", "", here]).is_some());
+    assert!(
+        row(&["8", "", "two lead", here]).is_some() && row(&["8", "curator#1", "", here]).is_some()
+    );
     assert!(row(&["8", "curator#1", here]).is_some());
     let table = format!(
         "| 1 | a | b |\n{COMPLAINTS}\n\n| # | x | y | z |\n|---|\n| 1 | a | b | c |\n| 3 | d |\n\n## Next\n| 4 |\n"
@@ -302,7 +333,9 @@ fn article_rows(text: &str) -> Vec<(String, String, String)> {
 /// are here.
 fn geode_rows(text: &str) -> Vec<(String, String, String)> {
     let is_name = |class: &str| class.chars().all(|c| c.is_ascii_alphanumeric());
-    rows_of_three(text, |class| is_name(class) && (class.ends_with("Test") || class.ends_with("Tests")))
+    rows_of_three(text, |class| {
+        is_name(class) && (class.ends_with("Test") || class.ends_with("Tests"))
+    })
 }
 
 /// The rows of three cells whose first one is such a word.
@@ -335,7 +368,8 @@ fn row_lacks(here: &str, files: &[(PathBuf, Vec<String>)]) -> Option<String> {
         for test in tests_named(part) {
             tests += 1;
             let is_there = |(path, names): &(PathBuf, Vec<String>)| {
-                path.with_extension("").components().any(|one| one.as_os_str() == file) && names.contains(&test)
+                path.with_extension("").components().any(|one| one.as_os_str() == file)
+                    && names.contains(&test)
             };
             if !files.iter().any(is_there) {
                 return Some(format!("no {test} in {file}"));
@@ -360,7 +394,11 @@ fn complaint_rows(text: &str) -> Vec<Vec<&str>> {
 }
 
 /// The error in the row of a complaint that should have this number.
-fn complaint_lacks(number: usize, row: &[&str], files: &[(PathBuf, Vec<String>)]) -> Option<String> {
+fn complaint_lacks(
+    number: usize,
+    row: &[&str],
+    files: &[(PathBuf, Vec<String>)],
+) -> Option<String> {
     let [first, place, what, here] = row[..] else { return Some("not four cells".to_owned()) };
     if first != number.to_string() {
         return Some(format!("number {first} in the place of {number}"));
@@ -378,10 +416,15 @@ fn complaint_lacks(number: usize, row: &[&str], files: &[(PathBuf, Vec<String>)]
 /// their names.
 fn tests_named(text: &str) -> BTreeSet<String> {
     let is_name = |word: &&str| {
-        word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        word.contains('_')
+            && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
     };
     let prose = text.split("```").step_by(2);
-    prose.flat_map(|part| part.split('`').skip(1).step_by(2)).filter(is_name).map(str::to_owned).collect()
+    prose
+        .flat_map(|part| part.split('`').skip(1).step_by(2))
+        .filter(is_name)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Every test of the tree, and every script and rule of the simulator.
@@ -392,11 +435,12 @@ fn told() -> BTreeSet<String> {
 /// Every file with its tests, and the simulator's folders of scripts and of invariants: each file
 /// of theirs is one.
 fn files_and_rules() -> Vec<(PathBuf, Vec<String>)> {
-    let folders = ["sim/scripts", "sim/regressions", "sim/src/invariants"].into_iter().map(|folder| {
-        let entries = std::fs::read_dir(root().join(folder)).expect("the folder can be read");
-        let name = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
-        (PathBuf::from(folder), entries.filter_map(|entry| name(entry.ok()?.path())).collect())
-    });
+    let folders =
+        ["sim/scripts", "sim/regressions", "sim/src/invariants"].into_iter().map(|folder| {
+            let entries = std::fs::read_dir(root().join(folder)).expect("the folder can be read");
+            let name = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
+            (PathBuf::from(folder), entries.filter_map(|entry| name(entry.ok()?.path())).collect())
+        });
     test_files().into_iter().chain(folders).collect()
 }
 
@@ -434,7 +478,8 @@ fn upward(room: &str, text: &str) -> Vec<String> {
     for (at, _) in code.match_indices("crate::") {
         let rest = &code[at + "crate::".len()..];
         for path in paths(rest) {
-            let head: String = path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let head: String =
+                path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             if above.contains(&head.as_str()) {
                 found.push(head);
             }
@@ -473,7 +518,11 @@ fn named<'a>(names: &[&'a str], code: &str) -> Vec<&'a str> {
 /// Without comment lines and without the tests at the end of the file.
 fn code(text: &str) -> String {
     let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
-    text[..end].lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+    text[..end]
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn undone(text: &str) -> Vec<String> {

@@ -1,6 +1,9 @@
 //! Tokens and lineages as text, JSON and numbers, and what generic code asks of every guard.
 
-use elderlock::{AnyGuard, Fenced, LineageId, LostReason, Member, MultiLock, Mutex, ReadWriteLock, Token, TokenGate};
+use elderlock::{
+    AnyGuard, Fenced, LineageId, LostReason, Member, MultiLock, Mutex, ReadWriteLock, Token,
+    TokenGate,
+};
 use std::time::Duration;
 
 /// Above 2^53, where a JavaScript reader would round.
@@ -26,7 +29,18 @@ fn tokens_are_strings_in_json_and_survive_a_round_trip() {
 #[test]
 fn a_token_is_read_from_a_number_in_json_too() {
     assert_eq!(serde_json::from_str::<Token>("1152921504606846977").unwrap(), token(LARGE));
-    for wrong in ["0", "-1", "9223372036854775808", "1.5", "\"-1\"", "\"+1\"", "\"\"", "\"1 \"", "\"0\"", "null"] {
+    for wrong in [
+        "0",
+        "-1",
+        "9223372036854775808",
+        "1.5",
+        "\"-1\"",
+        "\"+1\"",
+        "\"\"",
+        "\"1 \"",
+        "\"0\"",
+        "null",
+    ] {
         assert!(serde_json::from_str::<Token>(wrong).is_err(), "{wrong}");
     }
 }
@@ -36,7 +50,9 @@ fn a_text_that_is_no_token_or_lineage_is_named_in_the_error() {
     assert!(Token::try_from(-7).unwrap_err().to_string().ends_with("this is -7"));
     assert!("+5".parse::<Token>().unwrap_err().to_string().ends_with("this is +5"));
     assert!("9223372036854775808".parse::<Token>().is_err());
-    for wrong in ["", "fffffffffffffff", "fffffffffffffffff", "+fffffffffffffff", "gggggggggggggggg"] {
+    for wrong in
+        ["", "fffffffffffffff", "fffffffffffffffff", "+fffffffffffffff", "gggggggggggggggg"]
+    {
         assert!(wrong.parse::<LineageId>().is_err(), "{wrong}");
     }
     let long = "x".repeat(10_000).parse::<LineageId>().unwrap_err().to_string();
@@ -57,7 +73,10 @@ async fn every_guard_of_one_name_shows_its_token() {
     show(&lock.write().await.unwrap());
     show(&service.suspend().await.unwrap());
     assert!(tokens.is_sorted(), "{tokens:?}");
-    assert_eq!(tokens.iter().map(|(_, shared)| *shared).collect::<Vec<_>>(), [false, true, false, true, false, false]);
+    assert_eq!(
+        tokens.iter().map(|(_, shared)| *shared).collect::<Vec<_>>(),
+        [false, true, false, true, false, false]
+    );
 }
 
 /// Loses the guard by the end of its lease, and gives it back.
@@ -99,5 +118,8 @@ async fn a_cancellation_token_is_cancelled_by_a_loss_and_by_the_last_release() {
     over.cancelled().await;
 
     let next = service.lock("b").await.unwrap();
-    assert!(!next.cancellation_token().is_cancelled(), "a hold in the place of another one begins anew");
+    assert!(
+        !next.cancellation_token().is_cancelled(),
+        "a hold in the place of another one begins anew"
+    );
 }

@@ -5,9 +5,10 @@
 mod support;
 
 use elderlock::{
-    AwaitLeadershipError, Barrier, BarrierError, CloseMode, ConnectionState, CountDownLatch, DoubleBarrier, JoinError,
-    LatchEvent, LeaderLatch, LeaderSelector, LockService, LockValue, LostReason, Member, MultiLock, Mutex, Owner,
-    QueryError, ReadWriteLock, ReentrantMutex, SelectorError, Semaphore, SharedCount, Timing, query_status,
+    AwaitLeadershipError, Barrier, BarrierError, CloseMode, ConnectionState, CountDownLatch,
+    DoubleBarrier, JoinError, LatchEvent, LeaderLatch, LeaderSelector, LockService, LockValue,
+    LostReason, Member, MultiLock, Mutex, Owner, QueryError, ReadWriteLock, ReentrantMutex,
+    SelectorError, Semaphore, SharedCount, Timing, query_status,
 };
 use std::future::IntoFuture;
 use std::pin::pin;
@@ -44,9 +45,13 @@ fn run<F: IntoFuture>(future: F) -> F::Output {
 
 /// Two members, and their handles of one service: that of the grantor, and that of the other one.
 fn pair(name: &str) -> (Local, LockService, LockService) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime can be built");
     let local = runtime.block_on(Local::start_with(2, Timing::lan()));
-    let (here, there) = (run(local.members[0].lock_service(name)), run(local.members[1].lock_service(name)));
+    let (here, there) =
+        (run(local.members[0].lock_service(name)), run(local.members[1].lock_service(name)));
     let (here, there) = (here.expect("a good name"), there.expect("a good name"));
     run(here.become_grantor()).expect("it grants");
     (local, here, there)
@@ -74,7 +79,8 @@ fn a_double_barrier_is_entered_and_left_with_a_limit() {
     let barrier = run(DoubleBarrier::open(&here, "gate", 2)).expect("it opens");
     let elsewhere = run(DoubleBarrier::open(&there, "gate", 2)).expect("it opens");
     assert_eq!(run(barrier.enter_within(5 * MS)).map(drop), Err(BarrierError::TimedOut));
-    let (one, other) = run(async { tokio::join!(barrier.enter_within(HANG), elsewhere.enter_within(HANG)) });
+    let (one, other) =
+        run(async { tokio::join!(barrier.enter_within(HANG), elsewhere.enter_within(HANG)) });
     let (one, other) = (one.expect("both entered"), other.expect("both entered"));
     assert_eq!(run(one.leave_within(5 * MS)), Err(BarrierError::TimedOut));
     run(other.leave_within(HANG)).expect("all have left");
@@ -95,16 +101,21 @@ fn a_latch_is_waited_for_with_a_limit() {
 #[test]
 fn leadership_is_awaited_with_a_limit() {
     let (_local, here, there) = pair("leaders");
-    let (one, other) = (LeaderLatch::new(&here, "cron", "one"), LeaderLatch::new(&there, "cron", "other"));
+    let (one, other) =
+        (LeaderLatch::new(&here, "cron", "one"), LeaderLatch::new(&there, "cron", "other"));
     let (one, other) = (one.expect("a good name"), other.expect("a good name"));
     assert!(one.start().is_err(), "its task wants a runtime");
     let mut events = one.events();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime can be built");
     runtime.block_on(async { one.start() }).expect("it starts");
     let term = run(one.await_leadership_for(HANG)).expect("it leads");
     runtime.block_on(async { other.start() }).expect("it starts");
-    assert_eq!(run(other.await_leadership_for(5 * MS)).map(drop), Err(AwaitLeadershipError::TimedOut));
+    assert_eq!(
+        run(other.await_leadership_for(5 * MS)).map(drop),
+        Err(AwaitLeadershipError::TimedOut)
+    );
     assert!(matches!(run(events.next()), Some(LatchEvent::IsLeader(_))));
     while run(one.participants()).expect("a member grants").first.len() < 2 {}
     assert_eq!(run(other.leader()).expect("a member grants").expect("one leads").id, "one");
@@ -123,11 +134,16 @@ fn a_multi_lock_with_a_lease_waits() {
     for service in [&here, &there] {
         let both = MultiLock::new().with(service, ["1"]).with(&next, ["2"]);
         // Some thirds of the lease long: the locks that it has already are extended meanwhile.
-        assert!(run(both.acquire().lease(30 * MS).wait(100 * MS)).expect_err("the other one is held").is_timeout());
+        assert!(
+            run(both.acquire().lease(30 * MS).wait(100 * MS))
+                .expect_err("the other one is held")
+                .is_timeout()
+        );
     }
     let both = MultiLock::new().with(&here, ["1"]).with(&next, ["2"]);
     run(async {
-        let (all, released) = tokio::join!(both.acquire().lease(HANG).into_future(), kept.release());
+        let (all, released) =
+            tokio::join!(both.acquire().lease(HANG).into_future(), kept.release());
         released.expect("it was held");
         let all = all.expect("all are free");
         assert_eq!(all.protect(async { 7 }).await, Ok(7));
@@ -143,9 +159,15 @@ fn locks_are_asked_for_and_given_back() {
         assert!(run(other.lock("a").wait(5 * MS)).expect_err("it is held").is_timeout());
         assert!(run(other.try_lock("a")).is_err());
         let waiting = other.lock("a").start();
-        while run(waiting.position()).is_ok_and(|place| place.is_none_or(|place| place.holds == 0)) {}
+        while run(waiting.position()).is_ok_and(|place| place.is_none_or(|place| place.holds == 0))
+        {
+        }
         assert_eq!(run(service.inspect("a")).expect("a member grants").waiters.len(), 1);
-        assert!(run(service.waiters("a").expect("a good name").next()).expect("a member grants").is_some());
+        assert!(
+            run(service.waiters("a").expect("a good name").next())
+                .expect("a member grants")
+                .is_some()
+        );
         assert!(run(service.held().next()).expect("a member grants").is_some());
         assert_eq!(run(guard.protect(async { 7 })), Ok(7));
         run(guard.release()).expect("it is held");
@@ -227,7 +249,11 @@ fn mutexes_and_selectors_are_acquired() {
         run(run(mutex.acquire(Owner::new())).expect("it is free").release()).expect("it is held");
         let lock = ReadWriteLock::new(service, "c");
         let reader = run(lock.read()).expect("it is free");
-        run(run(reader.upgrade()).map_err(|(error, _)| error).expect("no other owner reads").release()).expect("held");
+        run(run(reader.upgrade())
+            .map_err(|(error, _)| error)
+            .expect("no other owner reads")
+            .release())
+        .expect("held");
         run(run(lock.write()).expect("it is free").release()).expect("it is held");
 
         let selector = LeaderSelector::new(service, "cron", "one").expect("a good name");
@@ -267,7 +293,8 @@ fn a_limit_ends_with_its_member() {
     let latch = run(CountDownLatch::open(&here, "tasks", 1)).expect("it opens");
     let elsewhere = run(CountDownLatch::open(&there, "tasks", 1)).expect("it opens");
     for (member, latch) in [(&local.members[0], latch), (&local.members[1], elsewhere)] {
-        let (waited, left) = run(async { tokio::join!(latch.wait_within(10 * HANG), member.leave()) });
+        let (waited, left) =
+            run(async { tokio::join!(latch.wait_within(10 * HANG), member.leave()) });
         assert!(waited.expect_err("no member counts down").is_lost());
         left.expect("nothing is in its way");
         assert!(run(latch.wait_within(10 * HANG)).expect_err("it has left").is_lost());

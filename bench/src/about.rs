@@ -20,7 +20,10 @@ impl About {
         let arguments = std::env::args().skip(1);
         let cpus = read("/proc/cpuinfo");
         About {
-            command: std::iter::once("elderlock-bench".to_owned()).chain(arguments).collect::<Vec<_>>().join(" "),
+            command: std::iter::once("elderlock-bench".to_owned())
+                .chain(arguments)
+                .collect::<Vec<_>>()
+                .join(" "),
             rounds: args.rounds,
             millis: args.millis,
             // Those that it may use: `taskset` is heeded.
@@ -34,10 +37,12 @@ impl About {
 
     /// In one line, of Markdown as well as of plain text.
     pub(crate) fn line(&self) -> String {
-        let About { command, rounds, millis, processors, model, kernel, load, has_equal_addresses } = self;
+        let About { command, rounds, millis, processors, model, kernel, load, has_equal_addresses } =
+            self;
         let version = env!("CARGO_PKG_VERSION");
         let build = if cfg!(debug_assertions) { ", a debug build" } else { "" };
-        let [rounds, processors] = [counted(*rounds as usize, "round"), counted(*processors, "processor")];
+        let [rounds, processors] =
+            [counted(*rounds as usize, "round"), counted(*processors, "processor")];
         let addresses = if *has_equal_addresses { "equal" } else { "random" };
         format!(
             "`{command}`, version {version}{build}, on {processors} ({model}), Linux {kernel}, load {load} before it, all \

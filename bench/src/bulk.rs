@@ -31,15 +31,21 @@ const HOLDER: usize = 1;
 
 /// From the fewest up to as many as were ordered, ten times as many each time.
 pub(crate) fn tables(table: u32) -> Vec<u32> {
-    let mut sizes: Vec<u32> =
-        std::iter::successors(Some(FEW_HELD), |size| size.checked_mul(10)).take_while(|size| *size < table).collect();
+    let mut sizes: Vec<u32> = std::iter::successors(Some(FEW_HELD), |size| size.checked_mul(10))
+        .take_while(|size| *size < table)
+        .collect();
     sizes.push(table);
     sizes
 }
 
 /// Locks are held by one member at another; that other takes and gives back free locks beside them.
 /// L beside, with as many held.
-pub(crate) fn held(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn held(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let mut stage = BenchCluster::set(2, logs.to_owned())?;
     stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     hold(&mut stage, 0, FEW_HELD)?;
@@ -60,14 +66,22 @@ pub(crate) fn held(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
         let is_last = many == args.table;
         let each = |place: usize| memory[place] as f64 / f64::from(many - FEW_HELD);
         sheet.note(many, Figure::new("memory of each at the grantor", Unit::Bytes), each(GRANTOR));
-        sheet.note(many, Figure::new("memory of each at the holder's member", Unit::Bytes), each(HOLDER));
+        sheet.note(
+            many,
+            Figure::new("memory of each at the holder's member", Unit::Bytes),
+            each(HOLDER),
+        );
         let both = Figure::new("memory of each", Unit::Bytes);
         let both = if is_last { both.at_most(BYTES) } else { both };
         sheet.note(many, both, each(GRANTOR) + each(HOLDER));
         let full = slow_down(&mut stage, many, args, progress, sheet)?;
         for ((few, few_floor), (full, full_floor)) in few.iter().zip(full) {
             let (slower, floor) = (few / full, few_floor / full_floor);
-            sheet.note(many, Figure::new("lock and release, slower than with few", Unit::Times), slower);
+            sheet.note(
+                many,
+                Figure::new("lock and release, slower than with few", Unit::Times),
+                slower,
+            );
             sheet.note(many, Figure::new("floor L, slower than with few", Unit::Times), floor);
             let ratio = Figure::new("slower than L gets", Unit::Times);
             let ratio = if is_last { ratio.at_most(SLOWER) } else { ratio };
@@ -82,7 +96,9 @@ fn hold(stage: &mut BenchCluster, first: u32, count: u32) -> BenchResult<()> {
 }
 
 fn count(stage: &mut BenchCluster, on: bool) -> BenchResult<()> {
-    [GRANTOR, HOLDER].into_iter().try_for_each(|place| stage.ask(place, &BenchOrder::Count(on), BenchReport::done))
+    [GRANTOR, HOLDER]
+        .into_iter()
+        .try_for_each(|place| stage.ask(place, &BenchOrder::Count(on), BenchReport::done))
 }
 
 fn allocated(stage: &mut BenchCluster) -> BenchResult<[i64; 2]> {
@@ -100,14 +116,18 @@ fn slow_down(
 ) -> BenchResult<Vec<(f64, f64)>> {
     let mut rounds = Vec::new();
     let names = Names::Scattered { held };
-    let (locks, table) = (Load::Locks { tasks: 1, names, timed: false }, Load::Table { tasks: 1, names });
-    let mut rate = |load| -> BenchResult<f64> { Ok(stage.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
+    let (locks, table) =
+        (Load::Locks { tasks: 1, names, timed: false }, Load::Table { tasks: 1, names });
+    let mut rate =
+        |load| -> BenchResult<f64> { Ok(stage.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
     rate(table)?; // it fills its table first, which may take longer than a round
     for round in 1..=args.rounds {
         progress.say(&format!("{held} locks held, round {round} of {}", args.rounds));
         let (rate, floor) = (rate(locks)?, rate(table)?);
         if rate == 0.0 || floor == 0.0 {
-            return Err(format!("not one lock was taken in a round beside {held} held: give it more --millis"));
+            return Err(format!(
+                "not one lock was taken in a round beside {held} held: give it more --millis"
+            ));
         }
         sheet.note(held, Figure::time("lock and release, each"), 1.0 / rate);
         sheet.note(held, Figure::time("floor L, each"), 1.0 / floor);
@@ -119,7 +139,12 @@ fn slow_down(
 
 /// Locks of more and more names are taken once and given back; none of them may leave anything
 /// behind.
-pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn names(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let mut stage = BenchCluster::set(2, logs.to_owned())?;
     stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     count(&mut stage, true)?;
@@ -139,13 +164,19 @@ pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
     let mut more = 0.0;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
-        for (place, name) in [(GRANTOR, "names, at the grantor's own member"), (HOLDER, "names, from the other member")]
-        {
+        for (place, name) in [
+            (GRANTOR, "names, at the grantor's own member"),
+            (HOLDER, "names, from the other member"),
+        ] {
             sheet.note(args.names, Figure::rate(name), pass(&mut stage, place, each)?);
         }
         let after = allocated(&mut stage)?;
         more = (after.iter().sum::<i64>() - before.iter().sum::<i64>()) as f64;
-        sheet.note(args.names, Figure::new("memory in use, more than before", Unit::Bytes).at_most(LEFT_BEHIND), more);
+        sheet.note(
+            args.names,
+            Figure::new("memory in use, more than before", Unit::Bytes).at_most(LEFT_BEHIND),
+            more,
+        );
         let more = self::resident(&mut stage)? - resident;
         sheet.note(args.names, Figure::new("resident memory, more than before", Unit::Bytes), more);
         progress.step();
@@ -163,7 +194,12 @@ fn resident(stage: &mut BenchCluster) -> BenchResult<f64> {
 
 /// Many wait for one name, half of them give up, from the middle, and the others are granted it in
 /// turn.
-pub(crate) fn waiters(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn waiters(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let many = args.queue.max(2 * FEW_WAITING);
     let mut stage = BenchCluster::set(1, logs.to_owned())?;
     stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
@@ -175,7 +211,9 @@ pub(crate) fn waiters(args: &BenchArgs, logs: &Path, progress: &Progress, sheet:
                 BenchReport::Queued { join, cancel, grant } => Some([*join, *cancel, *grant]),
                 _ => None,
             })?;
-            for (name, nanos) in ["to join", "to give up", "to be granted it"].into_iter().zip(costs) {
+            for (name, nanos) in
+                ["to join", "to give up", "to be granted it"].into_iter().zip(costs)
+            {
                 sheet.note_time(waiters, Figure::time(name), Duration::from_nanos(nanos));
             }
             let Some(few) = few.replace(costs) else { continue };

@@ -55,7 +55,11 @@ impl BenchCluster {
     }
 
     /// The same. In the places up to `room` others may enter, one after the other.
-    pub(crate) fn with_room(members: usize, room: usize, directory: PathBuf) -> BenchResult<BenchCluster> {
+    pub(crate) fn with_room(
+        members: usize,
+        room: usize,
+        directory: PathBuf,
+    ) -> BenchResult<BenchCluster> {
         let addresses = free_addresses(room).map_err(|error| error.to_string())?;
         let mut stage = BenchCluster {
             processes: Processes::new(),
@@ -102,7 +106,9 @@ impl BenchCluster {
     pub(crate) fn enter(&mut self, place: usize) -> BenchResult<()> {
         let arguments = self.arguments(place);
         let errors = self.directory.join(format!("member-{place}.log"));
-        self.processes.start(place, &arguments, &errors).map_err(|error| format!("member {place}: {error}"))?;
+        self.processes
+            .start(place, &arguments, &errors)
+            .map_err(|error| format!("member {place}: {error}"))?;
         self.members[place] = self.report(place, "to join", |report| match report {
             BenchReport::Joined(process) => Some(process.clone()),
             _ => None,
@@ -145,14 +151,24 @@ impl BenchCluster {
             BenchReport::Ran(ran) => Some(ran.clone()),
             _ => None,
         };
-        loads.iter().map(|(place, load)| self.report(*place, &format!("to do {load:?}"), ran)).collect()
+        loads
+            .iter()
+            .map(|(place, load)| self.report(*place, &format!("to do {load:?}"), ran))
+            .collect()
     }
 
     /// Waits until so many requests wait in so many queues, as the grantor reports to `place`.
-    pub(crate) fn stand_in_line(&mut self, place: usize, queues: u32, waiters: u32) -> BenchResult<()> {
+    pub(crate) fn stand_in_line(
+        &mut self,
+        place: usize,
+        queues: u32,
+        waiters: u32,
+    ) -> BenchResult<()> {
         for _ in 0..LOOKS {
             let standing = self.ask(place, &BenchOrder::Look(queues), |report| match report {
-                BenchReport::Seen { queues, .. } => Some(queues.iter().map(Vec::len).sum::<usize>()),
+                BenchReport::Seen { queues, .. } => {
+                    Some(queues.iter().map(Vec::len).sum::<usize>())
+                }
                 _ => None,
             })?;
             if standing == waiters as usize {
@@ -179,7 +195,12 @@ impl BenchCluster {
     }
 
     /// Waits for a report of this place.
-    fn report<T>(&mut self, place: usize, what: &str, pick: impl Fn(&BenchReport) -> Option<T>) -> BenchResult<T> {
+    fn report<T>(
+        &mut self,
+        place: usize,
+        what: &str,
+        pick: impl Fn(&BenchReport) -> Option<T>,
+    ) -> BenchResult<T> {
         let what = format!("for member {place} {what}");
         self.any_report(&what, |from, report| if from == place { pick(report) } else { None })
     }
@@ -193,7 +214,8 @@ impl BenchCluster {
         let until = Instant::now() + LIMIT;
         loop {
             let mut said = self.said.iter().enumerate();
-            if let Some((index, picked)) = said.find_map(|(index, (from, report))| Some((index, pick(*from, report)?)))
+            if let Some((index, picked)) =
+                said.find_map(|(index, (from, report))| Some((index, pick(*from, report)?)))
             {
                 self.said.remove(index);
                 return Ok(picked);
@@ -216,7 +238,9 @@ impl BenchCluster {
         let until = Instant::now() + LIMIT;
         loop {
             let found = self.events.iter().filter(|(_, at, _)| *at >= from);
-            if let Some(found) = found.filter_map(|(place, at, event)| Some((*at, *place, pick(*place, event)?))).next()
+            if let Some(found) = found
+                .filter_map(|(place, at, event)| Some((*at, *place, pick(*place, event)?)))
+                .next()
             {
                 return Ok(found);
             }
@@ -264,11 +288,17 @@ impl BenchCluster {
         interrupt::check()?;
         // A short while at most, so that the waiting caller looks at the time.
         let moment = until.min(Instant::now() + Duration::from_millis(100));
-        let Some(ChildUpdate { place, is_late, what, .. }) = self.processes.next(moment) else { return Ok(()) };
+        let Some(ChildUpdate { place, is_late, what, .. }) = self.processes.next(moment) else {
+            return Ok(());
+        };
         match what {
-            ChildOutput::Said(BenchReport::Event { at, event }) => self.events.push((place, at, event)),
+            ChildOutput::Said(BenchReport::Event { at, event }) => {
+                self.events.push((place, at, event))
+            }
             ChildOutput::Said(_) | ChildOutput::Nonsense(_) if is_late => {}
-            ChildOutput::Said(BenchReport::Failed(why)) => return Err(format!("member {place}: {why}")),
+            ChildOutput::Said(BenchReport::Failed(why)) => {
+                return Err(format!("member {place}: {why}"));
+            }
             ChildOutput::Said(report) => self.said.push((place, report)),
             ChildOutput::Nonsense(why) => return Err(format!("member {place} {why}")),
             ChildOutput::Ended if self.leaving == Some(place) => {}

@@ -46,7 +46,8 @@ fn watch(stage: &mut BenchCluster, members: usize) -> BenchResult<Vec<Used>> {
     let after = usages(stage)?;
     let used = before.iter().zip(&after).map(|(before, after)| Used {
         busy: (after.busy - before.busy) as f64 / (after.at - before.at) as f64,
-        traffic: (after.traffic - before.traffic) as f64 / between(before.at, after.at).as_secs_f64(),
+        traffic: (after.traffic - before.traffic) as f64
+            / between(before.at, after.at).as_secs_f64(),
         resident: after.resident as f64,
     });
     Ok(used.collect())
@@ -60,7 +61,12 @@ fn most(used: &[Used], what: impl Fn(&Used) -> f64) -> f64 {
     used.iter().map(what).fold(0.0, f64::max)
 }
 
-pub(crate) fn idle(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn idle(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let size = IDLERS as u32;
     let mut stage = BenchCluster::set(IDLERS, logs.to_owned())?;
     stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
@@ -71,7 +77,11 @@ pub(crate) fn idle(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
         sheet.note(size, busiest, most(&used, |used| used.busy));
         let largest = Figure::new("in memory, the largest", Unit::Bytes).at_most(IDLE_RESIDENT);
         sheet.note(size, largest, most(&used, |used| used.resident));
-        sheet.note(size, Figure::new("traffic of each", Unit::BytesPerSecond), mean(&used, |used| used.traffic));
+        sheet.note(
+            size,
+            Figure::new("traffic of each", Unit::BytesPerSecond),
+            mean(&used, |used| used.traffic),
+        );
         progress.step();
     }
     Ok(())
@@ -80,13 +90,19 @@ pub(crate) fn idle(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
 /// From the fewest up to as many as were ordered, tripled each time.
 pub(crate) fn sizes(members: u32) -> Vec<usize> {
     let members = (members as usize).max(FEWEST);
-    let mut sizes: Vec<usize> =
-        std::iter::successors(Some(FEWEST), |size| Some(size * 3)).take_while(|size| *size < members).collect();
+    let mut sizes: Vec<usize> = std::iter::successors(Some(FEWEST), |size| Some(size * 3))
+        .take_while(|size| *size < members)
+        .collect();
     sizes.push(members);
     sizes
 }
 
-pub(crate) fn members(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn members(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let sizes = sizes(args.members);
     for round in 1..=args.rounds {
         let room = args.members.max(FEWEST as u32) as usize;
@@ -103,13 +119,21 @@ pub(crate) fn members(args: &BenchArgs, logs: &Path, progress: &Progress, sheet:
             let size = members as u32;
             let (busy, traffic) = (mean(&used, |used| used.busy), mean(&used, |used| used.traffic));
             sheet.note(size, Figure::new("of one core, each", Unit::Share), busy);
-            sheet.note(size, Figure::new("of one core, the busiest", Unit::Share), most(&used, |used| used.busy));
+            sheet.note(
+                size,
+                Figure::new("of one core, the busiest", Unit::Share),
+                most(&used, |used| used.busy),
+            );
             sheet.note(size, Figure::new("traffic of each", Unit::BytesPerSecond), traffic);
             let busiest = Figure::new("traffic of the busiest", Unit::BytesPerSecond);
             sheet.note(size, busiest, most(&used, |used| used.traffic));
             let (few_busy, few_traffic) = *few.get_or_insert((busy, traffic));
             if members > FEWEST {
-                sheet.note(size, Figure::new("time of each / with 3", Unit::Times).at_most(FLAT), busy / few_busy);
+                sheet.note(
+                    size,
+                    Figure::new("time of each / with 3", Unit::Times).at_most(FLAT),
+                    busy / few_busy,
+                );
                 let flat = Figure::new("traffic of each / with 3", Unit::Times).at_most(FLAT);
                 sheet.note(size, flat, traffic / few_traffic);
             }
@@ -129,10 +153,11 @@ fn view_change(stage: &mut BenchCluster, members: usize) -> BenchResult<Duration
     let from = stage.kill(last);
     let mut to = from;
     for place in 0..last {
-        let (at, ..) = stage.event(from, "a view without the dead", |there, event| match event {
-            Event::View(members) if there == place && !members.contains(&dead) => Some(()),
-            _ => None,
-        })?;
+        let (at, ..) =
+            stage.event(from, "a view without the dead", |there, event| match event {
+                Event::View(members) if there == place && !members.contains(&dead) => Some(()),
+                _ => None,
+            })?;
         to = to.max(at);
     }
     stage.enter(last)?;

@@ -26,7 +26,12 @@ pub(crate) struct Victim {
 pub(crate) const VICTIMS: [Victim; 3] = [
     Victim { place: 4, grantor: 1, figure: "holder killed, until the next has it", target: 0.010 },
     Victim { place: 1, grantor: 1, figure: "grantor killed, until the next has it", target: 0.025 },
-    Victim { place: 0, grantor: 0, figure: "elder and grantor killed, until the next has it", target: 0.075 },
+    Victim {
+        place: 0,
+        grantor: 0,
+        figure: "elder and grantor killed, until the next has it",
+        target: 0.075,
+    },
 ];
 const MEMBERS: usize = 5;
 const WAITER: usize = 2;
@@ -37,7 +42,12 @@ const HOLDS: u32 = 10_000;
 const SETTLE: Duration = Duration::from_millis(600);
 
 /// Starts a new cluster for each kill, because a kill changes its cluster.
-pub(crate) fn fail_over(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn fail_over(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     for round in 1..=args.rounds {
         for victim in &VICTIMS {
             progress.say(&format!("round {round} of {}: {}", args.rounds, victim.figure));
@@ -53,17 +63,24 @@ impl Victim {
     fn kill(&self, logs: &Path) -> BenchResult<Duration> {
         let mut stage = BenchCluster::set(MEMBERS, logs.to_owned())?;
         stage.ask(self.grantor, &BenchOrder::Become, BenchReport::did)?;
-        let before = stage.ask(BYSTANDER, &BenchOrder::Hold { first: 0, count: HOLDS }, BenchReport::holding)?;
+        let before = stage.ask(
+            BYSTANDER,
+            &BenchOrder::Hold { first: 0, count: HOLDS },
+            BenchReport::holding,
+        )?;
         stage.ask(self.place, &BenchOrder::HoldQueues(1), BenchReport::done)?;
         stage.order(WAITER, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
         stage.stand_in_line(BYSTANDER, 1, 1)?;
         stage.pause(SETTLE)?;
 
         let from = stage.kill(self.place);
-        let granted = stage.any_report("for the next in line to have the lock", |place, report| match report {
-            BenchReport::Served(served) if place == WAITER => Some(served[0].at),
-            _ => None,
-        })?;
+        let granted = stage.any_report(
+            "for the next in line to have the lock",
+            |place, report| match report {
+                BenchReport::Served(served) if place == WAITER => Some(served[0].at),
+                _ => None,
+            },
+        )?;
         let after = stage.ask(BYSTANDER, &BenchOrder::Check, BenchReport::holding)?;
         match before == after {
             true => Ok(between(from, granted)),

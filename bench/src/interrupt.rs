@@ -14,7 +14,8 @@ const IMPATIENT: i32 = 130;
 pub(crate) fn heed() -> std::io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let entered = runtime.enter();
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     drop(entered);
     std::thread::spawn(move || {
         runtime.block_on(async {

@@ -71,7 +71,12 @@ impl Locker for LocalTable {
 }
 
 /// Has each of these take turns on a task of its own, within the window.
-pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window, timed: bool) -> Outcome<Ran> {
+pub(crate) async fn run<L: Locker>(
+    lockers: Vec<L>,
+    names: Names,
+    window: Window,
+    timed: bool,
+) -> Outcome<Ran> {
     let mut tasks = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
         tasks.spawn(take_turns(locker, task_names(names, number), window, timed));
@@ -80,7 +85,11 @@ pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window
 }
 
 /// The same, each on a thread of its own: a task that yields wakes no other runtime.
-pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, (names, round): (u32, u32), window: Window) -> Outcome<Ran> {
+pub(crate) async fn on_threads<L: Locker>(
+    lockers: Vec<L>,
+    (names, round): (u32, u32),
+    window: Window,
+) -> Outcome<Ran> {
     let mut threads = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
         threads.spawn_blocking(move || {
@@ -92,7 +101,12 @@ pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, (names, round): (u32,
 }
 
 /// `timed`: each turn is timed by itself, else each stretch of turns.
-async fn take_turns<L: Locker>(mut locker: L, names: Vec<String>, window: Window, timed: bool) -> Outcome<Ran> {
+async fn take_turns<L: Locker>(
+    mut locker: L,
+    names: Vec<String>,
+    window: Window,
+    timed: bool,
+) -> Outcome<Ran> {
     let mut names = names.iter().map(String::as_str).cycle();
     let mut ran = Ran::default();
     until(window.from).await;
@@ -183,7 +197,11 @@ pub(crate) async fn echo(together: bool) -> Outcome<SocketAddr> {
 
 /// Waits for a frame, and writes it back; `together`: with all others that have come with it.
 /// Returns how many.
-async fn pass_back(stream: &mut BufReader<TcpStream>, frames: &mut Vec<u8>, together: bool) -> std::io::Result<u64> {
+async fn pass_back(
+    stream: &mut BufReader<TcpStream>,
+    frames: &mut Vec<u8>,
+    together: bool,
+) -> std::io::Result<u64> {
     frames.resize(FRAME, 0);
     stream.read_exact(frames).await?;
     if together {
@@ -196,7 +214,12 @@ async fn pass_back(stream: &mut BufReader<TcpStream>, frames: &mut Vec<u8>, toge
 }
 
 /// Floor R: keeps so many frames in flight.
-pub(crate) async fn ping_pong(at: SocketAddr, in_flight: u32, together: bool, window: Window) -> Outcome<Ran> {
+pub(crate) async fn ping_pong(
+    at: SocketAddr,
+    in_flight: u32,
+    together: bool,
+    window: Window,
+) -> Outcome<Ran> {
     let work = async move {
         let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
         let mut frames = Vec::new();

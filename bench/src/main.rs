@@ -178,7 +178,8 @@ fn run(mut args: BenchArgs) -> Done {
     interrupt::heed()?;
     let has_equal_addresses = !args.random_addresses && cluster::choose_equal_addresses();
     let directory = Directory::make("bench")?;
-    let is_wanted = |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
+    let is_wanted =
+        |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
     let cases: Vec<&Case> = CASES.iter().filter(is_wanted).collect();
     let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
     let plan = |file: &PathBuf| Markdown::plan(file, (!args.peers).then_some(&names));
@@ -187,7 +188,11 @@ fn run(mut args: BenchArgs) -> Done {
     if !args.json {
         println!("{}", about.line());
     }
-    let sheets = if args.peers { beside_peers(&args, &directory.0)? } else { sheets(&cases, &args, &directory.0) };
+    let sheets = if args.peers {
+        beside_peers(&args, &directory.0)?
+    } else {
+        sheets(&cases, &args, &directory.0)
+    };
     interrupt::check()?;
 
     let is_ok = sheets.iter().all(|sheet| sheet.problems.is_empty());
@@ -257,8 +262,11 @@ struct Progress {
 
 impl Progress {
     fn new(rounds: u64) -> Progress {
-        let style = ProgressStyle::with_template("{elapsed:>4} {bar:20.green} {pos}/{len} {prefix}: {msg}");
-        Progress { bar: ProgressBar::new(rounds).with_style(style.expect("the template is constant")) }
+        let style =
+            ProgressStyle::with_template("{elapsed:>4} {bar:20.green} {pos}/{len} {prefix}: {msg}");
+        Progress {
+            bar: ProgressBar::new(rounds).with_style(style.expect("the template is constant")),
+        }
     }
 
     fn begin(&self, case: &'static str) {

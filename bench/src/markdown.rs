@@ -26,8 +26,10 @@ struct MarkdownTable {
     template: Option<&'static str>,
 }
 
-const HOW_FAST: MarkdownTable = MarkdownTable { mark: "how-fast", template: Some(include_str!("how-fast.md")) };
-const GRANTOR: MarkdownTable = MarkdownTable { mark: "grantor", template: Some(include_str!("grantor.md")) };
+const HOW_FAST: MarkdownTable =
+    MarkdownTable { mark: "how-fast", template: Some(include_str!("how-fast.md")) };
+const GRANTOR: MarkdownTable =
+    MarkdownTable { mark: "grantor", template: Some(include_str!("grantor.md")) };
 const PEERS: MarkdownTable = MarkdownTable { mark: "peers", template: None };
 const END: &str = "<!-- /bench -->";
 
@@ -64,9 +66,16 @@ impl Markdown {
     }
 
     /// The text, with new content between its marks.
-    fn fill(&self, inside: impl Fn(&MarkdownTable) -> Result<String, String>) -> Result<String, String> {
-        let text = std::fs::read_to_string(&self.file).map_err(|error| self.complain(&error.to_string()))?;
-        let filled = self.tables.iter().try_fold(text, |text, table| replace(&text, table.mark, &inside(table)?));
+    fn fill(
+        &self,
+        inside: impl Fn(&MarkdownTable) -> Result<String, String>,
+    ) -> Result<String, String> {
+        let text = std::fs::read_to_string(&self.file)
+            .map_err(|error| self.complain(&error.to_string()))?;
+        let filled = self
+            .tables
+            .iter()
+            .try_fold(text, |text, table| replace(&text, table.mark, &inside(table)?));
         filled.map_err(|problem| self.complain(&problem))
     }
 
@@ -86,7 +95,10 @@ fn whole(measured: &[&str]) -> Result<Vec<MarkdownTable>, String> {
             ([], [..]) => {}
             _ => {
                 let lacking = lacking.join(", ");
-                return Err(format!("the table `{}` is made as a whole, and wants {lacking} as well", table.mark));
+                return Err(format!(
+                    "the table `{}` is made as a whole, and wants {lacking} as well",
+                    table.mark
+                ));
             }
         }
     }
@@ -141,7 +153,9 @@ fn show(place: &str, sheets: &[Sheet]) -> Result<String, String> {
     let [first, ..] = rows[..] else { return Err(format!("case {case} has no figure `{figure}`")) };
     let last = rows[rows.len() - 1];
     let size = |row: &Row| thousands(row.size.into());
-    let cells = |cell: &dyn Fn(&Row) -> String| rows.iter().map(|row| cell(row)).collect::<Vec<_>>().join(" | ");
+    let cells = |cell: &dyn Fn(&Row) -> String| {
+        rows.iter().map(|row| cell(row)).collect::<Vec<_>>().join(" | ")
+    };
     Ok(match verb {
         "" => last.show(),
         "first" => first.show(),
@@ -184,10 +198,13 @@ fn contenders(sheets: &[Sheet]) -> String {
     let mut text = line("", sheets.iter().map(heading).collect());
     text += &format!("|---|{}\n", "---|".repeat(sheets.len()));
     for name in names {
-        let cell = |sheet: &Sheet| sheet.figure(name).first().map_or(String::new(), |row| row.show_range());
+        let cell = |sheet: &Sheet| {
+            sheet.figure(name).first().map_or(String::new(), |row| row.show_range())
+        };
         text += &line(name, sheets.iter().map(cell).collect());
     }
-    let notes: Vec<String> = sheets.iter().flat_map(|sheet| &sheet.notes).map(|note| format!("- {note}\n")).collect();
+    let notes: Vec<String> =
+        sheets.iter().flat_map(|sheet| &sheet.notes).map(|note| format!("- {note}\n")).collect();
     format!("{text}\n{}", notes.concat())
 }
 
@@ -233,7 +250,13 @@ mod tests {
 
     #[test]
     fn a_figure_that_was_not_measured_is_missed() {
-        for place in ["local: floor R", "remote: floor R", "met local: floor L", "most local: floor L", "local"] {
+        for place in [
+            "local: floor R",
+            "remote: floor R",
+            "met local: floor L",
+            "most local: floor L",
+            "local",
+        ] {
             assert!(show(place, &sheets()).is_err(), "{place}");
         }
         assert!(expand("a {local: floor L", &sheets()).is_err());
@@ -263,8 +286,9 @@ mod tests {
     #[test]
     fn a_table_is_made_of_all_its_cases_or_not_at_all() {
         let all: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        let marks =
-            |measured: &[&str]| whole(measured).map(|tables| tables.iter().map(|table| table.mark).collect::<Vec<_>>());
+        let marks = |measured: &[&str]| {
+            whole(measured).map(|tables| tables.iter().map(|table| table.mark).collect::<Vec<_>>())
+        };
         assert_eq!(marks(&all), Ok(vec!["how-fast", "grantor"]));
         assert_eq!(marks(&["recovery", "transfer", "hand-off"]), Ok(vec!["grantor"]));
         let lacking = marks(&["recovery", "transfer"]).unwrap_err();
@@ -293,7 +317,8 @@ mod tests {
             for part in table.template.unwrap().split('{').skip(1) {
                 let place = part.split_once('}').unwrap().0;
                 let (verb, _, figure) = parse(place).unwrap();
-                let known = ["", "first", "range", "size", "first-size", "met", "each", "sizes", "rules"];
+                let known =
+                    ["", "first", "range", "size", "first-size", "met", "each", "sizes", "rules"];
                 assert!(known.contains(&verb), "{place}");
                 assert!(noted.contains(&format!("\"{figure}\"")), "no case notes {figure}");
             }
@@ -322,6 +347,10 @@ mod tests {
         for table in [HOW_FAST, GRANTOR, PEERS] {
             replace(PAGE, table.mark, "").unwrap();
         }
-        assert_eq!(PAGE.matches("<!-- bench: ").count(), 3, "docs/benchmarks.md has an unknown mark");
+        assert_eq!(
+            PAGE.matches("<!-- bench: ").count(),
+            3,
+            "docs/benchmarks.md has an unknown mark"
+        );
     }
 }

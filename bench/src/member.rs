@@ -2,9 +2,12 @@
 
 use crate::Done;
 use crate::load::{
-    HELD, LocalTable, Outcome, STRETCH, echo, held_name, hub, on_threads, passing_name, ping_pong, run, spoke,
+    HELD, LocalTable, Outcome, STRETCH, echo, held_name, hub, on_threads, passing_name, ping_pong,
+    run, spoke,
 };
-use crate::message::{BenchOrder, BenchReport, Event, Holdings, Load, Names, Place, Ran, Served, Usage, Window};
+use crate::message::{
+    BenchOrder, BenchReport, Event, Holdings, Load, Names, Place, Ran, Served, Usage, Window,
+};
 use crate::processes::{listen, say};
 use crate::{clock, count};
 use clap::Args;
@@ -80,7 +83,14 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
     tokio::spawn(tell(member.events()));
     say(&BenchReport::Joined(format!("{:032x}", member.process().0)));
     let service = member.lock_service("bench").await?;
-    let mut desk = BenchMember { member, service, guards: Vec::new(), queues: Vec::new(), table: None, probing: None };
+    let mut desk = BenchMember {
+        member,
+        service,
+        guards: Vec::new(),
+        queues: Vec::new(),
+        table: None,
+        probing: None,
+    };
     while let Some(order) = orders.recv().await {
         let leaves = order == Ok(BenchOrder::Leave);
         let report = match order {
@@ -104,9 +114,12 @@ async fn tell(mut events: Events) {
     while let Some(event) = events.next().await {
         let at = clock::now();
         let event = match event {
-            MemberEvent::ViewInstalled(view) => {
-                Event::View(view.members.iter().map(|member| format!("{:032x}", member.info.process.0)).collect())
-            }
+            MemberEvent::ViewInstalled(view) => Event::View(
+                view.members
+                    .iter()
+                    .map(|member| format!("{:032x}", member.info.process.0))
+                    .collect(),
+            ),
             MemberEvent::BecameGrantor { .. } => Event::BecameGrantor,
             MemberEvent::Suspended | MemberEvent::Lost | MemberEvent::Missed { .. } => {
                 say(&BenchReport::Failed(format!("{event:?}")));
@@ -156,13 +169,16 @@ impl BenchMember {
             BenchOrder::Look(queues) => self.look(queues).await?,
             BenchOrder::Probe => {
                 let stop = Arc::new(AtomicBool::new(false));
-                self.probing = Some((stop.clone(), tokio::spawn(probe(self.service.clone(), stop))));
+                self.probing =
+                    Some((stop.clone(), tokio::spawn(probe(self.service.clone(), stop))));
                 BenchReport::Done
             }
             BenchOrder::Rest => {
                 let (stop, probes) = self.probing.take().ok_or("there is no probe")?;
                 stop.store(true, Ordering::Relaxed);
-                BenchReport::Probed(probes.await?.map_err(|error| format!("a probe failed: {error}"))?)
+                BenchReport::Probed(
+                    probes.await?.map_err(|error| format!("a probe failed: {error}"))?,
+                )
             }
             BenchOrder::Become => {
                 let from = clock::now();
@@ -205,12 +221,16 @@ impl BenchMember {
                 run(vec![table; tasks as usize], names, window, false).await
             }
             Load::Threads { threads, names, round, floor: true } => {
-                on_threads(vec![LocalTable::default(); threads as usize], (names, round), window).await
+                on_threads(vec![LocalTable::default(); threads as usize], (names, round), window)
+                    .await
             }
             Load::Threads { threads, names, round, .. } => {
-                on_threads(vec![self.service.clone(); threads as usize], (names, round), window).await
+                on_threads(vec![self.service.clone(); threads as usize], (names, round), window)
+                    .await
             }
-            Load::PingPong { at, in_flight, together } => ping_pong(at, in_flight, together, window).await,
+            Load::PingPong { at, in_flight, together } => {
+                ping_pong(at, in_flight, together, window).await
+            }
             Load::Spoke { at, brings } => spoke(at, brings, window).await,
         }
     }
@@ -236,7 +256,8 @@ impl BenchMember {
     fn usage(&self) -> Outcome<Usage> {
         let busy = clock_gettime(ClockId::ProcessCPUTime);
         let pages = std::fs::read_to_string("/proc/self/statm")?;
-        let pages: u64 = pages.split_whitespace().nth(1).ok_or("/proc/self/statm has another form")?.parse()?;
+        let pages: u64 =
+            pages.split_whitespace().nth(1).ok_or("/proc/self/statm has another form")?.parse()?;
         let counters = self.member.counters();
         Ok(Usage {
             at: clock::now(),
@@ -257,7 +278,8 @@ impl BenchMember {
             let service = self.service.clone();
             takers.spawn(async move {
                 let mut guards = Vec::new();
-                for number in (first..first + count).skip(taker as usize).step_by(AT_ONCE as usize) {
+                for number in (first..first + count).skip(taker as usize).step_by(AT_ONCE as usize)
+                {
                     guards.push(service.lock(held_name(number)).wait(LIMIT).await?);
                 }
                 Outcome::Ok(guards)
@@ -274,7 +296,9 @@ impl BenchMember {
         for task in 0..AT_ONCE {
             let service = self.service.clone();
             tasks.spawn(async move {
-                for (turn, number) in (first..first + count).skip(task as usize).step_by(AT_ONCE as usize).enumerate() {
+                for (turn, number) in
+                    (first..first + count).skip(task as usize).step_by(AT_ONCE as usize).enumerate()
+                {
                     service.lock(passing_name(number)).await?.release().await?;
                     // A lock that never waits would not let any other task run on the thread.
                     if turn.is_multiple_of(STRETCH as usize) {
@@ -294,7 +318,8 @@ impl BenchMember {
     fn check(&self) -> Outcome<Holdings> {
         let mut holdings = Holdings::default();
         for guard in &self.guards {
-            holdings.add(guard.fence().map_err(|lost| format!("a hold was lost: {lost}"))?.as_i64());
+            holdings
+                .add(guard.fence().map_err(|lost| format!("a hold was lost: {lost}"))?.as_i64());
         }
         Ok(holdings)
     }
@@ -311,7 +336,12 @@ impl BenchMember {
         for queue in 0..queues {
             let seen = self.service.inspect(queue_name(queue)).await?;
             let number = |metadata: &[u8]| Some(u32::from_le_bytes(metadata.try_into().ok()?));
-            waiting.push(seen.waiters.iter().filter_map(|waiter| number(waiter.metadata.as_bytes())).collect());
+            waiting.push(
+                seen.waiters
+                    .iter()
+                    .filter_map(|waiter| number(waiter.metadata.as_bytes()))
+                    .collect(),
+            );
         }
         Ok(BenchReport::Seen { holdings, queues: waiting })
     }

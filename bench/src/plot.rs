@@ -138,9 +138,11 @@ fn lines(case: &Value, unit: &str) -> Vec<PlotLine> {
 
 /// Medians of the values that each round's curve has at each share.
 fn curve(curve: &Value) -> PlotLine {
-    let rounds: Vec<&[Value]> = list(&curve["rounds"]).iter().map(list).filter(|round| !round.is_empty()).collect();
+    let rounds: Vec<&[Value]> =
+        list(&curve["rounds"]).iter().map(list).filter(|round| !round.is_empty()).collect();
     let points = (0..rounds.first().map_or(0, |round| round.len())).map(|index| {
-        let mut values: Vec<f64> = rounds.iter().filter_map(|round| round.get(index)?[1].as_f64()).collect();
+        let mut values: Vec<f64> =
+            rounds.iter().filter_map(|round| round.get(index)?[1].as_f64()).collect();
         values.sort_by(f64::total_cmp);
         let share = rounds[0][index][0].as_f64().unwrap_or_default();
         Point {
@@ -182,7 +184,8 @@ impl Scale {
         let least = values.clone().fold(f64::INFINITY, f64::min);
         let most = values.fold(f64::NEG_INFINITY, f64::max);
         let is_log = least > 0.0;
-        let (least, most) = if is_log { (least / 1.3, most * 1.3) } else { (least.min(0.0), most.max(1e-9)) };
+        let (least, most) =
+            if is_log { (least / 1.3, most * 1.3) } else { (least.min(0.0), most.max(1e-9)) };
         Scale { least, most, is_log, from, to }
     }
 
@@ -200,7 +203,9 @@ impl Scale {
         if self.is_log {
             let decades = self.least.log10().floor() as i32..=self.most.log10().ceil() as i32;
             for steps in [&[1.0][..], &[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0]] {
-                let all = decades.clone().flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
+                let all = decades
+                    .clone()
+                    .flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
                 let ticks: Vec<f64> = all.filter(within).collect();
                 if ticks.len() >= FEWEST_TICKS {
                     return ticks;
@@ -209,9 +214,13 @@ impl Scale {
         }
         let step = (self.most - self.least) / FEWEST_TICKS as f64;
         let decade = 10_f64.powf(step.log10().floor());
-        let step = decade * [5.0, 2.0].into_iter().find(|part| part * decade <= step).unwrap_or(1.0);
+        let step =
+            decade * [5.0, 2.0].into_iter().find(|part| part * decade <= step).unwrap_or(1.0);
         let first = (self.least / step).ceil();
-        (0..).map(|number| (first + f64::from(number)) * step).take_while(|tick| *tick <= self.most).collect()
+        (0..)
+            .map(|number| (first + f64::from(number)) * step)
+            .take_while(|tick| *tick <= self.most)
+            .collect()
     }
 }
 
@@ -219,17 +228,27 @@ const FEWEST_TICKS: usize = 3;
 
 fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
     let values = lines.iter().flat_map(|line| {
-        line.points.iter().flat_map(|point| [point.least, point.most].into_iter().chain(point.target))
+        line.points
+            .iter()
+            .flat_map(|point| [point.least, point.most].into_iter().chain(point.target))
     });
     let y = Scale::new(values, HEIGHT - BELOW, ABOVE);
     let across = match x {
-        XAxis::Sizes(_) => {
-            Scale::new(lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)), LEFT, WIDTH - RIGHT)
+        XAxis::Sizes(_) => Scale::new(
+            lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)),
+            LEFT,
+            WIDTH - RIGHT,
+        ),
+        XAxis::Names => Scale {
+            least: -0.6,
+            most: lines.len() as f64 - 0.4,
+            is_log: false,
+            from: LEFT,
+            to: WIDTH - RIGHT,
+        },
+        XAxis::Shares => {
+            Scale { least: 0.0, most: 4.2, is_log: false, from: LEFT, to: WIDTH - RIGHT }
         }
-        XAxis::Names => {
-            Scale { least: -0.6, most: lines.len() as f64 - 0.4, is_log: false, from: LEFT, to: WIDTH - RIGHT }
-        }
-        XAxis::Shares => Scale { least: 0.0, most: 4.2, is_log: false, from: LEFT, to: WIDTH - RIGHT },
     };
     let _ = writeln!(
         out,
@@ -256,28 +275,39 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
     };
     match &x {
         XAxis::Sizes(_) => {
-            let mut sizes: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
+            let mut sizes: Vec<f64> =
+                lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
             sizes.sort_by(f64::total_cmp);
             sizes.dedup();
             sizes.iter().for_each(|size| label(*size, &thousands(*size)));
         }
         XAxis::Names => {}
         XAxis::Shares => {
-            for (share, shown) in [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
+            for (share, shown) in [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")]
+            {
                 label(nines(share), shown);
             }
             label(nines(1.0), "most");
         }
     }
     if let XAxis::Sizes(name) = &x {
-        let _ = writeln!(out, "<text x=\"{WIDTH}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", HEIGHT - 4.0);
+        let _ = writeln!(
+            out,
+            "<text x=\"{WIDTH}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
+            HEIGHT - 4.0
+        );
     }
     for (number, line) in lines.iter().enumerate() {
-        let place = |point: &Point| across.at(if matches!(x, XAxis::Names) { number as f64 } else { point.x });
+        let place = |point: &Point| {
+            across.at(if matches!(x, XAxis::Names) { number as f64 } else { point.x })
+        };
         let _ = writeln!(out, "<g class=\"c{}\">", number % COLOURS);
         if line.points.len() > 1 {
-            let path: Vec<String> =
-                line.points.iter().map(|point| format!("{:.1},{:.1}", place(point), y.at(point.median))).collect();
+            let path: Vec<String> = line
+                .points
+                .iter()
+                .map(|point| format!("{:.1},{:.1}", place(point), y.at(point.median)))
+                .collect();
             let _ = writeln!(out, "<polyline class=\"c\" points=\"{}\"/>", path.join(" "));
         }
         for point in &line.points {
@@ -297,7 +327,10 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
             let middle = (point.rounds.len() as f64 - 1.0) / 2.0;
             for (number, round) in (0..).zip(&point.rounds) {
                 let (at, height) = (at + (f64::from(number) - middle) * apart, y.at(*round));
-                let _ = writeln!(out, "<circle class=\"round\" cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"2.5\"/>");
+                let _ = writeln!(
+                    out,
+                    "<circle class=\"round\" cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"2.5\"/>"
+                );
             }
             if matches!(x, XAxis::Names) {
                 let _ = writeln!(
@@ -320,7 +353,12 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
     }
     out.push_str("</svg>\n<figcaption><ul class=\"keys\">");
     for (number, line) in lines.iter().enumerate() {
-        let _ = write!(out, "<li><span class=\"key c{}\">●</span> {}</li>", number % COLOURS, line.name);
+        let _ = write!(
+            out,
+            "<li><span class=\"key c{}\">●</span> {}</li>",
+            number % COLOURS,
+            line.name
+        );
     }
     out.push_str("</ul></figcaption></figure>\n");
 }
@@ -333,7 +371,8 @@ fn draw_table(out: &mut String, case: &Value) {
     );
     for row in list(&case["figures"]) {
         let unit = Unit::named(row["unit"].as_str().unwrap_or_default());
-        let shown = |value: &Value| value.as_f64().map_or(String::new(), |value| escape(&unit.show(value)));
+        let shown =
+            |value: &Value| value.as_f64().map_or(String::new(), |value| escape(&unit.show(value)));
         let target = match (&row["target"]["at_most"], &row["target"]["at_least"]) {
             (most @ Value::Number(_), _) => format!("≤ {}", shown(most)),
             (_, least @ Value::Number(_)) => format!("≥ {}", shown(least)),
@@ -370,7 +409,9 @@ mod tests {
     fn unbalanced(page: &str) -> Option<String> {
         let mut open: Vec<&str> = Vec::new();
         for part in page.split('<').skip(1) {
-            let Some((tag, _)) = part.split_once('>') else { return Some(format!("no end of <{part}")) };
+            let Some((tag, _)) = part.split_once('>') else {
+                return Some(format!("no end of <{part}"));
+            };
             if tag.matches('"').count() % 2 == 1 {
                 return Some(format!("odd quotes in <{tag}>"));
             }
@@ -423,12 +464,17 @@ mod tests {
 
     #[test]
     fn a_scale_has_round_ticks_however_short_it_is() {
-        for values in [[130e-9, 310e-9], [0.35, 0.6], [45.0, 46.0], [1e-6, 2e3], [0.0, 0.01], [7e5, 1.6e7]] {
+        for values in
+            [[130e-9, 310e-9], [0.35, 0.6], [45.0, 46.0], [1e-6, 2e3], [0.0, 0.01], [7e5, 1.6e7]]
+        {
             let scale = Scale::new(values.into_iter(), 0.0, 1.0);
             let ticks = scale.ticks();
             assert!((3..=12).contains(&ticks.len()), "{values:?}: {ticks:?}");
             for pair in ticks.windows(2) {
-                assert!(pair[0] < pair[1] && scale.at(pair[0]) >= 0.0 && scale.at(pair[1]) <= 1.0, "{ticks:?}");
+                assert!(
+                    pair[0] < pair[1] && scale.at(pair[0]) >= 0.0 && scale.at(pair[1]) <= 1.0,
+                    "{ticks:?}"
+                );
             }
         }
     }

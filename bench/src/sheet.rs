@@ -128,7 +128,8 @@ impl Unit {
     fn show_range(self, value: f64, least: f64, most: f64) -> String {
         let [value, mut least, mut most] = [value, least, most].map(|value| self.show(value));
         let counted = value.trim_start_matches(|c: char| c.is_ascii_digit() || "-,.".contains(c));
-        if let (Some(less), Some(more)) = (least.strip_suffix(counted), most.strip_suffix(counted)) {
+        if let (Some(less), Some(more)) = (least.strip_suffix(counted), most.strip_suffix(counted))
+        {
             (least, most) = (less.to_owned(), more.to_owned());
         }
         format!("{value} ({least} to {most})")
@@ -148,8 +149,15 @@ impl Unit {
     }
 }
 
-const UNITS: [Unit; 7] =
-    [Unit::Seconds, Unit::PerSecond, Unit::Times, Unit::Share, Unit::Bytes, Unit::BytesPerSecond, Unit::Count];
+const UNITS: [Unit; 7] = [
+    Unit::Seconds,
+    Unit::PerSecond,
+    Unit::Times,
+    Unit::Share,
+    Unit::Bytes,
+    Unit::BytesPerSecond,
+    Unit::Count,
+];
 
 /// A whole number in groups of three digits.
 pub(crate) fn thousands(value: f64) -> String {
@@ -193,7 +201,11 @@ impl Row {
         let mut rounds = self.rounds.clone();
         rounds.sort_by(f64::total_cmp);
         let half = rounds.len() / 2;
-        if rounds.len().is_multiple_of(2) { f64::midpoint(rounds[half - 1], rounds[half]) } else { rounds[half] }
+        if rounds.len().is_multiple_of(2) {
+            f64::midpoint(rounds[half - 1], rounds[half])
+        } else {
+            rounds[half]
+        }
     }
 
     fn least(&self) -> f64 {
@@ -250,7 +262,14 @@ impl Growth {
 
 impl Sheet {
     pub(crate) fn new(case: &'static str, sizes: &'static str) -> Sheet {
-        Sheet { case, sizes, rows: Vec::new(), curves: Vec::new(), notes: Vec::new(), problems: Vec::new() }
+        Sheet {
+            case,
+            sizes,
+            rows: Vec::new(),
+            curves: Vec::new(),
+            notes: Vec::new(),
+            problems: Vec::new(),
+        }
     }
 
     /// One round's figure.
@@ -292,7 +311,8 @@ impl Sheet {
         if self.sizes != HELD {
             return growths;
         }
-        let has_target = |row: &&Row| row.figure.target.is_some() && row.figure.unit == Unit::Seconds;
+        let has_target =
+            |row: &&Row| row.figure.target.is_some() && row.figure.unit == Unit::Seconds;
         for row in self.rows.iter().filter(has_target) {
             let mut of_it = self.rows.iter().filter(|other| other.figure == row.figure);
             let Some(before) = of_it.rfind(|other| other.size < row.size) else { continue };
@@ -325,14 +345,20 @@ impl Sheet {
                 })
             })
             .collect();
-        let curves: Vec<Value> =
-            self.curves.iter().map(|curve| json!({ "name": curve.name, "rounds": curve.rounds })).collect();
+        let curves: Vec<Value> = self
+            .curves
+            .iter()
+            .map(|curve| json!({ "name": curve.name, "rounds": curve.rounds }))
+            .collect();
         let growths: Vec<Value> = self
             .growths()
             .iter()
             .map(|growth| {
-                let steps: Vec<Value> =
-                    growth.steps.iter().map(|(holds, cost)| json!({ "up_to": holds, "ns_per_lock": cost })).collect();
+                let steps: Vec<Value> = growth
+                    .steps
+                    .iter()
+                    .map(|(holds, cost)| json!({ "up_to": holds, "ns_per_lock": cost }))
+                    .collect();
                 json!({ "name": growth.name, "steps": steps, "linear": growth.is_linear() })
             })
             .collect();
@@ -361,20 +387,29 @@ impl Sheet {
                 (None, _) => String::new(),
             };
             let (median, least, most) = (row.show(), unit.show(row.least()), unit.show(row.most()));
-            let line =
-                format!("  {:<46} {:>9}  {median:>12} {least:>12} {most:>12}  {target}", row.figure.name, row.size);
+            let line = format!(
+                "  {:<46} {:>9}  {median:>12} {least:>12} {most:>12}  {target}",
+                row.figure.name, row.size
+            );
             text += line.trim_end();
             text.push('\n');
         }
         for growth in self.growths() {
-            let steps: Vec<String> =
-                growth.steps.iter().map(|(holds, cost)| format!("{cost:.0} ns up to {holds}")).collect();
+            let steps: Vec<String> = growth
+                .steps
+                .iter()
+                .map(|(holds, cost)| format!("{cost:.0} ns up to {holds}"))
+                .collect();
             let verdict = match growth.is_linear() {
                 Some(true) => "linear",
                 Some(false) => "NOT linear",
                 None => "too few sizes to say whether that is linear",
             };
-            text += &format!("  {}: each lock more costs {}: {verdict}\n", growth.name, steps.join(", "));
+            text += &format!(
+                "  {}: each lock more costs {}: {verdict}\n",
+                growth.name,
+                steps.join(", ")
+            );
         }
         for note in &self.notes {
             text += &format!("  note: {note}\n");

@@ -38,7 +38,9 @@ impl Spans {
             });
             nanos(passed.count()) as f64 / 1e9
         };
-        [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0].map(|share| (share, at(share))).to_vec()
+        [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0]
+            .map(|share| (share, at(share)))
+            .to_vec()
     }
 }
 
@@ -85,7 +87,10 @@ mod tests {
             for span in [1 << exponent, (1 << exponent) + 1, (1_u64 << (exponent + 1)) - 1] {
                 let shown = nanos(step(span));
                 assert!(shown.abs_diff(span) <= span / 128 + 1, "{span} is told as {shown}");
-                assert!(step(span + 1) - step(span) <= 1, "there are steps between {span} and the next");
+                assert!(
+                    step(span + 1) - step(span) <= 1,
+                    "there are steps between {span} and the next"
+                );
             }
         }
     }

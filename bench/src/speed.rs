@@ -35,10 +35,16 @@ const LEAKY: f64 = 0.5;
 
 /// At the grantor's own member, one task and two, each on a thread with a runtime of its own: a
 /// task that yields wakes no other runtime. L beside.
-pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn local(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let mut stage = BenchCluster::set(1, logs.to_owned())?;
     stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
-    let mut rate = |load| -> BenchResult<f64> { Ok(stage.run(&[(0, load)], args.span())?[0].rate()) };
+    let mut rate =
+        |load| -> BenchResult<f64> { Ok(stage.run(&[(0, load)], args.span())?[0].rate()) };
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let mut both = |threads, names| -> BenchResult<[f64; 2]> {
@@ -64,7 +70,11 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
             sheet.note(threads, Figure::rate("floor L, one name each"), floor);
         }
         let scaling = (two / one) / (floor_of_two / floor);
-        sheet.note(2, Figure::new("scaling / that of L, one name each", Unit::Share).at_least(SCALING), scaling);
+        sheet.note(
+            2,
+            Figure::new("scaling / that of L, one name each", Unit::Share).at_least(SCALING),
+            scaling,
+        );
         progress.step();
     }
 
@@ -73,20 +83,33 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
         _ => None,
     })?;
     let each = |count: u64| count as f64 / TURNS as f64;
-    sheet.note(1, Figure::new("allocations of each", Unit::Count).at_most(BESIDE), each(allocations));
+    sheet.note(
+        1,
+        Figure::new("allocations of each", Unit::Count).at_most(BESIDE),
+        each(allocations),
+    );
     sheet.note(1, Figure::new("messages of each", Unit::Count).at_most(BESIDE), each(frames));
     if each(frames) > BESIDE {
-        sheet.problems.push(format!("{TURNS} free locks at the grantor's own member cost {frames} messages"));
+        sheet
+            .problems
+            .push(format!("{TURNS} free locks at the grantor's own member cost {frames} messages"));
     }
     if each(allocations) > LEAKY {
         let each = each(allocations);
-        sheet.problems.push(format!("a free lock at the grantor's own member asks for memory {each:.2} times"));
+        sheet.problems.push(format!(
+            "a free lock at the grantor's own member asks for memory {each:.2} times"
+        ));
     }
     Ok(())
 }
 
 /// From another member, one after the other; R beside.
-pub(crate) fn remote(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn remote(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let mut pair = Pair::set(logs)?;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
@@ -103,17 +126,24 @@ pub(crate) fn remote(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: 
 }
 
 /// From another member, up to 64 tasks at the same time; R beside, with as many in flight.
-pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn remote_many(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let mut pair = Pair::set(logs)?;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         for tasks in TASKS {
-            let (locks, floor, most) = (pair.locks(tasks, args)?, pair.floor(tasks, args)?, pair.most(tasks, args)?);
+            let (locks, floor, most) =
+                (pair.locks(tasks, args)?, pair.floor(tasks, args)?, pair.most(tasks, args)?);
             sheet.note(tasks, Figure::rate("lock and release"), locks.rate());
             sheet.note(tasks, Figure::rate("floor R"), floor.rate());
             sheet.note(tasks, Figure::rate("R, in one write what one read brought"), most.rate());
             let share = Figure::new("rate / R", Unit::Share);
-            let share = if Some(&tasks) == TASKS.last() { share.at_least(REMOTE_MANY) } else { share };
+            let share =
+                if Some(&tasks) == TASKS.last() { share.at_least(REMOTE_MANY) } else { share };
             sheet.note(tasks, share, locks.rate() / floor.rate());
             if Some(&tasks) == TASKS.last() {
                 sheet.trace("lock and release, 64 tasks", locks.spans.percentiles());
@@ -159,7 +189,12 @@ impl Pair {
 }
 
 /// Eight members want one name, and none of them grants it; H beside.
-pub(crate) fn contended(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn contended(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let mut stage = BenchCluster::set(CROWD + 1, logs.to_owned())?;
     stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
     let size = CROWD as u32;
@@ -174,7 +209,9 @@ pub(crate) fn contended(args: &BenchArgs, logs: &Path, progress: &Progress, shee
             (1..=CROWD).map(|place| (place, Load::Spoke { at, brings: place == 1 })).collect();
         let passed = stage.run(&rim, args.span())?;
 
-        let turns = |ran: &[Ran]| ran.iter().map(|ran| ran.turns as f64).sum::<f64>() / args.span().as_secs_f64();
+        let turns = |ran: &[Ran]| {
+            ran.iter().map(|ran| ran.turns as f64).sum::<f64>() / args.span().as_secs_f64()
+        };
         let (rate, floor) = (turns(&fought), turns(&passed));
         sheet.note(size, Figure::rate("hand-offs"), rate);
         sheet.note(size, Figure::rate("floor H"), floor);

@@ -47,15 +47,30 @@ const TARGET: Duration = Duration::from_millis(200);
 /// From the view without the dead grantor to the first grant.
 const RECOVERED: Duration = Duration::from_millis(150);
 
-pub(crate) fn transfer(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn transfer(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     measure(TakeoverKind::Transfer, args, logs, progress, sheet)
 }
 
-pub(crate) fn hand_off(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn hand_off(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     measure(TakeoverKind::HandOff, args, logs, progress, sheet)
 }
 
-pub(crate) fn recovery(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn recovery(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     measure(TakeoverKind::Recovery, args, logs, progress, sheet)
 }
 
@@ -98,7 +113,11 @@ impl TakeoverRun {
         for (number, &place) in (0..).zip(&HOLDERS) {
             let parts = HOLDERS.len() as u32;
             let (first, next) = (holds * number / parts, holds * (number + 1) / parts);
-            held.push(stage.ask(place, &BenchOrder::Hold { first, count: next - first }, BenchReport::holding)?);
+            held.push(stage.ask(
+                place,
+                &BenchOrder::Hold { first, count: next - first },
+                BenchReport::holding,
+            )?);
         }
         Ok(TakeoverRun { stage, holds, waiters, held })
     }
@@ -129,7 +148,8 @@ impl TakeoverRun {
         self.stage.ask(CLIENT, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
         for (number, &place) in (0..).zip(&HOLDERS) {
             let own = (0..self.waiters).filter(|waiter| waiter % HOLDERS.len() as u32 == number);
-            let places = own.map(|waiter| Place { queue: waiter / HOLDERS.len() as u32 % QUEUES, waiter });
+            let places =
+                own.map(|waiter| Place { queue: waiter / HOLDERS.len() as u32 % QUEUES, waiter });
             self.stage.order(place, &BenchOrder::Wait(places.collect()));
         }
         self.stage.stand_in_line(CLIENT, QUEUES, self.waiters)?;
@@ -145,15 +165,22 @@ impl TakeoverRun {
 
     fn transfer(&mut self) -> BenchResult<Measured> {
         let (from, to) = self.stage.ask(TURK, &BenchOrder::Become, BenchReport::did)?;
-        Ok(Measured { from, to, what: vec![("until it is won", from, to, Some(TARGET))], seen: None })
+        Ok(Measured {
+            from,
+            to,
+            what: vec![("until it is won", from, to, Some(TARGET))],
+            seen: None,
+        })
     }
 
     fn hand_off(&mut self) -> BenchResult<Measured> {
         let (from, to) = self.stage.ask(GRANTOR, &BenchOrder::Leave, BenchReport::did)?;
         let (acts, ..) = self.stage.event(from, "a successor", grants)?;
         self.stage.end(GRANTOR)?;
-        let what =
-            vec![("until the successor grants", from, acts, Some(TARGET)), ("the leave", from, to, Some(TARGET))];
+        let what = vec![
+            ("until the successor grants", from, acts, Some(TARGET)),
+            ("the leave", from, to, Some(TARGET)),
+        ];
         Ok(Measured { from, to: acts.max(to), what, seen: None })
     }
 
@@ -161,10 +188,11 @@ impl TakeoverRun {
         let dead = self.stage.process(GRANTOR).to_owned();
         let from = self.stage.kill(GRANTOR);
         let (to, grantor, ()) = self.stage.event(from, "a new grantor", grants)?;
-        let (seen, ..) = self.stage.event(from, "a view without the dead", |place, event| match event {
-            Event::View(members) if place == grantor && !members.contains(&dead) => Some(()),
-            _ => None,
-        })?;
+        let (seen, ..) =
+            self.stage.event(from, "a view without the dead", |place, event| match event {
+                Event::View(members) if place == grantor && !members.contains(&dead) => Some(()),
+                _ => None,
+            })?;
         let what = vec![("until the death is known", from, seen, None)];
         Ok(Measured { from, to, what, seen: Some(seen) })
     }
@@ -181,7 +209,10 @@ impl TakeoverRun {
         }
         let (seen, _) = self.look()?;
         if seen != all || all.count != self.holds {
-            return Err(format!("{} locks were taken, {all:?} are held and the grantor sees {seen:?}", self.holds));
+            return Err(format!(
+                "{} locks were taken, {all:?} are held and the grantor sees {seen:?}",
+                self.holds
+            ));
         }
         Ok(())
     }
@@ -193,17 +224,22 @@ impl TakeoverRun {
         // Those of one member may be the last, so they are waited for in any order.
         let mut open = HOLDERS.to_vec();
         while !open.is_empty() {
-            let (place, grants) =
-                self.stage.any_report("for the waiters to be served", |place, report| match report {
-                    BenchReport::Served(grants) if open.contains(&place) => Some((place, grants.clone())),
+            let (place, grants) = self.stage.any_report(
+                "for the waiters to be served",
+                |place, report| match report {
+                    BenchReport::Served(grants) if open.contains(&place) => {
+                        Some((place, grants.clone()))
+                    }
                     _ => None,
-                })?;
+                },
+            )?;
             open.retain(|other| *other != place);
             for Served { place: Place { queue, waiter }, token, .. } in grants {
                 served[queue as usize].insert(token, waiter);
             }
         }
-        let served: Vec<Vec<u32>> = served.into_iter().map(|queue| queue.into_values().collect()).collect();
+        let served: Vec<Vec<u32>> =
+            served.into_iter().map(|queue| queue.into_values().collect()).collect();
         match served == before {
             true => Ok(()),
             false => Err("the waiters were not served in their order".to_owned()),
@@ -235,17 +271,22 @@ impl Measured {
     fn figures(self, probes: &[(u64, u64)]) -> BenchResult<Vec<(Figure, Duration)>> {
         let Measured { from, to, mut what, seen } = self;
         if let Some(seen) = seen {
-            let first =
-                probes.iter().find(|(_, granted)| *granted > to).ok_or("the client was granted nothing more")?;
+            let first = probes
+                .iter()
+                .find(|(_, granted)| *granted > to)
+                .ok_or("the client was granted nothing more")?;
             what.push(("from then to the first grant", seen, first.1, Some(RECOVERED)));
         }
-        let mut figures: Vec<(Figure, Duration)> =
-            what.into_iter().map(|(name, from, to, target)| (figure(name, target), between(from, to))).collect();
+        let mut figures: Vec<(Figure, Duration)> = what
+            .into_iter()
+            .map(|(name, from, to, target)| (figure(name, target), between(from, to)))
+            .collect();
         let end = to + SETTLE.as_nanos() as u64 / 2;
         let during = probes.iter().filter(|(asked, granted)| *granted >= from && *asked <= end);
         let gap = during.map(|(asked, granted)| between(*asked, *granted)).max();
         let target = seen.is_none().then_some(TARGET);
-        figures.push((figure("gap in service", target), gap.ok_or("the client asked for nothing")?));
+        figures
+            .push((figure("gap in service", target), gap.ok_or("the client asked for nothing")?));
         Ok(figures)
     }
 }

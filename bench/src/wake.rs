@@ -26,7 +26,12 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// The share that the members' constant traffic and acknowledgements may add.
 const BESIDE: f64 = 0.1;
 
-pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+pub(crate) fn wake(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     let mut stage = BenchCluster::set(3, logs.to_owned())?;
     stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     let rounds = args.rounds.max(ROUNDS);
@@ -51,15 +56,24 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
         // The last release of each lock wakes no waiter, and is one message.
         let messages = each(sent(&after) - sent(&before) - u64::from(QUEUES));
         let heard = each(after[WAITER].frames_in - before[WAITER].frames_in);
-        sheet.note(WAITERS, Figure::new("messages of a release", Unit::Count).at_most(MESSAGES + BESIDE), messages);
-        sheet.note(WAITERS, Figure::new("messages to waiters", Unit::Count).at_most(1.0 + BESIDE), heard);
+        sheet.note(
+            WAITERS,
+            Figure::new("messages of a release", Unit::Count).at_most(MESSAGES + BESIDE),
+            messages,
+        );
+        sheet.note(
+            WAITERS,
+            Figure::new("messages to waiters", Unit::Count).at_most(1.0 + BESIDE),
+            heard,
+        );
         // Rounds beyond those that were ordered are not counted by the bar.
         if round <= args.rounds {
             progress.step();
         }
     }
     let missed = sheet.rows().iter().filter(|row| row.is_met() == Some(false));
-    let missed: Vec<String> = missed.map(|row| format!("{}: {}", row.name(), row.show_range())).collect();
+    let missed: Vec<String> =
+        missed.map(|row| format!("{}: {}", row.name(), row.show_range())).collect();
     sheet.problems.extend(missed.into_iter().map(|what| format!("with {WAITERS} waiting, {what}")));
     Ok(())
 }

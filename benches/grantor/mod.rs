@@ -2,8 +2,9 @@
 //! another member.
 
 use elderlock::protocol::{
-    Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Outcome, Output, OwnerId, Packet,
-    ProcessId, RequestId, ServiceName, Slot, Time, Timing, Token, ViewNumber, Wait, Want,
+    Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Outcome, Output,
+    OwnerId, Packet, ProcessId, RequestId, ServiceName, Slot, Time, Timing, Token, ViewNumber,
+    Wait, Want,
 };
 use elderlock::wire::{Decoder, Frame, encode};
 use std::collections::VecDeque;
@@ -25,7 +26,8 @@ pub(crate) struct Grantor {
 
 impl Grantor {
     pub(crate) fn new() -> Grantor {
-        let me = MemberInfo { process: ProcessId(7), addr: ([127, 0, 0, 1], 7400).into(), host: None };
+        let me =
+            MemberInfo { process: ProcessId(7), addr: ([127, 0, 0, 1], 7400).into(), host: None };
         let config = Config { found_alone: true, ..Config::new(me, Timing::fast()) };
         let mut node = Node::new(config, Time::from_nanos(1));
         while let Some(due) = node.deadline().filter(|due| *due < NOW) {
@@ -93,13 +95,17 @@ impl Line {
 
     /// The holder releases, the next one is granted, and the former holder waits at the end again.
     pub(crate) fn turn(&mut self) {
-        let holder = self.line.pop_front().expect("the one who had the lock stands at the end again");
+        let holder =
+            self.line.pop_front().expect("the one who had the lock stands at the end again");
         self.grantor.release(holder);
         self.line.push_back(self.grantor.lock(&self.wanted));
     }
 
     pub(crate) fn check(&self) {
-        assert!(self.grantor.node.granted(self.line[0]).is_some(), "whoever is first holds the lock");
+        assert!(
+            self.grantor.node.granted(self.line[0]).is_some(),
+            "whoever is first holds the lock"
+        );
     }
 }
 
@@ -118,14 +124,22 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new() -> Pair {
         let grantor = Grantor::new();
-        let me = MemberInfo { process: ProcessId(8), addr: ([127, 0, 0, 1], 7401).into(), host: None };
+        let me =
+            MemberInfo { process: ProcessId(8), addr: ([127, 0, 0, 1], 7401).into(), host: None };
         let seeds = [grantor.node.status(NOW).me.addr].into();
         let other = Node::new(Config { seeds, ..Config::new(me, Timing::fast()) }, NOW);
         let mut decoder = Decoder::new();
         decoder.open();
         let Grantor { node, service, .. } = grantor;
-        let mut pair =
-            Pair { grantor: node, other, service, requests: 1 << 32, bytes: Vec::new(), decoder, out: Vec::new() };
+        let mut pair = Pair {
+            grantor: node,
+            other,
+            service,
+            requests: 1 << 32,
+            bytes: Vec::new(),
+            decoder,
+            out: Vec::new(),
+        };
         for millis in 0..1000 {
             let now = NOW + Duration::from_millis(millis);
             pair.step(false, now, Input::Timer);
@@ -139,7 +153,8 @@ impl Pair {
         NOW + Duration::from_secs(1)
     }
 
-    /// A step of the other member, or of the grantor, and all that follows from it. Whether it was granted something.
+    /// A step of the other member, or of the grantor, and all that follows from it. Whether it was
+    /// granted something.
     fn step(&mut self, grantor: bool, now: Time, input: Input) -> bool {
         let mut out = std::mem::take(&mut self.out);
         let node = if grantor { &mut self.grantor } else { &mut self.other };
@@ -155,7 +170,8 @@ impl Pair {
                     self.decoder.back().extend_from_slice(&self.bytes);
                     match self.decoder.next().expect("what was encoded").expect("all of it") {
                         Frame::Packet(packet) => {
-                            granted |= self.step(!grantor, now, Input::Received { from, addr, packet });
+                            granted |=
+                                self.step(!grantor, now, Input::Received { from, addr, packet });
                         }
                         frame => panic!("{frame:?} is no packet"),
                     }
@@ -179,7 +195,8 @@ impl Pair {
     }
 }
 
-/// Names that lie among those that are held, as if by chance, and the same each time: Knuth's multiplier.
+/// Names that lie among those that are held, as if by chance, and the same each time: Knuth's
+/// multiplier.
 pub(crate) fn free_names(count: u32) -> Vec<LockName> {
     (1..=count).map(|turn| name(2 * (turn.wrapping_mul(2_654_435_761) % MANY) + 1)).collect()
 }

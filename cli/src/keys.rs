@@ -51,7 +51,8 @@ pub(crate) fn find(key_file: Option<&Path>) -> Result<Option<Keyring>, Box<dyn s
 /// Refuses `--insecure` beside a key, as the library does, in words of the command line.
 pub(crate) fn check_insecure(insecure: bool, ring: Option<&Keyring>) -> Result<(), String> {
     if insecure && ring.is_some() {
-        let problem = "--insecure is for a cluster without a key, and a key is given: give one of them";
+        let problem =
+            "--insecure is for a cluster without a key, and a key is given: give one of them";
         return Err(problem.into());
     }
     Ok(())

@@ -97,7 +97,8 @@ const DEFAULT_BIND: &str = "127.0.0.1:7400";
 
 pub(crate) async fn run(args: NodeArgs) -> Done {
     // First of all: a SIGTERM during a long join must be heard too.
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let settings = match &args.config {
         Some(path) => args.settings.or(read(path)?),
         None => args.settings,
@@ -119,7 +120,11 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     };
     let mut events = member.events();
     let (process, addr) = (member.process(), member.addr());
-    say("joined", format!("joined as {process} at {addr}"), json!({ "process": process.to_string(), "addr": addr }));
+    say(
+        "joined",
+        format!("joined as {process} at {addr}"),
+        json!({ "process": process.to_string(), "addr": addr }),
+    );
     if let Some(view) = member.status().view {
         say("view_installed", describe(&view), view_json(&view));
     }
@@ -261,35 +266,58 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             let detail = json!({ "service": service.as_str(), "epoch": epoch.to_string() });
             ("lost_grantor", format!("no longer grantor of {service}, epoch {epoch}"), detail)
         }
-        MemberEvent::Suspended => ("suspended", "suspended: no quorum, all locks lost".to_owned(), Value::Null),
-        MemberEvent::Orphaned => ("orphaned", "orphaned: no quorum for long; see --force".to_owned(), Value::Null),
+        MemberEvent::Suspended => {
+            ("suspended", "suspended: no quorum, all locks lost".to_owned(), Value::Null)
+        }
+        MemberEvent::Orphaned => {
+            ("orphaned", "orphaned: no quorum for long; see --force".to_owned(), Value::Null)
+        }
         MemberEvent::Resumed => ("resumed", "resumed".to_owned(), Value::Null),
         MemberEvent::IdentityTaken => {
             let text = "another process has this member's id: the machine was cloned or restored";
             ("identity_taken", text.to_owned(), Value::Null)
         }
-        MemberEvent::Lost => ("lost", "expelled: the cluster went on without this member".to_owned(), Value::Null),
-        MemberEvent::Rejoined { process } => {
-            ("rejoined", format!("rejoined as {process}"), json!({ "process": process.to_string() }))
+        MemberEvent::Lost => {
+            ("lost", "expelled: the cluster went on without this member".to_owned(), Value::Null)
         }
+        MemberEvent::Rejoined { process } => (
+            "rejoined",
+            format!("rejoined as {process}"),
+            json!({ "process": process.to_string() }),
+        ),
         MemberEvent::ClockDistrusted { boottime, raw } => {
-            let text = format!("suspended: its clock ran {boottime:?} while the hardware's ran {raw:?}");
-            ("clock_distrusted", text, json!({ "boottime": boottime.as_secs_f64(), "raw": raw.as_secs_f64() }))
+            let text =
+                format!("suspended: its clock ran {boottime:?} while the hardware's ran {raw:?}");
+            (
+                "clock_distrusted",
+                text,
+                json!({ "boottime": boottime.as_secs_f64(), "raw": raw.as_secs_f64() }),
+            )
         }
-        MemberEvent::ClockTrusted => ("clock_trusted", "its clock is steady again".to_owned(), Value::Null),
-        MemberEvent::WallClockJumped { millis } => {
-            ("wall_clock_jumped", format!("the wall clock jumped by {millis} ms"), json!({ "millis": millis }))
+        MemberEvent::ClockTrusted => {
+            ("clock_trusted", "its clock is steady again".to_owned(), Value::Null)
         }
+        MemberEvent::WallClockJumped { millis } => (
+            "wall_clock_jumped",
+            format!("the wall clock jumped by {millis} ms"),
+            json!({ "millis": millis }),
+        ),
         MemberEvent::WrongClock { ahead } => {
-            let text = format!("the cluster is {ahead:?} ahead of this machine's clock; an hour is allowed");
+            let text = format!(
+                "the cluster is {ahead:?} ahead of this machine's clock; an hour is allowed"
+            );
             ("wrong_clock", text, json!({ "ahead": ahead.as_secs_f64() }))
         }
         MemberEvent::VoteNotStored { reason } => {
             let text = format!("its vote is not stored, and does not count until it is: {reason}");
             ("vote_not_stored", text, json!({ "reason": reason }))
         }
-        MemberEvent::VoteStored => ("vote_stored", "its vote is stored again".to_owned(), Value::Null),
-        MemberEvent::Failed { reason } => ("failed", format!("failed: {reason}"), json!({ "reason": reason })),
+        MemberEvent::VoteStored => {
+            ("vote_stored", "its vote is stored again".to_owned(), Value::Null)
+        }
+        MemberEvent::Failed { reason } => {
+            ("failed", format!("failed: {reason}"), json!({ "reason": reason }))
+        }
         MemberEvent::Left => ("left", "left".to_owned(), Value::Null),
         MemberEvent::Missed { count, .. } => {
             ("missed", format!("missed {count} events: read too slowly"), json!({ "count": count }))
@@ -304,7 +332,12 @@ fn describe(view: &View) -> String {
         .members
         .iter()
         .map(|member| {
-            format!("{}@{}{}", member.info.process, member.info.addr, if member.ghost { " (ghost)" } else { "" })
+            format!(
+                "{}@{}{}",
+                member.info.process,
+                member.info.addr,
+                if member.ghost { " (ghost)" } else { "" }
+            )
         })
         .collect();
     format!("view {}: elder {}; {}", view.number, view.elder().process, members.join(", "))
@@ -327,7 +360,8 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file() {
-        let flags = Settings { bind: Some("127.0.0.1:1".to_owned()), found: true, ..Settings::default() };
+        let flags =
+            Settings { bind: Some("127.0.0.1:1".to_owned()), found: true, ..Settings::default() };
         let file: Settings = toml::from_str(
             "bind = '127.0.0.1:2'\ncluster = 'shop'\nseeds = ['a:1', 'b:2']\ntiming = 'fast'\njoin_seconds = 5",
         )
@@ -336,18 +370,28 @@ mod tests {
         assert_eq!(both.bind.as_deref(), Some("127.0.0.1:1"));
         assert_eq!(both.cluster.as_deref(), Some("shop"));
         assert_eq!(both.seeds, ["a:1", "b:2"]);
-        assert_eq!((both.timing, both.found, both.join_seconds), (Some(Preset::Fast), true, Some(5)));
+        assert_eq!(
+            (both.timing, both.found, both.join_seconds),
+            (Some(Preset::Fast), true, Some(5))
+        );
     }
 
     #[test]
     fn a_fault_has_an_exit_code_of_its_own_and_says_its_reason() {
         let failed = MemberEvent::Failed { reason: "no randomness".to_owned() };
-        assert_eq!(tell(&failed), ("failed", "failed: no randomness".to_owned(), json!({ "reason": "no randomness" })));
+        assert_eq!(
+            tell(&failed),
+            ("failed", "failed: no randomness".to_owned(), json!({ "reason": "no randomness" }))
+        );
         let behind = MemberEvent::WrongClock { ahead: Duration::from_secs(7200) };
         assert_eq!(tell(&behind).0, "wrong_clock");
         assert!(is_fault(&failed) && is_fault(&behind));
         let full = MemberEvent::VoteNotStored { reason: "no space".to_owned() };
-        assert!(![full, MemberEvent::VoteStored, MemberEvent::Left, MemberEvent::Lost].iter().any(is_fault));
+        assert!(
+            ![full, MemberEvent::VoteStored, MemberEvent::Left, MemberEvent::Lost]
+                .iter()
+                .any(is_fault)
+        );
     }
 
     #[test]

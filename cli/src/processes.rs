@@ -37,7 +37,11 @@ pub(crate) fn exit_code(program: &str, done: Done) -> ExitCode {
 
 /// Runs a command on a runtime of its own.
 pub(crate) fn with_runtime(work: impl Future<Output = Done>) -> Done {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(work)
 }
 
 /// Children in their places, as their parent has them. `R` is the type of the reports.
@@ -95,18 +99,29 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
 
     /// Starts this program with `arguments` in a new place, or again in a place with an ended
     /// child.
-    pub(crate) fn start(&mut self, place: usize, arguments: &[String], errors: &Path) -> std::io::Result<()> {
+    pub(crate) fn start(
+        &mut self,
+        place: usize,
+        arguments: &[String],
+        errors: &Path,
+    ) -> std::io::Result<()> {
         let run = self.places.get(place).map_or(0, |process| process.run + 1);
         let errors = File::options().create(true).append(true).open(errors)?;
         let mut command = Command::new(std::env::current_exe()?);
-        let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn()?;
+        let mut child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()?;
         let orders = child.stdin.take().expect("stdin was asked for as a pipe in the line above");
         let output = child.stdout.take().expect("so was stdout");
         let sender = self.sender.clone();
         std::thread::spawn(move || {
             for text in BufReader::new(output).lines().map_while(Result::ok) {
                 let at = Instant::now();
-                let report = serde_json::from_str(&text).map_err(|error| format!("said {text:?}: {error}"));
+                let report =
+                    serde_json::from_str(&text).map_err(|error| format!("said {text:?}: {error}"));
                 if sender.send(OutputLine { place, run, at, report: Some(report) }).is_err() {
                     return;
                 }

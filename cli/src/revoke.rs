@@ -5,7 +5,9 @@
 
 use crate::{Done, keys};
 use clap::Args;
-use elderlock::{HolderInfo, InspectError, Inspection, LockService, Member, ProcessId, RevokeError};
+use elderlock::{
+    HolderInfo, InspectError, Inspection, LockService, Member, ProcessId, RevokeError,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +32,13 @@ pub(crate) struct RevokeArgs {
     #[arg(long, default_value = "5s", value_parser = duration)]
     wait: Duration,
     /// Address of a running member (host:port); may be given several times, or with commas.
-    #[arg(long = "seed", alias = "seeds", env = "ELDERLOCK_SEEDS", value_delimiter = ',', required = true)]
+    #[arg(
+        long = "seed",
+        alias = "seeds",
+        env = "ELDERLOCK_SEEDS",
+        value_delimiter = ',',
+        required = true
+    )]
     seeds: Vec<String>,
     /// Name of their cluster.
     #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
@@ -57,7 +65,8 @@ const SETTLED: Duration = Duration::from_secs(30);
 
 /// Exit code 0 if every contacted holder released the lock or lost it, else 1.
 pub(crate) async fn run(args: RevokeArgs) -> Done {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let interrupted = async {
         tokio::select! {
             _ = terminate.recv() => (),
@@ -113,7 +122,11 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
         Err(error) => return Err(error.into()),
     };
     for holder in &asked.told {
-        println!("{} was told that {what} is wanted back: {}", who(member, holder), args.why.escape_debug());
+        println!(
+            "{} was told that {what} is wanted back: {}",
+            who(member, holder),
+            args.why.escape_debug()
+        );
     }
     for holder in &asked.firm {
         println!("{} has not made it revocable, and was not told", who(member, holder));
@@ -144,8 +157,12 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     }
     let seen = at_last(args, &service).await?;
     // A share that became the lock has another token, and so has a second hold of the same process.
-    let is_later = |holder: &HolderInfo| told.range(..key(holder)).any(|(process, _)| *process == holder.process);
-    for holder in seen.holders.iter().filter(|holder| is_later(holder) && !known.contains(&key(holder))) {
+    let is_later = |holder: &HolderInfo| {
+        told.range(..key(holder)).any(|(process, _)| *process == holder.process)
+    };
+    for holder in
+        seen.holders.iter().filter(|holder| is_later(holder) && !known.contains(&key(holder)))
+    {
         println!("{} holds it since then and was not contacted; run again", who(member, holder));
         is_over = false;
     }
@@ -173,12 +190,15 @@ async fn watch(
             Ok(seen) if seen.more_holders > 0 => left.keys().copied().collect(),
             Ok(seen) => seen.holders.iter().map(key).collect(),
             // The grantor may be replaced meanwhile. Until a grantor answers, they have it.
-            Err(InspectError::Undecided | InspectError::Busy) => left.keys().copied().collect::<BTreeSet<_>>(),
+            Err(InspectError::Undecided | InspectError::Busy) => {
+                left.keys().copied().collect::<BTreeSet<_>>()
+            }
             Err(error) => return Err(error),
         };
         left.retain(|key, holder| {
             let has = seen.contains(key);
-            let has_another = seen.range(*key..).any(|other| other.0 == key.0 && !known.contains(other));
+            let has_another =
+                seen.range(*key..).any(|other| other.0 == key.0 && !known.contains(other));
             if !has && !has_another {
                 println!("{} released it", who(member, holder));
             }
@@ -219,13 +239,15 @@ fn key(holder: &HolderInfo) -> (ProcessId, u64) {
 fn who(member: &Member, holder: &HolderInfo) -> String {
     let mut text = format!("process {}", holder.process);
     if let Some(view) = member.status().view
-        && let Some(found) = view.members.iter().find(|member| member.info.process == holder.process)
+        && let Some(found) =
+            view.members.iter().find(|member| member.info.process == holder.process)
     {
         text += &format!(" at {}", found.info.addr);
     }
     text += &format!(" with token {}", holder.token);
     if !holder.metadata.as_bytes().is_empty() {
-        text += &format!(" ({})", String::from_utf8_lossy(holder.metadata.as_bytes()).escape_debug());
+        text +=
+            &format!(" ({})", String::from_utf8_lossy(holder.metadata.as_bytes()).escape_debug());
     }
     text
 }
@@ -239,7 +261,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         "m" => 60_000,
         _ => return Err("wants ms, s or m behind the number".to_owned()),
     };
-    let number: u64 = number.parse().map_err(|_| "wants a whole number, and ms, s or m behind it".to_owned())?;
+    let number: u64 =
+        number.parse().map_err(|_| "wants a whole number, and ms, s or m behind it".to_owned())?;
     number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "is too long".to_owned())
 }
 
@@ -249,10 +272,14 @@ mod tests {
 
     #[test]
     fn a_wait_is_a_number_with_its_unit() {
-        for (text, millis) in [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("7", 7_000), ("0s", 0)] {
+        for (text, millis) in
+            [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("7", 7_000), ("0s", 0)]
+        {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)));
         }
-        for wrong in ["", "s", "5h", "-1s", "1.5s", "5 s", "99999999999999999999s", "9999999999999999999m"] {
+        for wrong in
+            ["", "s", "5h", "-1s", "1.5s", "5 s", "99999999999999999999s", "9999999999999999999m"]
+        {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -39,11 +39,15 @@ pub(crate) async fn run(args: StatusArgs) -> Done {
 /// The status as people read it.
 fn table(status: &Status) -> String {
     let mut text = format!("member   {} at {}\n", status.me.process, status.me.addr);
-    text += &format!("lease    {}\n", if status.leased { "runs" } else { "has run out: no quorum heard" });
+    text += &format!(
+        "lease    {}\n",
+        if status.leased { "runs" } else { "has run out: no quorum heard" }
+    );
     match &status.view {
         None => text += "view     none yet: seeking its cluster\n",
         Some(view) => {
-            text += &format!("view     {} of lineage {}, oldest first:\n", view.number, view.lineage);
+            text +=
+                &format!("view     {} of lineage {}, oldest first:\n", view.number, view.lineage);
             for member in &view.members {
                 let process = member.info.process;
                 let mut notes = Vec::new();
@@ -59,8 +63,12 @@ fn table(status: &Status) -> String {
                 if status.suspected.contains(&process) {
                     notes.push("suspected");
                 }
-                let line =
-                    format!("  {process}  {:<21}  since {}  {}", member.info.addr, member.joined, notes.join(", "));
+                let line = format!(
+                    "  {process}  {:<21}  since {}  {}",
+                    member.info.addr,
+                    member.joined,
+                    notes.join(", ")
+                );
                 text += line.trim_end();
                 text += "\n";
             }
@@ -71,10 +79,13 @@ fn table(status: &Status) -> String {
         let epoch = service.epoch.map_or(String::new(), |epoch| format!(", epoch {epoch}"));
         let name = service.service.as_str().escape_debug();
         text += &format!("service  {name}: grantor {grantor}{epoch}");
-        text += &format!(", held here {}, waiting here {}\n", service.held_here, service.waiting_here);
+        text +=
+            &format!(", held here {}, waiting here {}\n", service.held_here, service.waiting_here);
         for lock in &service.locks {
             match &lock.name {
-                Some(name) => text += &format!("  {name}  {}, {} waiting\n", held(lock), lock.waiters),
+                Some(name) => {
+                    text += &format!("  {name}  {}, {} waiting\n", held(lock), lock.waiters)
+                }
                 None => text += &suspension(lock),
             }
         }
@@ -116,7 +127,9 @@ fn suspension(lock: &LockStatus) -> String {
         (Some(HolderInfo { process, metadata, token, revocable, .. }), _) => {
             (process, metadata, format!("suspended with token {token}{}", wanted_back(*revocable)))
         }
-        (None, Some(WaiterInfo { process, metadata, .. })) => (process, metadata, "not suspended yet".to_owned()),
+        (None, Some(WaiterInfo { process, metadata, .. })) => {
+            (process, metadata, "not suspended yet".to_owned())
+        }
         (None, None) => return String::new(),
     };
     format!("  {state} by {process}{}; {} waiting\n", reason(why), lock.waiters)
@@ -151,21 +164,31 @@ mod tests {
         let member = Member::local().await.expect("it joins");
         let service = member.lock_service("stock").await.expect("a good name");
         let me = member.status().me.process;
-        let readers = [service.share("a").await.expect("it is free"), service.share("a").await.expect("so it is")];
-        let pool = service.open("b", 3_u32.to_le_bytes()).await.expect("an object can be opened at once");
+        let readers = [
+            service.share("a").await.expect("it is free"),
+            service.share("a").await.expect("so it is"),
+        ];
+        let pool =
+            service.open("b", 3_u32.to_le_bytes()).await.expect("an object can be opened at once");
         let permits = service.permits("b", 2).revocable().await.expect("there are three");
         let lines = |names: [&str; 2]| {
             let text = table(&member.status());
             // With the separators of columns: a member's name is a number in hexadecimal, and may
             // begin like a lock's.
-            let row =
-                |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name}  "))).map(str::to_owned);
+            let row = |name: &str| {
+                text.lines()
+                    .find(|line| line.starts_with(&format!("  {name}  ")))
+                    .map(str::to_owned)
+            };
             names.map(|name| row(name).unwrap_or_default())
         };
         let first = readers[0].token();
         let expected = [
             format!("  a  shared by {me} with token {first} and 1 more, 0 waiting"),
-            format!("  b  permits held by {me} with token {}, revocable, open at 1, 0 waiting", permits.token()),
+            format!(
+                "  b  permits held by {me} with token {}, revocable, open at 1, 0 waiting",
+                permits.token()
+            ),
         ];
         assert_eq!(lines(["a", "b"]), expected);
         drop((readers, pool, permits));
@@ -177,7 +200,10 @@ mod tests {
         let service = member.lock_service("stock\u{1b}[2J\n").await.expect("a good name");
         let guard = service.lock("a\u{1b}").await.expect("it is free");
         let text = table(&member.status());
-        assert!(!text.contains('\u{1b}') && text.contains("service  stock\\u{1b}[2J\\n: grantor"), "{text}");
+        assert!(
+            !text.contains('\u{1b}') && text.contains("service  stock\\u{1b}[2J\\n: grantor"),
+            "{text}"
+        );
         drop(guard);
     }
 
@@ -190,19 +216,31 @@ mod tests {
         assert_eq!(told(&member), Vec::<String>::new());
 
         let first = service.suspend().owner(2).reason("stock-taking").start();
-        assert_eq!(told(&member), [format!("  not suspended yet by {me}: stock-taking; 1 waiting")]);
+        assert_eq!(
+            told(&member),
+            [format!("  not suspended yet by {me}: stock-taking; 1 waiting")]
+        );
         let second = service.suspend().owner(3).reason("two\nlines").start();
         let third = service.suspend().owner(4).start();
-        assert_eq!(told(&member), [format!("  not suspended yet by {me}: stock-taking; 3 waiting")]);
+        assert_eq!(
+            told(&member),
+            [format!("  not suspended yet by {me}: stock-taking; 3 waiting")]
+        );
 
         guard.release().await.expect("it is held");
         let first = first.await.expect("no lock is held");
         let token = first.token();
-        assert_eq!(told(&member), [format!("  suspended with token {token} by {me}: stock-taking; 2 waiting")]);
+        assert_eq!(
+            told(&member),
+            [format!("  suspended with token {token} by {me}: stock-taking; 2 waiting")]
+        );
         first.resume().await.expect("it is suspended");
         let second = second.await.expect("it is next");
         let token = second.token();
-        assert_eq!(told(&member), [format!("  suspended with token {token} by {me}: two\\nlines; 1 waiting")]);
+        assert_eq!(
+            told(&member),
+            [format!("  suspended with token {token} by {me}: two\\nlines; 1 waiting")]
+        );
         second.resume().await.expect("it is suspended");
         let third = third.await.expect("it is next");
         let token = third.token();

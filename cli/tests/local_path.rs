@@ -60,12 +60,19 @@ async fn a_free_lock_at_its_grantors_own_member_asks_for_no_memory() {
     let locks = member.lock_service("inventory").await.unwrap();
     let names = ["a", "sixteen bytes   ", "twenty-three bytes     "];
     for name in names {
-        let count = allocations(&locks, async |locks| locks.lock(name).await.unwrap().release().await.unwrap()).await;
+        let count = allocations(&locks, async |locks| {
+            locks.lock(name).await.unwrap().release().await.unwrap()
+        })
+        .await;
         assert!(count <= BESIDE, "{name}: {count} allocations in {CYCLES} cycles");
     }
-    let count = allocations(&locks, async |locks| drop(locks.try_lock("dropped").await.unwrap())).await;
+    let count =
+        allocations(&locks, async |locks| drop(locks.try_lock("dropped").await.unwrap())).await;
     assert!(count <= BESIDE, "dropped: {count} allocations in {CYCLES} cycles");
-    let count = allocations(&locks, async |locks| locks.share("shared").await.unwrap().release().await.unwrap()).await;
+    let count = allocations(&locks, async |locks| {
+        locks.share("shared").await.unwrap().release().await.unwrap()
+    })
+    .await;
     assert!(count <= 3 * CYCLES + BESIDE, "a share: {count} allocations in {CYCLES} cycles");
 }
 
@@ -74,7 +81,9 @@ async fn a_name_of_its_own_memory_costs_one_allocation() {
     let member = Member::local().await.unwrap();
     let locks = member.lock_service("inventory").await.unwrap();
     let name = "a name of twenty-four by";
-    let count = allocations(&locks, async |locks| locks.lock(name).await.unwrap().release().await.unwrap()).await;
+    let count =
+        allocations(&locks, async |locks| locks.lock(name).await.unwrap().release().await.unwrap())
+            .await;
     // One, which shows that the counter counts.
     assert!((CYCLES..CYCLES + BESIDE).contains(&count), "{count} allocations in {CYCLES} cycles");
 }

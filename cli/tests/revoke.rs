@@ -13,7 +13,13 @@ const TIMING: Timing = Timing { answer: Timing::fast().member_lease, ..Timing::f
 
 /// The cluster: one member, which is the grantor, the holder and the contacted member.
 async fn founded() -> (Member, LockService) {
-    let member = Member::builder("shop").bind("127.0.0.1:0").timing(TIMING).found().join().await.expect("it founds");
+    let member = Member::builder("shop")
+        .bind("127.0.0.1:0")
+        .timing(TIMING)
+        .found()
+        .join()
+        .await
+        .expect("it founds");
     let service = member.lock_service("inventory").await.expect("a good name");
     (member, service)
 }
@@ -49,9 +55,12 @@ async fn a_holder_that_is_asked_gives_the_lock_back() {
         guard.release().await.expect("it was held until now");
         request.metadata
     });
-    let (said, code) = revoke(&member, &["inventory", "sku-42", "--why", "stock-taking", "--wait", "2m"]).await;
+    let (said, code) =
+        revoke(&member, &["inventory", "sku-42", "--why", "stock-taking", "--wait", "2m"]).await;
     let me = format!("process {process} at {} with token {token} (till 3)", member.addr());
-    let expected = format!("{me} was told that sku-42 of inventory is wanted back: stock-taking\n{me} released it\n");
+    let expected = format!(
+        "{me} was told that sku-42 of inventory is wanted back: stock-taking\n{me} released it\n"
+    );
     assert_eq!((said.as_str(), code), (expected.as_str(), Some(0)));
     let told = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
     assert_eq!(told.as_bytes(), b"stock-taking");
@@ -62,7 +71,11 @@ async fn a_holder_that_keeps_the_lock_loses_it_by_force_only() {
     let (member, service) = founded().await;
     let guard = held(&service).await;
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "100ms"]).await;
-    assert!(said.contains("was told") && said.contains("still holds it after 100ms; --force takes it away"), "{said}");
+    assert!(
+        said.contains("was told")
+            && said.contains("still holds it after 100ms; --force takes it away"),
+        "{said}"
+    );
     assert_eq!((code, guard.fence()), (Some(1), Ok(guard.token())));
 
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "0s", "--force"]).await;
@@ -83,7 +96,8 @@ async fn a_share_that_became_the_lock_was_not_given_back() {
     });
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "2m"]).await;
     let lock = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
-    let expected = format!("with token {} holds it since then and was not contacted; run again", lock.token());
+    let expected =
+        format!("with token {} holds it since then and was not contacted; run again", lock.token());
     assert!(said.contains(&expected), "{said}");
     assert_eq!((code, lock.fence()), (Some(1), Ok(lock.token())), "{said}");
 }
@@ -91,10 +105,18 @@ async fn a_share_that_became_the_lock_was_not_given_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspension_is_wanted_back_by_leaving_out_the_name() {
     let (member, service) = founded().await;
-    let suspended = service.suspend().revocable().reason("stock-taking").await.expect("no lock is held");
+    let suspended =
+        service.suspend().revocable().reason("stock-taking").await.expect("no lock is held");
     let (said, code) = revoke(&member, &["inventory", "--wait", "0s", "--force"]).await;
-    assert!(said.contains("(stock-taking) was told that the suspension of inventory is wanted back"), "{said}");
-    assert_eq!((code, suspended.fence().map_err(|lost| lost.reason)), (Some(0), Err(LostReason::Revoked)), "{said}");
+    assert!(
+        said.contains("(stock-taking) was told that the suspension of inventory is wanted back"),
+        "{said}"
+    );
+    assert_eq!(
+        (code, suspended.fence().map_err(|lost| lost.reason)),
+        (Some(0), Err(LostReason::Revoked)),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,7 +135,15 @@ async fn what_cannot_be_revoked_is_told_with_its_reason() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = nobody.local_addr().expect("it is bound").to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
-    command.env_clear().args(["revoke", "--seed", &addr, "--join-seconds", "1", "inventory", "sku-42"]);
+    command.env_clear().args([
+        "revoke",
+        "--seed",
+        &addr,
+        "--join-seconds",
+        "1",
+        "inventory",
+        "sku-42",
+    ]);
     let (said, code) = run(command).await;
     assert!(said.starts_with("elderlock: "), "{said}");
     assert_eq!(code, Some(2));

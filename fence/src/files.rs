@@ -108,7 +108,11 @@ impl FencedFile {
     /// # Errors
     /// [`FileError`]. After [`FileError::Io`] the content is the old one or the new one, never a
     /// mixture: replace it again. After any other error it is as before.
-    pub fn replace(&self, holder: &(impl Fenced + ?Sized), content: &[u8]) -> Result<(), FileError> {
+    pub fn replace(
+        &self,
+        holder: &(impl Fenced + ?Sized),
+        content: &[u8],
+    ) -> Result<(), FileError> {
         let admitted = self.admit(holder)?;
         let replaced = self.put(&self.path, content);
         drop(admitted);
@@ -121,15 +125,15 @@ impl FencedFile {
         let lock = self.lock()?;
         let fence = self.beside("fence")?;
         let stored = match std::fs::read_to_string(&fence) {
-            Ok(text) => Some(
-                text.trim_end()
-                    .parse::<Stamp>()
-                    .map_err(|error| FileError::Damaged { path: fence.clone(), reason: error.to_string() })?,
-            ),
+            Ok(text) => Some(text.trim_end().parse::<Stamp>().map_err(|error| {
+                FileError::Damaged { path: fence.clone(), reason: error.to_string() }
+            })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed("read", &fence, error)),
         };
-        shown.check_after(stored, || self.path.to_string_lossy().into_owned()).map_err(FileError::Stale)?;
+        shown
+            .check_after(stored, || self.path.to_string_lossy().into_owned())
+            .map_err(FileError::Stale)?;
         if stored != Some(shown) {
             self.put(&fence, format!("{shown}\n").as_bytes())?;
         }
@@ -181,7 +185,13 @@ impl FencedFile {
     }
 
     fn beside(&self, end: &str) -> Result<PathBuf, FileError> {
-        let no_name = || failed("open", &self.path, io::Error::new(io::ErrorKind::InvalidInput, "it names no file"));
+        let no_name = || {
+            failed(
+                "open",
+                &self.path,
+                io::Error::new(io::ErrorKind::InvalidInput, "it names no file"),
+            )
+        };
         let name: &OsStr = self.path.file_name().ok_or_else(no_name)?;
         let mut hidden = OsString::from(".");
         hidden.push(name);

@@ -73,7 +73,11 @@ pub trait FenceStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError::Stale`]: nothing is changed. [`StoreError::Failed`]: the stamp may be stored or
     /// not.
-    fn admit(&self, resource: &str, stamp: Stamp) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn admit(
+        &self,
+        resource: &str,
+        stamp: Stamp,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// Why a [`FenceStore`] does not admit a stamp.
@@ -247,10 +251,14 @@ impl Refusal {
             Refusal::Stale(_) => (StatusCode::PRECONDITION_FAILED, "Fencing token stale"),
             Refusal::Failed(_) => (StatusCode::SERVICE_UNAVAILABLE, "Fencing token not checked"),
         };
-        let mut body = serde_json::json!({ "title": title, "status": status.as_u16(), "resource": resource });
+        let mut body =
+            serde_json::json!({ "title": title, "status": status.as_u16(), "resource": resource });
         let mut stored = None;
         body["detail"] = match self {
-            Refusal::Missing => "send the header Fencing-Token with the token and lineage of the lock's guard".into(),
+            Refusal::Missing => {
+                "send the header Fencing-Token with the token and lineage of the lock's guard"
+                    .into()
+            }
             Refusal::Malformed(reason) | Refusal::Failed(reason) => reason.into(),
             Refusal::Stale(stale) => {
                 stored = stale.stored.map(|stored| stored.to_string());
@@ -355,7 +363,11 @@ mod sqlite_store {
             Ok(SqliteStore { file: Arc::new(Mutex::new(file)) })
         }
 
-        fn admit_now(&self, resource: &str, stamp: Stamp) -> Result<(), AdmitError<rusqlite::Error>> {
+        fn admit_now(
+            &self,
+            resource: &str,
+            stamp: Stamp,
+        ) -> Result<(), AdmitError<rusqlite::Error>> {
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
             let begin = file.transaction_with_behavior(TransactionBehavior::Immediate);
             let transaction = begin.map_err(crate::rusqlite::classify)?;
@@ -367,7 +379,8 @@ mod sqlite_store {
     impl FenceStore for SqliteStore {
         async fn admit(&self, resource: &str, stamp: Stamp) -> Result<(), StoreError> {
             let (store, resource) = (self.clone(), resource.to_owned());
-            let admitted = tokio::task::spawn_blocking(move || store.admit_now(&resource, stamp)).await;
+            let admitted =
+                tokio::task::spawn_blocking(move || store.admit_now(&resource, stamp)).await;
             match admitted {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(AdmitError::Stale(stale))) => Err(StoreError::Stale(stale)),
@@ -390,6 +403,9 @@ mod tests {
             each.queue(&number.to_string());
         }
         assert!(each.queues.len() <= 300, "{}", each.queues.len());
-        assert!(Arc::ptr_eq(&kept[0], &each.queue("kept-0")), "one that a request is in stays the same");
+        assert!(
+            Arc::ptr_eq(&kept[0], &each.queue("kept-0")),
+            "one that a request is in stays the same"
+        );
     }
 }

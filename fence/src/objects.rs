@@ -25,7 +25,8 @@ use bytes::Bytes;
 use elderlock::{Fenced, Lost};
 use object_store::path::Path;
 use object_store::{
-    Attribute, AttributeValue, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion,
+    Attribute, AttributeValue, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload,
+    UpdateVersion,
 };
 
 /// The key of the stamp in the object's metadata: one word, as Azure takes no hyphen there.
@@ -67,7 +68,11 @@ impl<'a> ObjectFence<'a> {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub async fn read(&self, path: &Path, holder: &(impl Fenced + ?Sized)) -> Result<Seen<'a>, ObjectError> {
+    pub async fn read(
+        &self,
+        path: &Path,
+        holder: &(impl Fenced + ?Sized),
+    ) -> Result<Seen<'a>, ObjectError> {
         let shown = stamp_for(path.as_ref(), holder)?;
         let seen = self.look(path).await?;
         seen.check(shown)?;
@@ -78,18 +83,23 @@ impl<'a> ObjectFence<'a> {
         let found = match self.store.get_opts(path, GetOptions::default()).await {
             Ok(found) => found,
             Err(Error::NotFound { .. }) => {
-                return Ok(Seen { store: self.store, path: path.clone(), stamp: None, found: None });
+                return Ok(Seen {
+                    store: self.store,
+                    path: path.clone(),
+                    stamp: None,
+                    found: None,
+                });
             }
             Err(error) => return Err(error.into()),
         };
         let stamp = match found.attributes.get(&Attribute::Metadata(METADATA_KEY.into())) {
-            Some(text) => Some(text.parse().map_err(|error: crate::InvalidStamp| ObjectError::Damaged {
-                path: path.clone(),
-                reason: error.to_string(),
+            Some(text) => Some(text.parse().map_err(|error: crate::InvalidStamp| {
+                ObjectError::Damaged { path: path.clone(), reason: error.to_string() }
             })?),
             None => None,
         };
-        let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+        let version =
+            UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
         let content = found.bytes().await?;
         Ok(Seen { store: self.store, path: path.clone(), stamp, found: Some((content, version)) })
     }
@@ -135,11 +145,16 @@ impl Seen<'_> {
         self.check(shown)?;
         let mode = self.found.map_or(PutMode::Create, |(_, version)| PutMode::Update(version));
         let mut options = PutOptions::from(mode);
-        options.attributes.insert(Attribute::Metadata(METADATA_KEY.into()), AttributeValue::from(shown.to_string()));
+        options.attributes.insert(
+            Attribute::Metadata(METADATA_KEY.into()),
+            AttributeValue::from(shown.to_string()),
+        );
         match self.store.put_opts(&self.path, content.into(), options).await {
             Ok(_) => Ok(()),
             // `NotFound`: it was deleted since.
-            Err(Error::Precondition { .. } | Error::AlreadyExists { .. } | Error::NotFound { .. }) => {
+            Err(
+                Error::Precondition { .. } | Error::AlreadyExists { .. } | Error::NotFound { .. },
+            ) => {
                 let now = ObjectFence::new(self.store).look(&self.path).await?;
                 now.check(shown)?;
                 Err(ObjectError::Changed { path: self.path })
@@ -176,7 +191,9 @@ pub enum ObjectError {
     },
     /// The metadata has a text that is no stamp, so the latest writer is unknown. Nothing was
     /// changed.
-    #[error("the metadata `fencingtoken` of {path} is damaged: {reason}; stop all writers and write the object anew")]
+    #[error(
+        "the metadata `fencingtoken` of {path} is damaged: {reason}; stop all writers and write the object anew"
+    )]
     Damaged {
         /// The object.
         path: Path,
@@ -211,7 +228,9 @@ impl From<NoStamp> for ObjectError {
 impl From<Error> for ObjectError {
     fn from(error: Error) -> Self {
         match error {
-            Error::NotImplemented { .. } | Error::NotSupported { .. } => ObjectError::Unsupported(error),
+            Error::NotImplemented { .. } | Error::NotSupported { .. } => {
+                ObjectError::Unsupported(error)
+            }
             other => ObjectError::Store(other),
         }
     }

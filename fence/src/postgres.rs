@@ -3,7 +3,11 @@
 use crate::sql::AdmitError;
 
 /// Sorts an error by its SQLSTATE. `is_closed`: the driver says that the connection is gone.
-pub(crate) fn classify<E: std::error::Error>(error: E, code: Option<&str>, is_closed: bool) -> AdmitError<E> {
+pub(crate) fn classify<E: std::error::Error>(
+    error: E,
+    code: Option<&str>,
+    is_closed: bool,
+) -> AdmitError<E> {
     match code.unwrap_or_default() {
         "42P01" => AdmitError::NoTable(error),
         // `lock_timeout`, and `statement_timeout` while the statement waits: it has nothing else to

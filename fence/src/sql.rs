@@ -304,7 +304,11 @@ pub trait Transaction: sealed::Transaction {
     type Error: std::error::Error + Send + Sync + 'static;
 
     #[doc(hidden)]
-    fn show(&mut self, resource: &str, stamp: Stamp) -> impl Future<Output = Result<Answer, Self::Error>> + Send;
+    fn show(
+        &mut self,
+        resource: &str,
+        stamp: Stamp,
+    ) -> impl Future<Output = Result<Answer, Self::Error>> + Send;
 
     #[doc(hidden)]
     fn classify(error: Self::Error) -> AdmitError<Self::Error>;
@@ -328,7 +332,9 @@ impl Answer {
     fn decide<E>(self, resource: &str, shown: Stamp) -> Result<(), AdmitError<E>> {
         match self {
             Answer::Admitted => Ok(()),
-            Answer::Stale(stored) => Err(AdmitError::Stale(Stale { resource: resource.to_owned(), shown, stored })),
+            Answer::Stale(stored) => {
+                Err(AdmitError::Stale(Stale { resource: resource.to_owned(), shown, stored }))
+            }
         }
     }
 }
@@ -363,11 +369,15 @@ pub enum AdmitError<E> {
     Locked(#[source] E),
     /// The database could not put the transaction in order with others: a serialisation failure or
     /// a deadlock. Run the whole transaction again, with the same guard.
-    #[error("the transaction met others, so the database ended it; roll back and run all of it again: {0}")]
+    #[error(
+        "the transaction met others, so the database ended it; roll back and run all of it again: {0}"
+    )]
     Retry(#[source] E),
     /// The connection is broken, or the database ends it. Whether the statement was made is
     /// unknown, and without a commit it counts for nothing. Use another connection.
-    #[error("the connection to the database is broken; use another one and run all of the transaction again: {0}")]
+    #[error(
+        "the connection to the database is broken; use another one and run all of the transaction again: {0}"
+    )]
     Disconnected(#[source] E),
     /// Another error of the driver, for example a missing privilege.
     #[error("the fence statement failed: {0}")]

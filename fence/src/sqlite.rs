@@ -14,7 +14,9 @@ pub(crate) fn classify<E: std::error::Error>(error: E, code: Option<i32>) -> Adm
         // IOERR, CANTOPEN.
         10 | 14 => AdmitError::Disconnected(error),
         // SQLite has no code for it.
-        1 if error.to_string().contains("no such table: elderlock_fences") => AdmitError::NoTable(error),
+        1 if error.to_string().contains("no such table: elderlock_fences") => {
+            AdmitError::NoTable(error)
+        }
         _ => AdmitError::Other(error),
     }
 }

@@ -41,7 +41,8 @@ impl Transaction for sqlx::Transaction<'_, sqlx::Postgres> {
     show_by_rows!(crate::sql::postgres);
 
     fn classify(error: Error) -> AdmitError<Error> {
-        let code = error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned());
+        let code =
+            error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned());
         let is_closed = is_closed(&error);
         crate::postgres::classify(error, code.as_deref(), is_closed)
     }
@@ -57,7 +58,10 @@ impl Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {
     show_by_rows!(crate::sql::sqlite);
 
     fn classify(error: Error) -> AdmitError<Error> {
-        let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse().ok());
+        let code = error
+            .as_database_error()
+            .and_then(|error| error.code())
+            .and_then(|code| code.parse().ok());
         if code.is_none() && is_closed(&error) {
             return AdmitError::Disconnected(error);
         }
@@ -75,7 +79,12 @@ impl Transaction for sqlx::Transaction<'_, sqlx::MySql> {
     async fn show(&mut self, resource: &str, stamp: Stamp) -> Result<Answer, Error> {
         use crate::sql::mysql::{ADMIT, STORED};
         let (token, lineage) = (stamp.token.as_i64(), stamp.lineage.as_i64());
-        sqlx::query(ADMIT).bind(resource.as_bytes()).bind(token).bind(lineage).execute(&mut **self).await?;
+        sqlx::query(ADMIT)
+            .bind(resource.as_bytes())
+            .bind(token)
+            .bind(lineage)
+            .execute(&mut **self)
+            .await?;
         let stored: Option<(i64, i64)> =
             sqlx::query_as(STORED).bind(resource.as_bytes()).fetch_optional(&mut **self).await?;
         Ok(if stored == Some((token, lineage)) { Answer::Admitted } else { stale(stored) })

@@ -38,12 +38,18 @@ impl Stamp {
     /// Whether a writer with this stamp may write after the one with `stored`, as a [`TokenGate`]
     /// decides: its token is higher, or it is the same stamp.
     pub fn admits_after(self, stored: Stamp) -> bool {
-        TokenGate::with_highest(stored.token, stored.lineage).admit(self.token, self.lineage).is_ok()
+        TokenGate::with_highest(stored.token, stored.lineage)
+            .admit(self.token, self.lineage)
+            .is_ok()
     }
 
     /// Refuses this stamp at `resource` if it may not come after the one that is stored, if any.
     #[cfg(any(feature = "files", feature = "object-store"))]
-    pub(crate) fn check_after(self, stored: Option<Stamp>, resource: impl FnOnce() -> String) -> Result<(), Stale> {
+    pub(crate) fn check_after(
+        self,
+        stored: Option<Stamp>,
+        resource: impl FnOnce() -> String,
+    ) -> Result<(), Stale> {
         match stored {
             Some(stored) if !self.admits_after(stored) => {
                 Err(Stale { resource: resource(), shown: self, stored: Some(stored) })
@@ -136,7 +142,9 @@ pub enum NoStamp {
     )]
     Shared,
     /// The name of the resource is empty, longer than [`MAX_RESOURCE`] bytes, or has a zero byte.
-    #[error("a resource has a name of 1 to {MAX_RESOURCE} bytes without zero bytes; this one has {length} bytes")]
+    #[error(
+        "a resource has a name of 1 to {MAX_RESOURCE} bytes without zero bytes; this one has {length} bytes"
+    )]
     InvalidResource {
         /// Its length in bytes.
         length: usize,
@@ -185,7 +193,15 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_stamp_is_refused() {
-        let wrong = ["", "7", "7-", "-7-0000000000000001", "7-1", "0-0000000000000001", "7 -0000000000000001"];
+        let wrong = [
+            "",
+            "7",
+            "7-",
+            "-7-0000000000000001",
+            "7-1",
+            "0-0000000000000001",
+            "7 -0000000000000001",
+        ];
         for text in wrong {
             assert!(text.parse::<Stamp>().is_err(), "{text}");
         }

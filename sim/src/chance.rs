@@ -150,11 +150,16 @@ mod tests {
             what(&mut digest);
             digest.finish()
         };
-        let of_words = digest(&|digest| [1_u64, 2, 3, 4, 0].into_iter().for_each(|word| digest.write_u64(word)));
+        let of_words = digest(&|digest| {
+            [1_u64, 2, 3, 4, 0].into_iter().for_each(|word| digest.write_u64(word))
+        });
         assert_eq!(of_words, 0xa41a_333b_8cbc_a0b3, "and from one version to the next");
         assert_eq!(digest(&|digest| (1_u8, 2_u32, 3_usize, 4_u128).hash(digest)), of_words);
         assert_ne!(digest(&|digest| (1_u8, 2_u32, 4_usize, 3_u128).hash(digest)), of_words);
-        assert_eq!(digest(&|digest| digest.write(&[1, 2])), digest(&|digest| digest.write_u64(0x201)));
+        assert_eq!(
+            digest(&|digest| digest.write(&[1, 2])),
+            digest(&|digest| digest.write_u64(0x201))
+        );
     }
 
     #[test]

@@ -117,12 +117,19 @@ impl ChaosRun {
     fn tell(&mut self, plan: &ChaosPlan) {
         let mut dice = Rng::new(plan.seed, 2);
         let mut active: Vec<(usize, Active)> = Vec::new();
-        let mut coming: Vec<(usize, &Fault)> = plan.kept.iter().copied().zip(&plan.faults).collect();
-        let mut joining: Vec<(u64, usize)> =
-            (plan.founders..plan.founders + plan.joiners).map(|place| (dice.below(plan.span / 2), place)).collect();
+        let mut coming: Vec<(usize, &Fault)> =
+            plan.kept.iter().copied().zip(&plan.faults).collect();
+        let mut joining: Vec<(u64, usize)> = (plan.founders..plan.founders + plan.joiners)
+            .map(|place| (dice.below(plan.span / 2), place))
+            .collect();
         self.apply(Step::Weather(plan.weather));
         while self.world.now < plan.span && self.world.broken().is_none() {
-            self.go_on(plan, dice.between(plan.pace / 4, plan.pace * 7 / 4), &mut coming, &mut active);
+            self.go_on(
+                plan,
+                dice.between(plan.pace / 4, plan.pace * 7 / 4),
+                &mut coming,
+                &mut active,
+            );
             let now = self.world.now;
             joining.retain(|(at, place)| {
                 if *at <= now && !self.world.is_alive(*place) {
@@ -175,7 +182,12 @@ impl ChaosRun {
     }
 
     /// Begins the faults that begin now, and ends the faults that end.
-    fn turn(&mut self, plan: &ChaosPlan, coming: &mut Vec<(usize, &Fault)>, active: &mut Vec<(usize, Active)>) {
+    fn turn(
+        &mut self,
+        plan: &ChaosPlan,
+        coming: &mut Vec<(usize, &Fault)>,
+        active: &mut Vec<(usize, Active)>,
+    ) {
         let now = self.world.now;
         let mut changed = false;
         coming.retain(|(number, fault)| {
@@ -209,7 +221,9 @@ impl ChaosRun {
                     _ => None,
                 };
                 let ends = ends.filter(|(place, _)| self.world.is_alive(*place));
-                if ends.is_none_or(|(place, how)| self.world.can_spare(&[place], how, plan.reckless)) {
+                if ends
+                    .is_none_or(|(place, how)| self.world.can_spare(&[place], how, plan.reckless))
+                {
                     self.apply_of_fault(step);
                 }
             }
@@ -226,7 +240,8 @@ impl ChaosRun {
         let mut core: Vec<usize> = self.world.places().collect();
         for _ in 0..dice.between(1, 2 * core.len() as u64) {
             let out = dice.below(core.len() as u64) as usize;
-            let rest: Vec<usize> = core.iter().copied().filter(|place| *place != core[out]).collect();
+            let rest: Vec<usize> =
+                core.iter().copied().filter(|place| *place != core[out]).collect();
             if self.world.is_sufficient(&rest) {
                 core = rest;
             }
@@ -237,7 +252,8 @@ impl ChaosRun {
     /// Kills, stops, deafens or cuts off the other members for good, or leaves their present state
     /// as it is.
     fn abandon_all_but(&mut self, core: &[usize], dice: &mut Rng) {
-        let others: Vec<usize> = self.world.places().filter(|place| !core.contains(place)).collect();
+        let others: Vec<usize> =
+            self.world.places().filter(|place| !core.contains(place)).collect();
         self.apply(Step::Heal);
         for &place in &others {
             let is_heard = dice.chance(300_000);
@@ -281,10 +297,14 @@ impl ChaosRun {
             return;
         }
         let goes = dice.below(self.world.places().len() as u64) as usize;
-        for place in self.world.places().filter(|place| !self.world.is_alive(*place)).collect::<Vec<_>>() {
+        for place in
+            self.world.places().filter(|place| !self.world.is_alive(*place)).collect::<Vec<_>>()
+        {
             self.apply(Step::Start(place));
         }
-        if self.world.is_up(goes) && self.world.can_spare(&[goes], ShutdownPlan::Gone, plan.reckless) {
+        if self.world.is_up(goes)
+            && self.world.can_spare(&[goes], ShutdownPlan::Gone, plan.reckless)
+        {
             self.apply(Step::Leave(goes));
         }
     }
@@ -292,7 +312,8 @@ impl ChaosRun {
     /// The objects that clients at the place have open, by call.
     fn opened_at(&self, place: usize, service: &str) -> Vec<(usize, String)> {
         let opened = self.world.history().opened().map(|ask| (ask, self.world.call(ask)));
-        let here = opened.filter(|(_, call)| call.member == place && call.service.as_str() == service);
+        let here =
+            opened.filter(|(_, call)| call.member == place && call.service.as_str() == service);
         let name = |call: &Call| match &call.object {
             Some((_, Some(name))) => String::from_utf8_lossy(name.as_bytes()).into_owned(),
             _ => String::new(),
@@ -308,22 +329,36 @@ impl ChaosRun {
         }
         let mut dice = Rng::new(plan.seed, SHARES + (1 << 20) + self.deed);
         let world = &self.world;
-        let some = |dice: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
+        let some =
+            |dice: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = |is_it: fn(&Call) -> bool| -> Vec<Ask> {
             world.history().claims().filter(usable).filter(|ask| is_it(world.call(*ask))).collect()
         };
         let step = match dice.below(100) {
-            0..12 => some(&mut dice, world.history().opened().filter(usable).collect()).map(Step::Release),
+            0..12 => some(&mut dice, world.history().opened().filter(usable).collect())
+                .map(Step::Release),
             12..24 => some(&mut dice, claims(|call| call.mode == HoldMode::Share)).map(|of| {
                 let asked = world.call(Ask(of));
-                let (call, place, service) = (world.history().calls.len(), asked.member, asked.service.as_str());
-                let (service, wanted, says) = (service.to_string(), ClientWant::Upgrade(of), String::new());
-                Step::Ask { call, place, service, wanted, owner: 0, says, wait: Wait::Try, lease: None }
+                let (call, place, service) =
+                    (world.history().calls.len(), asked.member, asked.service.as_str());
+                let (service, wanted, says) =
+                    (service.to_string(), ClientWant::Upgrade(of), String::new());
+                Step::Ask {
+                    call,
+                    place,
+                    service,
+                    wanted,
+                    owner: 0,
+                    says,
+                    wait: Wait::Try,
+                    lease: None,
+                }
             }),
             24..36 => some(&mut dice, claims(Call::may_be_shared)).map(Step::Downgrade),
             36..54 => {
-                let call = some(&mut dice, claims(|call| matches!(call.mode, HoldMode::Permits(2..))));
+                let call =
+                    some(&mut dice, claims(|call| matches!(call.mode, HoldMode::Permits(2..))));
                 call.map(|call| Step::GiveBack(call, 1))
             }
             _ => None,
@@ -340,7 +375,8 @@ impl ChaosRun {
         self.deed += 1;
         let mut dice = Rng::new(plan.seed, 1_000 + self.deed);
         let now = self.world.now;
-        let (due, later) = std::mem::take(&mut self.pending).into_iter().partition(|(at, _)| *at <= now);
+        let (due, later) =
+            std::mem::take(&mut self.pending).into_iter().partition(|(at, _)| *at <= now);
         self.pending = later;
         let due: Vec<(u64, Ask)> = due;
         for (_, ask) in due {
@@ -354,7 +390,8 @@ impl ChaosRun {
             return;
         }
         let world = &self.world;
-        let some = |dice: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
+        let some =
+            |dice: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = || world.history().claims().filter(usable).collect();
         match deed {
@@ -364,7 +401,10 @@ impl ChaosRun {
                     open.filter(|ask| world.call(*ask).member == place).count() >= MAX_OPEN
                 };
                 let mut from_first = world.places().cycle().skip(first).take(world.places().len());
-                let Some(place) = from_first.find(|place| world.is_up(*place) && !busy(*place)) else { return };
+                let Some(place) = from_first.find(|place| world.is_up(*place) && !busy(*place))
+                else {
+                    return;
+                };
                 let ms = |dice: &mut Rng, high: u64| Duration::from_millis(dice.between(1, high));
                 let wait = match dice.below(10) {
                     0..2 => Wait::Try,
@@ -372,7 +412,8 @@ impl ChaosRun {
                     _ => Wait::Forever,
                 };
                 let mut lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
-                let (mut service, name) = (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
+                let (mut service, name) =
+                    (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
                 // Now and then a new service.
                 if dice.chance(30_000) {
                     service = format!("day{}", now / (2 * SECOND));
@@ -392,7 +433,8 @@ impl ChaosRun {
                     // All others wait for its end.
                     lease = Some(ms(&mut wishes, 1_500));
                 }
-                let talks = wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(700_000);
+                let talks =
+                    wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(700_000);
                 // Each client has its own metadata, so that clients can be told apart.
                 let says = if talks { format!("client{call}") } else { String::new() };
                 self.apply(Step::Ask { call, place, service, wanted, owner, says, wait, lease });

@@ -52,7 +52,10 @@ mod tests {
                 for local in [4_012_346, 1_000_000_007, 987_654_321_987] {
                     let local = Time::from_nanos(local);
                     let at = clock.when(local).unwrap();
-                    assert!(clock.local(at) >= local && clock.local(at - 1) < local, "{ppm} {local:?}");
+                    assert!(
+                        clock.local(at) >= local && clock.local(at - 1) < local,
+                        "{ppm} {local:?}"
+                    );
                 }
             }
             assert_eq!(clock.when(Time::MAX), None);

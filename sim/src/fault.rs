@@ -265,11 +265,13 @@ impl FaultKind {
             | FaultKind::Vanish(target)
             | FaultKind::Pause(target) => Some(*target),
             FaultKind::Leave(target) | FaultKind::FalseAlarm(_, target) => Some(*target),
-            FaultKind::Reject(target) | FaultKind::NoDatagrams(target) | FaultKind::LoseDisk(target) => Some(*target),
+            FaultKind::Reject(target)
+            | FaultKind::NoDatagrams(target)
+            | FaultKind::LoseDisk(target) => Some(*target),
             FaultKind::Reprieve(Reprieve { target, .. }) => Some(*target),
-            FaultKind::SlowDisk(target, _) | FaultKind::FailingDisk(target) | FaultKind::TornStep(target, ..) => {
-                Some(*target)
-            }
+            FaultKind::SlowDisk(target, _)
+            | FaultKind::FailingDisk(target)
+            | FaultKind::TornStep(target, ..) => Some(*target),
             _ => None,
         }
     }
@@ -390,7 +392,11 @@ impl Fault {
         let what = match kind {
             0 => FaultKind::Weather(LinkConditions { loss: rate, ..LinkConditions::FAIR }),
             1 => FaultKind::Weather(LinkConditions { duplicate: rate, ..LinkConditions::FAIR }),
-            2 => FaultKind::Weather(LinkConditions { reorder: rate, slowest: 30 * MS, ..LinkConditions::FAIR }),
+            2 => FaultKind::Weather(LinkConditions {
+                reorder: rate,
+                slowest: 30 * MS,
+                ..LinkConditions::FAIR
+            }),
             3 => {
                 let spike_by = dice.between(20 * MS, 4 * SECOND);
                 FaultKind::Weather(LinkConditions {
@@ -420,16 +426,23 @@ impl Fault {
             FALSE_ALARM => FaultKind::FalseAlarm(other, target),
             16 => FaultKind::Swizzle(dice.roll()),
             17 => {
-                let narrow = NarrowPath { each: dice.between(MS, 100 * MS), room: dice.between(2, 40) as u32 };
+                let narrow = NarrowPath {
+                    each: dice.between(MS, 100 * MS),
+                    room: dice.between(2, 40) as u32,
+                };
                 FaultKind::NarrowWay(place, other, narrow)
             }
             18 => FaultKind::Resets(dice.roll(), dice.between(1, 12) as u32),
             // Each damage breaks a connection: more than a few is one long cut.
-            19 => {
-                FaultKind::Weather(LinkConditions { garble: dice.between(500, 30_000) as u32, ..LinkConditions::FAIR })
-            }
+            19 => FaultKind::Weather(LinkConditions {
+                garble: dice.between(500, 30_000) as u32,
+                ..LinkConditions::FAIR
+            }),
             REJECT => FaultKind::Reject(target),
-            21 => FaultKind::ClockRate(place, dice.between(0, 2 * clock_error) as i32 - clock_error as i32),
+            21 => FaultKind::ClockRate(
+                place,
+                dice.between(0, 2 * clock_error) as i32 - clock_error as i32,
+            ),
             22 => FaultKind::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
             NO_DATAGRAMS => FaultKind::NoDatagrams(target),
             CRASH_ALL => FaultKind::CrashAll,
@@ -443,8 +456,11 @@ impl Fault {
                     3 | 4 => Some(ConcurrentFault::Isolate),
                     _ => None,
                 };
-                let late =
-                    if dice.chance(600_000) { dice.pick(&TELLING) } else { dice.pick(&kind::KINDS[..kind::DRAWN]) };
+                let late = if dice.chance(600_000) {
+                    dice.pick(&TELLING)
+                } else {
+                    dice.pick(&kind::KINDS[..kind::DRAWN])
+                };
                 let (from, to) = match dice.below(4) {
                     0 | 1 => (Some(target), None),
                     2 => (Some(target), Some(other)),
@@ -516,7 +532,11 @@ impl Fault {
             TORN_STEP => {
                 lasts = lasts.max(SECOND);
                 let votes = dice.chance(700_000);
-                FaultKind::TornStep(target, dice.between(0, if votes { 30 } else { 200 }) as u32, votes)
+                FaultKind::TornStep(
+                    target,
+                    dice.between(0, if votes { 30 } else { 200 }) as u32,
+                    votes,
+                )
             }
             ONE_NEIGHBOUR => {
                 lasts = member_lease * dice.between(25, 40) / 10;
@@ -559,7 +579,12 @@ impl CutOffGroup {
     }
 
     /// A predicate for its members: never the candidate.
-    fn with(self, elder: usize, holder: Option<usize>, candidate: Option<usize>) -> impl Fn(&usize) -> bool {
+    fn with(
+        self,
+        elder: usize,
+        holder: Option<usize>,
+        candidate: Option<usize>,
+    ) -> impl Fn(&usize) -> bool {
         move |place| {
             let is_drawn = Some(*place) != candidate && self.places >> place & 1 == 1;
             *place == elder || Some(*place) == holder || is_drawn
@@ -598,19 +623,28 @@ impl World {
             Target::Elder => self.find_elder(),
             Target::Grantor => self.find_grantor(crate::chaos::SERVICES[0]),
             Target::Council(number) => {
-                let council: Vec<ProcessId> = self.latest_view()?.council().skip(1).map(|info| info.process).collect();
+                let council: Vec<ProcessId> =
+                    self.latest_view()?.council().skip(1).map(|info| info.process).collect();
                 council.get(number % council.len().max(1)).copied().and_then(of)
             }
             Target::Recovering => self.recovering().next().map(|(place, _)| place),
             Target::Awaited => self.recovering().filter_map(|(_, process)| of(process)).next_back(),
             Target::Suspender => self.wants(Call::suspends),
             Target::Batcher => self.wants(|call| call.keys.len() > 1),
-            Target::Sharer => self.wants(|call| matches!(call.mode, HoldMode::Share | HoldMode::Permits(_))),
+            Target::Sharer => {
+                self.wants(|call| matches!(call.mode, HoldMode::Share | HoldMode::Permits(_)))
+            }
             Target::Writer => {
-                let writes = |call: &Call| matches!(call.deed, ClientRequest::Put(..) | ClientRequest::Add(..));
-                let writers = self.history().open().map(|ask| self.call(ask)).filter(|call| writes(call));
+                let writes = |call: &Call| {
+                    matches!(call.deed, ClientRequest::Put(..) | ClientRequest::Add(..))
+                };
+                let writers =
+                    self.history().open().map(|ask| self.call(ask)).filter(|call| writes(call));
                 let opened = self.history().opened().map(|ask| self.call(ask));
-                let place = writers.map(|call| call.member).next().or_else(|| opened.map(|call| call.member).next());
+                let place = writers
+                    .map(|call| call.member)
+                    .next()
+                    .or_else(|| opened.map(|call| call.member).next());
                 place.or_else(|| self.find(Target::Grantor))
             }
         }
@@ -626,10 +660,15 @@ impl World {
 
     /// Places where a grantor recovers or receives a table, with the processes that it waits for.
     fn recovering(&self) -> impl DoubleEndedIterator<Item = (usize, ProcessId)> + '_ {
-        let awaited = |place: usize| self.peers[place].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>();
+        let awaited = |place: usize| {
+            self.peers[place].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>()
+        };
         let others = move |place: usize| {
             let me = self.peers[place].process();
-            awaited(place).into_iter().filter(move |process| Some(*process) != me).map(move |process| (place, process))
+            awaited(place)
+                .into_iter()
+                .filter(move |process| Some(*process) != me)
+                .map(move |process| (place, process))
         };
         self.places().filter(|place| self.is_up(*place)).flat_map(others)
     }
@@ -644,13 +683,18 @@ impl World {
         match fault.what {
             FaultKind::Weather(worse) => weather = Some(worse),
             FaultKind::SlowWay(from, to, by) => {
-                plot.pair(Step::Slow(from, to, Duration::from_nanos(by)), Step::Slow(from, to, Duration::ZERO));
+                plot.pair(
+                    Step::Slow(from, to, Duration::from_nanos(by)),
+                    Step::Slow(from, to, Duration::ZERO),
+                );
             }
             FaultKind::CutOneWay(from, to) => plot.pair(Step::Cut(from, to), Step::Mend(from, to)),
             FaultKind::Cut(a, b) => plot.both(a, b, Step::Cut, Step::Mend),
             FaultKind::Isolate(target) => {
                 let place = self.find(target)?;
-                all().filter(|other| *other != place).for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
+                all()
+                    .filter(|other| *other != place)
+                    .for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
             }
             FaultKind::Split(mask) => {
                 let left = |place: &usize| mask >> place & 1 == 1;
@@ -662,7 +706,10 @@ impl World {
                 let place = self.find(target)?;
                 let mut others: Vec<usize> = all().filter(|other| *other != place).collect();
                 others.sort_by_key(|other| mix(&[luck, *other as u64]));
-                others.iter().skip(1).for_each(|other| plot.both(place, *other, Step::Cut, Step::Mend));
+                others
+                    .iter()
+                    .skip(1)
+                    .for_each(|other| plot.both(place, *other, Step::Cut, Step::Mend));
             }
             FaultKind::Ring(luck) => {
                 let mut ring: Vec<usize> = all().collect();
@@ -679,29 +726,54 @@ impl World {
             }
             FaultKind::Crash(target) => {
                 let place = self.find(target)?;
-                plot.down(&self.spared(&[place], ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
+                plot.down(
+                    &self.spared(&[place], ShutdownPlan::Dead, reckless)?,
+                    Step::Crash,
+                    Step::Start,
+                );
             }
             FaultKind::CrashBoth => {
                 let both = [self.find(Target::Elder)?, self.find(Target::Grantor)?];
-                plot.down(&self.spared(&both, ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
+                plot.down(
+                    &self.spared(&both, ShutdownPlan::Dead, reckless)?,
+                    Step::Crash,
+                    Step::Start,
+                );
             }
             FaultKind::Vanish(target) => {
                 let host = self.peers[self.find(target)?].host;
-                let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
-                plot.down(&self.spared(&there, ShutdownPlan::Dead, reckless)?, Step::Vanish, Step::Start);
+                let there: Vec<usize> =
+                    all().filter(|place| self.peers[*place].host == host).collect();
+                plot.down(
+                    &self.spared(&there, ShutdownPlan::Dead, reckless)?,
+                    Step::Vanish,
+                    Step::Start,
+                );
             }
             FaultKind::CrashAll => {
                 let everybody: Vec<usize> = all().collect();
-                plot.down(&self.spared(&everybody, ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
+                plot.down(
+                    &self.spared(&everybody, ShutdownPlan::Dead, reckless)?,
+                    Step::Crash,
+                    Step::Start,
+                );
             }
             FaultKind::LoseDisk(target) => {
                 let place = self.find(target).filter(|place| self.can_lose_disk(*place))?;
-                plot.down(&self.spared(&[place], ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
+                plot.down(
+                    &self.spared(&[place], ShutdownPlan::Dead, reckless)?,
+                    Step::Crash,
+                    Step::Start,
+                );
                 plot.add(now, Step::LoseDisk(place));
             }
             FaultKind::Leave(target) => {
                 let place = self.find(target)?;
-                plot.down(&self.spared(&[place], ShutdownPlan::Gone, reckless)?, Step::Leave, Step::Start);
+                plot.down(
+                    &self.spared(&[place], ShutdownPlan::Gone, reckless)?,
+                    Step::Leave,
+                    Step::Start,
+                );
             }
             FaultKind::Pause(target) => {
                 let place = self.find(target).filter(|place| self.is_up(*place))?;
@@ -716,11 +788,17 @@ impl World {
             }
             FaultKind::FailingDisk(target) => {
                 let place = self.find(target)?;
-                plot.pair(Step::Disk(place, DiskHealth::Failing), Step::Disk(place, DiskHealth::Fast));
+                plot.pair(
+                    Step::Disk(place, DiskHealth::Failing),
+                    Step::Disk(place, DiskHealth::Fast),
+                );
             }
             FaultKind::FullDisk => {
                 all().for_each(|place| {
-                    plot.pair(Step::Disk(place, DiskHealth::Failing), Step::Disk(place, DiskHealth::Fast))
+                    plot.pair(
+                        Step::Disk(place, DiskHealth::Failing),
+                        Step::Disk(place, DiskHealth::Fast),
+                    )
                 });
             }
             FaultKind::TornStep(target, after, votes) => {
@@ -728,15 +806,21 @@ impl World {
                 plot.add(now, Step::Tear(TornStep { place, after, votes, until }));
                 plot.add(until, Step::Start(place));
             }
-            FaultKind::DieDeciding => plot.add(now, Step::DieDeciding { until: until.max(now + 4 * SECOND) }),
+            FaultKind::DieDeciding => {
+                plot.add(now, Step::DieDeciding { until: until.max(now + 4 * SECOND) })
+            }
             FaultKind::FalseAlarm(at, about) => {
                 let about = self.find(about).filter(|about| *about != at)?;
                 self.peers[about].process()?;
                 plot.add(now, Step::Notice { at, about, what: OutsideHint::Unreachable });
             }
             FaultKind::Swizzle(luck) => {
-                let ways = all().flat_map(|from| all().map(move |to| (from, to))).filter(|(from, to)| from != to);
-                let draw = |way: &(usize, usize), question| mix(&[luck, way.0 as u64, way.1 as u64, question]);
+                let ways = all()
+                    .flat_map(|from| all().map(move |to| (from, to)))
+                    .filter(|(from, to)| from != to);
+                let draw = |way: &(usize, usize), question| {
+                    mix(&[luck, way.0 as u64, way.1 as u64, question])
+                };
                 let third = (fault.lasts / 3).max(1);
                 for way in ways.filter(|way| draw(way, 0) % 100 < luck % 80 + 10) {
                     plot.add(now + draw(&way, 1) % third, Step::Clog(way.0, way.1));
@@ -763,7 +847,10 @@ impl World {
                 }
             }
             FaultKind::ClockRate(place, ppm) => {
-                plot.pair(Step::TurnClock(place, ppm), Step::TurnClock(place, self.peers[place].clock.ppm));
+                plot.pair(
+                    Step::TurnClock(place, ppm),
+                    Step::TurnClock(place, self.peers[place].clock.ppm),
+                );
             }
             FaultKind::WallClock(place, by) => {
                 plot.pair(Step::StepWallClock(place, by), Step::StepWallClock(place, -by))
@@ -786,14 +873,26 @@ impl World {
                     plot.now = now + fault.lasts / 8;
                     match blow {
                         ConcurrentFault::Crash => {
-                            plot.down(&self.spared(&[place], ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
+                            plot.down(
+                                &self.spared(&[place], ShutdownPlan::Dead, reckless)?,
+                                Step::Crash,
+                                Step::Start,
+                            );
                         }
                         ConcurrentFault::Leave => {
-                            plot.down(&self.spared(&[place], ShutdownPlan::Gone, reckless)?, Step::Leave, Step::Start);
+                            plot.down(
+                                &self.spared(&[place], ShutdownPlan::Gone, reckless)?,
+                                Step::Leave,
+                                Step::Start,
+                            );
                         }
                         ConcurrentFault::GrantorLeaves => {
                             (plot.now, plot.until) = (until - 5 * MS, until + SECOND);
-                            plot.down(&self.spared(&[place], ShutdownPlan::Gone, reckless)?, Step::Leave, Step::Start);
+                            plot.down(
+                                &self.spared(&[place], ShutdownPlan::Gone, reckless)?,
+                                Step::Leave,
+                                Step::Start,
+                            );
                         }
                         ConcurrentFault::Isolate => {
                             others.for_each(|other| plot.both(place, other, Step::Cut, Step::Mend))
@@ -803,7 +902,8 @@ impl World {
             }
             FaultKind::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
                 let elder = self.find_elder()?;
-                let candidate = self.find(Target::Council(candidate)).filter(|place| *place != elder)?;
+                let candidate =
+                    self.find(Target::Council(candidate)).filter(|place| *place != elder)?;
                 let others = all().filter(|other| *other != candidate);
                 let holder = self.holder(loyal, elder, Some(candidate));
                 let loyal = loyal.with(elder, holder, Some(candidate));
@@ -819,10 +919,13 @@ impl World {
                 plot.until = plot.now + fault.lasts;
                 plot.ask(candidate, service, crown());
                 for a in all().filter(&loyal) {
-                    all().filter(|b| !loyal(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
+                    all()
+                        .filter(|b| !loyal(b))
+                        .for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
                 if restart && self.common.durable {
-                    let rest: Vec<usize> = all().filter(|place| *place != candidate && !loyal(place)).collect();
+                    let rest: Vec<usize> =
+                        all().filter(|place| *place != candidate && !loyal(place)).collect();
                     if let Some(rest) = self.spared(&rest, ShutdownPlan::Dead, reckless) {
                         let until = std::mem::replace(&mut plot.until, plot.now + 5 * MS);
                         plot.down(&rest, Step::Crash, Step::Start);
@@ -834,26 +937,34 @@ impl World {
                 let elder = self.find_elder().filter(|_| self.viewed_at == now)?;
                 let loyal = loyal.with(elder, self.holder(loyal, elder, None), None);
                 for a in all().filter(&loyal) {
-                    all().filter(|b| !loyal(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
+                    all()
+                        .filter(|b| !loyal(b))
+                        .for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
             }
             FaultKind::Reprieve(Reprieve { target, cut, pending }) => {
                 let elder = self.find_elder()?;
-                let place = self.find(target).filter(|place| *place != elder && self.is_up(*place))?;
+                let place =
+                    self.find(target).filter(|place| *place != elder && self.is_up(*place))?;
                 plot.until = now + cut;
-                all().filter(|other| *other != place).for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
+                all()
+                    .filter(|other| *other != place)
+                    .for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
                 // Packets from before the cut are not kept back.
                 plot.now = now + cut * 9 / 10;
                 plot.until = now + cut + pending;
                 plot.hold(None, Some(elder), "Accepted");
                 plot.until = until;
-                ["Install", "FullView"].into_iter().for_each(|kind| plot.hold(None, Some(place), kind));
+                ["Install", "FullView"]
+                    .into_iter()
+                    .for_each(|kind| plot.hold(None, Some(place), kind));
             }
             FaultKind::Turncoat(number, luck) => {
                 let elder = self.find_elder()?;
                 let place = self.find(Target::Council(number))?;
                 let spared = self.spared(&[place], ShutdownPlan::Gone, reckless)?;
-                let mut others: Vec<usize> = all().filter(|other| ![elder, place].contains(other)).collect();
+                let mut others: Vec<usize> =
+                    all().filter(|other| ![elder, place].contains(other)).collect();
                 others.sort_by_key(|other| mix(&[luck, *other as u64]));
                 let (untold, told) = others.split_at(others.len().div_ceil(2));
                 let told: Vec<usize> = told.iter().copied().chain([elder]).collect();
@@ -870,10 +981,15 @@ impl World {
             FaultKind::StrayName(named, other) => {
                 let elder = self.find_elder().filter(|elder| ![named, other].contains(elder))?;
                 let host = self.peers[elder].host;
-                let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
-                let both_stay = [named, other].iter().all(|place| self.is_up(*place) && !there.contains(place));
-                let spared = self.spared(&there, ShutdownPlan::Dead, reckless).filter(|_| both_stay)?;
-                ["NameGrantor", "GrantorIs"].into_iter().for_each(|kind| plot.hold(Some(elder), Some(named), kind));
+                let there: Vec<usize> =
+                    all().filter(|place| self.peers[*place].host == host).collect();
+                let both_stay =
+                    [named, other].iter().all(|place| self.is_up(*place) && !there.contains(place));
+                let spared =
+                    self.spared(&there, ShutdownPlan::Dead, reckless).filter(|_| both_stay)?;
+                ["NameGrantor", "GrantorIs"]
+                    .into_iter()
+                    .for_each(|kind| plot.hold(Some(elder), Some(named), kind));
                 let service = format!("errand{now}");
                 plot.ask(named, &service, ClientWant::Lock("a".to_string()));
                 plot.now = now + 20 * MS;
@@ -884,7 +1000,8 @@ impl World {
             FaultKind::Rush { turk, leaves } => {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
-                let others: Vec<usize> = all().filter(|place| *place != grantor && self.is_up(*place)).collect();
+                let others: Vec<usize> =
+                    all().filter(|place| *place != grantor && self.is_up(*place)).collect();
                 let nth = |number: usize| others[number % others.len()];
                 if others.len() < 3 {
                     return None;
@@ -898,8 +1015,14 @@ impl World {
                         .claims()
                         .map(|ask| self.call(ask))
                         .filter(|call| call.service.as_str() == service);
-                    let holder = holders.map(|call| call.member).find(|place| ![grantor, nth(turk)].contains(place))?;
-                    plot.down(&self.spared(&[holder], ShutdownPlan::Gone, reckless)?, Step::Leave, Step::Start);
+                    let holder = holders
+                        .map(|call| call.member)
+                        .find(|place| ![grantor, nth(turk)].contains(place))?;
+                    plot.down(
+                        &self.spared(&[holder], ShutdownPlan::Gone, reckless)?,
+                        Step::Leave,
+                        Step::Start,
+                    );
                     return Some(plot.active(weather, all()));
                 }
                 plot.ask(nth(turk + 1), service, ClientWant::Lock("rush".to_string()));
@@ -909,17 +1032,21 @@ impl World {
             FaultKind::Newcomer { turk } => {
                 let service = crate::chaos::SERVICES[0];
                 let (elder, grantor) = (self.find_elder()?, self.find_grantor(service)?);
-                let others: Vec<usize> =
-                    all().filter(|place| ![elder, grantor].contains(place) && self.is_up(*place)).collect();
+                let others: Vec<usize> = all()
+                    .filter(|place| ![elder, grantor].contains(place) && self.is_up(*place))
+                    .collect();
                 if others.len() < 2 {
                     return None;
                 }
-                let (turk, joins) = (others[turk % others.len()], others[(turk + 1) % others.len()]);
+                let (turk, joins) =
+                    (others[turk % others.len()], others[(turk + 1) % others.len()]);
                 let spared = self.spared(&[joins], ShutdownPlan::Gone, reckless)?;
                 plot.until = now + fault.lasts / 4;
                 plot.down(&spared, Step::Leave, Step::Start);
                 (plot.now, plot.until) = (now + fault.lasts / 8, until);
-                ["Install", "FullView"].into_iter().for_each(|kind| plot.hold(None, Some(turk), kind));
+                ["Install", "FullView"]
+                    .into_iter()
+                    .for_each(|kind| plot.hold(None, Some(turk), kind));
                 plot.now = now + fault.lasts / 2;
                 plot.ask(joins, service, ClientWant::Lock("fresh".to_string()));
                 plot.now = now + fault.lasts * 3 / 4;
@@ -929,7 +1056,8 @@ impl World {
             FaultKind::Duel { first } => {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
-                let up: Vec<usize> = all().filter(|place| *place != grantor && self.is_up(*place)).collect();
+                let up: Vec<usize> =
+                    all().filter(|place| *place != grantor && self.is_up(*place)).collect();
                 if up.len() < 2 {
                     return None;
                 }
@@ -947,16 +1075,25 @@ impl World {
                 let grantor = self.find_grantor(service)?;
                 let here = |ask: &Ask| {
                     let call = self.call(*ask);
-                    call.service.as_str() == service && call.member != grantor && self.is_up(call.member)
+                    call.service.as_str() == service
+                        && call.member != grantor
+                        && self.is_up(call.member)
                 };
                 let opened: Vec<Ask> = self.history().opened().filter(here).collect();
-                let nth = |number: usize| opened.get(number % opened.len().max(1)).map(|ask| (*ask, self.call(*ask)));
+                let nth = |number: usize| {
+                    opened.get(number % opened.len().max(1)).map(|ask| (*ask, self.call(*ask)))
+                };
                 let ((writer, writes), (_, hears)) = (nth(late)?, nth(late + 1)?);
                 let open = self.name_of(writer)?;
                 let are_two = writes.object == hears.object && writes.member != hears.member;
-                let spared = self.spared(&[grantor], ShutdownPlan::Dead, reckless).filter(|_| are_two)?;
+                let spared =
+                    self.spared(&[grantor], ShutdownPlan::Dead, reckless).filter(|_| are_two)?;
                 plot.hold(Some(grantor), Some(hears.member), "Value");
-                plot.ask(writes.member, service, ClientWant::Put(open, format!("torn{}", fault.at)));
+                plot.ask(
+                    writes.member,
+                    service,
+                    ClientWant::Put(open, format!("torn{}", fault.at)),
+                );
                 plot.now = now + fault.lasts / 2;
                 plot.until = until + SECOND;
                 plot.down(&spared, Step::Crash, Step::Start);
@@ -973,14 +1110,16 @@ impl World {
 
     /// The member that is cut off with the elder because it is a holder.
     fn holder(&self, loyal: CutOffGroup, elder: usize, candidate: Option<usize>) -> Option<usize> {
-        let holders = self.history().claims().map(|ask| self.call(ask).member).filter(|_| loyal.holder);
+        let holders =
+            self.history().claims().map(|ask| self.call(ask).member).filter(|_| loyal.holder);
         holders.filter(|place| *place != elder && Some(*place) != candidate).max()
     }
 
     /// The live ones of these places, if they may end.
     fn spared(&self, places: &[usize], how: ShutdownPlan, reckless: bool) -> Option<Vec<usize>> {
         let spared = self.can_spare(places, how, reckless);
-        let alive: Vec<usize> = places.iter().copied().filter(|place| self.is_alive(*place)).collect();
+        let alive: Vec<usize> =
+            places.iter().copied().filter(|place| self.is_alive(*place)).collect();
         (spared && !alive.is_empty()).then_some(alive)
     }
 
@@ -1023,7 +1162,13 @@ impl FaultScript {
         self.add(self.now, ask);
     }
 
-    fn both(&mut self, a: usize, b: usize, begin: fn(usize, usize) -> Step, end: fn(usize, usize) -> Step) {
+    fn both(
+        &mut self,
+        a: usize,
+        b: usize,
+        begin: fn(usize, usize) -> Step,
+        end: fn(usize, usize) -> Step,
+    ) {
         self.pair(begin(a, b), end(a, b));
         self.pair(begin(b, a), end(b, a));
     }

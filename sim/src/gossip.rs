@@ -101,7 +101,11 @@ impl World {
         gossip.process = Some(process);
         gossip.waiting.clear();
         // A seed may know more: it is asked once, on the first connection with it.
-        for to in self.places().filter(|to| *to != place && seeds.contains(&self.peers[*to].addr)).collect::<Vec<_>>() {
+        for to in self
+            .places()
+            .filter(|to| *to != place && seeds.contains(&self.peers[*to].addr))
+            .collect::<Vec<_>>()
+        {
             let way = self.network.route(self.now, place, to);
             self.send_word(place, to, way, GossipMessage::Wanted { at: place, process });
         }
@@ -134,7 +138,9 @@ impl World {
         let Some(gossip) = self.gossip_at(place) else { return };
         match run {
             ProcessState::Down => {}
-            ProcessState::Paused if gossip.waiting.len() < MAX_WAITING => gossip.waiting.push_back(word),
+            ProcessState::Paused if gossip.waiting.len() < MAX_WAITING => {
+                gossip.waiting.push_back(word)
+            }
             ProcessState::Paused => {}
             ProcessState::Up => self.gossip_reads(place, word),
         }
@@ -149,7 +155,8 @@ impl World {
                 }
             }
             GossipMessage::Wanted { at, process } => {
-                let state = self.gossip_at(place).and_then(|gossip| Some(gossip.swim.as_ref()?.state()));
+                let state =
+                    self.gossip_at(place).and_then(|gossip| Some(gossip.swim.as_ref()?.state()));
                 if let Some(state) = state {
                     let way = self.network.route(self.now, place, at);
                     self.send_word(place, at, way, GossipMessage::State { to: process, state });
@@ -165,7 +172,10 @@ impl World {
 
     /// A stopped process wakes: its gossip reads the datagrams that the system kept.
     pub(crate) fn gossip_wakes(&mut self, place: usize) {
-        let waiting = self.gossip_at(place).map(|gossip| std::mem::take(&mut gossip.waiting)).unwrap_or_default();
+        let waiting = self
+            .gossip_at(place)
+            .map(|gossip| std::mem::take(&mut gossip.waiting))
+            .unwrap_or_default();
         for word in waiting {
             if self.peers[place].run == ProcessState::Up {
                 self.gossip_reads(place, word);
@@ -197,7 +207,9 @@ impl World {
                     }
                 }
                 // The core may have ended in the middle of this.
-                SwimOutput::Hint(hint) if process.is_some_and(|process| self.peers[place].is(process)) => {
+                SwimOutput::Hint(hint)
+                    if process.is_some_and(|process| self.peers[place].is(process)) =>
+                {
                     self.feed(place, Input::Hint(hint));
                 }
                 SwimOutput::Hint(_) => {}
@@ -210,14 +222,18 @@ impl World {
 
     /// Looks up when the timer of the gossip at `place` is due.
     pub(crate) fn gossip_reschedules(&mut self, place: usize) {
-        let deadline: Option<Time> = self.gossip_at(place).and_then(|gossip| gossip.swim.as_ref()?.deadline());
+        let deadline: Option<Time> =
+            self.gossip_at(place).and_then(|gossip| gossip.swim.as_ref()?.deadline());
         let peer = &mut self.peers[place];
         peer.gossip_due = deadline.and_then(|local| peer.clock.when(local));
     }
 
     fn send_word(&mut self, from: usize, to: usize, way: Delivery, word: GossipMessage) {
         for arrival in way.arrivals.into_iter().flatten() {
-            self.schedule(arrival - self.now, ScheduledEvent::Gossip { from, to, word: word.clone() });
+            self.schedule(
+                arrival - self.now,
+                ScheduledEvent::Gossip { from, to, word: word.clone() },
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The requests of the clients of a World, and their outcomes.
 
 use elderlock::protocol::{
-    LockName, LostReason, Metadata, Outcome, OwnerId, ProcessId, Query, RequestId, RevokeCommand, ServiceName, Time,
-    Token, Value, Wait, Want,
+    LockName, LostReason, Metadata, Outcome, OwnerId, ProcessId, Query, RequestId, RevokeCommand,
+    ServiceName, Time, Token, Value, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -173,7 +173,8 @@ impl Call {
 
     /// Whether it has a lock that may become a share: one, and not a service.
     pub fn may_be_shared(&self) -> bool {
-        self.mode == HoldMode::Alone && matches!(self.deed, ClientRequest::Hold(Want::Lock(_) | Want::Share(_)))
+        self.mode == HoldMode::Alone
+            && matches!(self.deed, ClientRequest::Hold(Want::Lock(_) | Want::Share(_)))
     }
 
     /// Whether it has an object open, or wants to.
@@ -184,7 +185,11 @@ impl Call {
     /// Whether a grantor may know it by this want: in its present, former or next mode.
     pub fn may_be_known_as(&self, want: &Want) -> bool {
         let ClientRequest::Hold(asked) = &self.deed else { return false };
-        let may_be = |mode| mode == self.mode || self.turns == Some(mode) || (self.narrowed && mode == HoldMode::Alone);
+        let may_be = |mode| {
+            mode == self.mode
+                || self.turns == Some(mode)
+                || (self.narrowed && mode == HoldMode::Alone)
+        };
         match (asked, want) {
             (Want::Lock(name) | Want::Share(name), Want::Lock(other) | Want::Share(other)) => {
                 name == other && may_be(HoldMode::of(want))
@@ -281,7 +286,10 @@ impl History {
 
     /// The claims of suspensions.
     pub fn suspensions(&self) -> impl Iterator<Item = Ask> + '_ {
-        self.claims.iter().filter(|((_, name), _)| name.is_none()).flat_map(|(_, asks)| asks.iter().copied())
+        self.claims
+            .iter()
+            .filter(|((_, name), _)| name.is_none())
+            .flat_map(|(_, asks)| asks.iter().copied())
     }
 
     /// The claims of one lock.
@@ -399,8 +407,10 @@ impl History {
     /// The process ended. Returns the calls with an unknown future: its requests without an answer,
     /// and its holds.
     pub(crate) fn end_process(&mut self, process: ProcessId) -> Vec<Ask> {
-        let of_it: Vec<Ask> = self.open.iter().copied().chain(self.claims()).chain(self.opened()).collect();
-        let of_it: Vec<Ask> = of_it.into_iter().filter(|ask| self.calls[ask.0].process == process).collect();
+        let of_it: Vec<Ask> =
+            self.open.iter().copied().chain(self.claims()).chain(self.opened()).collect();
+        let of_it: Vec<Ask> =
+            of_it.into_iter().filter(|ask| self.calls[ask.0].process == process).collect();
         for &ask in &of_it {
             self.calls[ask.0].gone = true;
             self.unclaim(ask);

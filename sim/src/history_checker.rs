@@ -94,7 +94,8 @@ struct Terms {
 impl Terms {
     /// By when a span of any clock within the bound is over.
     fn surely(&self, span: u64) -> u64 {
-        let stretched = u128::from(span) * 1_000_000 / u128::from(1_000_000 - self.error_ppm.min(900_000));
+        let stretched =
+            u128::from(span) * 1_000_000 / u128::from(1_000_000 - self.error_ppm.min(900_000));
         // The error counts twice: for the counting clock, and for the clock that it waits for.
         (stretched * u128::from(1_000_000 + self.error_ppm) / 1_000_000) as u64 + 1
     }
@@ -119,7 +120,8 @@ pub fn check(record: &Record) -> Result<Findings, String> {
     if let Some(two) = record.lines.windows(2).find(|two| two[0].at > two[1].at) {
         return Err(format!("time goes back from {} to {}", two[0].at, two[1].at));
     }
-    let mut findings = Findings { premises: NAMES.map(|name| (name, 0)).into(), ..Findings::default() };
+    let mut findings =
+        Findings { premises: NAMES.map(|name| (name, 0)).into(), ..Findings::default() };
     members::check(record, &terms, &mut findings);
     locks::check(record, &terms, &mut findings)?;
     rest::check(record, &mut findings);

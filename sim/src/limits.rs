@@ -54,7 +54,10 @@ pub(crate) fn write(mut limits: Limits) -> String {
 
 /// Reads one.
 pub(crate) fn read(limits: &mut Limits, name: &str, value: &str) -> Result<(), String> {
-    let (_, bound, _) = BOUNDS.iter().find(|(known, ..)| *known == name).ok_or(format!("no limit is called {name}"))?;
+    let (_, bound, _) = BOUNDS
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .ok_or(format!("no limit is called {name}"))?;
     *bound(limits) = value.parse().map_err(|error| format!("{name}={value}: {error}"))?;
     Ok(())
 }
@@ -65,7 +68,8 @@ mod tests {
 
     #[test]
     fn limits_are_read_as_they_are_written() {
-        let some = (1..).map(|seed| draw(&mut Rng::new(seed, 10))).find(|limits| *limits != SMALL_PARTS);
+        let some =
+            (1..).map(|seed| draw(&mut Rng::new(seed, 10))).find(|limits| *limits != SMALL_PARTS);
         let (drawn, mut read_again) = (some.expect("half of all"), Limits::DEFAULT);
         for word in write(drawn).split_whitespace() {
             let (name, value) = word.split_once('=').expect("a name and a value");

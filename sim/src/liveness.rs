@@ -78,7 +78,8 @@ impl World {
 
     /// Restores these and demands that everything works among them.
     pub fn restore_part_and_demand(&mut self, core: &[usize]) -> bool {
-        let known: Vec<usize> = core.iter().copied().filter(|place| *place < self.peers.len()).collect();
+        let known: Vec<usize> =
+            core.iter().copied().filter(|place| *place < self.peers.len()).collect();
         self.restore_part(&known);
         self.demand_all()
     }

@@ -28,7 +28,8 @@ impl Metered {
 
     /// The average of several places, rounded down.
     pub fn mean(of: &[Metered]) -> Metered {
-        let mean = |what: fn(&Metered) -> u64| of.iter().map(what).sum::<u64>() / of.len().max(1) as u64;
+        let mean =
+            |what: fn(&Metered) -> u64| of.iter().map(what).sum::<u64>() / of.len().max(1) as u64;
         Metered {
             frames: mean(|one| one.frames),
             frame_bytes: mean(|one| one.frame_bytes),

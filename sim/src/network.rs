@@ -143,7 +143,13 @@ const DIAL_EVERY: u64 = 200 * MS;
 impl Network {
     /// A fair network.
     pub fn new(seed: u64) -> Network {
-        Network { seed, weather: LinkConditions::FAIR, ways: BTreeMap::new(), longest: 0, changes: 0 }
+        Network {
+            seed,
+            weather: LinkConditions::FAIR,
+            ways: BTreeMap::new(),
+            longest: 0,
+            changes: 0,
+        }
     }
 
     /// Changes the weather for packets sent from now on.
@@ -196,7 +202,9 @@ impl Network {
 
     /// Whether no way has a fault other than a cut.
     pub(crate) fn is_plain(&self) -> bool {
-        let is_plain = |way: &Path| way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0;
+        let is_plain = |way: &Path| {
+            way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0
+        };
         self.ways.values().all(is_plain)
     }
 
@@ -261,7 +269,9 @@ impl Network {
     /// most once in `DIAL_EVERY`.
     pub fn is_refused(&mut self, now: u64, from: usize, to: usize) -> bool {
         let Some(way) = self.ways.get_mut(&(from, to)) else { return false };
-        let due = way.rejects > 0 && way.cuts > 0 && (way.refused_at == 0 || now >= way.refused_at + DIAL_EVERY);
+        let due = way.rejects > 0
+            && way.cuts > 0
+            && (way.refused_at == 0 || now >= way.refused_at + DIAL_EVERY);
         if due {
             way.refused_at = now;
         }
@@ -284,15 +294,21 @@ impl Network {
         let way = self.ways.entry((from, to)).or_default();
         way.packets += 1;
         let (seed, packet, weather) = (self.seed, way.packets, self.weather);
-        let ask = |question: PacketDecision| mix(&[seed, from as u64, to as u64, packet, question as u64]);
-        let hit = |question: PacketDecision, ppm: u32| ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm);
+        let ask = |question: PacketDecision| {
+            mix(&[seed, from as u64, to as u64, packet, question as u64])
+        };
+        let hit = |question: PacketDecision, ppm: u32| {
+            ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm)
+        };
         let connection = way.connection;
         if way.cuts > 0 || hit(PacketDecision::Loss, weather.loss) {
             return Delivery { arrivals: Delivery::LOST, connection, damage: None };
         }
-        let damage = hit(PacketDecision::Garble, weather.garble).then(|| ask(PacketDecision::Damage));
+        let damage =
+            hit(PacketDecision::Garble, weather.garble).then(|| ask(PacketDecision::Damage));
         let spread = weather.slowest.saturating_sub(weather.fastest) + 1;
-        let mut arrival = now + way.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
+        let mut arrival =
+            now + way.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
         if hit(PacketDecision::Spike, weather.spike) {
             arrival += ask(PacketDecision::SpikeBy) % (weather.spike_by + 1);
         }
@@ -321,14 +337,24 @@ impl Network {
         let way = self.ways.entry((from, to)).or_default();
         way.datagrams += 1;
         let (seed, packet, weather) = (self.seed, way.datagrams, self.weather);
-        let ask = |question: PacketDecision| mix(&[seed, DATAGRAMS, from as u64, to as u64, packet, question as u64]);
-        let hit = |question: PacketDecision, ppm: u32| ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm);
-        if way.cuts > 0 || way.deaf > 0 || way.overflowing || hit(PacketDecision::Loss, weather.loss) {
+        let ask = |question: PacketDecision| {
+            mix(&[seed, DATAGRAMS, from as u64, to as u64, packet, question as u64])
+        };
+        let hit = |question: PacketDecision, ppm: u32| {
+            ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm)
+        };
+        if way.cuts > 0
+            || way.deaf > 0
+            || way.overflowing
+            || hit(PacketDecision::Loss, weather.loss)
+        {
             return Delivery { arrivals: Delivery::LOST, connection: 0, damage: None };
         }
-        let damage = hit(PacketDecision::Garble, weather.garble).then(|| ask(PacketDecision::Damage));
+        let damage =
+            hit(PacketDecision::Garble, weather.garble).then(|| ask(PacketDecision::Damage));
         let spread = weather.slowest.saturating_sub(weather.fastest) + 1;
-        let mut arrival = now + way.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
+        let mut arrival =
+            now + way.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
         if hit(PacketDecision::Spike, weather.spike) {
             arrival += ask(PacketDecision::SpikeBy) % (weather.spike_by + 1);
         }
@@ -339,7 +365,9 @@ impl Network {
 
     /// A packet has come to the end of its way.
     pub fn arrived(&mut self, from: usize, to: usize) {
-        let Some(way) = self.ways.get_mut(&(from, to)).filter(|way| way.narrow.is_some()) else { return };
+        let Some(way) = self.ways.get_mut(&(from, to)).filter(|way| way.narrow.is_some()) else {
+            return;
+        };
         way.waiting = way.waiting.saturating_sub(1);
         way.overflowing &= way.waiting > 0;
     }
@@ -362,16 +390,25 @@ mod tests {
             LinkConditions { spike: 100_000, spike_by: SECOND, ..LinkConditions::FAIR },
             1_000
         )));
-        assert!(!in_order(&arrivals(LinkConditions { reorder: 500_000, ..LinkConditions::FAIR }, 1_000)));
+        assert!(!in_order(&arrivals(
+            LinkConditions { reorder: 500_000, ..LinkConditions::FAIR },
+            1_000
+        )));
     }
 
     #[test]
     fn one_faulty_packet_leaves_other_packets_alone() {
         let fair = arrivals(LinkConditions::FAIR, 1_000);
-        let lossy = arrivals(LinkConditions { loss: 100_000, reorder: 1_000_000, ..LinkConditions::FAIR }, 1_000);
-        let lossless = arrivals(LinkConditions { reorder: 1_000_000, ..LinkConditions::FAIR }, 1_000);
+        let lossy = arrivals(
+            LinkConditions { loss: 100_000, reorder: 1_000_000, ..LinkConditions::FAIR },
+            1_000,
+        );
+        let lossless =
+            arrivals(LinkConditions { reorder: 1_000_000, ..LinkConditions::FAIR }, 1_000);
         assert!(lossy.iter().filter(|time| time.is_none()).count() > 50);
-        assert!(lossy.iter().zip(&lossless).all(|(with, without)| with.is_none() || with == without));
+        assert!(
+            lossy.iter().zip(&lossless).all(|(with, without)| with.is_none() || with == without)
+        );
         assert!(fair.iter().all(Option::is_some));
     }
 

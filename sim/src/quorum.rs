@@ -27,7 +27,8 @@ impl World {
     fn at_stake(&self) -> impl Iterator<Item = &View> + Clone {
         let newest = self.newest();
         let follows = move |view: &&View| {
-            newest.is_some_and(|newest| view.lineage == newest.lineage && view.number > newest.number)
+            newest
+                .is_some_and(|newest| view.lineage == newest.lineage && view.number > newest.number)
         };
         newest.into_iter().chain(self.proposed.iter().filter(follows))
     }
@@ -40,7 +41,10 @@ impl World {
             _ => return,
         };
         let Notice::Accept { instance, change, .. } = &**notice else { return };
-        let Some(next) = self.newest().filter(|view| view.number.next() == *instance).map(|view| view.next(change))
+        let Some(next) = self
+            .newest()
+            .filter(|view| view.number.next() == *instance)
+            .map(|view| view.next(change))
         else {
             return;
         };
@@ -55,20 +59,30 @@ impl World {
     fn vote_at(&self, place: usize, view: &View) -> Option<ProcessId> {
         let peer = &self.peers[place];
         let own = peer.process().filter(|_| peer.is_alive());
-        let stored = peer.disk.vote.iter().flat_map(|stored| stored.heirs.iter().rev().copied().chain([stored.voter]));
+        let stored = peer
+            .disk
+            .vote
+            .iter()
+            .flat_map(|stored| stored.heirs.iter().rev().copied().chain([stored.voter]));
         own.into_iter().chain(stored).find(|process| view.has_vote(*process))
     }
 
     /// Whether the processes at these places are a quorum of the view's council, in person or by
     /// the votes on their disks.
-    pub(crate) fn is_quorum_with_disks(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
-        let votes: Vec<ProcessId> = places.into_iter().filter_map(|place| self.vote_at(place, view)).collect();
+    pub(crate) fn is_quorum_with_disks(
+        &self,
+        view: &View,
+        places: impl IntoIterator<Item = usize>,
+    ) -> bool {
+        let votes: Vec<ProcessId> =
+            places.into_iter().filter_map(|place| self.vote_at(place, view)).collect();
         view.is_quorum(&votes)
     }
 
     /// Whether these processes may end: their votes are on disk, or the others can do without them.
     pub(crate) fn can_spare(&self, places: &[usize], how: ShutdownPlan, reckless: bool) -> bool {
-        let has_disk = |place: &usize| self.peers[*place].disk.vote.is_some() || !self.is_alive(*place);
+        let has_disk =
+            |place: &usize| self.peers[*place].disk.vote.is_some() || !self.is_alive(*place);
         if self.common.durable && places.iter().all(has_disk) {
             return how == ShutdownPlan::Dead || reckless || self.can_part_with(places);
         }
@@ -78,9 +92,12 @@ impl World {
     /// Whether the votes of the others are a quorum of everything at stake, also after these and
     /// all leaving processes have gone.
     fn can_part_with(&self, places: &[usize]) -> bool {
-        let goes = |place: &usize| places.contains(place) || (self.is_alive(*place) && self.peers[*place].leaving);
+        let goes = |place: &usize| {
+            places.contains(place) || (self.is_alive(*place) && self.peers[*place].leaving)
+        };
         let stay: Vec<usize> = self.places().filter(|place| !goes(place)).collect();
-        let remove = self.places().filter(goes).filter_map(|place| self.peers[place].process()).collect();
+        let remove =
+            self.places().filter(goes).filter_map(|place| self.peers[place].process()).collect();
         let change = Change { remove, ..Change::default() };
         self.at_stake().all(|view| {
             let after = view.next(&change);
@@ -110,8 +127,10 @@ impl World {
     /// anew at once found a new cluster, if no votes are kept on disk.
     pub(crate) fn can_do_without(&self, places: &[usize], reckless: bool) -> bool {
         let Some(newest) = self.newest() else { return true };
-        let rest: Vec<usize> =
-            self.places().filter(|place| !places.contains(place) && self.has_leased(*place)).collect();
+        let rest: Vec<usize> = self
+            .places()
+            .filter(|place| !places.contains(place) && self.has_leased(*place))
+            .collect();
         let remembers = |place: &usize| {
             let peer = &self.peers[*place];
             // It must be a member and know it: a joiner that was taken in but not told is still in
@@ -150,7 +169,8 @@ impl World {
         }
         let mut views = living.iter().filter_map(|place| self.view(*place));
         let others: Vec<usize> = self.places().filter(|place| !core.contains(place)).collect();
-        views.all(|view| self.is_quorum(view, living.iter().copied())) && self.can_do_without(&others, false)
+        views.all(|view| self.is_quorum(view, living.iter().copied()))
+            && self.can_do_without(&others, false)
     }
 
     /// Whether the demanded sites have lost the quorum, in person and by the votes on their disks.
@@ -163,8 +183,10 @@ impl World {
         let mut known = self.demanded().filter_map(|place| self.view(place)).peekable();
         let stored = self.demanded().filter_map(|place| self.peers[place].disk.vote.as_ref());
         let later = |view: &View| view.lineage == newest.lineage && view.number > newest.number;
-        let mut known_to_disks =
-            stored.flat_map(|stored| [Some(stored.view.clone()), stored.accepted_view()]).flatten().filter(later);
+        let mut known_to_disks = stored
+            .flat_map(|stored| [Some(stored.view.clone()), stored.accepted_view()])
+            .flatten()
+            .filter(later);
         !suffice(newest)
             || (known.peek().is_some() && !known.any(suffice))
             || known_to_disks.any(|view| !suffice(&view))
@@ -179,9 +201,16 @@ impl World {
             own.max(peer.disk.vote.as_ref().map(|stored| (stored.view.lineage, stored.view.number)))
         };
         let there = self.demanded().filter(|place| self.is_up(*place) && !self.is_ready(*place));
-        let Some(place) = there.max_by_key(|place| (knows(*place), std::cmp::Reverse(*place))) else { return false };
+        let Some(place) = there.max_by_key(|place| (knows(*place), std::cmp::Reverse(*place)))
+        else {
+            return false;
+        };
         // The declaration must be true.
-        for other in self.places().filter(|other| !self.demanded().any(|one| one == *other)).collect::<Vec<_>>() {
+        for other in self
+            .places()
+            .filter(|other| !self.demanded().any(|one| one == *other))
+            .collect::<Vec<_>>()
+        {
             if self.is_alive(other) {
                 self.crash(other);
             }
@@ -227,10 +256,12 @@ impl QuorumLoss {
     /// Why the run of this record had to be forced, if it was. `council`: the highest number of
     /// voters.
     pub fn of(record: &Record, council: usize) -> Option<QuorumLoss> {
-        let is_forced = |line: &Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
+        let is_forced =
+            |line: &Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
         let before = &record.lines[..record.lines.iter().position(is_forced)?];
         let is_end = |line: &&Line| matches!(&line.entry, Entry::End { .. });
-        let ended: BTreeSet<_> = before.iter().filter(is_end).map(|line| (line.place, line.life)).collect();
+        let ended: BTreeSet<_> =
+            before.iter().filter(is_end).map(|line| (line.place, line.life)).collect();
         let number = |line: &Line| match &line.entry {
             Entry::View { slots, .. } => Some(slots.0),
             _ => None,
@@ -243,7 +274,8 @@ impl QuorumLoss {
         let decided = before.iter().find(|line| number(line) == Some(last))?;
         let Entry::View { members, lives, ghosts, .. } = &decided.entry else { return None };
         let processes = members.iter().copied().zip(lives.iter().copied());
-        let mut voters: Vec<(usize, u64)> = processes.filter(|process| !ghosts.contains(process)).collect();
+        let mut voters: Vec<(usize, u64)> =
+            processes.filter(|process| !ghosts.contains(process)).collect();
         voters.truncate(council);
         let end = |voter: &(usize, u64)| {
             let ends = |line: &&Line| (line.place, line.life) == (Some(voter.0), voter.1);
@@ -253,8 +285,9 @@ impl QuorumLoss {
             })
         };
         let ends: Vec<(u64, &str)> = voters.iter().filter_map(end).collect();
-        let lost_disks =
-            before.iter().any(|line| matches!(&line.entry, Entry::Fault { kind, .. } if kind == "lose disk"));
+        let lost_disks = before
+            .iter()
+            .any(|line| matches!(&line.entry, Entry::Fault { kind, .. } if kind == "lose disk"));
         Some(if lost_disks {
             QuorumLoss::Directories
         } else if ends.iter().any(|(_, how)| *how == "reborn") {
@@ -284,7 +317,12 @@ mod tests {
         let forced = Entry::Event { name: "forced".to_string() };
         let known = (0..3).map(|place| (place, view(1, &[0, 1, 2], &[])));
         let entries = known.chain(then).chain([(2, forced)]);
-        let line = |(at, (place, entry)): (usize, _)| Line { at: at as u64, place: Some(place), life: 1, entry };
+        let line = |(at, (place, entry)): (usize, _)| Line {
+            at: at as u64,
+            place: Some(place),
+            life: 1,
+            entry,
+        };
         QuorumLoss::of(&Record { lines: entries.enumerate().map(line).collect() }, 7)
     }
 
@@ -296,10 +334,21 @@ mod tests {
     fn a_view_that_only_the_dead_saw_does_not_bind_the_living() {
         let decided = |ghosts: &[usize]| view(2, &[1, 2], ghosts);
         let unseen = vec![(0, decided(&[1])), killed(0), killed(1)];
-        assert_eq!(forced_after(unseen), Some(QuorumLoss::Ended), "of view 1, which is all that place 2 knows");
+        assert_eq!(
+            forced_after(unseen),
+            Some(QuorumLoss::Ended),
+            "of view 1, which is all that place 2 knows"
+        );
         let seen = vec![(0, decided(&[1])), (2, decided(&[1])), killed(0), killed(1)];
-        assert_eq!(forced_after(seen), Some(QuorumLoss::Unexplained), "place 2 has all votes of view 2, and knows it");
-        assert_eq!(forced_after(vec![killed(1), (0, decided(&[])), (2, decided(&[]))]), Some(QuorumLoss::Overtaken));
+        assert_eq!(
+            forced_after(seen),
+            Some(QuorumLoss::Unexplained),
+            "place 2 has all votes of view 2, and knows it"
+        );
+        assert_eq!(
+            forced_after(vec![killed(1), (0, decided(&[])), (2, decided(&[]))]),
+            Some(QuorumLoss::Overtaken)
+        );
         assert_eq!(forced_after(vec![]), Some(QuorumLoss::Unexplained));
     }
 }

@@ -7,8 +7,8 @@ use crate::invariants::Observation;
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::{
-    Command, Epoch, Event, GrantorState, Hint, Input, LostReason, Message, Notice, Outcome, Packet, ProcessId,
-    RequestId, ServiceName, Slot, Token, View, ViewNumber,
+    Command, Epoch, Event, GrantorState, Hint, Input, LostReason, Message, Notice, Outcome, Packet,
+    ProcessId, RequestId, ServiceName, Slot, Token, View, ViewNumber,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -254,7 +254,13 @@ impl RareStateCounter {
     }
 
     /// A running member is about to do a step.
-    pub(crate) fn begins(&mut self, world: &World, place: usize, process: ProcessId, input: &Input) {
+    pub(crate) fn begins(
+        &mut self,
+        world: &World,
+        place: usize,
+        process: ProcessId,
+        input: &Input,
+    ) {
         (self.cause, self.resumed) = (StepCause::Other, false);
         let Some(node) = world.peers[place].node.as_ref() else { return };
         match input {
@@ -274,13 +280,23 @@ impl RareStateCounter {
             }
             Input::Command(Command::Release { request }) => {
                 let crosses = self.grants.contains_key(&(process, *request));
-                self.reach_if(crosses && is_unanswered(world, process, *request), RareState::CancelledInFlight);
+                self.reach_if(
+                    crosses && is_unanswered(world, process, *request),
+                    RareState::CancelledInFlight,
+                );
             }
             _ => {}
         }
     }
 
-    fn receives(&mut self, world: &World, place: usize, process: ProcessId, from: ProcessId, packet: &Packet) {
+    fn receives(
+        &mut self,
+        world: &World,
+        place: usize,
+        process: ProcessId,
+        from: ProcessId,
+        packet: &Packet,
+    ) {
         let Some(node) = world.peers[place].node.as_ref() else { return };
         let recovers = |service: &ServiceName| {
             node.grantors().any(|(of, _, state)| of == service && state == GrantorState::Recovering)
@@ -294,10 +310,12 @@ impl RareStateCounter {
             },
             Packet::Linked { message, .. } => match message {
                 Message::RequestTable { service, epoch } => {
-                    let state = node.grantors().find(|(of, ..)| *of == service).map(|(_, _, state)| state);
+                    let state =
+                        node.grantors().find(|(of, ..)| *of == service).map(|(_, _, state)| state);
                     match state {
                         Some(GrantorState::Acting) => {
-                            let crosses = self.grants.values().any(|(of, by)| of < epoch && by == service);
+                            let crosses =
+                                self.grants.values().any(|(of, by)| of < epoch && by == service);
                             self.reach_if(crosses, RareState::TableInFlight);
                         }
                         Some(GrantorState::Receiving) => self.reach(RareState::AskedBeforeTable),
@@ -311,7 +329,10 @@ impl RareStateCounter {
                     self.cause = StepCause::Grant;
                     if self.grants.remove(&(process, *request)).is_some() {
                         let reported = self.reported.get(&(process, service.clone()));
-                        self.reach_if(reported.is_some_and(|reported| reported > epoch), RareState::OldGrantRefused);
+                        self.reach_if(
+                            reported.is_some_and(|reported| reported > epoch),
+                            RareState::OldGrantRefused,
+                        );
                     }
                 }
                 Message::RequestLock { service, .. } => {
@@ -327,12 +348,17 @@ impl RareStateCounter {
                     );
                 }
                 Message::InventoryReply { .. } => self.cause = StepCause::Inventory,
-                Message::NameGrantor { .. } | Message::GrantorIs { .. } | Message::Tokens { .. } => {
+                Message::NameGrantor { .. }
+                | Message::GrantorIs { .. }
+                | Message::Tokens { .. } => {
                     if matches!(message, Message::NameGrantor { .. }) {
                         self.namings.remove(&process);
                     }
                     let elder = node.view().map(|view| view.elder().process);
-                    self.reach_if(elder.is_some_and(|elder| elder != from), RareState::OldElderSpeaks);
+                    self.reach_if(
+                        elder.is_some_and(|elder| elder != from),
+                        RareState::OldElderSpeaks,
+                    );
                 }
                 _ => {}
             },
@@ -344,9 +370,12 @@ impl RareStateCounter {
     pub(crate) fn wakes(&mut self, world: &World, place: usize) {
         let peer = &world.peers[place];
         let now = peer.clock.local(world.now);
-        let of_it = world.history.claims().map(|ask| world.call(ask)).filter(|call| peer.is(call.process));
+        let of_it =
+            world.history.claims().map(|ask| world.call(ask)).filter(|call| peer.is(call.process));
         let calls: Vec<_> = of_it.collect();
-        let moved = calls.iter().any(|call| call.tokens().any(|(key, token)| self.last.get(key) > Some(&token)));
+        let moved = calls
+            .iter()
+            .any(|call| call.tokens().any(|(key, token)| self.last.get(key) > Some(&token)));
         self.reach_if(moved, RareState::SleeperRobbed);
         self.reach_if(calls.iter().any(|call| call.until <= now), RareState::LeaseEndsAsleep);
     }
@@ -366,7 +395,10 @@ impl RareStateCounter {
             Observation::Sent { packet, .. } => match packet {
                 Packet::Linked { .. } => true,
                 Packet::Notice(notice) => {
-                    matches!(**notice, Notice::PreVote { .. } | Notice::Nack { .. } | Notice::FullView(_))
+                    matches!(
+                        **notice,
+                        Notice::PreVote { .. } | Notice::Nack { .. } | Notice::FullView(_)
+                    )
                 }
                 _ => false,
             },
@@ -384,21 +416,35 @@ impl RareStateCounter {
                 if call.suspends() && call.token().is_some() {
                     let holds = |other: &Ask| {
                         let other = world.call(*other);
-                        other.process == call.process && other.service == call.service && !other.suspends()
+                        other.process == call.process
+                            && other.service == call.service
+                            && !other.suspends()
                     };
-                    self.reach_if(world.history.claims().any(|other| holds(&other)), RareState::Upgraded);
+                    self.reach_if(
+                        world.history.claims().any(|other| holds(&other)),
+                        RareState::Upgraded,
+                    );
                 }
                 for (key, token) in call.tokens() {
                     self.last.insert(key.clone(), token);
-                    let believe = || world.history.claims_of(key).filter(|ask| world.fence(*ask).is_some());
+                    let believe =
+                        || world.history.claims_of(key).filter(|ask| world.fence(*ask).is_some());
                     self.reach_if(!world.bounded && believe().count() > 1, RareState::TwoBelieve);
                 }
             }
-            Observation::Loses { reason: LostReason::Suspended, .. } => self.reach(RareState::SuspendedHolding),
-            Observation::Loses { reason: LostReason::Destroyed, .. } => self.reach(RareState::DestroyedHolding),
+            Observation::Loses { reason: LostReason::Suspended, .. } => {
+                self.reach(RareState::SuspendedHolding)
+            }
+            Observation::Loses { reason: LostReason::Destroyed, .. } => {
+                self.reach(RareState::DestroyedHolding)
+            }
             Observation::Loses { .. } | Observation::Sees { .. } | Observation::Wanted { .. } => {}
-            Observation::Event { place, process, event } => self.event(world, *place, *process, event),
-            Observation::Sent { place, process, to, packet } => self.sends(world, *place, *process, *to, packet),
+            Observation::Event { place, process, event } => {
+                self.event(world, *place, *process, event)
+            }
+            Observation::Sent { place, process, to, packet } => {
+                self.sends(world, *place, *process, *to, packet)
+            }
             Observation::Ends { place, process } => self.ends(world, *place, *process),
             Observation::Kept { .. } => {}
             Observation::Stepped { place } => {
@@ -415,14 +461,23 @@ impl RareStateCounter {
     fn answers(&mut self, world: &World, ask: Ask, outcome: &Outcome) {
         let call = world.call(ask);
         let recovers = || {
-            let nodes = world.peers.iter().filter(|peer| peer.is_alive()).filter_map(|peer| peer.node.as_ref());
+            let nodes = world
+                .peers
+                .iter()
+                .filter(|peer| peer.is_alive())
+                .filter_map(|peer| peer.node.as_ref());
             let mut terms = nodes.flat_map(|node| node.grantors());
-            terms.any(|(service, _, state)| *service == call.service && state == GrantorState::Recovering)
+            terms.any(|(service, _, state)| {
+                *service == call.service && state == GrantorState::Recovering
+            })
         };
         match outcome {
             Outcome::Granted { .. } => self.reach_if(self.resumed, RareState::WonWhileSuspended),
             Outcome::TimedOut => {
-                self.reach_if(self.grants.contains_key(&(call.process, call.request)), RareState::LimitInFlight);
+                self.reach_if(
+                    self.grants.contains_key(&(call.process, call.request)),
+                    RareState::LimitInFlight,
+                );
                 self.reach_if(recovers(), RareState::LimitDuringRecovery);
             }
             Outcome::Undecided => self.reach_if(recovers(), RareState::TryDuringRecovery),
@@ -438,18 +493,31 @@ impl RareStateCounter {
         match event {
             Event::ViewInstalled(view) => self.installs(world, place, process, view),
             Event::BecameGrantor { service, epoch } => {
-                let others = world.peers.iter().enumerate().filter(|(other, peer)| *other != place && peer.is_alive());
-                let mut terms = others.filter_map(|(_, peer)| peer.node.as_ref()).flat_map(|node| node.grantors());
-                let past =
-                    terms.any(|(of, known, state)| of == service && known < *epoch && state == GrantorState::Acting);
+                let others = world
+                    .peers
+                    .iter()
+                    .enumerate()
+                    .filter(|(other, peer)| *other != place && peer.is_alive());
+                let mut terms = others
+                    .filter_map(|(_, peer)| peer.node.as_ref())
+                    .flat_map(|node| node.grantors());
+                let past = terms.any(|(of, known, state)| {
+                    of == service && known < *epoch && state == GrantorState::Acting
+                });
                 self.reach_if(past, RareState::PastGrantor);
-                let old = |call: &&Call| call.service == *service && call.token().is_some_and(|token| token < epoch.0);
-                let held: Vec<&Call> = world.history.claims().map(|ask| world.call(ask)).filter(old).collect();
+                let old = |call: &&Call| {
+                    call.service == *service && call.token().is_some_and(|token| token < epoch.0)
+                };
+                let held: Vec<&Call> =
+                    world.history.claims().map(|ask| world.call(ask)).filter(old).collect();
                 self.reach_if(held.iter().any(|call| call.suspends()), RareState::HandedSuspension);
                 self.reach_if(held.iter().any(|call| call.keys.len() > 1), RareState::HandedBatch);
             }
             Event::Suspended => {
-                self.reach_if(node.is_some_and(|node| node.grantors().next().is_some()), RareState::GrantorSuspended);
+                self.reach_if(
+                    node.is_some_and(|node| node.grantors().next().is_some()),
+                    RareState::GrantorSuspended,
+                );
                 self.dark |= !world.places().any(|place| world.is_ready(place));
             }
             Event::Resumed => {
@@ -458,8 +526,15 @@ impl RareStateCounter {
                 self.reach_if(was_dark, RareState::QuorumRegained);
             }
             Event::Abandoned => {
-                let burnt = self.top.as_ref().is_some_and(|top| top.departed.iter().any(|(gone, _)| *gone == process));
-                self.reach(if burnt { RareState::BurntJoiner } else { RareState::FoundingAbandoned });
+                let burnt = self
+                    .top
+                    .as_ref()
+                    .is_some_and(|top| top.departed.iter().any(|(gone, _)| *gone == process));
+                self.reach(if burnt {
+                    RareState::BurntJoiner
+                } else {
+                    RareState::FoundingAbandoned
+                });
                 self.over.insert(process);
             }
             Event::Expelled | Event::Left { .. } => _ = self.over.insert(process),
@@ -503,13 +578,20 @@ impl RareStateCounter {
             let revived = |member: &&elderlock::protocol::ViewMember| {
                 member.ghost && view.member(member.info.process).is_some_and(|now| !now.ghost)
             };
-            self.reach_if(top.members.iter().any(|member| revived(&member)), RareState::GhostRevived);
+            self.reach_if(
+                top.members.iter().any(|member| revived(&member)),
+                RareState::GhostRevived,
+            );
             let elder = top.elder().process;
             let is_living = view.member(elder).is_some_and(|member| !member.ghost);
             self.reach_if(is_living && view.elder().process != elder, RareState::OlderElder);
             let joins = view.members.iter().any(|member| !top.contains(member.info.process));
-            let gone: Vec<ProcessId> =
-                top.members.iter().map(|member| member.info.process).filter(|member| !view.contains(*member)).collect();
+            let gone: Vec<ProcessId> = top
+                .members
+                .iter()
+                .map(|member| member.info.process)
+                .filter(|member| !view.contains(*member))
+                .collect();
             self.reach_if(joins && !gone.is_empty(), RareState::JoinAndDeparture);
             let unheard = top.members.iter().map(|member| member.info.process);
             let unheard = unheard.filter(|member| !self.views.contains_key(member)).count();
@@ -527,17 +609,33 @@ impl RareStateCounter {
         self.dead.retain(|process, _| view.contains(*process));
     }
 
-    fn sends(&mut self, world: &World, place: usize, process: ProcessId, to: Option<ProcessId>, packet: &Packet) {
+    fn sends(
+        &mut self,
+        world: &World,
+        place: usize,
+        process: ProcessId,
+        to: Option<ProcessId>,
+        packet: &Packet,
+    ) {
         match packet {
             Packet::Notice(notice) => match &**notice {
                 Notice::PreVote { instance, .. } => {
                     let rival = self.candidates.insert(*instance, process);
-                    self.reach_if(rival.is_some_and(|rival| rival != process), RareState::TwoCandidates);
+                    self.reach_if(
+                        rival.is_some_and(|rival| rival != process),
+                        RareState::TwoCandidates,
+                    );
                 }
-                Notice::Nack { .. } => self.reach_if(self.cause == StepCause::Pulse, RareState::BoundVote),
+                Notice::Nack { .. } => {
+                    self.reach_if(self.cause == StepCause::Pulse, RareState::BoundVote)
+                }
                 Notice::FullView(view) => {
-                    let seeks = world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
-                    self.reach_if(seeks && view.lineage.founder != process, RareState::RememberedView);
+                    let seeks =
+                        world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
+                    self.reach_if(
+                        seeks && view.lineage.founder != process,
+                        RareState::RememberedView,
+                    );
                 }
                 _ => {}
             },
@@ -567,18 +665,27 @@ impl RareStateCounter {
                     self.reports(process, service, *epoch);
                 }
                 let is_ghost = |top: &View| top.member(to).is_some_and(|member| member.ghost);
-                self.reach_if(self.top.as_ref().is_some_and(is_ghost), RareState::RecoveryAsksGhost);
+                self.reach_if(
+                    self.top.as_ref().is_some_and(is_ghost),
+                    RareState::RecoveryAsksGhost,
+                );
             }
-            Message::TableChunk { service, .. } => _ = self.handed.insert((process, service.clone())),
+            Message::TableChunk { service, .. } => {
+                _ = self.handed.insert((process, service.clone()))
+            }
             Message::NameGrantor { .. } => _ = self.namings.insert(to, process),
             Message::NotGrantor { .. } => self.reach(RareState::NotGrantor),
-            Message::Release { .. } => self.reach_if(self.cause == StepCause::Grant, RareState::UnwantedGrant),
+            Message::Release { .. } => {
+                self.reach_if(self.cause == StepCause::Grant, RareState::UnwantedGrant)
+            }
             Message::GrantorIs { .. } => match self.cause {
                 StepCause::Inventory => self.reach(RareState::AskedBeforeInventory),
                 StepCause::Beat => self.reach(RareState::AskedBeforeQuorum),
                 _ => {}
             },
-            Message::FindGrantor { .. } => self.reach_if(self.cause == StepCause::Ask, RareState::EarlyRequest),
+            Message::FindGrantor { .. } => {
+                self.reach_if(self.cause == StepCause::Ask, RareState::EarlyRequest)
+            }
             _ => {}
         }
     }
@@ -608,7 +715,10 @@ impl RareStateCounter {
         let parting = !in_order && node.view().is_some_and(|view| !view.contains(process));
         self.reach_if(parting, RareState::KilledParting);
         if let Some(top) = self.top.as_ref().filter(|top| top.contains(process)) {
-            let untold = !in_order && self.first == Some(process) && self.installers == 1 && top.members.len() > 1;
+            let untold = !in_order
+                && self.first == Some(process)
+                && self.installers == 1
+                && top.members.len() > 1;
             let elder = top.elder().process;
             self.dead.insert(process, node.grantors().next().is_some());
             let both = self.dead.contains_key(&elder)
@@ -624,7 +734,8 @@ impl RareStateCounter {
         self.namings.retain(|_, by| *by != process);
         let of_it = (process, RequestId(0))..=(process, RequestId(u64::MAX));
         let crossing: Vec<_> = self.grants.range(of_it).map(|(key, _)| *key).collect();
-        let waits = crossing.iter().any(|(process, request)| is_unanswered(world, *process, *request));
+        let waits =
+            crossing.iter().any(|(process, request)| is_unanswered(world, *process, *request));
         self.reach_if(waits, RareState::WaiterDiesInFlight);
         for key in crossing {
             self.grants.remove(&key);

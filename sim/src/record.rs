@@ -80,7 +80,10 @@ impl RecordedRequest {
     pub fn is_hold(self) -> bool {
         matches!(
             self,
-            RecordedRequest::Lock | RecordedRequest::Suspend | RecordedRequest::Share | RecordedRequest::Permits
+            RecordedRequest::Lock
+                | RecordedRequest::Suspend
+                | RecordedRequest::Share
+                | RecordedRequest::Permits
         )
     }
 
@@ -392,13 +395,17 @@ pub struct Record {
 impl Record {
     /// As JSON lines.
     pub fn to_json_lines(&self) -> String {
-        let line = |line: &Line| serde_json::to_string(line).expect("a line has nothing that JSON cannot say");
+        let line = |line: &Line| {
+            serde_json::to_string(line).expect("a line has nothing that JSON cannot say")
+        };
         self.lines.iter().map(|one| line(one) + "\n").collect()
     }
 
     /// From JSON lines. The error names the line.
     pub fn from_json_lines(text: &str) -> Result<Record, String> {
-        let line = |(number, text)| serde_json::from_str(text).map_err(|wrong| format!("line {}: {wrong}", number + 1));
+        let line = |(number, text)| {
+            serde_json::from_str(text).map_err(|wrong| format!("line {}: {wrong}", number + 1))
+        };
         text.lines().enumerate().map(line).collect::<Result<_, _>>().map(|lines| Record { lines })
     }
 }

@@ -11,7 +11,8 @@ use crate::record::{Entry, Line, Record, RecordedRequest};
 use crate::site::ProcessState;
 use crate::world::World;
 use elderlock::protocol::{
-    Epoch, Event, GrantorState, Limits, LostReason, Outcome, ProcessId, ServiceName, Time, Token, View, Wait, Want,
+    Epoch, Event, GrantorState, Limits, LostReason, Outcome, ProcessId, ServiceName, Time, Token,
+    View, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,7 +130,10 @@ impl World {
                 error_ppm: timing.clock_error_ppm,
                 answer: timing.answer.as_nanos() as u64,
                 council: usize::from(self.common.council),
-                leases: (timing.member_lease.as_nanos() as u64, timing.elder_lease.as_nanos() as u64),
+                leases: (
+                    timing.member_lease.as_nanos() as u64,
+                    timing.elder_lease.as_nanos() as u64,
+                ),
             };
             self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
         }
@@ -186,7 +190,9 @@ impl World {
                 history::ClientRequest::Hold(Want::Permits(..)) => RecordedRequest::Permits,
                 history::ClientRequest::Hold(Want::Open(_)) => RecordedRequest::Open,
                 history::ClientRequest::Hold(_) => RecordedRequest::Lock,
-                history::ClientRequest::Put(..) | history::ClientRequest::Add(..) => RecordedRequest::Put,
+                history::ClientRequest::Put(..) | history::ClientRequest::Add(..) => {
+                    RecordedRequest::Put
+                }
                 history::ClientRequest::Upgrade(_) => RecordedRequest::Upgrade,
                 history::ClientRequest::Become => RecordedRequest::Become,
                 history::ClientRequest::Destroy => RecordedRequest::Destroy,
@@ -197,7 +203,9 @@ impl World {
                 .keys
                 .iter()
                 .chain(&call.object)
-                .filter_map(|(_, name)| Some(String::from_utf8_lossy(name.as_ref()?.as_bytes()).into_owned()))
+                .filter_map(|(_, name)| {
+                    Some(String::from_utf8_lossy(name.as_ref()?.as_bytes()).into_owned())
+                })
                 .collect(),
             permits: match &call.deed {
                 history::ClientRequest::Hold(Want::Permits(_, permits)) => permits.get(),
@@ -250,8 +258,14 @@ impl World {
             Outcome::HolderNotTold => fail("untold"),
             Outcome::Busy => fail("busy"),
             Outcome::Closed(reason) => fail(&format!("closed: {}", lost(*reason))),
-            Outcome::Extended { until } => Entry::Extended { call: ask.0, until: self.true_end(place, *until) },
-            Outcome::NotHeld if matches!(self.call(ask).deed, history::ClientRequest::Upgrade(_)) => fail("not held"),
+            Outcome::Extended { until } => {
+                Entry::Extended { call: ask.0, until: self.true_end(place, *until) }
+            }
+            Outcome::NotHeld
+                if matches!(self.call(ask).deed, history::ClientRequest::Upgrade(_)) =>
+            {
+                fail("not held")
+            }
             Outcome::NotHeld | Outcome::Narrowed => return,
         };
         self.record_here(place, entry);
@@ -268,7 +282,11 @@ impl World {
     /// Its share is the lock now, or its lock a share.
     pub(crate) fn record_turned(&mut self, ask: Ask) {
         let call = self.call(ask);
-        let deed = if call.mode == HoldMode::Share { RecordedRequest::Share } else { RecordedRequest::Lock };
+        let deed = if call.mode == HoldMode::Share {
+            RecordedRequest::Share
+        } else {
+            RecordedRequest::Lock
+        };
         let token = call.token().map_or(0, Token::get);
         self.record_call(ask, Entry::Turned { call: ask.0, deed, token });
     }
@@ -320,9 +338,13 @@ impl World {
     /// The clock at `place` has another rate: pending ends by that clock come at another time than
     /// recorded.
     pub(crate) fn record_turned_clock(&mut self, place: usize) {
-        let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
+        let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive())
+        else {
+            return;
+        };
         let now = self.peers[place].clock.local(self.now);
-        let holds: Vec<(Ask, Time)> = self.history.claims().map(|ask| (ask, self.call(ask).until)).collect();
+        let holds: Vec<(Ask, Time)> =
+            self.history.claims().map(|ask| (ask, self.call(ask).until)).collect();
         for (ask, until) in holds {
             if self.call(ask).process == process && until > now {
                 let until = self.true_end(place, until);
@@ -362,7 +384,11 @@ impl World {
                     self.scribe.begun.push((asked.0, asked.1));
                 }
                 self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
-                Entry::Grantor { service: service.as_str().to_string(), epoch: epoch.0.get(), recovering: false }
+                Entry::Grantor {
+                    service: service.as_str().to_string(),
+                    epoch: epoch.0.get(),
+                    recovering: false,
+                }
             }
             Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch } => {
                 self.set_role(place, service, None);
@@ -373,7 +399,8 @@ impl World {
     }
 
     fn view_line(&self, view: &View) -> Entry {
-        let whose = |process: &ProcessId| self.scribe.lives.get(process).copied().unwrap_or_default();
+        let whose =
+            |process: &ProcessId| self.scribe.lives.get(process).copied().unwrap_or_default();
         let of = |member: &elderlock::protocol::ViewMember| whose(&member.info.process);
         Entry::View {
             number: view.number.0,
@@ -385,7 +412,12 @@ impl World {
         }
     }
 
-    fn set_role(&mut self, place: usize, service: &ServiceName, role: Option<(Epoch, GrantorState)>) {
+    fn set_role(
+        &mut self,
+        place: usize,
+        service: &ServiceName,
+        role: Option<(Epoch, GrantorState)>,
+    ) {
         if self.scribe.silent {
             return;
         }
@@ -417,7 +449,8 @@ impl World {
         let news: Vec<(ServiceName, Epoch, GrantorState)> = node
             .grantors()
             .filter(|(service, epoch, state)| {
-                *state != GrantorState::Acting && !known.contains(&((*service).clone(), *epoch, *state))
+                *state != GrantorState::Acting
+                    && !known.contains(&((*service).clone(), *epoch, *state))
             })
             .map(|(service, epoch, state)| (service.clone(), epoch, state))
             .collect();
@@ -446,11 +479,20 @@ impl World {
             }
         }
         let service = service.as_str().to_string();
-        self.record_here(place, Entry::Table { service, epoch: epoch.0.get(), holds, waits, strange });
+        self.record_here(
+            place,
+            Entry::Table { service, epoch: epoch.0.get(), holds, waits, strange },
+        );
     }
 
     /// A packet is sent. Returns its number.
-    pub(crate) fn record_send(&mut self, from: usize, to: usize, kind: &'static str, lost: Lost) -> u64 {
+    pub(crate) fn record_send(
+        &mut self,
+        from: usize,
+        to: usize,
+        kind: &'static str,
+        lost: Lost,
+    ) -> u64 {
         let (second, before) = self.scribe.second;
         if second != self.now / SECOND && !self.scribe.silent {
             let packets = self.scribe.packets - before;

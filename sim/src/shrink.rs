@@ -24,14 +24,22 @@ fn is_same(found: Option<&Violation>, as_this: &Violation) -> bool {
 }
 
 /// Leaves some out, first many and then single ones, as long as it `breaks` with the rest.
-pub(crate) fn reduce<T: Clone>(all: &[T], runs: &mut usize, mut breaks: impl FnMut(&[T]) -> bool) -> Vec<T> {
+pub(crate) fn reduce<T: Clone>(
+    all: &[T],
+    runs: &mut usize,
+    mut breaks: impl FnMut(&[T]) -> bool,
+) -> Vec<T> {
     let mut kept = all.to_vec();
     let mut chunk = kept.len();
     while chunk > 0 {
         let mut start = 0;
         let before = kept.len();
         while start < kept.len() && *runs > 0 {
-            let rest: Vec<T> = kept[..start].iter().chain(&kept[(start + chunk).min(kept.len())..]).cloned().collect();
+            let rest: Vec<T> = kept[..start]
+                .iter()
+                .chain(&kept[(start + chunk).min(kept.len())..])
+                .cloned()
+                .collect();
             *runs -= 1;
             if breaks(&rest) {
                 kept = rest;
@@ -50,8 +58,9 @@ pub(crate) fn reduce<T: Clone>(all: &[T], runs: &mut usize, mut breaks: impl FnM
 /// Leaves out the faults of a plan that the break does not need.
 pub fn shrink(plan: &ChaosPlan, found: &Violation, prepare: impl Fn(World) -> World) -> ChaosPlan {
     let mut runs = MAX_PLANS;
-    let kept =
-        reduce(&plan.kept, &mut runs, |kept| is_same(run_seed(&plan.only(kept), &prepare).world.broken(), found));
+    let kept = reduce(&plan.kept, &mut runs, |kept| {
+        is_same(run_seed(&plan.only(kept), &prepare).world.broken(), found)
+    });
     plan.only(&kept)
 }
 
@@ -76,15 +85,17 @@ pub fn shrink_log(log: &Log, found: &Violation, prepare: impl Fn(World) -> World
     let breaks = |steps: Vec<(u64, Step)>| {
         let mut small = Log { steps: [steps, farewell.clone()].concat(), ..log.clone() };
         let lucks = (0..LUCKS).map(|n| if n == 0 { luck.get() } else { mix(&[log.scene.seed, n]) });
-        let found = lucks.take_while(|_| left.replace(left.get().saturating_sub(1)) > 0).find(|seed| {
-            small.scene.seed = *seed;
-            let world = replay(&small);
-            is_same(world.broken(), found) && world.core_suffices
-        });
+        let found =
+            lucks.take_while(|_| left.replace(left.get().saturating_sub(1)) > 0).find(|seed| {
+                small.scene.seed = *seed;
+                let world = replay(&small);
+                is_same(world.broken(), found) && world.core_suffices
+            });
         luck.set(found.unwrap_or(luck.get()));
         found.is_some()
     };
-    let silent = |step: &Step| matches!(step, Step::Fence(_) | Step::Write(_) | Step::WriteEarlier(_));
+    let silent =
+        |step: &Step| matches!(step, Step::Fence(_) | Step::Write(_) | Step::WriteEarlier(_));
     let loud: Vec<_> = small.steps.iter().filter(|(_, step)| !silent(step)).cloned().collect();
     if breaks(loud.clone()) {
         small.steps = loud;
@@ -123,9 +134,13 @@ fn only_calls(steps: &[(u64, Step)], calls: &[usize]) -> Vec<(u64, Step)> {
 
 /// Puts the remarks on faults back where steps of theirs are left: at that time, the log has a step
 /// that is not a client's.
-fn with_remarks<'a>(steps: &[(u64, Step)], remarks: impl Iterator<Item = &'a (u64, Step)>) -> Vec<(u64, Step)> {
+fn with_remarks<'a>(
+    steps: &[(u64, Step)],
+    remarks: impl Iterator<Item = &'a (u64, Step)>,
+) -> Vec<(u64, Step)> {
     let mut all = steps.to_vec();
-    let done: BTreeSet<u64> = all.iter().filter(|(_, step)| step.call().is_none()).map(|(at, _)| *at).collect();
+    let done: BTreeSet<u64> =
+        all.iter().filter(|(_, step)| step.call().is_none()).map(|(at, _)| *at).collect();
     let mut begun = BTreeSet::new();
     for (at, remark) in remarks {
         let stays = match remark {
@@ -184,7 +199,10 @@ pub fn save(
     let lock = found.lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
     let file = folder.join(format!("{}-{seed}", found.invariant));
     std::fs::create_dir_all(folder)?;
-    std::fs::write(&file, format!("# Seed {seed} of chaos breaks {}{lock}.\n{told}", found.invariant))?;
+    std::fs::write(
+        &file,
+        format!("# Seed {seed} of chaos breaks {}{lock}.\n{told}", found.invariant),
+    )?;
     Ok(Some(file))
 }
 
@@ -197,7 +215,8 @@ mod tests {
     fn only_the_causes_remain() {
         let all: Vec<u32> = (0..300).collect();
         let mut runs = MAX_LOGS;
-        let kept = reduce(&all, &mut runs, |kept| [7, 8, 150, 299].iter().all(|one| kept.contains(one)));
+        let kept =
+            reduce(&all, &mut runs, |kept| [7, 8, 150, 299].iter().all(|one| kept.contains(one)));
         assert_eq!(kept, [7, 8, 150, 299]);
         assert!(MAX_LOGS - runs < 150, "{} runs", MAX_LOGS - runs);
     }
@@ -214,15 +233,18 @@ mod tests {
             wait: elderlock::protocol::Wait::Try,
             lease: None,
         };
-        let mut steps: Vec<_> = [Step::Release(7), look(9, 7), look(10, 8)].into_iter().map(|step| (0, step)).collect();
+        let mut steps: Vec<_> =
+            [Step::Release(7), look(9, 7), look(10, 8)].into_iter().map(|step| (0, step)).collect();
         rename(&mut steps);
         assert_eq!(steps, [(0, Step::Release(0)), (0, look(1, 0))]);
     }
 
     #[test]
     fn a_fault_that_abandons_others_stays() {
-        let steps = [Step::Heal, Step::Crash(0), Step::Heal, Step::Crash(1), Step::RestorePart(vec![0, 2])];
-        let mut steps: Vec<_> = steps.into_iter().enumerate().map(|(at, step)| (at as u64, step)).collect();
+        let steps =
+            [Step::Heal, Step::Crash(0), Step::Heal, Step::Crash(1), Step::RestorePart(vec![0, 2])];
+        let mut steps: Vec<_> =
+            steps.into_iter().enumerate().map(|(at, step)| (at as u64, step)).collect();
         assert_eq!(begin_of_farewell(&steps), 2);
         steps.push((5, Step::Restore));
         assert_eq!(begin_of_farewell(&steps), 6);
@@ -235,7 +257,9 @@ mod tests {
         let breaks = |kept: &[u32]| kept.contains(&5) && (!kept.contains(&1) || kept.contains(&2));
         assert_eq!(reduce(&[1, 2, 3, 4, 5], &mut runs, breaks), [5]);
         let mut runs = MAX_LOGS;
-        let breaks = |kept: &[u32]| kept.contains(&5) && (!kept.contains(&2) || kept.contains(&1) || kept.len() < 3);
+        let breaks = |kept: &[u32]| {
+            kept.contains(&5) && (!kept.contains(&2) || kept.contains(&1) || kept.len() < 3)
+        };
         assert_eq!(reduce(&[1, 2, 5], &mut runs, breaks), [5]);
     }
 }

@@ -3,7 +3,9 @@
 use crate::chance::mix;
 use crate::clock::Clock;
 use crate::world::Disk;
-use elderlock::protocol::{Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, Time, Timing};
+use elderlock::protocol::{
+    Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, Time, Timing,
+};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -169,7 +171,8 @@ impl Site {
 
     /// The slot that its wall clock shows.
     pub fn slot(&self, now: u64) -> Slot {
-        let ahead = i128::from(self.wall) * 1_000_000 + i128::from(WALL_START - WALL_ORIGIN) * 1_000_000;
+        let ahead =
+            i128::from(self.wall) * 1_000_000 + i128::from(WALL_START - WALL_ORIGIN) * 1_000_000;
         let nanos = u64::try_from(i128::from(now) + ahead).unwrap_or(0);
         Slot(Slot::count(Duration::from_nanos(nanos)))
     }
@@ -205,9 +208,11 @@ impl Site {
     /// Looks up when the timer is due.
     pub fn reschedule(&mut self) {
         if let Some(node) = &self.node {
-            let [wake_by, deadline] = [node.wake_by(), node.deadline()].map(|at| at.unwrap_or(Time::MAX));
+            let [wake_by, deadline] =
+                [node.wake_by(), node.deadline()].map(|at| at.unwrap_or(Time::MAX));
             assert!(wake_by <= deadline, "the engine would wake it too late");
         }
-        self.due = self.node.as_deref().and_then(Node::deadline).and_then(|local| self.clock.when(local));
+        self.due =
+            self.node.as_deref().and_then(Node::deadline).and_then(|local| self.clock.when(local));
     }
 }

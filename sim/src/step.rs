@@ -11,8 +11,8 @@ use crate::network::{LinkConditions, NarrowPath};
 use crate::rule::{PacketDescription, RuleId};
 use crate::world::{DiskHealth, TornStep, World};
 use elderlock::protocol::{
-    Batch, Hint, LockName, Metadata, OpenRequest, Outcome, OwnerId, Permits, Query, QueryReply, RevokeCommand, Token,
-    Value, Wait, Want,
+    Batch, Hint, LockName, Metadata, OpenRequest, Outcome, OwnerId, Permits, Query, QueryReply,
+    RevokeCommand, Token, Value, Wait, Want,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -270,12 +270,15 @@ impl ClientWant {
             ClientWant::Destroy => ClientRequest::Destroy,
             ClientWant::SeeLock(name) => ClientRequest::Query(Query::Lock(lock(name)?)),
             ClientWant::SeeSuspension => ClientRequest::Query(Query::Suspension),
-            ClientWant::SeePlace(call) => ClientRequest::Query(Query::Place(world.call(world.named(*call)?).request)),
+            ClientWant::SeePlace(call) => {
+                ClientRequest::Query(Query::Place(world.call(world.named(*call)?).request))
+            }
             ClientWant::SeeHeld => ClientRequest::Query(Query::Held(None)),
             ClientWant::SeeWaiting(name) => ClientRequest::Query(Query::Waiting(lock(name)?, None)),
-            ClientWant::AskBack(name) => {
-                ClientRequest::Revoke(RevokeCommand::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
-            }
+            ClientWant::AskBack(name) => ClientRequest::Revoke(RevokeCommand::Ask {
+                name: Some(lock(name)?),
+                metadata: Metadata::default(),
+            }),
             ClientWant::TakeBack(call) => match world.outcome(world.named(*call)?)? {
                 Outcome::RevocationRequested { told: holders, .. }
                 | Outcome::QueryReply(QueryReply::Lock { holders, .. }) => {
@@ -440,12 +443,18 @@ impl World {
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),
             Step::Cancel(call) => self.with(*call, |world, ask| world.cancel(ask)),
-            Step::GiveUp(call, after) => self.with(*call, |world, ask| world.give_up_after(ask, *after)),
+            Step::GiveUp(call, after) => {
+                self.with(*call, |world, ask| world.give_up_after(ask, *after))
+            }
             Step::GiveUpAnswered(call, after) => {
                 self.with(*call, |world, ask| world.give_up_when_answered(ask, *after))
             }
-            Step::Extend(call, lease) => self.with(*call, |world, ask| world.extend(ask, lease.as_millis() as u64)),
-            Step::GiveBack(call, count) => self.named(*call).is_some_and(|ask| self.return_permits(ask, *count)),
+            Step::Extend(call, lease) => {
+                self.with(*call, |world, ask| world.extend(ask, lease.as_millis() as u64))
+            }
+            Step::GiveBack(call, count) => {
+                self.named(*call).is_some_and(|ask| self.return_permits(ask, *count))
+            }
             Step::Downgrade(call) => self.named(*call).is_some_and(|ask| self.downgrade(ask)),
             Step::Fence(call) => {
                 let writes = |ask: &Ask| self.call(*ask).mode == HoldMode::Alone;
@@ -459,16 +468,26 @@ impl World {
                 let write = self.named(*call).zip(earlier);
                 write.map(|(ask, token)| self.write_with(ask, token)).is_some()
             }
-            Step::Start(place) => self.at(*place, |world, place| !world.is_alive(place), World::start),
+            Step::Start(place) => {
+                self.at(*place, |world, place| !world.is_alive(place), World::start)
+            }
             Step::Crash(place) => self.at(*place, World::is_alive, World::crash),
             Step::Vanish(place) => self.at(*place, World::is_alive, World::vanish),
             Step::Pause(place) => self.at(*place, World::is_up, World::pause),
-            Step::Wake(place) => self.at(*place, |world, place| world.is_paused(place), World::resume),
+            Step::Wake(place) => {
+                self.at(*place, |world, place| world.is_paused(place), World::resume)
+            }
             Step::Leave(place) => self.at(*place, World::is_alive, World::leave),
             Step::Force(place) => self.at(*place, World::is_alive, World::force),
-            Step::LoseDisk(place) => self.at(*place, |world, place| !world.is_alive(place), World::lose_disk),
-            Step::Disk(place, health) => self.between(*place, *place, |world, place, _| world.set_disk(place, *health)),
-            Step::Tear(tear) => self.between(tear.place, tear.place, |world, _, _| world.tear(*tear)),
+            Step::LoseDisk(place) => {
+                self.at(*place, |world, place| !world.is_alive(place), World::lose_disk)
+            }
+            Step::Disk(place, health) => {
+                self.between(*place, *place, |world, place, _| world.set_disk(place, *health))
+            }
+            Step::Tear(tear) => {
+                self.between(tear.place, tear.place, |world, _, _| world.tear(*tear))
+            }
             Step::DieDeciding { until } => {
                 self.doomed_until = *until;
                 true
@@ -518,7 +537,11 @@ impl World {
                 true
             }
             Step::Notice { at, about, what } => {
-                let process = if self.has(*at) && self.has(*about) { self.peers[*about].process() } else { None };
+                let process = if self.has(*at) && self.has(*about) {
+                    self.peers[*about].process()
+                } else {
+                    None
+                };
                 let Some(process) = process.filter(|_| self.is_alive(*at)) else { return false };
                 let hint = match what {
                     OutsideHint::Unreachable => Hint::Unreachable(process),
@@ -576,7 +599,12 @@ impl World {
         there
     }
 
-    fn at(&mut self, place: usize, if_so: fn(&World, usize) -> bool, deed: fn(&mut World, usize)) -> bool {
+    fn at(
+        &mut self,
+        place: usize,
+        if_so: fn(&World, usize) -> bool,
+        deed: fn(&mut World, usize),
+    ) -> bool {
         let can = self.has(place) && if_so(self, place);
         if can {
             deed(self, place);
@@ -584,7 +612,12 @@ impl World {
         can
     }
 
-    fn between(&mut self, from: usize, to: usize, deed: impl FnOnce(&mut World, usize, usize)) -> bool {
+    fn between(
+        &mut self,
+        from: usize,
+        to: usize,
+        deed: impl FnOnce(&mut World, usize, usize),
+    ) -> bool {
         let can = self.has(from) && self.has(to);
         if can {
             deed(self, from, to);
@@ -594,7 +627,8 @@ impl World {
 
     fn end_rules(&mut self, packets: &PacketFilter, end: fn(&mut World, RuleId)) -> bool {
         let rules = std::mem::take(&mut self.named.rules);
-        let (over, going_on): (Vec<_>, Vec<_>) = rules.into_iter().partition(|(these, _)| these == packets);
+        let (over, going_on): (Vec<_>, Vec<_>) =
+            rules.into_iter().partition(|(these, _)| these == packets);
         self.named.rules = going_on;
         for (_, rule) in &over {
             end(self, *rule);

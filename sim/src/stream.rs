@@ -77,10 +77,19 @@ impl Stream {
         match self.decoder.next() {
             Err(_) => Some(StreamInput::Broken),
             Ok(None) => None,
-            Ok(Some(Frame::Packet(packet))) => match self.sent.iter().position(|parcel| parcel.packet == packet) {
-                Some(at) => self.sent.drain(..=at).next_back().map(|parcel| StreamInput::Read(Box::new(parcel))),
-                None => Some(StreamInput::Read(Box::new(PacketInTransit { packet, ..like.clone() }))),
-            },
+            Ok(Some(Frame::Packet(packet))) => {
+                match self.sent.iter().position(|parcel| parcel.packet == packet) {
+                    Some(at) => self
+                        .sent
+                        .drain(..=at)
+                        .next_back()
+                        .map(|parcel| StreamInput::Read(Box::new(parcel))),
+                    None => Some(StreamInput::Read(Box::new(PacketInTransit {
+                        packet,
+                        ..like.clone()
+                    }))),
+                }
+            }
             Ok(Some(_)) => self.get(like),
         }
     }
@@ -119,7 +128,9 @@ impl World {
                 }
                 StreamInput::Broken => {
                     self.damages.broken += 1;
-                    self.note(to, |_| format!("    breaks the connection with m{from}: it carries nonsense"));
+                    self.note(to, |_| {
+                        format!("    breaks the connection with m{from}: it carries nonsense")
+                    });
                     self.reset(from, to);
                     return;
                 }
@@ -141,7 +152,9 @@ impl World {
         if self.streams.get(&(from, to)).is_some_and(|stream| stream.begun == Some(begun)) {
             self.damages.broken += 1;
             self.damages.unfinished += 1;
-            self.note(to, |_| format!("    breaks the connection with m{from}: a frame does not end"));
+            self.note(to, |_| {
+                format!("    breaks the connection with m{from}: a frame does not end")
+            });
             self.reset(from, to);
         }
     }

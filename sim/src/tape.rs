@@ -75,7 +75,9 @@ impl Tape<'_> {
             council: if self.is(4) { 3 } else { 7 },
             hosts: (0..places as u32).map(|place| if shared { place % 2 } else { place }).collect(),
             // Just inside the bound of 20,000, to either side.
-            clocks: (0..places).map(|place| if skewed { [-19_500, 19_500, 0][place % 3] } else { 0 }).collect(),
+            clocks: (0..places)
+                .map(|place| if skewed { [-19_500, 19_500, 0][place % 3] } else { 0 })
+                .collect(),
             hints: !self.is(4),
             ..Scene::new(self.below(256) as u64)
         }
@@ -98,10 +100,14 @@ pub fn tell(bytes: &[u8], prepare: impl Fn(World) -> World) -> TapeResult {
     let mut tape = Tape(bytes);
     let scene = tape.scene();
     let world = prepare(scene.world().untraced());
-    let mut told = TapeResult { world, log: Log { scene, steps: Vec::new(), end: 0 }, complete: false };
+    let mut told =
+        TapeResult { world, log: Log { scene, steps: Vec::new(), end: 0 }, complete: false };
     // The founders are started.
     told.world.run_for(Duration::from_millis(1));
-    while told.log.steps.len() < MAX_STEPS && told.world.now < MAX_SPAN && told.world.broken().is_none() {
+    while told.log.steps.len() < MAX_STEPS
+        && told.world.now < MAX_SPAN
+        && told.world.broken().is_none()
+    {
         let Some(op) = tape.next() else { break };
         told.step(op % 32, &mut tape);
         told.world.run_to(told.world.now + PAUSES[usize::from(op / 32)] * MS);
@@ -129,7 +135,10 @@ impl TapeResult {
             10..16 => {
                 let calls = self.world.history().calls.len();
                 // The last calls matter most, so they are counted from the end.
-                let Some(call) = calls.checked_sub(1 + tape.below(calls.min(MAX_OPEN * places))) else { return };
+                let Some(call) = calls.checked_sub(1 + tape.below(calls.min(MAX_OPEN * places)))
+                else {
+                    return;
+                };
                 if !self.world.is_up(self.world.call(Ask(call)).member) {
                     return;
                 }
@@ -146,7 +155,8 @@ impl TapeResult {
             17 => return self.end(Step::Leave(place), &[place]),
             18 => {
                 let host = |place: usize| self.world.peers[place].host;
-                let there: Vec<usize> = self.world.places().filter(|other| host(*other) == host(place)).collect();
+                let there: Vec<usize> =
+                    self.world.places().filter(|other| host(*other) == host(place)).collect();
                 return self.end(Step::Vanish(place), &there);
             }
             19 | 20 => Step::Start(place),
@@ -160,7 +170,8 @@ impl TapeResult {
             24 => {
                 // Cut off from the places with set bits, both ways.
                 let others = tape.next().unwrap_or_default();
-                for other in (0..places).filter(|other| *other != place && others >> other & 1 == 1) {
+                for other in (0..places).filter(|other| *other != place && others >> other & 1 == 1)
+                {
                     self.apply(Step::Cut(place, other));
                     self.apply(Step::Cut(other, place));
                 }
@@ -179,7 +190,8 @@ impl TapeResult {
             },
             30 => {
                 let at = tape.below(places);
-                let what = if tape.is(4) { OutsideHint::Connected } else { OutsideHint::Unreachable };
+                let what =
+                    if tape.is(4) { OutsideHint::Connected } else { OutsideHint::Unreachable };
                 if at == place {
                     return;
                 }
@@ -191,7 +203,11 @@ impl TapeResult {
                 match tape.below(6) {
                     0 => Step::Weather(LinkConditions { loss: rate, ..LinkConditions::FAIR }),
                     1 => Step::Weather(LinkConditions { duplicate: rate, ..LinkConditions::FAIR }),
-                    2 => Step::Weather(LinkConditions { reorder: rate, slowest: 30 * MS, ..LinkConditions::FAIR }),
+                    2 => Step::Weather(LinkConditions {
+                        reorder: rate,
+                        slowest: 30 * MS,
+                        ..LinkConditions::FAIR
+                    }),
                     3 => Step::Weather(LinkConditions {
                         spike: rate,
                         spike_by: span.as_nanos() as u64,
@@ -208,10 +224,13 @@ impl TapeResult {
     fn ask(&mut self, place: usize, tape: &mut Tape<'_>) {
         let history = self.world.history();
         let open = history.open().chain(history.claims());
-        if !self.world.is_up(place) || open.filter(|ask| self.world.call(*ask).member == place).count() >= MAX_OPEN {
+        if !self.world.is_up(place)
+            || open.filter(|ask| self.world.call(*ask).member == place).count() >= MAX_OPEN
+        {
             return;
         }
-        let (service, name) = [("stock", "a"), ("stock", "b"), ("till", "a"), ("till", "b")][tape.below(4)];
+        let (service, name) =
+            [("stock", "a"), ("stock", "b"), ("till", "a"), ("till", "b")][tape.below(4)];
         let wait = match tape.below(4) {
             0 => Wait::Try,
             1 => Wait::AtMost(tape.span()),
@@ -235,7 +254,8 @@ impl TapeResult {
     /// Applies a step that ends the processes at these places, if the cluster can go on without
     /// them.
     fn end(&mut self, step: Step, places: &[usize]) {
-        let how = if matches!(step, Step::Leave(_)) { ShutdownPlan::Gone } else { ShutdownPlan::Dead };
+        let how =
+            if matches!(step, Step::Leave(_)) { ShutdownPlan::Gone } else { ShutdownPlan::Dead };
         if self.world.can_spare(places, how, false) {
             self.apply(step);
         }
@@ -259,7 +279,12 @@ mod tests {
         let (mut grants, mut complete) = (0, 0);
         for tape in tapes() {
             let told = tell(&tape, |world| world);
-            assert_eq!(told.world.broken().map(|found| &found.what), None, "{}", told.log.to_script());
+            assert_eq!(
+                told.world.broken().map(|found| &found.what),
+                None,
+                "{}",
+                told.log.to_script()
+            );
             assert_eq!(tell(&tape, |world| world).world.digest(), told.world.digest());
             grants += told.world.history().grants;
             complete += u32::from(told.complete);

@@ -92,7 +92,9 @@ enum Part<'a> {
 impl Part<'_> {
     fn meets(&self, other: &Part<'_>) -> bool {
         match (self, other) {
-            (Part::Locks(ours), Part::Locks(theirs)) => ours.iter().any(|name| theirs.contains(name)),
+            (Part::Locks(ours), Part::Locks(theirs)) => {
+                ours.iter().any(|name| theirs.contains(name))
+            }
             (Part::All, _) | (_, Part::All) => true,
         }
     }
@@ -103,7 +105,8 @@ impl Service<'_> {
     /// suspension waits for holders to end.
     fn look(&mut self, now: u64) {
         let is_free = |part: &Part<'_>| !self.held.values().any(|held| held.meets(part));
-        let is_drained = !self.waiting.values().any(|part| matches!(part, Part::All)) || is_free(&Part::All);
+        let is_drained =
+            !self.waiting.values().any(|part| matches!(part, Part::All)) || is_free(&Part::All);
         let is_wanted = self.is_orphaned && is_drained && self.waiting.values().any(is_free);
         self.wanted = is_wanted.then(|| self.wanted.unwrap_or(now));
     }
@@ -120,7 +123,9 @@ impl Timed {
             match &line.entry {
                 Entry::Invoke { call, service, deed, names, .. } => {
                     let part = match deed {
-                        RecordedRequest::Lock | RecordedRequest::Share | RecordedRequest::Permits => Part::Locks(names),
+                        RecordedRequest::Lock
+                        | RecordedRequest::Share
+                        | RecordedRequest::Permits => Part::Locks(names),
                         RecordedRequest::Suspend => Part::All,
                         RecordedRequest::Open
                         | RecordedRequest::Put
@@ -156,7 +161,9 @@ impl Timed {
                 | Entry::Unknown { call }
                 | Entry::Release { call }
                 | Entry::Lost { call, .. } => {
-                    if let Some(service) = asked.get(call).and_then(|(_, of, _)| services.get_mut(of)) {
+                    if let Some(service) =
+                        asked.get(call).and_then(|(_, of, _)| services.get_mut(of))
+                    {
                         service.waiting.remove(call);
                         service.held.remove(call);
                         service.look(line.at);
@@ -180,7 +187,9 @@ impl Timed {
                     }
                 }
                 Entry::End { .. } => {
-                    let is_here = |grantor: &Option<(usize, u64)>| grantor.map(|(place, _)| place) == line.place;
+                    let is_here = |grantor: &Option<(usize, u64)>| {
+                        grantor.map(|(place, _)| place) == line.place
+                    };
                     let ended = services.values_mut().filter(|service| service.grantor.is_some());
                     for service in ended.filter(|service| is_here(&service.grantor)) {
                         (service.grantor, service.is_orphaned) = (None, true);
@@ -239,7 +248,10 @@ mod tests {
         timed.read(&Record { lines });
         let twice = timed.clone();
         timed.merge(&twice);
-        assert_eq!((timed.waits.count(), timed.waits.percentile(50.0), timed.waits.longest()), (4, 30, 100));
+        assert_eq!(
+            (timed.waits.count(), timed.waits.percentile(50.0), timed.waits.longest()),
+            (4, 30, 100)
+        );
         assert_eq!((timed.grantor_failovers.count(), timed.grantor_failovers.longest()), (2, 60));
         assert_eq!((timed.elder_failovers.count(), timed.elder_failovers.percentile(99.0)), (2, 7));
         assert_eq!(Times::default().percentile(50.0), 0);
@@ -269,18 +281,40 @@ mod tests {
         };
         let killed = || line(100, 0, Entry::End { how: "killed".into() });
         // Asked for long after.
-        assert_eq!(gap(&[line(10, 0, grantor()), killed(), line(900, 1, ask(0)), line(930, 1, ok(0))]), 30);
+        assert_eq!(
+            gap(&[line(10, 0, grantor()), killed(), line(900, 1, ask(0)), line(930, 1, ok(0))]),
+            30
+        );
         // When there is a grantor again.
-        let next = line(300, 1, Entry::Grantor { service: "s".into(), epoch: 2, recovering: false });
-        assert_eq!(gap(&[line(10, 0, grantor()), killed(), next, line(900, 1, ask(0)), line(930, 1, ok(0))]), 0);
+        let next =
+            line(300, 1, Entry::Grantor { service: "s".into(), epoch: 2, recovering: false });
+        assert_eq!(
+            gap(&[
+                line(10, 0, grantor()),
+                killed(),
+                next,
+                line(900, 1, ask(0)),
+                line(930, 1, ok(0))
+            ]),
+            0
+        );
         // Held by another until then.
-        let mut lines =
-            vec![line(10, 0, grantor()), line(20, 1, ask(0)), line(30, 1, ok(0)), line(40, 2, ask(1)), killed()];
+        let mut lines = vec![
+            line(10, 0, grantor()),
+            line(20, 1, ask(0)),
+            line(30, 1, ok(0)),
+            line(40, 2, ask(1)),
+            killed(),
+        ];
         lines.extend([line(700, 1, Entry::Release { call: 0 }), line(720, 2, ok(1))]);
         assert_eq!(gap(&lines), 20);
         // Given up meanwhile.
-        let mut lines =
-            vec![line(10, 0, grantor()), line(20, 1, ask(0)), killed(), line(200, 1, Entry::Release { call: 0 })];
+        let mut lines = vec![
+            line(10, 0, grantor()),
+            line(20, 1, ask(0)),
+            killed(),
+            line(200, 1, Entry::Release { call: 0 }),
+        ];
         lines.extend([line(800, 1, ask(1)), line(850, 1, ok(1))]);
         assert_eq!(gap(&lines), 50);
         // A suspension has all of it, and while it waits for holders no other request can be

@@ -68,13 +68,21 @@ impl Transcript {
                     Some(0) | None => String::new(),
                     Some(wait) => format!(" within {}", span(*wait)),
                 };
-                let asks = if *wait == Some(0) { "tries".to_string() } else { format!("asks{within}") };
-                let lease = lease.map(|lease| format!(", to hold for {}", span(lease))).unwrap_or_default();
+                let asks =
+                    if *wait == Some(0) { "tries".to_string() } else { format!("asks{within}") };
+                let lease =
+                    lease.map(|lease| format!(", to hold for {}", span(lease))).unwrap_or_default();
                 let words = match deed {
-                    RecordedRequest::Lock => format!("{asks} for {service}/{}{lease}", names.join("+")),
+                    RecordedRequest::Lock => {
+                        format!("{asks} for {service}/{}{lease}", names.join("+"))
+                    }
                     RecordedRequest::Suspend => format!("{asks} to suspend {service}{lease}"),
-                    RecordedRequest::Share => format!("{asks} for a share of {service}/{}{lease}", names.join("+")),
-                    RecordedRequest::Permits => format!("{asks} for {permits} of {service}/{}{lease}", names.join("+")),
+                    RecordedRequest::Share => {
+                        format!("{asks} for a share of {service}/{}{lease}", names.join("+"))
+                    }
+                    RecordedRequest::Permits => {
+                        format!("{asks} for {permits} of {service}/{}{lease}", names.join("+"))
+                    }
                     RecordedRequest::Open => format!("opens {service}/{}", names.join("+")),
                     RecordedRequest::Put => format!("writes to {service}/{}", names.join("+")),
                     RecordedRequest::Upgrade => "wants its share to become the lock".to_string(),
@@ -85,15 +93,23 @@ impl Transcript {
                 };
                 format!("{}: {words}", of(*call)?)
             }
-            Entry::Ok { call, .. } if world.call(Ask(*call)).opens() => format!("{}: has it open", of(*call)?),
+            Entry::Ok { call, .. } if world.call(Ask(*call)).opens() => {
+                format!("{}: has it open", of(*call)?)
+            }
             Entry::Turned { call, deed, token } => {
                 let (lock, token) = self.token(world, *call, *token);
                 let what = if *deed == RecordedRequest::Share { "a share of " } else { "" };
                 format!("{}: has {what}{lock} with token {token} now", of(*call)?)
             }
-            Entry::GivenBack { call, left } => format!("{}: gives some back, {left} are left", of(*call)?),
+            Entry::GivenBack { call, left } => {
+                format!("{}: gives some back, {left} are left", of(*call)?)
+            }
             Entry::Sees { call, value, stale, .. } => {
-                format!("{}: sees {value}{}", of(*call)?, if *stale { ", perhaps stale" } else { "" })
+                format!(
+                    "{}: sees {value}{}",
+                    of(*call)?,
+                    if *stale { ", perhaps stale" } else { "" }
+                )
             }
             Entry::Ok { call, token, .. } => {
                 let (lock, token) = self.token(world, *call, *token);
@@ -111,7 +127,9 @@ impl Transcript {
             }
             Entry::Lost { call, reason } => format!("{}: has lost it: {reason}", of(*call)?),
             Entry::Extended { call, until } => match until {
-                Some(until) => format!("{}: may hold until {:.3}", of(*call)?, *until as f64 / SECOND as f64),
+                Some(until) => {
+                    format!("{}: may hold until {:.3}", of(*call)?, *until as f64 / SECOND as f64)
+                }
                 None => format!("{}: may hold for ever", of(*call)?),
             },
             Entry::Write { call, token, taken, .. } => {
@@ -133,7 +151,11 @@ impl Transcript {
             Entry::View { number, members, ghosts, founder, .. } => {
                 let (view, is_new) = rank(&mut self.views, (*founder, *number));
                 let ghosts: Vec<usize> = ghosts.iter().map(|(place, _)| *place).collect();
-                let ghosts = if ghosts.is_empty() { String::new() } else { format!(", ghosts: {}", places(&ghosts)) };
+                let ghosts = if ghosts.is_empty() {
+                    String::new()
+                } else {
+                    format!(", ghosts: {}", places(&ghosts))
+                };
                 is_new.then(|| format!("sees view {view}: {}{ghosts}", places(members)))?
             }
             Entry::Event { name } => match name.as_str() {
@@ -149,13 +171,18 @@ impl Transcript {
             },
             Entry::Grantor { service, epoch, recovering } => {
                 let (term, _) = rank(self.terms.entry(service.clone()).or_default(), *epoch);
-                format!("{} {service} in term {term}", if *recovering { "recovers" } else { "grants" })
+                format!(
+                    "{} {service} in term {term}",
+                    if *recovering { "recovers" } else { "grants" }
+                )
             }
             Entry::NoGrantor { service, epoch } => {
                 let (term, _) = rank(self.terms.entry(service.clone()).or_default(), *epoch);
                 format!("no longer grants {service} in term {term}")
             }
-            Entry::Fault { fault, kind, places: hit } => format!("fault {fault}: {kind} {}", places(hit)),
+            Entry::Fault { fault, kind, places: hit } => {
+                format!("fault {fault}: {kind} {}", places(hit))
+            }
             Entry::Mended { fault } => format!("fault {fault} is over"),
             Entry::Heal => "all is healed".to_string(),
             // In words it is full of process ids.

@@ -8,8 +8,9 @@ use crate::rule::{PacketDescription, PacketFate, Rule, RuleId};
 use crate::site::{ProcessState, Site};
 use crate::world::{ScheduledEvent, World};
 use elderlock::protocol::{
-    self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, OwnerId,
-    Permits, ProcessId, Query, RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, Value, View, Wait, Want,
+    self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node,
+    Outcome, OwnerId, Permits, ProcessId, Query, RequestId, ServiceName, Sizes, Status, StoredVote,
+    Time, Token, Value, View, Wait, Want,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +38,14 @@ impl World {
     }
 
     /// Asks for a lock.
-    pub fn ask(&mut self, member: usize, service: &str, name: &str, wait: Wait, lease: Option<Duration>) -> Ask {
+    pub fn ask(
+        &mut self,
+        member: usize,
+        service: &str,
+        name: &str,
+        wait: Wait,
+        lease: Option<Duration>,
+    ) -> Ask {
         let wanted = ClientRequest::Hold(Want::Lock(lock(name)));
         self.want(member, service, wanted, OwnerId::default(), wait, lease)
     }
@@ -46,7 +54,14 @@ impl World {
     pub fn lock_all(&mut self, member: usize, service: &str, names: &[&str]) -> Ask {
         let names = names.iter().copied().map(lock).collect();
         let batch = Batch::new(names).expect("a scenario's batch is good");
-        self.want(member, service, ClientRequest::Hold(Want::Batch(batch)), OwnerId::default(), Wait::Forever, None)
+        self.want(
+            member,
+            service,
+            ClientRequest::Hold(Want::Batch(batch)),
+            OwnerId::default(),
+            Wait::Forever,
+            None,
+        )
     }
 
     /// Asks for the suspension of a service and waits for ever.
@@ -101,14 +116,18 @@ impl World {
         lease: Option<Duration>,
     ) -> Ask {
         let service = ServiceName::new(service).expect("a scenario's service name is good");
-        let of = |want: &Want| want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect();
+        let of = |want: &Want| {
+            want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect()
+        };
         let (keys, object): (Vec<Key>, Option<Key>) = match &deed {
             ClientRequest::Hold(Want::Suspension) => (vec![(service.clone(), None)], None),
             ClientRequest::Hold(Want::Open(opening)) => {
                 (Vec::new(), Some((service.clone(), Some(opening.name().clone()))))
             }
             ClientRequest::Hold(want) => (of(want), None),
-            ClientRequest::Put(open, ..) | ClientRequest::Add(open, _) => (Vec::new(), self.call(*open).object.clone()),
+            ClientRequest::Put(open, ..) | ClientRequest::Add(open, _) => {
+                (Vec::new(), self.call(*open).object.clone())
+            }
             ClientRequest::Become
             | ClientRequest::Destroy
             | ClientRequest::Query(_)
@@ -127,7 +146,9 @@ impl World {
             ClientRequest::Upgrade(_) => (Wait::Try, None),
             ClientRequest::Become => (wait, None),
             // Its shortest wait is longer than that of others.
-            ClientRequest::Revoke(_) => (if wait == Wait::Try { Wait::Forever } else { wait }, None),
+            ClientRequest::Revoke(_) => {
+                (if wait == Wait::Try { Wait::Forever } else { wait }, None)
+            }
             ClientRequest::Destroy => (Wait::Forever, None),
             ClientRequest::Query(_) => (Wait::Try, None),
         };
@@ -174,18 +195,27 @@ impl World {
         self.feed(
             member,
             Input::Command(match deed {
-                ClientRequest::Put(open, value, expect) => {
-                    Command::Write { request, open: request_of(open), edit: Edit::Set { value, expect } }
-                }
+                ClientRequest::Put(open, value, expect) => Command::Write {
+                    request,
+                    open: request_of(open),
+                    edit: Edit::Set { value, expect },
+                },
                 ClientRequest::Add(open, by) => {
                     let tail = Value::new(b"").expect("it is not too long");
                     let edit = Edit::Step { step: protocol::NumberEdit::Add(by), tail };
                     Command::Write { request, open: request_of(open), edit }
                 }
                 ClientRequest::Upgrade(of) => Command::Upgrade { request, hold: request_of(of) },
-                ClientRequest::Hold(want) => {
-                    Command::Lock { request, service, want, owner, wait, lease, revocable: true, metadata }
-                }
+                ClientRequest::Hold(want) => Command::Lock {
+                    request,
+                    service,
+                    want,
+                    owner,
+                    wait,
+                    lease,
+                    revocable: true,
+                    metadata,
+                },
                 ClientRequest::Become => Command::Become { request, service, wait },
                 ClientRequest::Destroy => Command::Destroy { request, service },
                 ClientRequest::Query(at) => Command::Query { request, service, at },
@@ -197,7 +227,9 @@ impl World {
 
     /// Downgrades its lock to a share. False if it believes in no lock.
     pub fn downgrade(&mut self, ask: Ask) -> bool {
-        let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
+        let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else {
+            return false;
+        };
         if !self.call(ask).may_be_shared() || self.fence(ask).is_none() {
             return false;
         }
@@ -209,9 +241,13 @@ impl World {
 
     /// Returns this many of its permits, but not all. False if it has no more.
     pub fn return_permits(&mut self, ask: Ask, count: u32) -> bool {
-        let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
+        let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else {
+            return false;
+        };
         let HoldMode::Permits(left) = self.call(ask).mode else { return false };
-        let Some(left) = left.checked_sub(count).and_then(|left| Permits::new(left).ok()) else { return false };
+        let Some(left) = left.checked_sub(count).and_then(|left| Permits::new(left).ok()) else {
+            return false;
+        };
         if self.fence(ask).is_none() {
             return false;
         }
@@ -282,7 +318,10 @@ impl World {
         let call = self.call(ask);
         let peer = &self.peers[call.member];
         let local = peer.clock.local(self.now);
-        let believed = call.is_claim() && peer.is(call.process) && local < call.until && local < peer.lease_end();
+        let believed = call.is_claim()
+            && peer.is(call.process)
+            && local < call.until
+            && local < peer.lease_end();
         let token = call.token().filter(|_| believed);
         if peer.is(call.process) {
             let cores = peer.node.as_ref().and_then(|node| node.fence(call.request, local));
@@ -353,9 +392,10 @@ impl World {
     /// Lets the World go on until the lock is granted.
     #[track_caller]
     pub fn granted(&mut self, ask: Ask) -> Token {
-        self.expect(&format!("{:?} of m{} is granted", self.call(ask).request, self.call(ask).member), |w| {
-            w.is_granted(ask)
-        });
+        self.expect(
+            &format!("{:?} of m{} is granted", self.call(ask).request, self.call(ask).member),
+            |w| w.is_granted(ask),
+        );
         self.token(ask).expect("it was granted")
     }
 
@@ -377,11 +417,20 @@ impl World {
     /// Kills the process. Its host goes on: connections to it break, and members on the host see
     /// that it ended.
     pub fn crash(&mut self, place: usize) {
-        let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
+        let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive())
+        else {
+            return;
+        };
         self.note(place, |_| "is killed".to_string());
         self.end_process(place, "killed");
         for other in (0..self.peers.len()).filter(|other| *other != place) {
-            let chance = crate::chance::mix(&[self.common.seed, 0xdead, place as u64, other as u64, self.now]);
+            let chance = crate::chance::mix(&[
+                self.common.seed,
+                0xdead,
+                place as u64,
+                other as u64,
+                self.now,
+            ]);
             if self.peers[other].host == self.peers[place].host {
                 self.hint(MS + chance % (4 * MS), other, Hint::Dead(process));
             }
@@ -395,10 +444,15 @@ impl World {
     /// refusal.
     pub fn vanish(&mut self, place: usize) {
         let host = self.peers[place].host;
-        for there in (0..self.peers.len()).filter(|there| self.peers[*there].host == host).collect::<Vec<_>>() {
+        for there in (0..self.peers.len())
+            .filter(|there| self.peers[*there].host == host)
+            .collect::<Vec<_>>()
+        {
             self.note(there, |_| "vanishes with its host".to_string());
             self.peers[there].host_up = false;
-            if let Some(process) = self.peers[there].process().filter(|_| self.peers[there].is_alive()) {
+            if let Some(process) =
+                self.peers[there].process().filter(|_| self.peers[there].is_alive())
+            {
                 self.end_process(there, "vanished");
                 self.notice_silence(there, process);
             }
@@ -412,7 +466,13 @@ impl World {
         }
         let patience = self.common.timing.elder_lease.as_nanos() as u64;
         for other in (0..self.peers.len()).filter(|other| *other != place) {
-            let chance = crate::chance::mix(&[self.common.seed, 0x511e, place as u64, other as u64, self.now]);
+            let chance = crate::chance::mix(&[
+                self.common.seed,
+                0x511e,
+                place as u64,
+                other as u64,
+                self.now,
+            ]);
             self.hint(patience / 2 + chance % patience, other, Hint::Unreachable(process));
         }
     }
@@ -509,7 +569,12 @@ impl World {
 
     /// The way has a limited rate and limited room; `None`: it has no limit.
     pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<NarrowPath>) {
-        self.note(from, |_| format!("has a way to m{to} that is {}", if narrow.is_some() { "narrow" } else { "wide" }));
+        self.note(from, |_| {
+            format!(
+                "has a way to m{to} that is {}",
+                if narrow.is_some() { "narrow" } else { "wide" }
+            )
+        });
         self.network.narrow(from, to, narrow);
     }
 
@@ -539,9 +604,18 @@ impl World {
     fn break_connection(&mut self, a: usize, b: usize) {
         for (here, there) in [(a, b), (b, a)] {
             let Some(process) = self.peers[there].process() else { continue };
-            let chance = crate::chance::mix(&[self.common.seed, 0x4e5e, here as u64, there as u64, self.now]);
+            let chance = crate::chance::mix(&[
+                self.common.seed,
+                0x4e5e,
+                here as u64,
+                there as u64,
+                self.now,
+            ]);
             self.hint(MS / 5 + chance % MS, here, Hint::Unreachable(process));
-            if !self.network.is_cut(here, there) && !self.network.is_cut(there, here) && self.peers[there].is_alive() {
+            if !self.network.is_cut(here, there)
+                && !self.network.is_cut(there, here)
+                && self.peers[there].is_alive()
+            {
                 self.hint(50 * MS + chance % (10 * MS), here, Hint::Connected(process));
             }
         }
@@ -643,7 +717,10 @@ impl World {
 /// Single packets.
 impl World {
     /// Keeps back every packet that matches, until [`let_go`](Self::let_go).
-    pub fn hold(&mut self, test: impl Fn(&PacketDescription<'_>) -> bool + Send + Sync + 'static) -> RuleId {
+    pub fn hold(
+        &mut self,
+        test: impl Fn(&PacketDescription<'_>) -> bool + Send + Sync + 'static,
+    ) -> RuleId {
         self.rules.push(Rule { test: Arc::new(test), fate: PacketFate::Hold, matched: 0 });
         RuleId(self.rules.len() - 1)
     }
@@ -652,18 +729,25 @@ impl World {
     #[track_caller]
     pub fn hold_kind(&mut self, from: usize, to: usize, what: &'static str) -> RuleId {
         assert!(KINDS.contains(&what), "no packet is called {what}");
-        self.hold(move |flight| flight.from == from && flight.to == to && kind(flight.packet) == what)
+        self.hold(move |flight| {
+            flight.from == from && flight.to == to && kind(flight.packet) == what
+        })
     }
 
     /// Drops the next packet of a kind from one member to another.
     #[track_caller]
     pub fn drop_next(&mut self, from: usize, to: usize, what: &'static str) -> RuleId {
         assert!(KINDS.contains(&what), "no packet is called {what}");
-        self.drop_next_of(move |flight| flight.from == from && flight.to == to && kind(flight.packet) == what)
+        self.drop_next_of(move |flight| {
+            flight.from == from && flight.to == to && kind(flight.packet) == what
+        })
     }
 
     /// Drops the next packet that matches.
-    pub fn drop_next_of(&mut self, test: impl Fn(&PacketDescription<'_>) -> bool + Send + Sync + 'static) -> RuleId {
+    pub fn drop_next_of(
+        &mut self,
+        test: impl Fn(&PacketDescription<'_>) -> bool + Send + Sync + 'static,
+    ) -> RuleId {
         self.rules.push(Rule { test: Arc::new(test), fate: PacketFate::Drop(1), matched: 0 });
         RuleId(self.rules.len() - 1)
     }
@@ -676,7 +760,8 @@ impl World {
     /// Ends a rule and sends its kept packets on their way now, in order.
     pub fn let_go(&mut self, rule: RuleId) {
         self.rules[rule.0].fate = PacketFate::Over;
-        let (kept, rest) = std::mem::take(&mut self.held).into_iter().partition(|(index, _)| *index == rule.0);
+        let (kept, rest) =
+            std::mem::take(&mut self.held).into_iter().partition(|(index, _)| *index == rule.0);
         self.held = rest;
         for (_, parcel) in kept {
             self.schedule(MS / 5, ScheduledEvent::Packet(Arc::new(parcel)));
@@ -725,17 +810,23 @@ impl World {
     /// Whether the member is in a view and its lease runs.
     pub fn is_ready(&self, place: usize) -> bool {
         let peer = &self.peers[place];
-        peer.is_alive() && peer.node.as_ref().is_some_and(|node| node.is_ready(peer.clock.local(self.now)))
+        peer.is_alive()
+            && peer.node.as_ref().is_some_and(|node| node.is_ready(peer.clock.local(self.now)))
     }
 
     /// The view of the member.
     pub fn view(&self, place: usize) -> Option<&View> {
-        self.peers[place].node.as_deref().filter(|_| self.peers[place].is_alive()).and_then(Node::view)
+        self.peers[place]
+            .node
+            .as_deref()
+            .filter(|_| self.peers[place].is_alive())
+            .and_then(Node::view)
     }
 
     /// The highest view that any running member has, by a member whose lease runs if there is one.
     pub fn latest_view(&self) -> Option<&View> {
-        let views = self.places().filter_map(|place| Some((self.is_ready(place), self.view(place)?)));
+        let views =
+            self.places().filter_map(|place| Some((self.is_ready(place), self.view(place)?)));
         views.max_by_key(|(ready, view)| (*ready, view.number)).map(|(_, view)| view)
     }
 
@@ -778,23 +869,31 @@ impl World {
     /// The member's status.
     pub fn status(&self, place: usize) -> Option<Status> {
         let peer = &self.peers[place];
-        peer.node.as_ref().filter(|_| peer.is_alive()).map(|node| node.status(peer.clock.local(self.now)))
+        peer.node
+            .as_ref()
+            .filter(|_| peer.is_alive())
+            .map(|node| node.status(peer.clock.local(self.now)))
     }
 
     /// Whether no member knows of a hold or a waiter.
     pub fn is_empty_everywhere(&self) -> bool {
         self.demanded().filter_map(|place| self.status(place)).all(|status| {
-            status
-                .services
-                .iter()
-                .all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0 && of.open_here == 0)
+            status.services.iter().all(|of| {
+                of.locks.is_empty()
+                    && of.waiting_here == 0
+                    && of.held_here == 0
+                    && of.open_here == 0
+            })
         })
     }
 
     /// How much the member keeps.
     pub fn sizes(&self, place: usize) -> Option<Sizes> {
         let peer = &self.peers[place];
-        peer.node.as_ref().filter(|_| peer.is_alive()).map(|node| node.sizes(peer.clock.local(self.now)))
+        peer.node
+            .as_ref()
+            .filter(|_| peer.is_alive())
+            .map(|node| node.sizes(peer.clock.local(self.now)))
     }
 
     /// Whether no member keeps more than a newly joined member without requests.

@@ -209,18 +209,25 @@ impl World {
     /// Whether all running processes (of the healed part) are in one view of exactly them, and
     /// their leases run.
     pub fn is_settled(&self) -> bool {
-        let running: Vec<&Site> =
-            self.demanded().map(|place| &self.peers[place]).filter(|peer| peer.run == ProcessState::Up).collect();
-        let Some(view) = running.first().and_then(|peer| peer.node.as_ref()).and_then(|node| node.view()) else {
+        let running: Vec<&Site> = self
+            .demanded()
+            .map(|place| &self.peers[place])
+            .filter(|peer| peer.run == ProcessState::Up)
+            .collect();
+        let Some(view) =
+            running.first().and_then(|peer| peer.node.as_ref()).and_then(|node| node.view())
+        else {
             return false;
         };
-        let processes: BTreeSet<ProcessId> = running.iter().filter_map(|peer| peer.process()).collect();
+        let processes: BTreeSet<ProcessId> =
+            running.iter().filter_map(|peer| peer.process()).collect();
         view.members.iter().all(|member| !member.ghost)
-            && view.members.iter().map(|member| member.info.process).collect::<BTreeSet<_>>() == processes
+            && view.members.iter().map(|member| member.info.process).collect::<BTreeSet<_>>()
+                == processes
             && running.iter().all(|peer| {
-                peer.node
-                    .as_ref()
-                    .is_some_and(|node| node.is_ready(peer.clock.local(self.now)) && node.view() == Some(view))
+                peer.node.as_ref().is_some_and(|node| {
+                    node.is_ready(peer.clock.local(self.now)) && node.view() == Some(view)
+                })
             })
     }
 

@@ -32,15 +32,21 @@ fn the_same_seed_is_the_same_run() {
         let plan = ChaosPlan::draw(seed, (3, 7));
         let digest = || run_seed(&plan, |world| world).world.digest();
         assert_eq!(digest(), digest());
-        assert_ne!(digest(), run_seed(&ChaosPlan::draw(seed + 1, (3, 7)), |world| world).world.digest());
+        assert_ne!(
+            digest(),
+            run_seed(&ChaosPlan::draw(seed + 1, (3, 7)), |world| world).world.digest()
+        );
     }
 }
 
 /// The digests of three short runs, as they are on every machine. After an intended change of the
 /// members' behaviour, or of how plans are drawn, put here the values that the failing test prints.
 /// A change that should have left both alone and fails here has not.
-const PINNED: [(u64, u64); 3] =
-    [(3, 15_873_361_397_457_062_949), (17, 783_159_554_892_471_926), (40, 9_023_104_246_710_326_598)];
+const PINNED: [(u64, u64); 3] = [
+    (3, 15_873_361_397_457_062_949),
+    (17, 783_159_554_892_471_926),
+    (40, 9_023_104_246_710_326_598),
+];
 
 /// The same seed is the same run on every machine and in every build, not only twice in one
 /// process.

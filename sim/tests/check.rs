@@ -52,8 +52,11 @@ fn a_search_that_was_cut_says_so() {
 fn independent_steps_commute() {
     let scope = scopes::RUMOUR;
     let first = scope.first(|world| world);
-    let find = |part: &str| scope.moves(&first).into_iter().find(|what| format!("{what:?}").contains(part));
-    let (ask, rumour) = (find("Ask").expect("a client may ask"), find("Notice").expect("gossip may be wrong"));
+    let find = |part: &str| {
+        scope.moves(&first).into_iter().find(|what| format!("{what:?}").contains(part))
+    };
+    let (ask, rumour) =
+        (find("Ask").expect("a client may ask"), find("Notice").expect("gossip may be wrong"));
     let (asked, told) = (scope.go(&first, &ask), scope.go(&first, &rumour));
     assert_ne!(asked, told);
     assert_eq!(scope.go(&asked, &rumour), scope.go(&told, &ask));
@@ -68,5 +71,8 @@ fn a_grantor_that_believes_gossip_is_found() {
     let trail = hunt.run(LIMITS, |_, _| {}).broken.expect("it breaks");
     assert_eq!(trail.broken.invariant, "exclusive_by_lease");
     let story = hunt.tell(&trail);
-    assert!(story.contains("gossip tells m0 that m1 is unreachable") && story.contains("is broken"), "{story}");
+    assert!(
+        story.contains("gossip tells m0 that m1 is unreachable") && story.contains("is broken"),
+        "{story}"
+    );
 }

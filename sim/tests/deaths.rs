@@ -31,7 +31,8 @@ fn interruptions(seed: u64, spares: bool) -> Vec<u64> {
             w.restart(place);
         }
         let elder = w.find_elder().filter(|_| spares);
-        let up: Vec<usize> = w.places().filter(|place| w.is_ready(*place) && elder != Some(*place)).collect();
+        let up: Vec<usize> =
+            w.places().filter(|place| w.is_ready(*place) && elder != Some(*place)).collect();
         let victim = up.get(mix(&[seed, death]) as usize % up.len().max(1)).copied();
         if let Some(place) = victim {
             w.crash(place);
@@ -39,7 +40,8 @@ fn interruptions(seed: u64, spares: bool) -> Vec<u64> {
         }
         let until = w.elapsed() + lease;
         while w.elapsed() < until {
-            let is_lost = |(_, place, life): (_, usize, _)| !w.is_up(place) || w.process(place) != life;
+            let is_lost =
+                |(_, place, life): (_, usize, _)| !w.is_up(place) || w.process(place) != life;
             if asked.is_none_or(is_lost)
                 && let Some(place) = w.places().rfind(|place| w.is_ready(*place))
             {
@@ -67,8 +69,12 @@ fn figures(what: &str, spares: bool) -> (u64, u64) {
     let mut gaps: Vec<u64> = (1..=16).flat_map(|seed| interruptions(seed, spares)).collect();
     gaps.sort_unstable();
     assert!(gaps.len() >= 30, "{what}: too few interruptions to say anything: {}", gaps.len());
-    let (half, longest) = (gaps[gaps.len() / 2] * 1_000 / SECOND, gaps[gaps.len() - 1] * 1_000 / SECOND);
-    println!("{what}: {} interruptions, half of at most {half} ms, the longest of {longest} ms", gaps.len());
+    let (half, longest) =
+        (gaps[gaps.len() / 2] * 1_000 / SECOND, gaps[gaps.len() - 1] * 1_000 / SECOND);
+    println!(
+        "{what}: {} interruptions, half of at most {half} ms, the longest of {longest} ms",
+        gaps.len()
+    );
     (half, longest)
 }
 

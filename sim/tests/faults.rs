@@ -3,7 +3,9 @@
 use elderlock::protocol::{LostReason, Outcome, Packet, Timing, ViewNumber};
 use elderlock::wire::{self, Decoder, Frame};
 use elderlock_sim::chaos::{ChaosPlan, ChaosRun, run_seed};
-use elderlock_sim::fault::{ConcurrentFault, CutOffGroup, Fault, FaultKind, Late, Overthrow, Target};
+use elderlock_sim::fault::{
+    ConcurrentFault, CutOffGroup, Fault, FaultKind, Late, Overthrow, Target,
+};
 use elderlock_sim::network::{LinkConditions, MS, NarrowPath, SECOND};
 use elderlock_sim::quorum::QuorumLoss;
 use elderlock_sim::record::{Entry, Line};
@@ -28,11 +30,14 @@ fn packets(world: &World, from: usize, to: usize, since: u64) -> Vec<(u64, bool,
     let lines = &world.record().lines;
     let sent = lines.iter().filter(|line| line.at >= since && line.place == Some(from));
     let arrival = |packet: u64| {
-        let arrives = |entry: &Entry| matches!(entry, Entry::Arrive { packet: one } if *one == packet);
+        let arrives =
+            |entry: &Entry| matches!(entry, Entry::Arrive { packet: one } if *one == packet);
         lines.iter().find(|line| line.place == Some(to) && arrives(&line.entry)).map(|line| line.at)
     };
     sent.filter_map(|line| match &line.entry {
-        Entry::Send { packet, to: at, lost, .. } if *at == to => Some((line.at, lost.is_some(), arrival(*packet))),
+        Entry::Send { packet, to: at, lost, .. } if *at == to => {
+            Some((line.at, lost.is_some(), arrival(*packet)))
+        }
         _ => None,
     })
     .collect()
@@ -49,7 +54,8 @@ fn a_stopped_process_does_not_begin_anew_before_it_wakes() {
     let mut world = met(3);
     let before = world.process(2);
     world.pause(2);
-    world.expect("it is expelled", |world| world.view(0).is_some_and(|view| !view.contains(before)));
+    world
+        .expect("it is expelled", |world| world.view(0).is_some_and(|view| !view.contains(before)));
     world.resume(2);
     while world.view(2).is_some_and(|view| view.contains(before)) {
         world.run_for(Duration::from_micros(100));
@@ -74,12 +80,21 @@ fn a_clogged_way_delivers_late_and_in_order() {
     let until = now(&world);
     world.unclog(0, 1);
     world.run_for(ms(100));
-    let clogged: Vec<_> =
-        packets(&world, 0, 1, since).into_iter().filter(|(sent, ..)| *sent < until - 5 * MS).collect();
+    let clogged: Vec<_> = packets(&world, 0, 1, since)
+        .into_iter()
+        .filter(|(sent, ..)| *sent < until - 5 * MS)
+        .collect();
     assert!(clogged.len() > 3, "there is something to wait: {clogged:?}");
-    assert!(clogged.iter().all(|(_, lost, arrived)| !lost && *arrived >= Some(until)), "{clogged:?}");
+    assert!(
+        clogged.iter().all(|(_, lost, arrived)| !lost && *arrived >= Some(until)),
+        "{clogged:?}"
+    );
     assert!(clogged.iter().map(|(.., arrived)| arrived).is_sorted(), "{clogged:?}");
-    assert!(packets(&world, 1, 0, since).iter().any(|(.., arrived)| arrived.is_some_and(|at| at < until)));
+    assert!(
+        packets(&world, 1, 0, since)
+            .iter()
+            .any(|(.., arrived)| arrived.is_some_and(|at| at < until))
+    );
 }
 
 /// A reset loses everything that is on its way between the two, one of them both ways, and both
@@ -91,7 +106,8 @@ fn a_reset_loses_packets_in_flight_and_both_ends_notice() {
         world.hold_lock(0, "stock", "a");
         let since = now(&world);
         // Both have something under way: a request, and the answer to one that came before.
-        let asks: Vec<Ask> = (1..3).map(|member| world.lock_within(member, "stock", "b", 5_000)).collect();
+        let asks: Vec<Ask> =
+            (1..3).map(|member| world.lock_within(member, "stock", "b", 5_000)).collect();
         world.run_until(|world| asks.iter().any(|ask| world.is_answered(*ask)), ms(20));
         let ask = world.lock_within(1, "stock", "c", 5_000);
         let (to_elder, cut) = (packets(&world, 1, 0, since), now(&world));
@@ -107,12 +123,18 @@ fn a_reset_loses_packets_in_flight_and_both_ends_notice() {
             world.status(at).is_some_and(|status| status.suspected.contains(&world.process(of)))
         };
         assert!(suspects(&world, 0, 1) && suspects(&world, 1, 0));
-        let before =
-            |of: Vec<(u64, bool, Option<u64>)>| of.into_iter().filter(|(sent, ..)| *sent <= cut).collect::<Vec<_>>();
-        let lost = before(packets(&world, 1, 0, since)).iter().filter(|(.., arrived)| arrived.is_none()).count();
+        let before = |of: Vec<(u64, bool, Option<u64>)>| {
+            of.into_iter().filter(|(sent, ..)| *sent <= cut).collect::<Vec<_>>()
+        };
+        let lost = before(packets(&world, 1, 0, since))
+            .iter()
+            .filter(|(.., arrived)| arrived.is_none())
+            .count();
         assert_eq!(lost, in_flight, "packets on their way are lost, and nothing else");
         world.granted(ask);
-        world.expect("they have found each other again", |world| !suspects(world, 0, 1) && !suspects(world, 1, 0));
+        world.expect("they have found each other again", |world| {
+            !suspects(world, 0, 1) && !suspects(world, 1, 0)
+        });
     }
 }
 
@@ -264,11 +286,16 @@ fn a_future_dropped_at_any_moment_leaves_nothing_behind() {
         world.give_up_after(ask, Duration::from_micros(micros));
         let fickle = world.lock(member, "stock", "b");
         world.give_up_when_answered(fickle, Duration::from_micros(micros % 300));
-        world.expect("both are over", |world| world.call(ask).released && world.call(fickle).released);
+        world.expect("both are over", |world| {
+            world.call(ask).released && world.call(fickle).released
+        });
         assert!(world.is_granted(fickle));
         granted += u32::from(world.is_granted(ask));
     }
-    assert!((1..40).contains(&granted), "some are dropped before the grant and some after: {granted}");
+    assert!(
+        (1..40).contains(&granted),
+        "some are dropped before the grant and some after: {granted}"
+    );
     world.expect("nothing is left", |world| {
         let status = world.places().filter_map(|place| world.status(place));
         let mut services = status.flat_map(|status| status.services);
@@ -331,9 +358,14 @@ fn tell(plan: &ChaosPlan, kind: &str) -> (ChaosRun, Vec<(u64, u64, Vec<usize>)>)
     let mut spans = Vec::new();
     for line in &run.world.record().lines {
         match &line.entry {
-            Entry::Fault { fault, kind: of, places } if of == kind => spans.push((*fault, line.at, 0, places.clone())),
+            Entry::Fault { fault, kind: of, places } if of == kind => {
+                spans.push((*fault, line.at, 0, places.clone()))
+            }
             Entry::Mended { fault } => {
-                spans.iter_mut().filter(|(number, ..)| number == fault).for_each(|(_, _, until, _)| *until = line.at);
+                spans
+                    .iter_mut()
+                    .filter(|(number, ..)| number == fault)
+                    .for_each(|(_, _, until, _)| *until = line.at);
             }
             _ => {}
         }
@@ -347,11 +379,14 @@ fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<
     let within = lines.iter().filter(|line| (span.0..span.1).contains(&line.at));
     within
         .filter_map(|line| match &line.entry {
-            Entry::Send { packet, kind: of, .. } if of == kind => Some((line.place?, line.at, *packet)),
+            Entry::Send { packet, kind: of, .. } if of == kind => {
+                Some((line.place?, line.at, *packet))
+            }
             _ => None,
         })
         .map(|(place, at, packet)| {
-            let arrives = |entry: &Entry| matches!(entry, Entry::Arrive { packet: one } if *one == packet);
+            let arrives =
+                |entry: &Entry| matches!(entry, Entry::Arrive { packet: one } if *one == packet);
             (place, at, lines.iter().find(|line| arrives(&line.entry)).map(|line| line.at))
         })
         .collect()
@@ -362,36 +397,56 @@ fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<
 #[test]
 fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
     let (mut late, mut posthumous) = (0, 0);
-    for (seed, blow) in (1..=8).map(|seed| (seed, (seed % 2 == 0).then_some(ConcurrentFault::Crash))) {
-        let what = FaultKind::Late(Late { kind: "Grant", from: Some(Target::Grantor), to: None, blow });
-        let (run, spans) = tell(&only(seed, vec![Fault { at: 6 * SECOND, lasts: 2 * SECOND, what }]), "late");
-        let [(from, until, _)] = spans[..] else { panic!("seed {seed}: it begins once: {spans:?}") };
+    for (seed, blow) in
+        (1..=8).map(|seed| (seed, (seed % 2 == 0).then_some(ConcurrentFault::Crash)))
+    {
+        let what =
+            FaultKind::Late(Late { kind: "Grant", from: Some(Target::Grantor), to: None, blow });
+        let (run, spans) =
+            tell(&only(seed, vec![Fault { at: 6 * SECOND, lasts: 2 * SECOND, what }]), "late");
+        let [(from, until, _)] = spans[..] else {
+            panic!("seed {seed}: it begins once: {spans:?}")
+        };
         let record = run.world.record();
-        let grantor = record.lines.iter().rev().filter(|line| line.at <= from).find_map(|line| match &line.entry {
-            Entry::Grantor { service, .. } if service == "stock" => line.place,
-            _ => None,
+        let grantor = record.lines.iter().rev().filter(|line| line.at <= from).find_map(|line| {
+            match &line.entry {
+                Entry::Grantor { service, .. } if service == "stock" => line.place,
+                _ => None,
+            }
         });
         let grantor = grantor.expect("a member grants");
         // One may leave in order meanwhile.
         let ended = record.lines.iter().find_map(|line| match &line.entry {
-            Entry::End { how } if how != "left" && line.place == Some(grantor) && line.at >= from => Some(line.at),
+            Entry::End { how }
+                if how != "left" && line.place == Some(grantor) && line.at >= from =>
+            {
+                Some(line.at)
+            }
             _ => None,
         });
         assert_eq!(ended.is_some_and(|at| at < until), blow.is_some());
-        let (kept, others): (Vec<_>, Vec<_>) =
-            sent(&run.world, "Grant", (from + 1, until)).into_iter().partition(|(place, ..)| *place == grantor);
+        let (kept, others): (Vec<_>, Vec<_>) = sent(&run.world, "Grant", (from + 1, until))
+            .into_iter()
+            .partition(|(place, ..)| *place == grantor);
         // A place may be that of the next process by then, which the rule is about as well.
         assert!(kept.iter().all(|(.., arrived)| arrived.is_none_or(|at| at >= until)), "{kept:?}");
         late += kept.iter().filter(|(.., arrived)| arrived.is_some()).count();
-        posthumous += kept.iter().filter(|(_, at, arrived)| ended > Some(*at) && *arrived > ended).count();
+        posthumous +=
+            kept.iter().filter(|(_, at, arrived)| ended > Some(*at) && *arrived > ended).count();
         assert!(
-            others.iter().all(|(_, at, arrived)| arrived.is_none_or(|arrived| arrived < at + SECOND)),
+            others
+                .iter()
+                .all(|(_, at, arrived)| arrived.is_none_or(|arrived| arrived < at + SECOND)),
             "{others:?}"
         );
         // Other packets of the same sender are not late.
         let beats = sent(&run.world, "Pulse", (from + 1, until));
         assert!(
-            beats.iter().filter(|(_, at, arrived)| arrived.is_some_and(|arrived| arrived < at + SECOND)).count() > 5
+            beats
+                .iter()
+                .filter(|(_, at, arrived)| arrived.is_some_and(|arrived| arrived < at + SECOND))
+                .count()
+                > 5
         );
     }
     assert!(late > 40 && posthumous > 5, "{late} came late, {posthumous} of them from the dead");
@@ -406,8 +461,10 @@ const ALONE: CutOffGroup = CutOffGroup { places: 0, holder: false };
 fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
     let (mut overthrown, mut restarted) = (0, 0);
     for (seed, restart) in (1..=8).map(|seed| (seed, seed % 2 == 0)) {
-        let (member_lease, deaf) = (Timing::fast().member_lease, Timing::fast().elder_lease * 11 / 10);
-        let overthrow = Overthrow { candidate: 0, deaf: deaf.as_nanos() as u64, loyal: ALONE, restart };
+        let (member_lease, deaf) =
+            (Timing::fast().member_lease, Timing::fast().elder_lease * 11 / 10);
+        let overthrow =
+            Overthrow { candidate: 0, deaf: deaf.as_nanos() as u64, loyal: ALONE, restart };
         let lasts = member_lease.as_nanos() as u64 * 2;
         let fault = Fault { at: 6 * SECOND, lasts, what: FaultKind::Overthrow(overthrow) };
         let plan = ChaosPlan { durable: restart, ..only(seed, vec![fault]) };
@@ -415,8 +472,14 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
         let [(from, until, _)] = spans[..] else { panic!("it begins once: {spans:?}") };
         let lines = &run.world.record().lines;
         let elder_at = |at: u64| {
-            let named = |entry: &Entry| matches!(entry, Entry::Event { name } if name == "became_elder");
-            lines.iter().rev().filter(|line| line.at <= at).find(|line| named(&line.entry)).and_then(|line| line.place)
+            let named =
+                |entry: &Entry| matches!(entry, Entry::Event { name } if name == "became_elder");
+            lines
+                .iter()
+                .rev()
+                .filter(|line| line.at <= at)
+                .find(|line| named(&line.entry))
+                .and_then(|line| line.place)
         };
         let elder = elder_at(from).expect("there is an elder");
         let cut = from + overthrow.deaf;
@@ -435,8 +498,11 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
                 .iter()
                 .all(|(place, _, arrived)| *place != elder || arrived.is_none())
         );
-        let killed =
-            run.world.places().filter(|place| ended(*place).iter().any(|at| (cut..cut + SECOND).contains(at))).count();
+        let killed = run
+            .world
+            .places()
+            .filter(|place| ended(*place).iter().any(|at| (cut..cut + SECOND).contains(at)))
+            .count();
         // One may have been down at the time.
         assert!(if restart { killed >= 2 } else { killed == 0 }, "{killed} were killed");
         restarted += killed;
@@ -451,19 +517,26 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
 fn a_split_view_cuts_the_elder_off_at_the_step_in_which_a_view_is_installed() {
     let mut splits = 0;
     for seed in 1..=6 {
-        let crash = Fault { at: 5 * SECOND, lasts: 4 * SECOND, what: FaultKind::Crash(Target::Council(2)) };
+        let crash =
+            Fault { at: 5 * SECOND, lasts: 4 * SECOND, what: FaultKind::Crash(Target::Council(2)) };
         let split = Fault { at: 6 * SECOND, lasts: 3 * SECOND, what: FaultKind::SplitView(ALONE) };
         let (run, spans) = tell(&only(seed, vec![crash, split]), "split view");
         for (from, until, places) in spans {
             splits += 1;
             let lines = &run.world.record().lines;
             let installs = |entry: &Entry| matches!(entry, Entry::View { .. });
-            let view = lines.iter().find(|line| line.at == from && installs(&line.entry)).expect("a view is installed");
+            let view = lines
+                .iter()
+                .find(|line| line.at == from && installs(&line.entry))
+                .expect("a view is installed");
             let elder = view.place.expect("somewhere");
             assert_eq!(places, (0..5).collect::<Vec<_>>());
             let said = sent(&run.world, "Pulse", (from + 1, until));
             let said: Vec<_> = said.into_iter().filter(|(place, ..)| *place == elder).collect();
-            assert!(!said.is_empty() && said.iter().all(|(.., arrived)| arrived.is_none()), "{said:?}");
+            assert!(
+                !said.is_empty() && said.iter().all(|(.., arrived)| arrived.is_none()),
+                "{said:?}"
+            );
         }
     }
     assert!(splits >= 5, "a view was split {splits} times");
@@ -498,7 +571,8 @@ fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
         world.cut(0, 1);
         world.cut(0, 2);
         assert!(world.restore_part_and_demand(&[1, 2]), "{}", world.story(40));
-        let forced = |line: &&Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
+        let forced =
+            |line: &&Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
         assert_eq!(world.record().lines.iter().filter(forced).count(), 1);
         assert_eq!(QuorumLoss::of(world.record(), 7), Some(QuorumLoss::Ended));
     }

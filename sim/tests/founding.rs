@@ -12,9 +12,15 @@ fn one_member_founds_alone_and_needs_no_other() {
     let mut w = World::new(1).members(1);
     w.settle();
     let a = w.try_lock(0, "s", "x");
-    assert!(w.is_granted(a), "a free lock at the grantor's own member costs no message, not even the first time");
+    assert!(
+        w.is_granted(a),
+        "a free lock at the grantor's own member costs no message, not even the first time"
+    );
     w.run_for(Duration::from_secs(60));
-    assert!(w.fence(a).is_some(), "no other member can take over, so the lease of a lone member does not end");
+    assert!(
+        w.fence(a).is_some(),
+        "no other member can take over, so the lease of a lone member does not end"
+    );
 }
 
 /// Issue: founding by several, in every order of start.
@@ -113,7 +119,9 @@ fn a_leaving_member_is_gone_at_once_and_so_are_its_locks() {
     w.leave(1);
     w.expect_within("the next waiter has it", Duration::from_millis(500), |w| w.is_granted(b));
     assert!(w.lost(a).is_some());
-    w.expect_within("the view is without it", Duration::from_millis(500), |w| w.in_view().len() == 2);
+    w.expect_within("the view is without it", Duration::from_millis(500), |w| {
+        w.in_view().len() == 2
+    });
     w.settle();
 }
 
@@ -171,7 +179,9 @@ fn an_elder_that_leaves_has_left_and_is_not_expelled() {
     w.run_for(Duration::from_millis(20));
     w.start(3);
     // `who_leaves_has_left` is looked at with every event.
-    w.expect("the next view is there", |w| w.latest_view().is_some_and(|view| view.members.len() == 3));
+    w.expect("the next view is there", |w| {
+        w.latest_view().is_some_and(|view| view.members.len() == 3)
+    });
     w.run_for(Duration::from_millis(100));
     w.let_go(pulse);
     w.run_for(Duration::from_millis(100));
@@ -286,7 +296,9 @@ fn when_all_leave_at_nearly_once_no_member_waits_long() {
         let mut w = World::new(4_000 + seed).members(count);
         w.settle();
         for place in w.places() {
-            w.run_for(Duration::from_micros(elderlock_sim::chance::mix(&[seed, place as u64]) % 4_000));
+            w.run_for(Duration::from_micros(
+                elderlock_sim::chance::mix(&[seed, place as u64]) % 4_000,
+            ));
             w.leave(place);
         }
         let limit = Timing::fast().member_lease / 2;
@@ -304,9 +316,14 @@ fn when_all_leave_at_nearly_once_no_member_waits_long() {
 fn foundings_that_follow_each_other_at_once_deal_higher_tokens() {
     let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };
     for gap in [0, 1, 7, 400] {
-        let (tokens, broken) = found_again_and_again(World::new(6).members(1).found_alone(0).limits(limits), gap, 8);
+        let (tokens, broken) =
+            found_again_and_again(World::new(6).members(1).found_alone(0).limits(limits), gap, 8);
         assert_eq!(broken, None, "{gap} ms between a death and the next founding");
-        assert!(tokens.len() > 300 && tokens.is_sorted_by(|one, next| one < next), "{gap}: {}", tokens.len());
+        assert!(
+            tokens.len() > 300 && tokens.is_sorted_by(|one, next| one < next),
+            "{gap}: {}",
+            tokens.len()
+        );
     }
 }
 
@@ -322,7 +339,8 @@ fn tokens_do_not_go_back_after_many_views_in_a_short_time() {
             w.start(joiner);
         }
         w.expect("all are in", |w| w.in_view().len() == 11);
-        let asks: Vec<_> = (0..11).map(|place| w.hold_lock(place, &format!("s{place}"), "x")).collect();
+        let asks: Vec<_> =
+            (0..11).map(|place| w.hold_lock(place, &format!("s{place}"), "x")).collect();
         let before = asks.iter().filter_map(|ask| w.token(*ask)).max();
         for place in 0..11 {
             w.crash(place);
@@ -357,10 +375,17 @@ fn lineages_that_live_at_once_share_numbers_and_no_write() {
             for place in writes {
                 let token = w.token(asks[place]).expect("it is held");
                 equal += usize::from(seen.contains(&(token, 1 - place)));
-                assert!(!seen.contains(&(token, place)), "seed {seed}: {token:?} comes twice at m{place}");
+                assert!(
+                    !seen.contains(&(token, place)),
+                    "seed {seed}: {token:?} comes twice at m{place}"
+                );
                 let highest = seen.iter().map(|(token, _)| *token).max();
                 let taken = w.write_with(asks[place], token);
-                assert_eq!(taken, highest.is_none_or(|highest| token > highest), "seed {seed}: {token:?}");
+                assert_eq!(
+                    taken,
+                    highest.is_none_or(|highest| token > highest),
+                    "seed {seed}: {token:?}"
+                );
                 refused += usize::from(!taken);
                 seen.push((token, place));
             }
@@ -382,7 +407,11 @@ fn lineages_that_live_at_once_share_numbers_and_no_write() {
 fn planted_foundings_at_the_clock_deal_tokens_that_were_dealt() {
     use elderlock::protocol::mutant::ProtocolMutant;
     let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };
-    let world = World::new(6).members(1).found_alone(0).limits(limits).mutant(ProtocolMutant::FoundAtTheClock);
+    let world = World::new(6)
+        .members(1)
+        .found_alone(0)
+        .limits(limits)
+        .mutant(ProtocolMutant::FoundAtTheClock);
     let (tokens, broken) = found_again_and_again(world.lenient(), 0, 64);
     assert!(broken.is_some() || !tokens.is_sorted_by(|one, next| one < next));
 }
@@ -426,7 +455,11 @@ fn clusters_that_are_more_than_an_hour_ahead_are_not_joined() {
         w.run_for(Duration::from_secs(1));
         w.start(1);
         w.run_for(Duration::from_secs(10));
-        assert_eq!((w.is_ready(1), w.is_alive(1)), (joins, joins), "{ahead}: it ends, for its clock");
+        assert_eq!(
+            (w.is_ready(1), w.is_alive(1)),
+            (joins, joins),
+            "{ahead}: it ends, for its clock"
+        );
         assert_eq!(ended_for_clocks(&w), [0, usize::from(!joins)]);
     }
 }
@@ -444,8 +477,8 @@ fn seeds_do_not_found_more_than_an_hour_above_their_clocks() {
     }
 }
 
-/// Two members found with clocks that are ahead, and both are killed. One starts again with its clock
-/// put right, and an operator forces it to found above the view that its directory remembers.
+/// Two members found with clocks that are ahead, and both are killed. One starts again with its
+/// clock put right, and an operator forces it to found above the view that its directory remembers.
 #[test]
 fn a_forced_founding_more_than_an_hour_above_the_clock_is_refused() {
     for (ahead, founds) in [(3_500_000, true), (3_700_000, false)] {

@@ -59,7 +59,9 @@ fn a_false_verdict_of_gossip_costs_no_lock() {
     for other in 0..3 {
         world.deafen(3, other);
     }
-    world.expect_within("gossip calls it down", Duration::from_secs(12), |world| suspects(world, 0, me));
+    world.expect_within("gossip calls it down", Duration::from_secs(12), |world| {
+        suspects(world, 0, me)
+    });
     world.run_for(Duration::from_secs(30));
     assert!(world.fence(held).is_some() && !world.is_granted(next));
     for other in 0..3 {

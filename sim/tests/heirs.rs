@@ -150,7 +150,10 @@ fn a_seed_that_restarts_cut_off_with_its_directory_founds_nothing() {
     w.start(lone);
     w.start(elder); // with an empty directory: a newcomer, that would found
     w.run_for(Duration::from_secs(20));
-    assert!(w.view(lone).is_none() && w.view(elder).is_none(), "no quorum of the old view, and no new founding");
+    assert!(
+        w.view(lone).is_none() && w.view(elder).is_none(),
+        "no quorum of the old view, and no new founding"
+    );
     assert!(w.fence(held).is_none());
     w.heal();
     w.settle();

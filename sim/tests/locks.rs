@@ -24,8 +24,17 @@ fn with_grantor(seed: u64) -> (World, usize, usize, usize) {
 }
 
 /// The messages by which members find a grantor and ask it for locks.
-const OF_LOCKS: [&str; 9] =
-    ["FindGrantor", "GrantorIs", "NameGrantor", "RequestLock", "Queued", "Grant", "Refuse", "NotGrantor", "Recover"];
+const OF_LOCKS: [&str; 9] = [
+    "FindGrantor",
+    "GrantorIs",
+    "NameGrantor",
+    "RequestLock",
+    "Queued",
+    "Grant",
+    "Refuse",
+    "NotGrantor",
+    "Recover",
+];
 
 /// Each of these messages from now on: the sending place, the receiving place and the kind.
 type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
@@ -97,8 +106,12 @@ fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
     w.let_go(late);
     w.granted(ask);
     assert_eq!(w.grantor("s"), a);
-    let by_way_of_the_elder =
-        [(grantor, a, "NotGrantor"), (a, elder, "FindGrantor"), (elder, a, "NameGrantor"), (elder, a, "GrantorIs")];
+    let by_way_of_the_elder = [
+        (grantor, a, "NotGrantor"),
+        (a, elder, "FindGrantor"),
+        (elder, a, "NameGrantor"),
+        (elder, a, "GrantorIs"),
+    ];
     assert_eq!(said_since(&said), by_way_of_the_elder);
 }
 
@@ -177,7 +190,8 @@ fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {
     let unheard = w.hold(move |flight| {
         let is_said = flight.from == grantor && flight.to == a;
         let one_more = u32::from(is_said && kind(flight.packet) == "NotGrantor");
-        is_said && refusals.fetch_add(one_more, std::sync::atomic::Ordering::Relaxed) + one_more >= 2
+        is_said
+            && refusals.fetch_add(one_more, std::sync::atomic::Ordering::Relaxed) + one_more >= 2
     });
     let (first, second) = (w.lock(a, "s", "x"), w.lock(a, "s", "y"));
     w.expect("the second refusal is on its way", |w| w.matched(unheard) > 0);
@@ -391,7 +405,9 @@ fn an_elder_that_dies_with_a_naming_under_way_leaves_one_grantor() {
         w.run_for(ms(20));
         w.vanish(order[0]);
         if late {
-            w.expect("there is another elder", |w| w.find_elder().is_some_and(|elder| elder != order[0]));
+            w.expect("there is another elder", |w| {
+                w.find_elder().is_some_and(|elder| elder != order[0])
+            });
             w.run_for(ms(5));
             w.let_go(naming);
         } else {
@@ -427,7 +443,9 @@ fn when_elder_and_grantor_die_together_holds_and_waits_survive() {
             .to_vec();
         w.vanish(order[0]);
         w.vanish(grantor);
-        w.expect("there is another grantor", |w| w.find_grantor("s").is_some_and(|place| place != grantor));
+        w.expect("there is another grantor", |w| {
+            w.find_grantor("s").is_some_and(|place| place != grantor)
+        });
         assert_eq!(w.fence(a), token, "the hold goes on with its token");
         let mut last = token;
         w.release(a);
@@ -568,7 +586,9 @@ fn a_grant_for_a_wait_that_has_timed_out_goes_back_by_itself() {
 fn a_free_lock_at_the_grantor_costs_no_message() {
     let (mut w, _, grantor, _) = with_grantor(21);
     let of_membership = ["Beat", "Ack", "Hello", "HelloReply"];
-    let any = w.hold(move |flight| flight.from == grantor && !of_membership.contains(&kind(flight.packet)));
+    let any = w.hold(move |flight| {
+        flight.from == grantor && !of_membership.contains(&kind(flight.packet))
+    });
     let ask = w.lock(grantor, "s", "x");
     assert!(w.is_granted(ask), "answered in the very step");
     w.release(ask);

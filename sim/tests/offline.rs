@@ -43,7 +43,12 @@ fn story() -> Record {
 /// The invariants that a bent record breaks.
 fn broken_by(bend: impl FnOnce(&mut Vec<Line>)) -> Vec<&'static str> {
     let mut record = story();
-    assert_eq!(check(&record).map(|findings| findings.flaws), Ok(vec![]), "{}", record.to_json_lines());
+    assert_eq!(
+        check(&record).map(|findings| findings.flaws),
+        Ok(vec![]),
+        "{}",
+        record.to_json_lines()
+    );
     bend(&mut record.lines);
     let findings = check(&record).expect("it is still a record");
     let mut names: Vec<&str> = findings.flaws.into_iter().map(|flaw| flaw.invariant).collect();
@@ -311,7 +316,9 @@ bent! {
 fn a_lost_answer_is_unknown_for_ever() {
     let mut record = story();
     let unknown = nth(&record.lines, 0, |line| matches!(line.entry, Entry::Unknown { call: 0 }));
-    record.lines.retain(|line| !matches!(line.entry, Entry::Ok { call: 0, .. } | Entry::Write { call: 0, .. }));
+    record.lines.retain(|line| {
+        !matches!(line.entry, Entry::Ok { call: 0, .. } | Entry::Write { call: 0, .. })
+    });
     assert_eq!(check(&record).map(|findings| findings.flaws), Ok(vec![]), "line {unknown}");
 }
 

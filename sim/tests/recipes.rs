@@ -11,7 +11,10 @@ fn the_same_seed_of_whole_members_is_the_same_run() {
         let plan = RecipePlan::draw(seed, &ShrunkPlan::default());
         let (first, again) = (run(&plan, 0, None), run(&plan, 0, None));
         assert_eq!(first.digest, again.digest, "{}", plan.describe());
-        assert_ne!(first.digest, run(&RecipePlan::draw(seed + 100, &ShrunkPlan::default()), 0, None).digest);
+        assert_ne!(
+            first.digest,
+            run(&RecipePlan::draw(seed + 100, &ShrunkPlan::default()), 0, None).digest
+        );
     }
 }
 
@@ -33,11 +36,14 @@ fn a_few_seeds_of_each_recipe_break_nothing() {
 fn a_break_is_shrunk_to_its_causes() {
     let breaks = |plan: &RecipePlan| {
         let is_fault_there = plan.faults.iter().any(|fault| fault.number == 2);
-        let is_enough =
-            plan.seats >= 2 && plan.players >= 2 && plan.span >= 4_000 && plan.casts.contains(&WorkloadKind::Locks);
+        let is_enough = plan.seats >= 2
+            && plan.players >= 2
+            && plan.span >= 4_000
+            && plan.casts.contains(&WorkloadKind::Locks);
         let what = String::new();
         // Only whole plans break with the luck of the seed.
-        let other = RecipePlan::draw(plan.seed, &ShrunkPlan { luck: 2, ..ShrunkPlan::default() }).luck;
+        let other =
+            RecipePlan::draw(plan.seed, &ShrunkPlan { luck: 2, ..ShrunkPlan::default() }).luck;
         let is_unlucky = plan.luck == other || plan.luck == plan.seed && plan.players > 2;
         (is_fault_there && is_enough && is_unlucky).then_some(RecipeViolation {
             invariant: "no_panic",

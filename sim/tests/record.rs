@@ -17,7 +17,9 @@ fn the_record_has_requests_holds_and_kills() {
     world.release(second);
     let at = |wanted: &dyn Fn(&Entry) -> bool| {
         let found = world.record().lines.iter().position(|line| wanted(&line.entry));
-        found.unwrap_or_else(|| panic!("it is not in the record:\n{}", world.record().to_json_lines()))
+        found.unwrap_or_else(|| {
+            panic!("it is not in the record:\n{}", world.record().to_json_lines())
+        })
     };
     let story = [
         at(&|entry| matches!(entry, Entry::Start)),

@@ -18,6 +18,10 @@ fn replaying_the_written_log_of_a_run_gives_the_same_run() {
         let told = teller.tell(&script).unwrap();
         assert_eq!(teller.world().digest(), run.world.digest(), "seed {seed} as text:\n{script}");
         // The answers in the text do not change the run, and are the same again.
-        assert_eq!(ScriptRunner::new(World::untraced).tell(&told).unwrap(), told, "seed {seed} a second time");
+        assert_eq!(
+            ScriptRunner::new(World::untraced).tell(&told).unwrap(),
+            told,
+            "seed {seed} a second time"
+        );
     }
 }

@@ -30,8 +30,9 @@ struct PageReport {
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found =
-        std::env::split_paths(&path).flat_map(|room| names.map(|name| room.join(name))).find(|file| file.is_file());
+    let found = std::env::split_paths(&path)
+        .flat_map(|room| names.map(|name| room.join(name)))
+        .find(|file| file.is_file());
     if found.is_none() {
         println!("skipped: browser: chromium is not installed");
     }
@@ -70,10 +71,16 @@ fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> PageReport {
         std::thread::sleep(Duration::from_millis(20));
     }
     let dom = std::fs::read_to_string(&dom).expect("the page as it is shown");
-    let log = String::from_utf8_lossy(&std::fs::read(&log).expect("the browser's output")).into_owned();
-    let root = dom.split_once("<html").and_then(|(_, rest)| rest.split_once('>')).map_or("", |(root, _)| root);
+    let log =
+        String::from_utf8_lossy(&std::fs::read(&log).expect("the browser's output")).into_owned();
+    let root = dom
+        .split_once("<html")
+        .and_then(|(_, rest)| rest.split_once('>'))
+        .map_or("", |(root, _)| root);
     let text = |name: &str| {
-        let (_, rest) = root.split_once(&format!("data-{name}=\"")).unwrap_or_else(|| panic!("no {name} in {root:?}"));
+        let (_, rest) = root
+            .split_once(&format!("data-{name}=\""))
+            .unwrap_or_else(|| panic!("no {name} in {root:?}"));
         rest.split('"').next().unwrap_or_default().to_string()
     };
     let number = |name: &str| text(name).parse().expect("a number");
@@ -89,10 +96,17 @@ fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> PageReport {
 
 #[track_caller]
 fn assert_well(browser: &PathBuf, name: &str, page: &str, width: u32) {
-    assert!(!page.contains("http://") && !page.contains("https://"), "{name} wants something from outside");
+    assert!(
+        !page.contains("http://") && !page.contains("https://"),
+        "{name} wants something from outside"
+    );
     let seen = open(browser, name, page, width);
     assert!(seen.labels >= 5, "{name}: {seen:?}");
-    assert_eq!((seen.covered, seen.errors, seen.overflow), (0, 0, 0), "{name} at {width}: {seen:?}");
+    assert_eq!(
+        (seen.covered, seen.errors, seen.overflow),
+        (0, 0, 0),
+        "{name} at {width}: {seen:?}"
+    );
     assert_eq!(seen.console, [""; 0], "{name}");
 }
 
@@ -100,7 +114,8 @@ fn assert_well(browser: &PathBuf, name: &str, page: &str, width: u32) {
 fn wild_record(seed: u64) -> Record {
     let mut dice = Rng::new(seed, 9);
     let members = dice.between(2, 7) as usize;
-    let mut lines: Vec<Line> = (0..members).map(|place| line(0, Some(place), Entry::Start)).collect();
+    let mut lines: Vec<Line> =
+        (0..members).map(|place| line(0, Some(place), Entry::Start)).collect();
     let (mut at, mut packet) = (0, 0);
     let mut open: Vec<(usize, usize)> = Vec::new();
     for call in 0..dice.between(20, 400) as usize {
@@ -128,7 +143,11 @@ fn wild_record(seed: u64) -> Record {
                 };
                 lines.push(line(at, Some(place), asks));
                 at += dice.below(40 * MS);
-                Entry::Ok { call, token: (1_000 << 32) + call as u64, until: Some(at + dice.below(900 * MS)) }
+                Entry::Ok {
+                    call,
+                    token: (1_000 << 32) + call as u64,
+                    until: Some(at + dice.below(900 * MS)),
+                }
             }
             3 if !open.is_empty() => {
                 let (call, place) = open.swap_remove(dice.below(open.len() as u64) as usize);
@@ -141,7 +160,9 @@ fn wild_record(seed: u64) -> Record {
             7 => Entry::Start,
             8 => Entry::Grantor { service, epoch: call as u64, recovering: dice.chance(500_000) },
             9 => Entry::NoGrantor { service, epoch: call as u64 },
-            10 => Entry::Event { name: dice.pick(&["became_elder", "suspended", "resumed", "expelled"]).to_string() },
+            10 => Entry::Event {
+                name: dice.pick(&["became_elder", "suspended", "resumed", "expelled"]).to_string(),
+            },
             11 => {
                 let (members, ghosts) = ((0..members).collect(), vec![(other, 1)]);
                 Entry::View {
@@ -153,7 +174,11 @@ fn wild_record(seed: u64) -> Record {
                     founder: (0, 1),
                 }
             }
-            12 => Entry::Fault { fault: call, kind: "isolate <everybody>".into(), places: vec![place, other] },
+            12 => Entry::Fault {
+                fault: call,
+                kind: "isolate <everybody>".into(),
+                places: vec![place, other],
+            },
             _ => {
                 packet += 1;
                 let kind = dice.pick(&["Grant", "Recover", "Report", "Beat"]).to_string();
@@ -172,7 +197,11 @@ fn wild_record(seed: u64) -> Record {
     }
     let lock = dice.chance(700_000).then(|| "stock/a".to_string());
     let words = "<script>nobody()</script> holds stock/a".to_string();
-    lines.push(line(at, Some(0), Entry::Break { invariant: "exclusive_by_lease".into(), lock, words }));
+    lines.push(line(
+        at,
+        Some(0),
+        Entry::Break { invariant: "exclusive_by_lease".into(), lock, words },
+    ));
     Record { lines }
 }
 
@@ -181,8 +210,13 @@ fn line(at: u64, place: Option<usize>, entry: Entry) -> Line {
 }
 
 fn wild_page(seed: u64) -> String {
-    let told =
-        |number: usize| ReportedFault { number, at: MS, lasts: 7 * MS, words: "a <cut>".into(), needed: number < 2 };
+    let told = |number: usize| ReportedFault {
+        number,
+        at: MS,
+        lasts: 7 * MS,
+        words: "a <cut>".into(),
+        needed: number < 2,
+    };
     of_run(&Case {
         record: wild_record(seed),
         source: format!("seed {seed}"),
@@ -214,7 +248,13 @@ fn the_pages_of_a_run_and_of_a_batch_are_well_at_two_widths() {
     let record = run_seed(&ChaosPlan::draw(2, (3, 7)), World::with_messages).world.into_record();
     let run = of_run(&Case { record: record.clone(), source: "seed 2".into(), ..Case::default() });
     let picture = Some(("seed 2".to_string(), record));
-    let batch = of_batch(&BatchReport { total: &total, gallery: &gallery, from: 1, members: (3, 7), picture });
+    let batch = of_batch(&BatchReport {
+        total: &total,
+        gallery: &gallery,
+        from: 1,
+        members: (3, 7),
+        picture,
+    });
     for width in [1280, 500] {
         assert_well(&browser, "run", &run, width);
         assert_well(&browser, "batch", &batch, width);

@@ -1,7 +1,9 @@
 //! Stories of revocations: other exchanges under way, and lost processes, while a caller wants a
 //! hold back.
 
-use elderlock::protocol::{HolderInfo, LockName, LostReason, Metadata, Outcome, OwnerId, RevokeCommand, Wait};
+use elderlock::protocol::{
+    HolderInfo, LockName, LostReason, Metadata, Outcome, OwnerId, RevokeCommand, Wait,
+};
 use elderlock_sim::World;
 use elderlock_sim::history::{Ask, ClientRequest};
 use elderlock_sim::kind::kind;
@@ -27,7 +29,14 @@ fn ask_back(w: &mut World, place: usize) -> Ask {
 }
 
 fn take_back(w: &mut World, place: usize, holder: HolderInfo) -> Ask {
-    w.want(place, "s", ClientRequest::Revoke(RevokeCommand::Take(holder)), OwnerId::default(), Wait::Forever, None)
+    w.want(
+        place,
+        "s",
+        ClientRequest::Revoke(RevokeCommand::Take(holder)),
+        OwnerId::default(),
+        Wait::Forever,
+        None,
+    )
 }
 
 #[track_caller]
@@ -59,7 +68,10 @@ fn a_grantor_that_dies_before_it_names_the_holders_is_followed_by_one_that_does(
     w.crash(order[1]);
     w.let_go(unheard);
     let told = told(&mut w, asked);
-    assert_eq!(told.iter().map(|holder| holder.token).collect::<Vec<_>>(), [w.token(held).expect("it holds")]);
+    assert_eq!(
+        told.iter().map(|holder| holder.token).collect::<Vec<_>>(),
+        [w.token(held).expect("it holds")]
+    );
     assert!(w.fence(held).is_some());
 }
 
@@ -89,7 +101,10 @@ fn a_hold_is_not_taken_without_its_member_and_its_lease_ends_it() {
     soon(&mut w);
     assert!(w.fence(held).is_some() && !w.is_answered(taken) && !w.is_granted(next));
     // Nothing of it is left when it is out of the view, and it knew before.
-    assert_eq!(answered(&mut w, taken), Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 });
+    assert_eq!(
+        answered(&mut w, taken),
+        Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 }
+    );
     assert_eq!(w.lost(held), Some(LostReason::Suspended));
     w.granted(next);
 }
@@ -120,7 +135,10 @@ fn a_holder_that_is_asked_before_its_grant_arrives_is_told_when_it_has_arrived()
     w.release(held);
     soon(&mut w);
     w.let_go(slow);
-    assert_eq!(answered(&mut w, asked), Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 });
+    assert_eq!(
+        answered(&mut w, asked),
+        Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 }
+    );
 }
 
 #[test]
@@ -135,6 +153,9 @@ fn a_word_that_is_doubled_or_lost_tells_once() {
     assert_eq!(answered(&mut w, taken), Outcome::Revoked);
     assert_eq!(w.lost(held), Some(LostReason::Revoked));
     let again = take_back(&mut w, order[3], told[0].clone());
-    assert_eq!(answered(&mut w, again), Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 });
+    assert_eq!(
+        answered(&mut w, again),
+        Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 }
+    );
     assert!(w.restore_and_demand(), "{:?}", w.broken());
 }

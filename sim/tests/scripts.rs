@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// The files of a folder of this crate, by name.
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let mut files: Vec<PathBuf> = folder.read_dir().unwrap().map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        folder.read_dir().unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     files
 }
@@ -25,7 +26,8 @@ fn tell_all(folder: &str) {
         assert_eq!(teller.world().broken(), None);
     };
     let wrong = |file: &&PathBuf| catch_unwind(AssertUnwindSafe(|| tell(file))).is_err();
-    let wrong: Vec<String> = files.iter().filter(wrong).map(|file| file.display().to_string()).collect();
+    let wrong: Vec<String> =
+        files.iter().filter(wrong).map(|file| file.display().to_string()).collect();
     assert!(wrong.is_empty(), "these are told otherwise now, see above:\n{}", wrong.join("\n"));
 }
 
@@ -49,7 +51,9 @@ fn every_script_of_a_mutant_breaks_with_it() {
     let mut told = 0;
     for file in files("regressions").into_iter().chain(files("scripts")) {
         let script = std::fs::read_to_string(&file).unwrap();
-        let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else { continue };
+        let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else {
+            continue;
+        };
         let (name, broken) = line.trim_end_matches('.').split_once(" breaks ").unwrap();
         let mutant: ProtocolMutant = name.parse().unwrap();
         let mut teller = ScriptRunner::new(move |world| world.mutant(mutant));
@@ -73,7 +77,9 @@ fn a_break_of_a_mutant_is_shrunk_and_saved() {
     use elderlock_sim::shrink::{save, shrink, shrink_log};
     let prepare = |world: World| world.mutant(ProtocolMutant::ReuseTokens);
     let plans = (1..100).map(|seed| ChaosPlan::draw(seed, (3, 5)));
-    let broken = plans.filter_map(|plan| run_seed(&plan, prepare).world.broken().cloned().map(|found| (plan, found)));
+    let broken = plans.filter_map(|plan| {
+        run_seed(&plan, prepare).world.broken().cloned().map(|found| (plan, found))
+    });
     let (plan, found) = { broken }.find(|(_, found)| found.lock.is_some()).unwrap();
     let small = shrink(&plan, &found, prepare);
     let whole = run_seed(&small, prepare).log;

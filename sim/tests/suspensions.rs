@@ -49,7 +49,10 @@ fn lockers_and_suspenders_are_served_in_the_order_of_asking() {
     soon(&mut w);
     let after = w.lock(order[1], "s", "y");
     soon(&mut w);
-    assert!(!w.is_granted(suspension) && !w.is_granted(after), "y is free, and its turn has not come");
+    assert!(
+        !w.is_granted(suspension) && !w.is_granted(after),
+        "y is free, and its turn has not come"
+    );
     w.release(held);
     w.granted(waiter);
     soon(&mut w);
@@ -208,7 +211,9 @@ fn a_suspension_survives_the_crash_of_the_grantor() {
     let second = w.suspend(order[0], "s");
     soon(&mut w);
     w.crash(order[1]);
-    w.expect("another member grants", |w| w.find_grantor("s").is_some_and(|place| place != order[1]));
+    w.expect("another member grants", |w| {
+        w.find_grantor("s").is_some_and(|place| place != order[1])
+    });
     soon(&mut w);
     assert!(w.fence(suspension).is_some() && w.fence(own).is_some() && !w.is_granted(behind));
     w.release(suspension);
@@ -252,7 +257,14 @@ fn owners_of_one_member_are_told_apart() {
     let (mut w, order) = with_grantor(13);
     let lock = |w: &mut World, owner, name: &str| {
         let name = elderlock::protocol::LockName::new(name.as_bytes()).expect("a good name");
-        w.want(order[2], "s", ClientRequest::Hold(Want::Lock(name)), OwnerId(owner), Wait::Forever, None)
+        w.want(
+            order[2],
+            "s",
+            ClientRequest::Hold(Want::Lock(name)),
+            OwnerId(owner),
+            Wait::Forever,
+            None,
+        )
     };
     let held = lock(&mut w, 1, "x");
     w.granted(held);
@@ -279,12 +291,18 @@ fn a_batch_is_granted_whole_and_in_its_turn() {
     soon(&mut w);
     let later = w.lock(order[3], "s", "a");
     soon(&mut w);
-    assert!(!w.is_granted(batch) && !w.is_granted(later), "a is free, and the batch stands before it");
+    assert!(
+        !w.is_granted(batch) && !w.is_granted(later),
+        "a is free, and the batch stands before it"
+    );
     w.release(held);
     let first = w.granted(batch);
-    let tokens: Vec<_> = w.call(batch).tokens().map(|(key, token)| (key.1.clone(), token)).collect();
+    let tokens: Vec<_> =
+        w.call(batch).tokens().map(|(key, token)| (key.1.clone(), token)).collect();
     assert_eq!(tokens.len(), 3);
-    assert!(tokens[0].1 == first && tokens.is_sorted_by_key(|(name, token)| (name.clone(), *token)));
+    assert!(
+        tokens[0].1 == first && tokens.is_sorted_by_key(|(name, token)| (name.clone(), *token))
+    );
     assert!(!w.is_granted(later));
     w.release(batch);
     w.granted(later);
@@ -367,10 +385,13 @@ fn a_try_for_a_batch_names_the_held_lock() {
     let (mut w, order) = with_grantor(17);
     w.hold_lock(order[0], "s", "b");
     let batch = elderlock::protocol::Batch::new(
-        ["a", "b"].map(|name| elderlock::protocol::LockName::new(name.as_bytes()).expect("a good name")).into(),
+        ["a", "b"]
+            .map(|name| elderlock::protocol::LockName::new(name.as_bytes()).expect("a good name"))
+            .into(),
     );
     let want = Want::Batch(batch.expect("a good batch"));
-    let tried = w.want(order[2], "s", ClientRequest::Hold(want), OwnerId::default(), Wait::Try, None);
+    let tried =
+        w.want(order[2], "s", ClientRequest::Hold(want), OwnerId::default(), Wait::Try, None);
     let Outcome::Held(holder) = answered(&mut w, tried) else { panic!("{:?}", w.outcome(tried)) };
     assert_eq!(holder.name.map(|name| name.as_bytes().to_vec()), Some(b"b".to_vec()));
     assert_eq!(holder.process, w.process(order[0]));
@@ -390,7 +411,9 @@ fn the_table_can_be_read_from_every_member() {
     let name = elderlock::protocol::LockName::new(b"x").expect("a good name");
     for place in order.clone() {
         let look = w.look(place, "s", Query::Lock(name.clone()));
-        let Outcome::QueryReply(QueryReply::Lock { holders, waiters, more, .. }) = answered(&mut w, look) else {
+        let Outcome::QueryReply(QueryReply::Lock { holders, waiters, more, .. }) =
+            answered(&mut w, look)
+        else {
             panic!("{:?}", w.outcome(look))
         };
         let holder = holders.first().expect("a member holds it");

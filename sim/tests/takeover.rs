@@ -190,14 +190,18 @@ fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_no_grantor(
     w.settle();
     let [elder, next, asker] = w.in_view()[..] else { panic!("three members") };
     let news = w.hold(move |flight| {
-        flight.to == next && ["Install", "FullView", "Fetch", "StaleVote"].contains(&kind(flight.packet))
+        flight.to == next
+            && ["Install", "FullView", "Fetch", "StaleVote"].contains(&kind(flight.packet))
     });
     w.leave(elder);
-    w.expect("the asker has the next view", |w| w.view(asker).is_some_and(|view| view.members.len() == 2));
+    w.expect("the asker has the next view", |w| {
+        w.view(asker).is_some_and(|view| view.members.len() == 2)
+    });
     assert!(w.view(next).is_some_and(|view| view.members.len() == 3));
     let asked = w.hold_kind(asker, next, "FindGrantor");
-    let named =
-        w.hold(move |flight| flight.from == next && ["NameGrantor", "GrantorIs"].contains(&kind(flight.packet)));
+    let named = w.hold(move |flight| {
+        flight.from == next && ["NameGrantor", "GrantorIs"].contains(&kind(flight.packet))
+    });
     let ask = w.lock(asker, "s", "x");
     w.expect("the next elder is asked", |w| w.matched(asked) > 0);
     w.let_go(asked);
@@ -224,7 +228,9 @@ fn a_taker_that_is_killed_at_any_step_is_replaced() {
             // does.
             let lucky = order[2];
             let rule = w.hold(move |flight| {
-                flight.from == taker && kind(flight.packet) == step && (held_back || flight.to != lucky)
+                flight.from == taker
+                    && kind(flight.packet) == step
+                    && (held_back || flight.to != lucky)
             });
             w.vanish(order[0]);
             w.expect(&format!("the taker gets as far as {step}"), |w| w.matched(rule) > 0);
@@ -273,7 +279,9 @@ fn of_two_takers_at_once_one_wins_and_both_see_the_same_view() {
                 && ["PreVote", "Prepare", "Accept"].contains(&kind(flight.packet))
         });
         w.vanish(order[0]);
-        w.expect("there is another elder", |w| w.find_elder().is_some_and(|elder| elder != order[0]));
+        w.expect("there is another elder", |w| {
+            w.find_elder().is_some_and(|elder| elder != order[0])
+        });
         w.let_go(rule);
         w.settle();
     }
@@ -409,7 +417,8 @@ fn a_ghost_that_is_back_within_its_lease_keeps_its_lock() {
     w.run_for(ms(300));
     w.isolate(holder);
     w.expect("there is another elder", |w| w.find_elder() == Some(order[1]));
-    let is_ghost = w.latest_view().is_some_and(|view| view.members.iter().any(|member| member.ghost));
+    let is_ghost =
+        w.latest_view().is_some_and(|view| view.members.iter().any(|member| member.ghost));
     assert!(is_ghost, "the unreachable stay as ghosts");
     let b = w.lock(order[2], "s", "x");
     w.run_for(ms(200));
@@ -522,11 +531,13 @@ fn a_ghost_that_was_left_behind_hears_that_it_is_out() {
     let order = w.in_view();
     let ghost = order[4];
     let but_views = w.hold(move |flight| {
-        flight.from == ghost || (flight.to == ghost && !["Install", "FullView"].contains(&kind(flight.packet)))
+        flight.from == ghost
+            || (flight.to == ghost && !["Install", "FullView"].contains(&kind(flight.packet)))
     });
     w.vanish(order[0]);
     w.expect("it knows that it is a ghost", |w| {
-        w.view(ghost).is_some_and(|view| view.member(w.process(ghost)).is_some_and(|member| member.ghost))
+        w.view(ghost)
+            .is_some_and(|view| view.member(w.process(ghost)).is_some_and(|member| member.ghost))
     });
     w.isolate(ghost);
     w.drop_held(but_views);
@@ -554,7 +565,9 @@ fn a_member_that_slept_through_the_whole_turnover_of_its_cluster_comes_back() {
         w.crash(*old);
         w.run_for(ms(100));
         w.restart(*old);
-        w.expect("it is replaced", |w| w.in_view().len() == 4 && w.in_view().contains(old) && w.is_ready(*old));
+        w.expect("it is replaced", |w| {
+            w.in_view().len() == 4 && w.in_view().contains(old) && w.is_ready(*old)
+        });
     }
     w.heal();
     w.settle();
@@ -581,7 +594,8 @@ fn an_elder_of_a_pair_does_not_go_before_the_other_knows() {
 fn a_joiner_that_never_heard_of_its_joining_comes_in_under_another_name() {
     let mut w = World::new(21).members(3).joiners(1);
     w.settle();
-    let deaf = w.hold(|flight| flight.to == 3 && ["Install", "FullView"].contains(&kind(flight.packet)));
+    let deaf =
+        w.hold(|flight| flight.to == 3 && ["Install", "FullView"].contains(&kind(flight.packet)));
     w.start(3);
     w.expect("it is in", |w| w.latest_view().is_some_and(|view| view.members.len() == 4));
     w.expect("it is out again", |w| w.latest_view().is_some_and(|view| view.members.len() == 3));

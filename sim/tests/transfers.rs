@@ -88,10 +88,12 @@ fn at_any_moment<T>(
 }
 
 /// It was hit before it heard of its naming, while it waited for the table, and when it acted.
-const A_TURK: &[Option<GrantorState>] = &[None, Some(GrantorState::Receiving), Some(GrantorState::Acting)];
+const A_TURK: &[Option<GrantorState>] =
+    &[None, Some(GrantorState::Receiving), Some(GrantorState::Acting)];
 
 /// It was hit while it waited for the table, and when it acted.
-const A_LAST: &[Option<GrantorState>] = &[Some(GrantorState::Receiving), Some(GrantorState::Acting)];
+const A_LAST: &[Option<GrantorState>] =
+    &[Some(GrantorState::Receiving), Some(GrantorState::Acting)];
 
 /// Gives back all that is held, one after the other, until these are all served. Returns the order.
 #[track_caller]
@@ -99,8 +101,13 @@ fn serve(w: &mut World, waiting: &[Ask], mut held: Ask) -> Vec<Ask> {
     let mut order = Vec::new();
     while order.len() < waiting.len() {
         w.release(held);
-        w.expect("the next is served", |w| waiting.iter().any(|ask| w.is_granted(*ask) && !order.contains(ask)));
-        held = *waiting.iter().find(|ask| w.is_granted(**ask) && !order.contains(ask)).expect("one was served");
+        w.expect("the next is served", |w| {
+            waiting.iter().any(|ask| w.is_granted(*ask) && !order.contains(ask))
+        });
+        held = *waiting
+            .iter()
+            .find(|ask| w.is_granted(**ask) && !order.contains(ask))
+            .expect("one was served");
         order.push(held);
     }
     w.release(held);
@@ -171,8 +178,12 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
         let mut said = said.lock().expect("no panic").clone();
         let acts = said.iter().position(|(.., word)| *word == "Acts").expect("it says so");
         said.truncate(acts);
-        let transfer =
-            [begins, (elder, next, "NameGrantor"), (next, grantor, "RequestTable"), (grantor, next, "TableChunk")];
+        let transfer = [
+            begins,
+            (elder, next, "NameGrantor"),
+            (next, grantor, "RequestTable"),
+            (grantor, next, "TableChunk"),
+        ];
         assert_eq!(said, transfer);
         assert!(w.fence(held).is_some());
     }
@@ -190,9 +201,13 @@ fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
         let asks: Vec<Ask> = order[2..].iter().map(|place| w.become_grantor(*place, "s")).collect();
         let said: Vec<Outcome> = asks.iter().map(|ask| answered(&mut w, *ask)).collect();
         assert!(said.contains(&Outcome::Won), "{said:?}");
-        assert!(said.iter().all(|said| matches!(said, Outcome::Won | Outcome::Superseded(_))), "{said:?}");
+        assert!(
+            said.iter().all(|said| matches!(said, Outcome::Won | Outcome::Superseded(_))),
+            "{said:?}"
+        );
         w.expect("one acts", |w| {
-            order.iter().filter(|place| granting(w, **place) == Some(GrantorState::Acting)).count() == 1
+            order.iter().filter(|place| granting(w, **place) == Some(GrantorState::Acting)).count()
+                == 1
         });
         assert!(w.fence(held).is_some(), "nothing is lost on the way");
         let mut served = serve(&mut w, &waiting, held);
@@ -210,7 +225,9 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     let (mut w, order) = with_grantor(2, 4);
     let (grantor, middle, last) = (order[1], order[2], order[3]);
     let held = w.hold_lock(order[0], "s", "x");
-    let late = w.hold(move |flight| flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "TableChunk");
+    let late = w.hold(move |flight| {
+        flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "TableChunk"
+    });
     let first = w.become_grantor(middle, "s");
     w.expect("the table is on its way", |w| w.matched(late) > 0);
     let second = w.become_grantor(last, "s");
@@ -290,12 +307,15 @@ fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
 #[test]
 fn a_recovering_grantor_that_is_followed_never_acts() {
     let (mut w, order) = with_grantor(3, 5);
-    let (elder, grantor, first, second, holder) = (order[0], order[1], order[2], order[3], order[4]);
+    let (elder, grantor, first, second, holder) =
+        (order[0], order[1], order[2], order[3], order[4]);
     let held = w.hold_lock(holder, "s", "x");
     let one = w.become_grantor(first, "s");
     assert_eq!(answered(&mut w, one), Outcome::Won);
     w.run_for(ms(50));
-    let silent = w.hold(move |flight| flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Report");
+    let silent = w.hold(move |flight| {
+        flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Report"
+    });
     w.crash(first);
     w.expect("it is gone", |w| w.view(elder).is_some_and(|view| view.members.len() == 4));
     let deposed = w.become_grantor(grantor, "s");
@@ -329,31 +349,40 @@ fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: PartyFate) {
     let begin = |w: &mut World, order: &[usize]| {
         // More than goes into one part of a table.
         let mut held = vec![w.hold_lock(order[HOLDER], "s", "x")];
-        held.extend(["a", "b", "c", "d", "e", "y", "z"].map(|name| w.hold_lock(order[HOLDER], "s", name)));
+        held.extend(
+            ["a", "b", "c", "d", "e", "y", "z"].map(|name| w.hold_lock(order[HOLDER], "s", name)),
+        );
         let waiting = [w.lock(order[WAITER], "s", "x"), w.lock(order[WAITER], "s", "y")];
         w.run_for(ms(20));
         (held, waiting, w.become_grantor(order[TURK], "s"))
     };
-    at_any_moment((seed, 5, 60), (victim, fate), (TURK, A_TURK), begin, |w, order, (held, waiting, ask)| {
-        let goes = victim == TURK && ENDS.contains(&fate);
-        if !goes {
-            assert_eq!(answered(w, ask), Outcome::Won);
-            assert_eq!(w.grantor("s"), order[TURK]);
-        }
-        let refused = w.try_lock(order[HOLDER], "s", "x");
-        w.run_for(ms(200));
-        assert!(held.iter().all(|held| w.fence(*held).is_some()) && !w.is_granted(refused));
-        assert!(!waiting.iter().any(|waiting| w.is_granted(*waiting)));
-        held.into_iter().for_each(|held| w.release(held));
-        assert!(waiting.map(|waiting| w.granted(waiting)).is_sorted());
-    });
+    at_any_moment(
+        (seed, 5, 60),
+        (victim, fate),
+        (TURK, A_TURK),
+        begin,
+        |w, order, (held, waiting, ask)| {
+            let goes = victim == TURK && ENDS.contains(&fate);
+            if !goes {
+                assert_eq!(answered(w, ask), Outcome::Won);
+                assert_eq!(w.grantor("s"), order[TURK]);
+            }
+            let refused = w.try_lock(order[HOLDER], "s", "x");
+            w.run_for(ms(200));
+            assert!(held.iter().all(|held| w.fence(*held).is_some()) && !w.is_granted(refused));
+            assert!(!waiting.iter().any(|waiting| w.is_granted(*waiting)));
+            held.into_iter().for_each(|held| w.release(held));
+            assert!(waiting.map(|waiting| w.granted(waiting)).is_sorted());
+        },
+    );
 }
 
 /// A premise of the tests above: the table of one goes in several parts.
 #[test]
 fn the_table_of_a_transfer_goes_in_parts() {
     let (mut w, order) = with_grantor(200, 5);
-    let held = ["x", "a", "b", "c", "d", "e", "y", "z"].map(|name| w.hold_lock(order[HOLDER], "s", name));
+    let held =
+        ["x", "a", "b", "c", "d", "e", "y", "z"].map(|name| w.hold_lock(order[HOLDER], "s", name));
     let parts = w.hold_kind(order[OLD], order[TURK], "TableChunk");
     let ask = w.become_grantor(order[TURK], "s");
     w.expect("the table is on its way", |w| w.matched(parts) > 1);
@@ -432,12 +461,18 @@ fn the_youngest_of_a_line_may_go_at_any_moment() {
         (held, waiting)
     };
     for fate in ENDS {
-        at_any_moment((650, 5, 40), (YOUNGEST, fate), (YOUNGEST, A_LAST), begin, |w, _, (held, waiting)| {
-            w.run_for(ms(20));
-            assert!(w.fence(held).is_some());
-            w.release(held);
-            w.granted(waiting);
-        });
+        at_any_moment(
+            (650, 5, 40),
+            (YOUNGEST, fate),
+            (YOUNGEST, A_LAST),
+            begin,
+            |w, _, (held, waiting)| {
+                w.run_for(ms(20));
+                assert!(w.fence(held).is_some());
+                w.release(held);
+                w.granted(waiting);
+            },
+        );
     }
 }
 
@@ -498,7 +533,9 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     let own = w.hold_lock(grantor, "s", "own");
     let (mut holds, mut waits) = (Vec::new(), Vec::new());
     for &(age, held, _) in shares {
-        holds.extend((0..held).map(|number| w.hold_lock(order[age], "s", &format!("{age} {number}"))));
+        holds.extend(
+            (0..held).map(|number| w.hold_lock(order[age], "s", &format!("{age} {number}"))),
+        );
     }
     // All wait for a lock that the first of them holds: a lock that the grantor holds itself is
     // granted before it goes.
@@ -518,8 +555,14 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     // And the queues go on, one after the other.
     w.release(holds[0]);
     for served in 0..waits.len() {
-        w.expect("the next is served", |w| waits.iter().filter(|ask| w.is_granted(**ask)).count() == served + 1);
-        let holder = waits.iter().copied().find(|ask| w.fence(*ask).is_some()).expect("another member has it");
+        w.expect("the next is served", |w| {
+            waits.iter().filter(|ask| w.is_granted(**ask)).count() == served + 1
+        });
+        let holder = waits
+            .iter()
+            .copied()
+            .find(|ask| w.fence(*ask).is_some())
+            .expect("another member has it");
         w.release(holder);
     }
 }
@@ -628,7 +671,8 @@ fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
         let (mut w, order) = with_grantor(6, 3);
         let own = w.hold_lock(order[1], "s", "x");
         let not_said = ["ProposeSuccessor", "Recover", "Report"];
-        let not_said = w.hold(move |flight| not_said.contains(&elderlock_sim::kind::kind(flight.packet)));
+        let not_said =
+            w.hold(move |flight| not_said.contains(&elderlock_sim::kind::kind(flight.packet)));
         if destroys {
             let gone = w.destroy(order[1], "s");
             assert_eq!(answered(&mut w, gone), Outcome::Destroyed);
@@ -673,18 +717,26 @@ fn a_successor_may_go_at_any_moment_and_the_next_takes_over() {
         (held, most, waiting)
     };
     for fate in ENDS {
-        at_any_moment((700, 4, 60), (3, fate), (3, A_TURK), begin, |w, order, (held, most, waiting)| {
-            w.expect("the leaver has left", |w| !w.is_alive(order[1]));
-            w.expect("the successor's holds are over", |w| most.iter().all(|ask| w.fence(*ask).is_none()));
-            assert!(w.fence(held).is_some());
-            let refused = w.try_lock(order[2], "s", "x");
-            assert!(!matches!(answered(w, refused), Outcome::Granted { .. }));
-            w.release(held);
-            w.granted(waiting);
-            let after_the_gone = w.lock(order[0], "s", "y");
-            w.granted(after_the_gone);
-            assert!([order[0], order[2]].contains(&w.grantor("s")));
-        });
+        at_any_moment(
+            (700, 4, 60),
+            (3, fate),
+            (3, A_TURK),
+            begin,
+            |w, order, (held, most, waiting)| {
+                w.expect("the leaver has left", |w| !w.is_alive(order[1]));
+                w.expect("the successor's holds are over", |w| {
+                    most.iter().all(|ask| w.fence(*ask).is_none())
+                });
+                assert!(w.fence(held).is_some());
+                let refused = w.try_lock(order[2], "s", "x");
+                assert!(!matches!(answered(w, refused), Outcome::Granted { .. }));
+                w.release(held);
+                w.granted(waiting);
+                let after_the_gone = w.lock(order[0], "s", "y");
+                w.granted(after_the_gone);
+                assert!([order[0], order[2]].contains(&w.grantor("s")));
+            },
+        );
     }
 }
 
@@ -700,14 +752,17 @@ fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
     // the grantor here has not heard that it has given its holds up.
     let own = w.hold_lock(first, "other", "x");
     let others = w.hold_lock(other, "other", "y");
-    let (late, table) = (w.hold_kind(first, grantor, "Release"), w.hold_kind(first, other, "TableChunk"));
+    let (late, table) =
+        (w.hold_kind(first, grantor, "Release"), w.hold_kind(first, other, "TableChunk"));
     w.leave(first);
     w.expect("it is going", |w| w.matched(late) > 0 && w.matched(table) > 0);
     let declines = w.hold_kind(first, elder, "Decline");
     w.leave(grantor);
     w.expect("it refuses", |w| w.matched(declines) > 0);
     w.let_go(declines);
-    w.expect_within("the next is asked", ms(50), |w| granting(w, next) == Some(GrantorState::Acting));
+    w.expect_within("the next is asked", ms(50), |w| {
+        granting(w, next) == Some(GrantorState::Acting)
+    });
     assert!(w.is_alive(first));
     w.let_go(late);
     w.let_go(table);
@@ -732,8 +787,9 @@ fn a_member_that_leaves_hands_all_its_services_over_at_once() {
     }
     let grantor = order[1];
     let yields = w.hold_kind(grantor, order[0], "ProposeSuccessor");
-    let tables =
-        w.hold(move |flight| flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "TableChunk");
+    let tables = w.hold(move |flight| {
+        flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "TableChunk"
+    });
     w.leave(grantor);
     w.run_for(ms(5));
     assert_eq!(w.matched(yields), services.len(), "it says so of all at once");
@@ -802,7 +858,9 @@ fn a_release_that_crosses_the_table_is_not_undone() {
     let (mut w, order) = with_grantor(11, 4);
     let (grantor, holder, turk) = (order[1], order[2], order[3]);
     let held = w.hold_lock(holder, "s", "x");
-    let late = w.hold(move |flight| flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Release");
+    let late = w.hold(move |flight| {
+        flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Release"
+    });
     w.release(held);
     w.expect("the release is on its way", |w| w.matched(late) > 0);
     let ask = w.become_grantor(turk, "s");

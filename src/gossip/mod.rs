@@ -6,7 +6,8 @@
 //!
 //! [`Swim`] adds the parts that foca leaves to its host:
 //! - timers that are never lost (`timers.rs`);
-//! - a filter for packets that foca 2.0.0 sends by mistake and that make healthy members change identity;
+//! - a filter for packets that foca 2.0.0 sends by mistake and that make healthy members change
+//!   identity;
 //! - announcing to the seeds for ever: foca, once alone, does nothing to come back;
 //! - hints that come from comparing foca's table with the last reported states, because its
 //!   notifications leave things out (a quick restart is only a rename);

@@ -146,11 +146,23 @@ where
     /// or more if more was seen. One that is too low is mended within seconds. `seed` determines
     /// all its random choices. `cluster_size_hint` is the expected number of members, by which
     /// suspicions last longer in large clusters.
-    pub fn new(me: &MemberInfo, generation: u64, seed: u64, codec: C, cluster_size_hint: u32) -> Self {
+    pub fn new(
+        me: &MemberInfo,
+        generation: u64,
+        seed: u64,
+        codec: C,
+        cluster_size_hint: u32,
+    ) -> Self {
         Self::with_config(me, generation, seed, codec, config(cluster_size_hint))
     }
 
-    pub(super) fn with_config(me: &MemberInfo, generation: u64, seed: u64, codec: C, config: Config) -> Self {
+    pub(super) fn with_config(
+        me: &MemberInfo,
+        generation: u64,
+        seed: u64,
+        codec: C,
+        config: Config,
+    ) -> Self {
         // Generation 0 is the placeholder's.
         let id = SwimId { generation: generation.max(1), process: me.process.0, addr: me.addr };
         Swim {
@@ -257,7 +269,10 @@ where
         }
         let me = *self.foca.identity();
         let mut readdressed = Vec::new();
-        let data = if header.message == Message::Announce && header.dst.is_placeholder() && header.dst.addr != me.addr {
+        let data = if header.message == Message::Announce
+            && header.dst.is_placeholder()
+            && header.dst.addr != me.addr
+        {
             // A seed is often known by another address than the one that it advertises, a name's
             // second one for example. foca would ignore this, though it has arrived where it was
             // meant to.
@@ -289,8 +304,9 @@ where
             return true;
         };
         updates = members;
-        (0..u16::from_be_bytes(*count))
-            .all(|_| self.codec.decode_member(&mut updates).is_ok_and(|member| knows(&member.id().addr)))
+        (0..u16::from_be_bytes(*count)).all(|_| {
+            self.codec.decode_member(&mut updates).is_ok_and(|member| knows(&member.id().addr))
+        })
     }
 
     fn on_state(&mut self, data: &[u8]) {
@@ -316,7 +332,9 @@ where
 
     fn decode_state(&mut self, data: &[u8]) -> Option<Vec<Member<SwimId>>> {
         let (count, mut rest) = data.split_first_chunk::<4>()?;
-        let count = usize::try_from(u32::from_be_bytes(*count)).ok().filter(|&count| count <= MAX_MEMBERS)?;
+        let count = usize::try_from(u32::from_be_bytes(*count))
+            .ok()
+            .filter(|&count| count <= MAX_MEMBERS)?;
         let mut members = Vec::new();
         for _ in 0..count {
             members.push(self.codec.decode_member(&mut rest).ok()?);
@@ -391,8 +409,10 @@ where
         if self.unfiltered {
             return true;
         }
-        let is_turn_undead =
-            self.codec.decode_header(&mut data).is_ok_and(|header| header.message == Message::TurnUndead);
+        let is_turn_undead = self
+            .codec
+            .decode_header(&mut data)
+            .is_ok_and(|header| header.message == Message::TurnUndead);
         !(is_turn_undead && self.foca.iter_members().any(|member| member.id() == to))
     }
 
@@ -402,7 +422,8 @@ where
     fn on_rejoined(&mut self, now: Time) {
         let is_again = self.renewing.last.is_some_and(|last| now.since(last) < RENEWAL_CALM);
         self.renewing.last = Some(now);
-        self.renewing.streak = if is_again { (self.renewing.streak + 1).min(RENEWAL_DOUBLINGS) } else { 0 };
+        self.renewing.streak =
+            if is_again { (self.renewing.streak + 1).min(RENEWAL_DOUBLINGS) } else { 0 };
         // A healed cut costs one renewal, two at times.
         if self.renewing.streak >= 2 {
             let me = *self.foca.identity();
@@ -426,10 +447,15 @@ where
         let others = self.told.iter().filter(|(_, told)| is_alone || !told.is_up);
         let others: Vec<_> = others.map(|(&addr, _)| addr).collect();
         let mut targets = take_turns(&seeds, &mut self.announcing.seed, ANNOUNCE_WIDTH);
-        targets.extend(take_turns(&others, &mut self.announcing.other, if is_alone { ANNOUNCE_WIDTH } else { 1 }));
+        targets.extend(take_turns(
+            &others,
+            &mut self.announcing.other,
+            if is_alone { ANNOUNCE_WIDTH } else { 1 },
+        ));
         self.announce_to(targets);
         self.announcing.last = Some(now);
-        self.announcing.next = Some(now + if is_alone { ANNOUNCE_EVERY_ALONE } else { ANNOUNCE_EVERY });
+        self.announcing.next =
+            Some(now + if is_alone { ANNOUNCE_EVERY_ALONE } else { ANNOUNCE_EVERY });
     }
 
     fn announce_to(&mut self, targets: impl IntoIterator<Item = SocketAddr>) {
@@ -448,7 +474,10 @@ where
             let id = member.id();
             // Former identities of this very member are in the table too.
             if id.addr != me.addr && id.process != me.process {
-                let told = ReportedState { process: ProcessId(id.process), is_up: member.state() != State::Down };
+                let told = ReportedState {
+                    process: ProcessId(id.process),
+                    is_up: member.state() != State::Down,
+                };
                 self.told.insert(id.addr, told);
             }
         }
@@ -486,7 +515,8 @@ pub(super) fn config(cluster_size_hint: u32) -> Config {
     // long as the suspicion: gossip goes to 3 members 5 times a second, and suspicions last 4 s or
     // more. The price is about 40 bytes more in packets that are sent anyway.
     let spread = config.suspect_to_down_after.as_millis() * 15 / 1_000;
-    config.max_transmissions = u8::try_from(spread).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MAX);
+    config.max_transmissions =
+        u8::try_from(spread).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MAX);
     config.max_packet_size = const { NonZeroUsize::new(MAX_PACKET).unwrap() };
     // How long the dead are remembered: longer than any rumour that they live, and long enough to
     // go on knocking where a cut may heal. foca's day would fill the table where addresses change
@@ -499,5 +529,11 @@ pub(super) fn config(cluster_size_hint: u32) -> Config {
 fn take_turns(addrs: &[SocketAddr], turn: &mut usize, width: usize) -> BTreeSet<SocketAddr> {
     let start = *turn;
     *turn = turn.wrapping_add(width);
-    addrs.iter().cycle().skip(start % addrs.len().max(1)).take(width.min(addrs.len())).copied().collect()
+    addrs
+        .iter()
+        .cycle()
+        .skip(start % addrs.len().max(1))
+        .take(width.min(addrs.len()))
+        .copied()
+        .collect()
 }

@@ -41,7 +41,11 @@ type Decoding<T> = Result<T, bincode::error::DecodeError>;
 impl Codec<SwimId> for PlainCodec {
     type Error = PlainError;
 
-    fn encode_header(&mut self, header: &Header<SwimId>, buf: impl BufMut) -> Result<(), PlainError> {
+    fn encode_header(
+        &mut self,
+        header: &Header<SwimId>,
+        buf: impl BufMut,
+    ) -> Result<(), PlainError> {
         encode(header, buf).map_err(|_| PlainError)
     }
 
@@ -49,7 +53,11 @@ impl Codec<SwimId> for PlainCodec {
         decode(buf).map_err(|_| PlainError)
     }
 
-    fn encode_member(&mut self, member: &Member<SwimId>, buf: impl BufMut) -> Result<(), PlainError> {
+    fn encode_member(
+        &mut self,
+        member: &Member<SwimId>,
+        buf: impl BufMut,
+    ) -> Result<(), PlainError> {
         encode(member, buf).map_err(|_| PlainError)
     }
 
@@ -63,11 +71,15 @@ impl Codec<SwimId> for PlainCodec {
 struct PlainError;
 
 fn encode(value: impl serde::Serialize, buf: impl BufMut) -> Encoding {
-    bincode::serde::encode_into_std_write(value, &mut buf.writer(), bincode::config::standard()).map(|_| ())
+    bincode::serde::encode_into_std_write(value, &mut buf.writer(), bincode::config::standard())
+        .map(|_| ())
 }
 
 fn decode<T: serde::de::DeserializeOwned>(buf: impl Buf) -> Decoding<T> {
-    bincode::serde::decode_from_std_read(&mut buf.reader(), bincode::config::standard().with_limit::<1_400>())
+    bincode::serde::decode_from_std_read(
+        &mut buf.reader(),
+        bincode::config::standard().with_limit::<1_400>(),
+    )
 }
 
 /// Members, the packets between them, and each member's hints.
@@ -131,9 +143,16 @@ impl World {
         self
     }
 
-    fn start(&mut self, n: u16, run: u128, generation: u64, seeds: impl IntoIterator<Item = SocketAddr>) {
+    fn start(
+        &mut self,
+        n: u16,
+        run: u128,
+        generation: u64,
+        seeds: impl IntoIterator<Item = SocketAddr>,
+    ) {
         let chance = self.chance.random();
-        let mut swim = Swim::with_config(&info(n, run), generation, chance, PlainCodec, self.config.clone());
+        let mut swim =
+            Swim::with_config(&info(n, run), generation, chance, PlainCodec, self.config.clone());
         swim.unfiltered = self.unfiltered;
         self.seats.insert(addr(n), GossipMember { swim, frozen: None, held: Vec::new() });
         self.step(addr(n), SwimInput::Seeds(seeds.into_iter().collect()));
@@ -167,7 +186,8 @@ impl World {
         let end = self.now + span;
         loop {
             let packet = self.flying.first_key_value().map(|(&(at, _), _)| at);
-            let timer = self.seats.iter().filter_map(|(&addr, seat)| Some((seat.wakes()?, addr))).min();
+            let timer =
+                self.seats.iter().filter_map(|(&addr, seat)| Some((seat.wakes()?, addr))).min();
             match (packet, timer) {
                 (Some(at), timer) if at <= end && timer.is_none_or(|(wakes, _)| at <= wakes) => {
                     self.now = self.now.max(at);
@@ -231,7 +251,11 @@ impl World {
 
     /// The hints that member `n` gave since the last clearing.
     fn hints_of(&self, n: u16) -> Vec<Hint> {
-        self.hints.iter().filter(|(_, at, _)| *at == addr(n)).map(|(_, _, hint)| hint.clone()).collect()
+        self.hints
+            .iter()
+            .filter(|(_, at, _)| *at == addr(n))
+            .map(|(_, _, hint)| hint.clone())
+            .collect()
     }
 
     fn has_unreachable(&self) -> bool {
@@ -299,7 +323,11 @@ fn a_crashed_member_is_unreachable_to_all_others_once() {
         world.crash(3);
         world.run(ms(15_000));
         for n in [0, 1, 2, 4] {
-            assert_eq!(world.hints_of(n), [Hint::Unreachable(process(3, 0))], "seed {seed}, member {n}");
+            assert_eq!(
+                world.hints_of(n),
+                [Hint::Unreachable(process(3, 0))],
+                "seed {seed}, member {n}"
+            );
             assert_eq!(world.contacts(n), 3);
         }
         world.run(ms(120_000));
@@ -433,10 +461,18 @@ fn a_restart_in_place_replaces_the_former_process_at_once() {
     world.start(3, 1, GENERATION + 700, [addr(0)]);
     world.run(ms(2_000));
     for n in [0, 1, 2, 4] {
-        assert_eq!(world.hints_of(n), [Hint::Unreachable(process(3, 0)), Hint::Contact(addr(3))], "member {n}");
+        assert_eq!(
+            world.hints_of(n),
+            [Hint::Unreachable(process(3, 0)), Hint::Contact(addr(3))],
+            "member {n}"
+        );
     }
     world.run(ms(60_000));
-    assert_eq!(world.hints.iter().filter(|(_, at, _)| *at != addr(3)).count(), 8, "and nothing more");
+    assert_eq!(
+        world.hints.iter().filter(|(_, at, _)| *at != addr(3)).count(),
+        8,
+        "and nothing more"
+    );
     assert_eq!(world.contacts(3), 4);
     assert_eq!(world.swim(3).identity().generation, GENERATION + 700, "it was never called down");
 }
@@ -452,7 +488,11 @@ fn a_restart_with_the_clock_an_hour_back_is_accepted_within_seconds() {
     assert_eq!([0, 1, 2, 3, 4].map(|n| world.contacts(n)), [4; 5]);
     assert!(world.sent - sent < 1_000, "{} packets", world.sent - sent);
     for n in [0, 1, 2, 4] {
-        assert_eq!(world.hints_of(n), [Hint::Unreachable(process(3, 0)), Hint::Contact(addr(3))], "member {n}");
+        assert_eq!(
+            world.hints_of(n),
+            [Hint::Unreachable(process(3, 0)), Hint::Contact(addr(3))],
+            "member {n}"
+        );
     }
 }
 
@@ -539,10 +579,15 @@ fn no_more_members_are_remembered_than_the_limit_and_known_ones_are_still_heard(
     }
     assert_eq!(swim.contacts().len(), MAX_MEMBERS);
     let mut state_length = swim.state();
-    assert_eq!(state_length.drain(..4).collect::<Vec<_>>(), limit.to_be_bytes(), "its state keeps the limit too");
+    assert_eq!(
+        state_length.drain(..4).collect::<Vec<_>>(),
+        limit.to_be_bytes(),
+        "its state keeps the limit too"
+    );
 
     let packet = |src, update: Member<SwimId>, swim: &Swim<PlainCodec>| {
-        let header = Header { src, src_incarnation: 0, dst: swim.identity(), message: Message::Gossip };
+        let header =
+            Header { src, src_incarnation: 0, dst: swim.identity(), message: Message::Gossip };
         let mut packet = Vec::new();
         PlainCodec.encode_header(&header, &mut packet).expect("encodes");
         packet.put_u16(1);
@@ -568,7 +613,13 @@ fn overheard(world: &mut World) -> Vec<Vec<u8>> {
     world.crash(3);
     while samples.len() < 200 {
         world.run(ms(1));
-        samples.extend(world.flying.values().filter(|(_, to, _)| *to == addr(1)).map(|(_, _, data)| data.clone()));
+        samples.extend(
+            world
+                .flying
+                .values()
+                .filter(|(_, to, _)| *to == addr(1))
+                .map(|(_, _, data)| data.clone()),
+        );
     }
     samples
 }
@@ -615,7 +666,10 @@ fn forged_packets_may_mislead_and_do_no_more() {
     let (sent, span) = (world.sent, 60);
     world.run(Duration::from_secs(span));
     let rate = (world.sent - sent) / span;
-    eprintln!("after forging: {rate} packets a second from all three, {} timers", world.swim(1).timers());
+    eprintln!(
+        "after forging: {rate} packets a second from all three, {} timers",
+        world.swim(1).timers()
+    );
     assert!(rate < 300, "{rate} packets a second from three members");
     // Known addresses each have one removal outstanding.
     let known = world.swim(1).state().len() / 20;
@@ -705,10 +759,17 @@ fn late_timers_come_in_the_order_that_foca_wants_and_none_is_lost() {
     timers.start(at(9_000), Timer::RemoveDown(id(4)));
     assert_eq!(timers.next(), Some(at(300)));
     assert_eq!(timers.take_due(at(299)), []);
-    assert_eq!(timers.take_due(at(1_500)), [indirect, Timer::ProbeRandomMember(0), suspect(3), suspect(2)]);
+    assert_eq!(
+        timers.take_due(at(1_500)),
+        [indirect, Timer::ProbeRandomMember(0), suspect(3), suspect(2)]
+    );
     assert_eq!(timers.next(), Some(at(9_000)));
     let renewed = Timer::RemoveDown(SwimId { generation: 2, ..id(4) });
     timers.start(at(9_500), renewed.clone());
-    assert_eq!(timers.take_due(Time::MAX), [renewed], "the removal of a replaced identity would do nothing");
+    assert_eq!(
+        timers.take_due(Time::MAX),
+        [renewed],
+        "the removal of a replaced identity would do nothing"
+    );
     assert_eq!(timers.next(), None);
 }

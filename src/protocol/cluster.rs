@@ -154,7 +154,10 @@ pub(super) struct Liveness {
 impl Cluster {
     /// A process that seeks its cluster from `now` on.
     pub(super) fn new(mut config: Config, now: Time) -> Cluster {
-        let heir = config.stored.as_ref().and_then(|stored| VoteSuccessor::of(stored, config.me.process, now));
+        let heir = config
+            .stored
+            .as_ref()
+            .and_then(|stored| VoteSuccessor::of(stored, config.me.process, now));
         if config.last_view().is_some() {
             // A known cluster may live on: the process joins it or continues it, and never founds
             // it again.
@@ -340,7 +343,10 @@ impl Cluster {
             config.remembered = Some(View::clone(view));
         }
         if self.forced {
-            let last = self.ballot_view().map(|view| view.end_slot()).max(config.last_view().map(View::end_slot));
+            let last = self
+                .ballot_view()
+                .map(|view| view.end_slot())
+                .max(config.last_view().map(View::end_slot));
             config.found_above = last.map_or(Slot(0), |last| last.plus(FORCE_GAP));
             config.found_alone = true;
             config.stored = None;
@@ -353,7 +359,8 @@ impl Cluster {
     pub(super) fn seek(&mut self, now: Time, step: &mut Step) {
         self.votes.durability.on_timer(now, step.out);
         let is_silent = self.is_unwritten();
-        let belonging = (matches!(self.phase, MemberPhase::Seeking(_)) && !is_silent).then(|| self.belonging(now));
+        let belonging = (matches!(self.phase, MemberPhase::Seeking(_)) && !is_silent)
+            .then(|| self.belonging(now));
         if let (MemberPhase::Seeking(seeking), Some(belonging)) = (&mut self.phase, belonging) {
             let found = seeking.on_timer(&self.config, now, belonging, step.out);
             self.on_found(now, found, step);
@@ -409,7 +416,8 @@ impl Cluster {
         let timing = *self.timing();
         let Some(elder) = &mut self.elder else { return false };
         let is_open_again = step.locks.is_open_again(now);
-        let is_due = elder.is_time_to_answer(now, step.locks.has_parked(), &timing) || is_open_again;
+        let is_due =
+            elder.is_time_to_answer(now, step.locks.has_parked(), &timing) || is_open_again;
         is_due && self.has_authority(now)
     }
 
@@ -423,7 +431,8 @@ impl Cluster {
             MemberPhase::Seeking(seeking) => due = due.min(seeking.deadline()),
             // Goodbye is said when nothing is granted here any more: no timer decides that.
             MemberPhase::Leaving { until, .. } if !has_handed_over => due = due.min(*until),
-            MemberPhase::Leaving { again_at, until } | MemberPhase::Retiring { again_at, until, .. } => {
+            MemberPhase::Leaving { again_at, until }
+            | MemberPhase::Retiring { again_at, until, .. } => {
                 due = due.min(*again_at).min(*until);
             }
             MemberPhase::Member => {}
@@ -445,7 +454,9 @@ impl Cluster {
                 due = due.min(end).min(self.hello_at).min(self.orphaned_at);
             }
             match &self.elder {
-                Some(elder) => due = due.min(elder.deadline(self.votes.proposal.is_none(), registry)),
+                Some(elder) => {
+                    due = due.min(elder.deadline(self.votes.proposal.is_none(), registry))
+                }
                 None => due = due.min(self.lease.next_beat),
             }
             match &self.votes.proposal {
@@ -467,7 +478,9 @@ impl Cluster {
     pub(super) fn lease_end(&self) -> Time {
         match (&self.phase, &self.view) {
             (MemberPhase::Member, Some(_)) if self.is_alone() => Time::MAX,
-            (MemberPhase::Member, Some(_)) if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) => {
+            (MemberPhase::Member, Some(_))
+                if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) =>
+            {
                 Time::MAX
             }
             (MemberPhase::Member, Some(_)) => self.lease.until,

@@ -61,11 +61,15 @@ impl Edit {
             Edit::Step { step, tail } => {
                 let (number, rest) = content.value.as_bytes().split_first_chunk()?;
                 let number = i32::from_le_bytes(*number);
-                if !rest.starts_with(tail.as_bytes()) || rest.is_empty() != tail.as_bytes().is_empty() {
+                if !rest.starts_with(tail.as_bytes())
+                    || rest.is_empty() != tail.as_bytes().is_empty()
+                {
                     return None;
                 }
                 // A value that may be stale becomes certain when it is written again.
-                let next = step.from(number).or_else(|| (step.may_stay() && content.maybe_stale).then_some(number))?;
+                let next = step
+                    .from(number)
+                    .or_else(|| (step.may_stay() && content.maybe_stale).then_some(number))?;
                 let mut rest = rest.to_vec();
                 if let NumberEdit::Reset(_) = step {
                     let round = rest.get_mut(tail.as_bytes().len()..)?.first_chunk_mut()?;
@@ -85,7 +89,9 @@ impl NumberEdit {
             NumberEdit::Add(by) => number.checked_add(by),
             NumberEdit::CountDown => (number as u32).checked_sub(1).map(|left| left as i32),
             NumberEdit::Reset(count) => (number == 0).then_some(count as i32),
-            NumberEdit::SetParity { odd } => ((number & 1 == 1) != odd).then(|| number.wrapping_add(1)),
+            NumberEdit::SetParity { odd } => {
+                ((number & 1 == 1) != odd).then(|| number.wrapping_add(1))
+            }
         }
     }
 
@@ -113,7 +119,9 @@ mod tests {
     #[test]
     fn an_addition_does_not_leave_its_32_bits() {
         let max = i32::MAX as u32;
-        for (before, by, after) in [(3, 4, Some(7)), (3, -4, Some(-1)), (max, 1, None), (max, 0, Some(i32::MAX))] {
+        for (before, by, after) in
+            [(3, 4, Some(7)), (3, -4, Some(-1)), (max, 1, None), (max, 0, Some(i32::MAX))]
+        {
             let made = step(NumberEdit::Add(by), "").apply(&content(before, "", false));
             assert_eq!(made.and_then(|made| made.number), after, "{before} {by}");
         }
@@ -130,7 +138,10 @@ mod tests {
             let made = step(NumberEdit::CountDown, "L").apply(&content(before, "L", false));
             assert_eq!(made.and_then(|made| made.number), after, "{before}");
         }
-        assert_eq!(step(NumberEdit::CountDown, "L").apply(&content(0, "L", true)).unwrap().number, Some(0));
+        assert_eq!(
+            step(NumberEdit::CountDown, "L").apply(&content(0, "L", true)).unwrap().number,
+            Some(0)
+        );
     }
 
     #[test]
@@ -145,7 +156,9 @@ mod tests {
 
     #[test]
     fn a_number_is_turned_once() {
-        for (before, odd, after) in [(0, true, Some(1)), (1, true, None), (1, false, Some(2)), (2, false, None)] {
+        for (before, odd, after) in
+            [(0, true, Some(1)), (1, true, None), (1, false, Some(2)), (2, false, None)]
+        {
             let made = step(NumberEdit::SetParity { odd }, "B").apply(&content(before, "B", false));
             assert_eq!(made.and_then(|made| made.number), after, "{before} {odd}");
         }
@@ -154,7 +167,11 @@ mod tests {
     #[test]
     fn another_kind_of_object_is_not_changed() {
         for (is, wanted) in [("", "L"), ("L", ""), ("B", "L")] {
-            assert_eq!(step(NumberEdit::Add(1), wanted).apply(&content(1, is, false)), None, "{is:?} {wanted:?}");
+            assert_eq!(
+                step(NumberEdit::Add(1), wanted).apply(&content(1, is, false)),
+                None,
+                "{is:?} {wanted:?}"
+            );
         }
         let short = Content { value: Value::new(b"abc").unwrap(), ..content(1, "", false) };
         assert_eq!(step(NumberEdit::Add(1), "").apply(&short), None);

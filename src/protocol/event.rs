@@ -4,7 +4,8 @@ use super::cluster::view::View;
 use super::cluster::vote_successor::StoredVote;
 use super::edit::Edit;
 use super::id::{
-    Epoch, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber, Want,
+    Epoch, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Slot, Token,
+    ViewNumber, Want,
 };
 use super::limits::Limits;
 use super::message::{Content, HolderInfo, Packet, Query, QueryReply, WaiterInfo};
@@ -24,7 +25,8 @@ pub struct Config {
     pub timing: Timing,
     /// Council size to found with; a joiner adopts the cluster's.
     pub council_size: u8,
-    /// Every address of every seed. Members whose own address is among them found the cluster together.
+    /// Every address of every seed. Members whose own address is among them found the cluster
+    /// together.
     pub seeds: BTreeSet<SocketAddr>,
     /// Found alone, now, regardless of the seeds.
     pub found_alone: bool,
@@ -43,7 +45,8 @@ pub struct Config {
     pub stored: Option<StoredVote>,
     /// More addresses at which a cluster may be found.
     pub contacts: BTreeSet<SocketAddr>,
-    /// The operator vouches that a process whose address refuses connections is dead. Two members have to find it so.
+    /// The operator vouches that a process whose address refuses connections is dead. Two members
+    /// have to find it so.
     pub trust_refused: bool,
     /// How much the node keeps, and how much it sends at a time.
     pub limits: Limits,
@@ -84,7 +87,11 @@ impl Config {
 
     /// Addresses of members that it knew.
     pub(crate) fn known_addrs(&self) -> BTreeSet<SocketAddr> {
-        let members = self.last_view().into_iter().flat_map(|view| &view.members).map(|member| member.info.addr);
+        let members = self
+            .last_view()
+            .into_iter()
+            .flat_map(|view| &view.members)
+            .map(|member| member.info.addr);
         members.chain(self.contacts.iter().copied()).collect()
     }
 }
@@ -113,7 +120,8 @@ pub enum Input {
         /// As in [`Output::Store`].
         number: u64,
     },
-    /// The write with this number failed: the disk has an earlier vote, or this one. The node asks for it again.
+    /// The write with this number failed: the disk has an earlier vote, or this one. The node asks
+    /// for it again.
     StoreFailed {
         /// As in [`Output::Store`].
         number: u64,
@@ -135,14 +143,16 @@ pub enum Command {
         owner: OwnerId,
         /// How to wait.
         wait: Wait,
-        /// How long the hold lasts unless extended, from receipt of the grant; `None`: until released or lost.
+        /// How long the hold lasts unless extended, from receipt of the grant; `None`: until
+        /// released or lost.
         lease: Option<Duration>,
         /// Whether other members may request the hold back.
         revocable: bool,
         /// The holder's metadata.
         metadata: Metadata,
     },
-    /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer follows.
+    /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer
+    /// follows.
     Release {
         /// The request.
         request: RequestId,
@@ -154,7 +164,8 @@ pub enum Command {
         /// From now.
         lease: Duration,
     },
-    /// Go on with less: a share in place of the lock, or fewer permits. Answered `Narrowed` or `NotHeld`.
+    /// Go on with less: a share in place of the lock, or fewer permits. Answered `Narrowed` or
+    /// `NotHeld`.
     Reduce {
         /// The request that holds.
         request: RequestId,
@@ -170,8 +181,8 @@ pub enum Command {
         /// The request that holds.
         hold: RequestId,
     },
-    /// Write into an object that a request has open. Answered `Written`, `Unwritten` or `NotOpen`, unless `Release` of
-    /// this request comes first: then it may be written all the same.
+    /// Write into an object that a request has open. Answered `Written`, `Unwritten` or `NotOpen`,
+    /// unless `Release` of this request comes first: then it may be written all the same.
     Write {
         /// A number never used before in this process.
         request: RequestId,
@@ -180,8 +191,8 @@ pub enum Command {
         /// The edit.
         edit: Edit,
     },
-    /// Become the grantor of the service. Answered `Won` or `Superseded`, or at the limit `TimedOut`, unless `Release`
-    /// comes first; it may become so even after that.
+    /// Become the grantor of the service. Answered `Won` or `Superseded`, or at the limit
+    /// `TimedOut`, unless `Release` comes first; it may become so even after that.
     Become {
         /// A number never used before in this process.
         request: RequestId,
@@ -331,7 +342,8 @@ pub enum Output {
         /// The content.
         content: Content,
     },
-    /// A hold that was answered `Granted`, or an object that was answered `Opened`, is over, and not by `Release`.
+    /// A hold that was answered `Granted`, or an object that was answered `Opened`, is over, and
+    /// not by `Release`.
     Lost {
         /// The request that held.
         request: RequestId,
@@ -540,19 +552,19 @@ pub enum Event {
     /// Another process has this process id: a copy of a cloned or restored machine. This one ends,
     /// as [`Expelled`](Event::Expelled) reports; the other goes on.
     IdentityTaken,
-    /// The cluster's slots are more than an hour above this machine's clock: one of the two clocks is wrong, and this process
-    /// takes no part.
+    /// The cluster's slots are more than an hour above this machine's clock: one of the two clocks
+    /// is wrong, and this process takes no part.
     WrongClock {
         /// The slot of the cluster.
         theirs: Slot,
         /// The slot that this machine's clock shows.
         ours: Slot,
     },
-    /// Without a quorum for three member leases: this member grants and holds nothing, and will not until enough of the
-    /// others are back, or an operator forces it.
+    /// Without a quorum for three member leases: this member grants and holds nothing, and will not
+    /// until enough of the others are back, or an operator forces it.
     Orphaned,
-    /// An operator forced it to go on without a quorum. It must draw a new process id and start again, and will found a
-    /// new lineage.
+    /// An operator forced it to go on without a quorum. It must draw a new process id and start
+    /// again, and will found a new lineage.
     Forced,
 }
 

@@ -18,8 +18,8 @@ pub const MAX_LOCK_NAME: usize = 4096;
 pub const MAX_METADATA: usize = 4096;
 /// The most locks in one batch.
 pub const MAX_BATCH: usize = 1024;
-/// The most that the names of one batch may have together, in bytes: a request has to fit into a frame, and so has the part
-/// of a table that it is the last of.
+/// The most that the names of one batch may have together, in bytes: a request has to fit into a
+/// frame, and so has the part of a table that it is the last of.
 pub const MAX_BATCH_NAMES: usize = 1 << 20;
 /// The most permits of one request: each has a token, and a slot has four million of them.
 pub const MAX_PERMITS: u32 = 1 << 16;
@@ -45,8 +45,8 @@ impl fmt::Debug for ProcessId {
     }
 }
 
-/// Shows whether two processes share a kernel, and whether one of them is gone: see vouched death in
-/// docs/protocol/views.md.
+/// Shows whether two processes share a kernel, and whether one of them is gone: see vouched death
+/// in docs/protocol/views.md.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Host {
     /// The kernel's boot id.
@@ -70,7 +70,8 @@ pub struct MemberInfo {
     pub host: Option<Host>,
 }
 
-/// The number of a view. The first view of a lineage has that of the slot of its founding; 0 stands for none.
+/// The number of a view. The first view of a lineage has that of the slot of its founding; 0 stands
+/// for none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct ViewNumber(pub u64);
 
@@ -93,7 +94,8 @@ impl fmt::Debug for ViewNumber {
     }
 }
 
-/// The high part of a [`Token`]: 1/2048 of a second, counted from 2026-01-01. 41 bits, which last until 2060.
+/// The high part of a [`Token`]: 1/2048 of a second, counted from 2026-01-01. 41 bits, which last
+/// until 2060.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Slot(pub u64);
 
@@ -265,13 +267,13 @@ impl fmt::Debug for Lineage {
     }
 }
 
-/// A fencing token: positive, fits a SQL `BIGINT`, never given out twice in one lineage, and higher than the token of
-/// every grant that this one could know of.
+/// A fencing token: positive, fits a SQL `BIGINT`, never given out twice in one lineage, and higher
+/// than the token of every grant that this one could know of.
 ///
 /// The high 41 bits are its [`Slot`], the low 22 count within the slot.
 ///
-/// In JSON and other text formats it is a string of decimal digits: a number above 2^53 would change
-/// in many readers. A number is accepted as well. Binary formats have the number.
+/// In JSON and other text formats it is a string of decimal digits: a number above 2^53 would
+/// change in many readers. A number is accepted as well. Binary formats have the number.
 ///
 /// ```
 /// use elderlock::Token;
@@ -456,7 +458,8 @@ impl Ticket {
     /// The position of the `pass`-th request to pass a suspension that is held with this token. It
     /// is before all tickets of any epoch, and before those of suspensions that were held earlier.
     pub(crate) fn in_front(token: Token, pass: u64) -> Ticket {
-        // As a signed number the complement of a token is negative, and the lower the higher the token is.
+        // As a signed number the complement of a token is negative, and the lower the higher the
+        // token is.
         Ticket { epoch: Epoch(Token(!token.get())), number: pass }
     }
 
@@ -554,7 +557,8 @@ enum NameBytes {
 /// The longest name that is stored inline.
 const SHORT: usize = 23;
 
-/// The length of a short name. Its unused values tell the compiler where to keep which kind of name it is.
+/// The length of a short name. Its unused values tell the compiler where to keep which kind of name
+/// it is.
 #[rustfmt::skip]
 #[derive(Clone, Copy)]
 enum ShortLength {
@@ -600,11 +604,13 @@ impl LockName {
 impl Ord for LockName {
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.0, &other.0) {
-            // Of two that are the same but for zeros behind the end the shorter one is the lower. No call of a function for
-            // bytes of any length: looking for a name in a table is little else than this.
-            (NameBytes::Short { end, bytes }, NameBytes::Short { end: other_end, bytes: other }) => {
-                words(bytes).cmp(&words(other)).then(end.length().cmp(&other_end.length()))
-            }
+            // Of two that are the same but for zeros behind the end the shorter one is the lower.
+            // No call of a function for bytes of any length: looking for a name in a table is
+            // little else than this.
+            (
+                NameBytes::Short { end, bytes },
+                NameBytes::Short { end: other_end, bytes: other },
+            ) => words(bytes).cmp(&words(other)).then(end.length().cmp(&other_end.length())),
             _ => self.as_bytes().cmp(other.as_bytes()),
         }
     }
@@ -717,7 +723,11 @@ pub struct Permits(u32);
 impl Permits {
     /// Checks the number.
     pub fn new(given: u32) -> Result<Self, InvalidPermits> {
-        if given == 0 || given > MAX_PERMITS { Err(InvalidPermits { given }) } else { Ok(Permits(given)) }
+        if given == 0 || given > MAX_PERMITS {
+            Err(InvalidPermits { given })
+        } else {
+            Ok(Permits(given))
+        }
     }
 
     /// The number.
@@ -755,7 +765,11 @@ pub struct Value(Arc<[u8]>);
 impl Value {
     /// Checks the length; empty is allowed.
     pub fn new(bytes: &[u8]) -> Result<Self, InvalidValue> {
-        if bytes.len() > MAX_VALUE { Err(InvalidValue { length: bytes.len() }) } else { Ok(Value(bytes.into())) }
+        if bytes.len() > MAX_VALUE {
+            Err(InvalidValue { length: bytes.len() })
+        } else {
+            Ok(Value(bytes.into()))
+        }
     }
 
     /// The bytes.
@@ -854,7 +868,9 @@ impl Want {
     /// The names of its locks or of its object, ascending; none for a suspension.
     pub fn names(&self) -> &[LockName] {
         match self {
-            Want::Lock(name) | Want::Share(name) | Want::Permits(name, _) => std::slice::from_ref(name),
+            Want::Lock(name) | Want::Share(name) | Want::Permits(name, _) => {
+                std::slice::from_ref(name)
+            }
             Want::Open(opening) => std::slice::from_ref(opening.name()),
             Want::Batch(batch) => batch.names(),
             Want::Suspension => &[],
@@ -879,7 +895,9 @@ impl Want {
     pub(crate) fn is_less_than(&self, has: &Want) -> bool {
         match (has, self) {
             (Want::Lock(name), Want::Share(other)) => name == other,
-            (Want::Permits(name, before), Want::Permits(other, after)) => name == other && after < before,
+            (Want::Permits(name, before), Want::Permits(other, after)) => {
+                name == other && after < before
+            }
             _ => false,
         }
     }
@@ -896,7 +914,8 @@ impl Want {
 
     /// The approximate number of bytes in a message.
     pub(crate) fn weight(&self) -> usize {
-        let value = if let Want::Open(opening) = self { opening.value().as_bytes().len() } else { 0 };
+        let value =
+            if let Want::Open(opening) = self { opening.value().as_bytes().len() } else { 0 };
         value + self.names().iter().map(|name| 16 + name.as_bytes().len()).sum::<usize>()
     }
 }
@@ -917,7 +936,9 @@ pub enum Mode {
 
 /// The owner of a request, within its member. An owner with a hold passes a suspension that waits.
 /// Zero is the whole member.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
 pub struct OwnerId(pub u64);
 
 /// The metadata of a holder: up to [`MAX_METADATA`] bytes that others can read. Empty metadata
@@ -962,8 +983,8 @@ impl<'de> Deserialize<'de> for Metadata {
     }
 }
 
-/// Makes something of bytes, as any serde format may hand them over. The text form is for people to read, not to be
-/// read back. The bytes are copied once only: tables of many names are read so.
+/// Makes something of bytes, as any serde format may hand them over. The text form is for people to
+/// read, not to be read back. The bytes are copied once only: tables of many names are read so.
 struct BytesVisitor<T, F>(fn(&[u8]) -> Result<T, F>);
 
 impl<T, F: fmt::Display> Visitor<'_> for BytesVisitor<T, F> {
@@ -993,8 +1014,13 @@ mod tests {
 
     #[test]
     fn names_are_as_their_bytes_whether_they_are_kept_in_place_or_not() {
-        let mut texts: Vec<Vec<u8>> =
-            vec![b"a".to_vec(), b"a\0".to_vec(), b"a\0\0".to_vec(), b"\xff".to_vec(), b"b".to_vec()];
+        let mut texts: Vec<Vec<u8>> = vec![
+            b"a".to_vec(),
+            b"a\0".to_vec(),
+            b"a\0\0".to_vec(),
+            b"\xff".to_vec(),
+            b"b".to_vec(),
+        ];
         for length in [7, 8, 9, 16, 22, 23, 24, 25, 4096] {
             texts.push(vec![b'a'; length]);
             texts.push([vec![b'a'; length - 1], vec![0]].concat());
@@ -1008,7 +1034,10 @@ mod tests {
         for one in &texts {
             let name = LockName::new(one).unwrap();
             assert_eq!(name.as_bytes(), one);
-            assert_eq!(print(&|hasher| name.hash(hasher)), print(&|hasher| one.as_slice().hash(hasher)));
+            assert_eq!(
+                print(&|hasher| name.hash(hasher)),
+                print(&|hasher| one.as_slice().hash(hasher))
+            );
             for other in &texts {
                 let other_name = LockName::new(other).unwrap();
                 assert_eq!(name.cmp(&other_name), one.cmp(other), "{name} {other_name}");

@@ -21,18 +21,20 @@ pub struct Limits {
     pub backlog: u32,
     /// Requests of this member at a time. More are answered [`Busy`](super::Outcome::Busy).
     pub requests: u32,
-    /// Requests kept for an epoch that this member has not heard of yet; later ones are told to ask the elder.
+    /// Requests kept for an epoch that this member has not heard of yet; later ones are told to ask
+    /// the elder.
     pub early: u32,
     /// Requests kept by a grantor that does not act yet; later ones are told to ask again.
     pub parked: u32,
     /// Requests for one hold that its holder is told of.
     pub wanted: u32,
-    /// Messages of one member that are kept though they arrived ahead of their turn: as many as a reordering network may
-    /// plausibly swap. More are dropped, and sent again by that member.
+    /// Messages of one member that are kept though they arrived ahead of their turn: as many as a
+    /// reordering network may plausibly swap. More are dropped, and sent again by that member.
     pub link_early: u32,
     /// Messages sent again in one go. The rest follows when these are acknowledged.
     pub link_burst: u32,
-    /// An acknowledgement is sent at once after so many messages, so that the other side need not keep more.
+    /// An acknowledgement is sent at once after so many messages, so that the other side need not
+    /// keep more.
     pub ack_every: u32,
     /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives
     /// together and dies together cannot outvote the earlier members.
@@ -43,7 +45,8 @@ pub struct Limits {
     pub dead: u32,
     /// Tokens of the first range that a grantor gets.
     pub first_range: u32,
-    /// Tokens of the longest range. A grantor that uses one up within a member lease asks for twice as many.
+    /// Tokens of the longest range. A grantor that uses one up within a member lease asks for twice
+    /// as many.
     pub max_range: u32,
     /// Tokens that an elder deals in one view at most, though its slots may have more. Not fewer
     /// than one request may need.

@@ -124,14 +124,17 @@ impl Link {
     /// The next messages of a repetition, in packets.
     fn repeat(&mut self, view: ViewNumber, burst: usize) -> Vec<Packet> {
         let first = self.first_kept();
-        let Some(Retransmission { next, last, window }) = &mut self.repeats else { return Vec::new() };
+        let Some(Retransmission { next, last, window }) = &mut self.repeats else {
+            return Vec::new();
+        };
         let from = first.max(*next);
         let count = (*last + 1).saturating_sub(from).min(*window as u64) as usize;
         *next = from + count as u64;
         *window = (*window * 2).min(burst);
         let ack = self.take_ack();
         let kept = (from..).zip(self.kept.range((from - first) as usize..).take(count));
-        kept.map(|(seq, message)| Packet::Linked { view, seq, ack, message: message.clone() }).collect()
+        kept.map(|(seq, message)| Packet::Linked { view, seq, ack, message: message.clone() })
+            .collect()
     }
 }
 
@@ -163,7 +166,10 @@ impl Detour {
     /// Whether it goes on. A detour in use, while the direct path is silent, lasts for one more
     /// member lease.
     fn goes_on(&mut self, now: Time, timing: &Timing) -> bool {
-        if self.until <= now && is_fresh(self.relay, now, timing) && self.straight_at + timing.slow_beat() * 2 <= now {
+        if self.until <= now
+            && is_fresh(self.relay, now, timing)
+            && self.straight_at + timing.slow_beat() * 2 <= now
+        {
             self.until = now + timing.member_lease;
             self.seen_until = self.until;
         }
@@ -174,11 +180,20 @@ impl Detour {
     /// none is known, a notice goes through all, the same notice once in a quarter of `retry`. Of
     /// frequent or long packets only one in that time goes through all, and the others through one
     /// relay after the other.
-    fn choose(&mut self, now: Time, packet: &Packet, relays: &[ProcessId], timing: &Timing) -> Vec<ProcessId> {
-        if let Some((way, _)) = self.relay.filter(|way| is_fresh(Some(*way), now, timing) && relays.contains(&way.0)) {
+    fn choose(
+        &mut self,
+        now: Time,
+        packet: &Packet,
+        relays: &[ProcessId],
+        timing: &Timing,
+    ) -> Vec<ProcessId> {
+        if let Some((way, _)) =
+            self.relay.filter(|way| is_fresh(Some(*way), now, timing) && relays.contains(&way.0))
+        {
             return vec![way];
         }
-        let is_short = matches!(packet, Packet::Notice(notice) if !matches!(**notice, Notice::FullView(_)));
+        let is_short =
+            matches!(packet, Packet::Notice(notice) if !matches!(**notice, Notice::FullView(_)));
         if is_short {
             // Otherwise a question through all relays would be answered through all relays, as
             // often as it arrives.
@@ -232,7 +247,8 @@ struct LinkLimits {
 impl LinkSet {
     pub(crate) fn new(config: &Config) -> LinkSet {
         let Limits { link_early, link_burst, ack_every, .. } = config.limits;
-        let bounds = LinkLimits { early: link_early as usize, burst: link_burst as usize, ack_every };
+        let bounds =
+            LinkLimits { early: link_early as usize, burst: link_burst as usize, ack_every };
         LinkSet {
             bounds,
             #[cfg(elderlock_mutants)]
@@ -255,7 +271,8 @@ impl LinkSet {
         link.sent += 1;
         link.kept.push_back(message.clone());
         link.resend_at.get_or_insert(now + view.timing.retry);
-        let packet = Packet::Linked { view: view.number, seq: link.sent, ack: link.take_ack(), message };
+        let packet =
+            Packet::Linked { view: view.number, seq: link.sent, ack: link.take_ack(), message };
         link.arm(to, &mut self.agenda);
         self.dispatch(now, me, view, to, packet, out);
     }
@@ -277,20 +294,29 @@ impl LinkSet {
                 self.detours.remove(&to);
             } else {
                 let others = |info: &&MemberInfo| info.process != me.process && info.process != to;
-                let relays: Vec<ProcessId> = view.council().filter(others).map(|info| info.process).collect();
+                let relays: Vec<ProcessId> =
+                    view.council().filter(others).map(|info| info.process).collect();
                 let chosen = if planted!(self.mutant, DetoursInTurn) {
-                    let next = relays.get(detour.next_relay as usize % relays.len().max(1)).copied();
+                    let next =
+                        relays.get(detour.next_relay as usize % relays.len().max(1)).copied();
                     detour.next_relay = detour.next_relay.wrapping_add(1);
                     next.into_iter().collect()
                 } else {
                     detour.choose(now, &packet, &relays, &view.timing)
                 };
                 let troubled = now < detour.seen_until;
-                let heard = detour.heard.filter(|_| is_fresh(detour.heard, now, &view.timing)).map(|(relay, _)| relay);
+                let heard = detour
+                    .heard
+                    .filter(|_| is_fresh(detour.heard, now, &view.timing))
+                    .map(|(relay, _)| relay);
                 for relay in chosen.into_iter().filter_map(|process| view.member(process)) {
                     let (from, packet) = (Box::new(me.clone()), Box::new(packet.clone()));
                     let packet = Packet::Relay { from, to, troubled, heard, packet };
-                    out.push(Output::Send { to: relay.info.addr, process: Some(relay.info.process), packet });
+                    out.push(Output::Send {
+                        to: relay.info.addr,
+                        process: Some(relay.info.process),
+                        packet,
+                    });
                 }
             }
         }
@@ -431,12 +457,24 @@ impl LinkSet {
 
     /// Sends the kept messages for `to` again: now, or when a quarter of `retry` has passed since
     /// the last time.
-    fn resend_soon(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
+    fn resend_soon(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        to: ProcessId,
+        out: &mut Vec<Output>,
+    ) {
         let Some(link) = self.links.get_mut(&to) else { return };
         let pause = view.timing.retry / 4;
         match link.resent_at {
-            Some(last) if now < last + pause && !link.kept.is_empty() && !planted!(self.mutant, RepeatAllAtOnce) => {
-                link.resend_at = Some(link.resend_at.map_or(last + pause, |at| at.min(last + pause)));
+            Some(last)
+                if now < last + pause
+                    && !link.kept.is_empty()
+                    && !planted!(self.mutant, RepeatAllAtOnce) =>
+            {
+                link.resend_at =
+                    Some(link.resend_at.map_or(last + pause, |at| at.min(last + pause)));
                 link.arm(to, &mut self.agenda);
             }
             _ => self.resend(now, me, view, to, out),
@@ -444,7 +482,14 @@ impl LinkSet {
     }
 
     /// Sends the kept messages for `to` again, from the first one on.
-    fn resend(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
+    fn resend(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        to: ProcessId,
+        out: &mut Vec<Output>,
+    ) {
         let Some(link) = self.links.get_mut(&to) else { return };
         if link.kept.is_empty() {
             return;
@@ -454,14 +499,25 @@ impl LinkSet {
         link.resent_at = Some(now);
         // The last messages had no answer: a few are enough to notice when that changes.
         let window = if link.tries > 1 { FEW } else { MANY };
-        let window = if planted!(self.mutant, RepeatAllAtOnce) { self.bounds.burst } else { window };
-        link.repeats =
-            Some(Retransmission { next: link.first_kept(), last: link.sent, window: window.min(self.bounds.burst) });
+        let window =
+            if planted!(self.mutant, RepeatAllAtOnce) { self.bounds.burst } else { window };
+        link.repeats = Some(Retransmission {
+            next: link.first_kept(),
+            last: link.sent,
+            window: window.min(self.bounds.burst),
+        });
         self.go_on_repeating(now, me, view, to, out);
     }
 
     /// Sends the next messages of a repetition.
-    fn go_on_repeating(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
+    fn go_on_repeating(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        to: ProcessId,
+        out: &mut Vec<Output>,
+    ) {
         let Some(link) = self.links.get_mut(&to) else { return };
         let packets = link.repeat(view.number, self.bounds.burst);
         link.arm(to, &mut self.agenda);
@@ -471,7 +527,13 @@ impl LinkSet {
     }
 
     /// Does the due work: acknowledgements and retransmissions.
-    pub(crate) fn on_timer(&mut self, now: Time, me: &MemberInfo, view: &View, out: &mut Vec<Output>) {
+    pub(crate) fn on_timer(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        out: &mut Vec<Output>,
+    ) {
         while let Some(&(at, process)) = self.agenda.first() {
             if at > now {
                 break;
@@ -496,7 +558,13 @@ impl LinkSet {
     }
 
     /// A new view: forgets members that are gone, and asks again for messages that came too early.
-    pub(crate) fn on_view(&mut self, now: Time, me: &MemberInfo, view: &View, out: &mut Vec<Output>) {
+    pub(crate) fn on_view(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        out: &mut Vec<Output>,
+    ) {
         self.links.retain(|process, _| view.contains(*process));
         self.agenda.retain(|(_, process)| view.contains(*process));
         self.detours.retain(|process, _| view.contains(*process));
@@ -507,7 +575,14 @@ impl LinkSet {
             }
         }
         for (process, ack) in missed {
-            self.dispatch(now, me, view, process, Packet::Ack { view: view.number, ack, again: true }, out);
+            self.dispatch(
+                now,
+                me,
+                view,
+                process,
+                Packet::Ack { view: view.number, ack, again: true },
+                out,
+            );
         }
     }
 
@@ -560,7 +635,13 @@ impl LinkSet {
 }
 
 /// For one member lease packets to `to` also go through the council.
-fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: ProcessId, seen: bool, timing: &Timing) {
+fn open_detour(
+    detours: &mut BTreeMap<ProcessId, Detour>,
+    now: Time,
+    to: ProcessId,
+    seen: bool,
+    timing: &Timing,
+) {
     let until = now + timing.member_lease;
     let detour = detours.entry(to).or_insert(Detour {
         until,
@@ -631,7 +712,9 @@ mod tests {
 
         fn hear(&mut self, now: Time, view: &View, from: ProcessId, packet: Packet) {
             let mut out = Vec::new();
-            let Packet::Linked { seq, ack, message, .. } = packet else { panic!("{packet:?} has no number") };
+            let Packet::Linked { seq, ack, message, .. } = packet else {
+                panic!("{packet:?} has no number")
+            };
             self.post.on_linked(now, &self.me, view, from, (seq, ack), message, &mut out);
             assert_eq!(only(out), None);
         }
@@ -640,7 +723,10 @@ mod tests {
         fn wake(&mut self, view: &View) -> (Time, Option<Packet>) {
             let (at, mut out) = (self.post.deadline().expect("an alarm"), Vec::new());
             self.post.on_timer(at, &self.me, view, &mut out);
-            assert!(self.post.deadline().is_none_or(|next| next > at), "it would go off without end");
+            assert!(
+                self.post.deadline().is_none_or(|next| next > at),
+                "it would go off without end"
+            );
             (at, only(out))
         }
     }
@@ -653,8 +739,8 @@ mod tests {
         })
     }
 
-    /// How many messages are sent again when two connections to a member open at once, of a hundred that it has not
-    /// acknowledged.
+    /// How many messages are sent again when two connections to a member open at once, of a hundred
+    /// that it has not acknowledged.
     fn repeated(plant: impl Fn(&mut LinkSet)) -> usize {
         let ([mut a, b], view) = ends();
         plant(&mut a.post);
@@ -709,7 +795,11 @@ mod tests {
         let (at, packet) = due(&mut a);
         assert_eq!(at, last_heard + RETRY / 4);
         assert!(matches!(packet, Some(Packet::Ack { ack: 60, .. })), "{packet:?}");
-        assert_eq!((a.post.deadline(), a.post.agenda.len()), (None, 0), "a quiet link costs nothing");
+        assert_eq!(
+            (a.post.deadline(), a.post.agenda.len()),
+            (None, 0),
+            "a quiet link costs nothing"
+        );
         let (at, packet) = due(&mut b);
         assert_eq!(at, last_said + RETRY);
         assert!(matches!(packet, Some(Packet::Linked { seq: 60, .. })), "{packet:?}");
@@ -724,8 +814,11 @@ mod tests {
         let (me, from) = (a.me.clone(), b.me.process);
         let mut heard = Vec::new();
         for word in [&words[1], &words[2], &words[3], &words[0]] {
-            let Packet::Linked { seq, ack, message, .. } = word.clone() else { panic!("{word:?} has no number") };
-            let (first, more) = a.post.on_linked(now, &me, &view, from, (seq, ack), message, &mut Vec::new());
+            let Packet::Linked { seq, ack, message, .. } = word.clone() else {
+                panic!("{word:?} has no number")
+            };
+            let (first, more) =
+                a.post.on_linked(now, &me, &view, from, (seq, ack), message, &mut Vec::new());
             heard.push(usize::from(first.is_some()) + more.len());
         }
         assert_eq!(heard, [0, 0, 0, 3], "the fourth is dropped, and sent again");
@@ -748,7 +841,11 @@ mod tests {
         a.post.on_linked(now, &me, &view, to, (2, 1), word, &mut Vec::new());
         a.post.trouble(now, to, true, &timing);
         assert_eq!(count(&a.post, now), (1, 2, 1, 1, 1));
-        assert_eq!(count(&a.post, now + timing.member_lease), (1, 2, 1, 1, 0), "the detour is over");
+        assert_eq!(
+            count(&a.post, now + timing.member_lease),
+            (1, 2, 1, 1, 0),
+            "the detour is over"
+        );
     }
 
     /// The numbers of the outgoing messages.
@@ -807,7 +904,11 @@ mod tests {
             let mut out = Vec::new();
             post.dispatch(now, &me, &view, to, Packet::from(Notice::Leave), &mut out);
             let relay = |output: &Output| match output {
-                Output::Send { process: Some(ProcessId(relay)), packet: Packet::Relay { .. }, .. } => Some(*relay),
+                Output::Send {
+                    process: Some(ProcessId(relay)),
+                    packet: Packet::Relay { .. },
+                    ..
+                } => Some(*relay),
                 _ => None,
             };
             out.iter().filter_map(relay).collect::<Vec<_>>()
@@ -824,6 +925,10 @@ mod tests {
         assert_eq!(relays(&mut post, late), [2, 3, 4], "it was not said for too long");
         post.on_relayed(late, to, ProcessId(3), Some(ProcessId(4)), &timing);
         post.trouble(late + RETRY, to, true, &timing);
-        assert_eq!(relays(&mut post, late + RETRY), [2, 3, 4], "what went that way was not answered");
+        assert_eq!(
+            relays(&mut post, late + RETRY),
+            [2, 3, 4],
+            "what went that way was not answered"
+        );
     }
 }

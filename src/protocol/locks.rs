@@ -13,9 +13,12 @@ mod status;
 pub(super) mod table;
 
 use super::cluster::view::View;
-use super::event::{Command, GrantorState, LostReason, Outcome, ServiceStatus, Sizes, StatusMark, Wait};
+use super::event::{
+    Command, GrantorState, LostReason, Outcome, ServiceStatus, Sizes, StatusMark, Wait,
+};
 use super::id::{
-    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber, Want,
+    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token,
+    ViewNumber, Want,
 };
 use super::link::LinkSet;
 use super::message::{Addressee, Message, Origin, Query, QueryReply, TokenRange};
@@ -155,14 +158,21 @@ impl Locks {
     }
 
     /// Members ask the elder, and tell it of their grantors.
-    fn on_message_to_registry(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
+    fn on_message_to_registry(
+        &mut self,
+        from: ProcessId,
+        message: Message,
+        turn: &mut StepContext,
+    ) {
         let Some(registry) = &mut self.registry else { return };
         let may_name = turn.may_name();
         match message {
             Message::FindGrantor { service, heard } => {
                 registry.on_who_grants(from, service, heard, may_name, turn);
             }
-            Message::Become { service, request } => registry.on_become((from, request), service, may_name, turn),
+            Message::Become { service, request } => {
+                registry.on_become((from, request), service, may_name, turn)
+            }
             Message::Acts { service, epoch } => registry.on_acts(from, &service, epoch, turn),
             Message::ProposeSuccessor { service, epoch, to } => {
                 // It may have been sent before the successor left the view.
@@ -193,7 +203,10 @@ impl Locks {
         // A message of an earlier elder does not count: the present elder has asked every member,
         // and a late message must not contradict it. Its inventory is answered all the same.
         let is_of_elder = turn.view.is_some_and(|view| view.elder().process == from);
-        if !is_of_elder && !matches!(message, Message::Inventory { .. }) && !planted!(turn.mutant, HeedFormerElder) {
+        if !is_of_elder
+            && !matches!(message, Message::Inventory { .. })
+            && !planted!(turn.mutant, HeedFormerElder)
+        {
             return;
         }
         match message {
@@ -219,7 +232,9 @@ impl Locks {
                     self.client.on_outbid(&service, request, by, turn);
                 }
             }
-            Message::SuccessorDeclined { service, by } => self.on_successor_declined(service, by, turn),
+            Message::SuccessorDeclined { service, by } => {
+                self.on_successor_declined(service, by, turn)
+            }
             Message::Inventory { view } => self.on_inventory_wanted(from, view, turn),
             _ => {}
         }
@@ -228,14 +243,25 @@ impl Locks {
     /// Members ask a grantor, report to it, and hand it tables.
     fn on_message_to_grantor(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
         match message {
-            Message::RequestLock { service, epoch, request, want, owner, only_if_free, revocable, metadata } => {
+            Message::RequestLock {
+                service,
+                epoch,
+                request,
+                want,
+                owner,
+                only_if_free,
+                revocable,
+                metadata,
+            } => {
                 let asked = Asked { from, request, want, owner, only_if_free, revocable, metadata };
                 self.on_ask(service, epoch, asked, turn);
             }
             Message::Release { service, request } => self.on_release(from, &service, request, turn),
             Message::Reduce { service, epoch, request, want, token } => {
                 // A `Reduce` to an earlier epoch here is contained in a later report.
-                if let Some(grantor) = self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch) {
+                if let Some(grantor) =
+                    self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch)
+                {
                     grantor.on_narrow((from, request), &want, token, turn);
                 }
             }
@@ -252,7 +278,9 @@ impl Locks {
             Message::Query { service, epoch, request, at } => {
                 self.on_look(from, (service, epoch), request, &at, turn);
             }
-            Message::ConfirmDestroy { service, request } => self.on_settle(from, &service, request, turn),
+            Message::ConfirmDestroy { service, request } => {
+                self.on_settle(from, &service, request, turn)
+            }
             Message::Report { service, epoch, objects, holds, waits, last } => {
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
                     grantor.on_report(from, objects.into_vec(), (holds, waits), last, turn);
@@ -291,7 +319,9 @@ impl Locks {
             Message::Queued { service, epoch, request, ticket } => {
                 self.client.on_queued(from, &service, epoch, (request, ticket), turn);
             }
-            Message::Refuse { epoch, request, refusal, .. } => self.client.on_refuse(epoch, request, *refusal, turn),
+            Message::Refuse { epoch, request, refusal, .. } => {
+                self.client.on_refuse(epoch, request, *refusal, turn)
+            }
             Message::NotGrantor { service, epoch, request, instead } => {
                 let instead = instead.filter(|(process, _)| turn.is_there(*process));
                 self.client.on_not_grantor(&service, epoch, request, instead, turn);
@@ -302,7 +332,9 @@ impl Locks {
             Message::Value { service, epoch, name, content, answers } => {
                 self.client.on_value(from, (&service, epoch), (&name, *content), answers, turn);
             }
-            Message::QueryReply { request, seen, .. } => self.client.on_seen(request, *seen, is_known, turn),
+            Message::QueryReply { request, seen, .. } => {
+                self.client.on_seen(request, *seen, is_known, turn)
+            }
             // The elder took this member to be lost. The grantor here, which acts still, has the
             // whole table, so no other member's report is needed.
             Message::Recover { service, epoch } if self.acts_below(&service, epoch) => {
@@ -349,7 +381,12 @@ impl Locks {
     }
 
     /// A view begins.
-    pub(super) fn on_view(&mut self, view: &Arc<View>, installed: InstalledView, turn: &mut StepContext) {
+    pub(super) fn on_view(
+        &mut self,
+        view: &Arc<View>,
+        installed: InstalledView,
+        turn: &mut StepContext,
+    ) {
         let InstalledView { departed, joined, same_tenure, registry } = installed;
         match registry {
             RegistryChange::End => self.registry = None,
@@ -459,12 +496,17 @@ impl Locks {
 
     /// Whether a young turk need not wait any longer.
     pub(super) fn has_turk_due(&self, now: Time, retry: Duration) -> bool {
-        self.registry.as_ref().and_then(|registry| registry.deadline(retry)).is_some_and(|at| at <= now)
+        self.registry
+            .as_ref()
+            .and_then(|registry| registry.deadline(retry))
+            .is_some_and(|at| at <= now)
     }
 
     /// When the elder's registry can go on: with a young turk, and with the dealing of tokens.
     pub(super) fn registry_due(&self, retry: Duration) -> [Option<Time>; 2] {
-        self.registry.as_ref().map_or([None; 2], |registry| [registry.deadline(retry), registry.opens_at()])
+        self.registry
+            .as_ref()
+            .map_or([None; 2], |registry| [registry.deadline(retry), registry.opens_at()])
     }
 
     /// Whether members wait for an answer of the elder's registry.

@@ -7,8 +7,8 @@
 use super::cluster::view::{Change, View};
 use super::edit::Edit;
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, OwnerId, ProcessId, RequestId, ServiceName, Slot, Ticket,
-    Token, Value, ViewNumber, Want,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, OwnerId, ProcessId, RequestId,
+    ServiceName, Slot, Ticket, Token, Value, ViewNumber, Want,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,7 +168,8 @@ pub enum Notice {
         view: ViewNumber,
         /// Counts up; the lease runs from the sending of the beat that is renewed.
         beat: u64,
-        /// The latest pulse it has from this elder: a promise not to vote for another for one elder lease.
+        /// The latest pulse it has from this elder: a promise not to vote for another for one elder
+        /// lease.
         pulse: u64,
         /// The latest of its beats that it knows to be renewed.
         confirmed: u64,
@@ -888,7 +889,8 @@ pub enum Message {
         service: ServiceName,
         /// As asked.
         epoch: Epoch,
-        /// Objects that the sender has open, as far as it has heard. All of them come before all holds.
+        /// Objects that the sender has open, as far as it has heard. All of them come before all
+        /// holds.
         objects: Box<[(LockName, Content)]>,
         /// Holds of the sender.
         holds: Vec<HoldReport>,

@@ -128,8 +128,8 @@
 //! that one answers with its table.
 //!
 //! A grantor that *awaits a table* follows a living one: a young turk asked to become grantor, or
-//! the former grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`),
-//! acts when the table is complete, and checks it with all members while it grants.
+//! the former grantor leaves and proposed a successor. It asks for the table (`RequestTable`,
+//! `TableChunk`), acts when the table is complete, and checks it with all members while it grants.
 //!
 //! # When a process dies
 //!
@@ -146,7 +146,8 @@
 //! deliberate break removes in builds for the simulator.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-/// Whether a deliberate break is planted. In a build for use it never is, and the code is as if this were not there.
+/// Whether a deliberate break is planted. In a build for use it never is, and the code is as if
+/// this were not there.
 macro_rules! planted {
     ($mutant:expr, $name:ident) => {{
         #[cfg(elderlock_mutants)]
@@ -181,19 +182,19 @@ pub use cluster::view::{Change, View, ViewMember};
 pub use cluster::vote_successor::StoredVote;
 pub use edit::{Edit, NumberEdit};
 pub use event::{
-    Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LockStatus, LostReason, Outcome, Output,
-    RevocationRequest, RevokeCommand, ServiceStatus, Sizes, Status, Wait,
+    Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LockStatus, LostReason,
+    Outcome, Output, RevocationRequest, RevokeCommand, ServiceStatus, Sizes, Status, Wait,
 };
 pub use id::{
-    Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage, LineageId, LockName,
-    MemberInfo, Metadata, Mode, OpenRequest, OwnerId, Permits, ProcessId, RequestId, ServiceName, Slot, Ticket, Token,
-    Value, ViewNumber, Want,
+    Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage,
+    LineageId, LockName, MemberInfo, Metadata, Mode, OpenRequest, OwnerId, Permits, ProcessId,
+    RequestId, ServiceName, Slot, Ticket, Token, Value, ViewNumber, Want,
 };
 pub use limits::Limits;
 pub use locks::table::Contents;
 pub use message::{
-    Affiliation, Content, HoldReport, HolderInfo, LastWrite, Message, Notice, Packet, Query, QueryReply, Refusal,
-    RevocationAnswer, WaitReport, WaiterInfo,
+    Affiliation, Content, HoldReport, HolderInfo, LastWrite, Message, Notice, Packet, Query,
+    QueryReply, Refusal, RevocationAnswer, WaitReport, WaiterInfo,
 };
 #[cfg(feature = "tokio")]
 pub(crate) use node::FastOutcome;

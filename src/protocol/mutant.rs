@@ -105,7 +105,8 @@ pub enum ProtocolMutant {
     TrustRefused,
     /// Where refused connections count as deaths, one member that is refused is enough.
     DoubtAlone,
-    /// A member of the council votes for another elder before its promise to the present one is over.
+    /// A member of the council votes for another elder before its promise to the present one is
+    /// over.
     VoteEarly,
     /// A new view ends the promise to its elder.
     ForgetPromiseOverView,
@@ -311,10 +312,9 @@ impl FromStr for ProtocolMutant {
 
     fn from_str(name: &str) -> Result<ProtocolMutant, String> {
         let is_it = |mutant: &ProtocolMutant| format!("{mutant:?}") == name;
-        ProtocolMutant::ALL
-            .into_iter()
-            .find(is_it)
-            .ok_or_else(|| format!("no break is called {name}; there are {:?}", ProtocolMutant::ALL))
+        ProtocolMutant::ALL.into_iter().find(is_it).ok_or_else(|| {
+            format!("no break is called {name}; there are {:?}", ProtocolMutant::ALL)
+        })
     }
 }
 

@@ -7,8 +7,8 @@ use super::cluster::Cluster;
 use super::cluster::view::View;
 use super::cluster::vote_successor::StoredVote;
 use super::event::{
-    Command, Config, GrantorLoad, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Sizes, Status,
-    StatusMark,
+    Command, Config, GrantorLoad, GrantorState, Hint, Input, LostReason, Outcome, Output,
+    ServiceStatus, Sizes, Status, StatusMark,
 };
 use super::id::{Epoch, LockName, ProcessId, RequestId, ServiceName, Slot, Ticket, Token, Want};
 use super::link::LinkSet;
@@ -83,8 +83,13 @@ impl Node {
         if let Input::Command(command) = &input
             && let Some(done) = self.try_fast(now, command)
         {
-            if let (FastOutcome::Granted(token, until), Command::Lock { request, .. }) = (done, command) {
-                out.push(Output::Answer { request: *request, outcome: Outcome::Granted { token, until } });
+            if let (FastOutcome::Granted(token, until), Command::Lock { request, .. }) =
+                (done, command)
+            {
+                out.push(Output::Answer {
+                    request: *request,
+                    outcome: Outcome::Granted { token, until },
+                });
             }
             return;
         }
@@ -155,7 +160,8 @@ impl Node {
     fn stays_calm(&mut self, now: Time) -> bool {
         let QuietUntil(Some(calm)) = self.quiet_until else { return false };
         let [client, places] = self.locks.short_deadline();
-        let due = [self.links.deadline(), client, places].into_iter().flatten().fold(calm, Time::min);
+        let due =
+            [self.links.deadline(), client, places].into_iter().flatten().fold(calm, Time::min);
         self.quiet_until = QuietUntil(Some(due));
         now < due && self.is_idle()
     }
@@ -165,13 +171,17 @@ impl Node {
     /// only the hold changes, so neither the clocks nor other state need be checked. The result is
     /// the same as in a full step; `None`: a full step is needed.
     pub(crate) fn try_fast(&mut self, now: Time, command: &Command) -> Option<FastOutcome> {
-        if !matches!(command, Command::Lock { want: Want::Lock(_) | Want::Share(_), .. } | Command::Release { .. })
-            || now >= self.calm_until()
+        if !matches!(
+            command,
+            Command::Lock { want: Want::Lock(_) | Want::Share(_), .. } | Command::Release { .. }
+        ) || now >= self.calm_until()
         {
             return None;
         }
         let done = self.locks.try_fast(self.cluster.process(), now, command)?;
-        if let (FastOutcome::Granted(_, until), QuietUntil(Some(calm))) = (done, &mut self.quiet_until) {
+        if let (FastOutcome::Granted(_, until), QuietUntil(Some(calm))) =
+            (done, &mut self.quiet_until)
+        {
             *calm = until.min(*calm);
         }
         self.cluster.look(now);
@@ -241,7 +251,9 @@ impl Node {
         let registry = locks.registry_due(cluster.timing().retry);
         let mut due = cluster.deadline(locks.has_handed_over(), registry).min(locks.deadline());
         if cluster.linked_view().is_some() {
-            due = due.min(self.links.deadline().unwrap_or(Time::MAX)).min(locks.places_due().unwrap_or(Time::MAX));
+            due = due
+                .min(self.links.deadline().unwrap_or(Time::MAX))
+                .min(locks.places_due().unwrap_or(Time::MAX));
         }
         (due != Time::MAX).then_some(due)
     }
@@ -291,7 +303,10 @@ impl Node {
 
     /// The requests in the table of the service's grantor, if it is the grantor. Requests that hold
     /// have their token.
-    pub fn table(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+    pub fn table(
+        &self,
+        service: &ServiceName,
+    ) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
         self.locks.grantor(service).into_iter().flat_map(Grantor::requests)
     }
 
@@ -303,7 +318,10 @@ impl Node {
 
     /// The locks that the service's grantor has granted, if it is here: the holder, its request and
     /// its token.
-    pub fn held(&self, service: &ServiceName) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
+    pub fn held(
+        &self,
+        service: &ServiceName,
+    ) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
         self.locks.grantor(service).into_iter().flat_map(Grantor::held)
     }
 
@@ -313,7 +331,10 @@ impl Node {
     }
 
     /// The waiting requests of the service's grantor, if it is here, with their tickets.
-    pub fn waiting(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
+    pub fn waiting(
+        &self,
+        service: &ServiceName,
+    ) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
         self.locks.grantor(service).into_iter().flat_map(Grantor::waiting)
     }
 
@@ -416,7 +437,9 @@ impl Node {
                     _ => None,
                 };
                 let standing = cluster.standing(now);
-                step.ask(now, &standing, |locks, crowded, turn| locks.on_command(command, crowded, turn));
+                step.ask(now, &standing, |locks, crowded, turn| {
+                    locks.on_command(command, crowded, turn)
+                });
                 if let Some(service) = destroyed {
                     step.act(now, &standing, |locks, turn| locks.depart_service(&service, turn));
                 }

@@ -111,12 +111,16 @@ impl<T> PagedMap<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
-        let all = self.pages.iter().flat_map(|(number, page)| page.requests(*number).zip(&page.values));
+        let all =
+            self.pages.iter().flat_map(|(number, page)| page.requests(*number).zip(&page.values));
         all.inspect(|_| touch())
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
-        let all = self.pages.iter_mut().flat_map(|(number, page)| page.requests(*number).zip(&mut page.values));
+        let all = self
+            .pages
+            .iter_mut()
+            .flat_map(|(number, page)| page.requests(*number).zip(&mut page.values));
         all.inspect(|_| touch())
     }
 
@@ -157,7 +161,9 @@ mod tests {
         let mut number = 1_u64;
         for turn in 0..20_000_u64 {
             // Any sequence will do, if it comes back to present entries.
-            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let request = RequestId((number >> 40) % 500);
             if number >> 63 == 0 {
                 ledger.insert(request, turn);
@@ -182,7 +188,9 @@ mod tests {
         (0..1000).filter(|number| number % 100 != 7).for_each(|number| {
             one.remove(&RequestId(number));
         });
-        (0..10).rev().for_each(|number| other.insert(RequestId(number * 100 + 7), number * 100 + 7));
+        (0..10)
+            .rev()
+            .for_each(|number| other.insert(RequestId(number * 100 + 7), number * 100 + 7));
         assert_eq!(one, other);
         // Nor does it keep the memory of removed entries.
         assert!(one.pages.values().all(|page| page.values.capacity() <= 4));

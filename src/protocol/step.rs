@@ -52,7 +52,12 @@ pub(crate) struct Step<'a> {
 
 impl Step<'_> {
     /// Lets a role act, then delivers its messages.
-    pub(crate) fn act(&mut self, now: Time, standing: &Standing, role: impl FnOnce(&mut Locks, &mut StepContext)) {
+    pub(crate) fn act(
+        &mut self,
+        now: Time,
+        standing: &Standing,
+        role: impl FnOnce(&mut Locks, &mut StepContext),
+    ) {
         let outbox = self.turn(now, standing, role);
         self.deliver(now, standing, outbox);
     }
@@ -64,8 +69,12 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &mut StepContext),
     ) -> VecDeque<(ProcessId, Message)> {
-        let mut turn =
-            StepContext { now, standing: *standing, out: self.out, outbox: std::mem::take(&mut self.mail.outbox) };
+        let mut turn = StepContext {
+            now,
+            standing: *standing,
+            out: self.out,
+            outbox: std::mem::take(&mut self.mail.outbox),
+        };
         role(self.locks, &mut turn);
         turn.outbox
     }
@@ -78,8 +87,12 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &dyn Fn(ProcessId) -> bool, &mut StepContext),
     ) {
-        let mut turn =
-            StepContext { now, standing: *standing, out: self.out, outbox: std::mem::take(&mut self.mail.outbox) };
+        let mut turn = StepContext {
+            now,
+            standing: *standing,
+            out: self.out,
+            outbox: std::mem::take(&mut self.mail.outbox),
+        };
         let (links, most) = (&*self.links, standing.limits.backlog as usize);
         role(self.locks, &|process| links.backlog(process) > most, &mut turn);
         let outbox = turn.outbox;
@@ -88,7 +101,12 @@ impl Step<'_> {
 
     /// Messages to others go on their links. Messages to this member are delivered in the same
     /// step, in order: messages that one of them causes come after those sent with it.
-    pub(crate) fn deliver(&mut self, now: Time, standing: &Standing, mut outbox: VecDeque<(ProcessId, Message)>) {
+    pub(crate) fn deliver(
+        &mut self,
+        now: Time,
+        standing: &Standing,
+        mut outbox: VecDeque<(ProcessId, Message)>,
+    ) {
         let me = standing.me;
         while let Some((to, message)) = outbox.pop_front() {
             if to == me {
@@ -113,7 +131,13 @@ impl Step<'_> {
     }
 
     /// A message about locks, from another member or from this one.
-    pub(crate) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, standing: &Standing) {
+    pub(crate) fn on_message(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        message: Message,
+        standing: &Standing,
+    ) {
         if !message.is_plain() {
             *self.quiet = QuietUntil(None); // the step in which it arrives is no short one
         }
@@ -151,7 +175,14 @@ impl Step<'_> {
     }
 
     /// Sends a packet to a member, on detours if need be.
-    pub(crate) fn dispatch(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, packet: Packet) {
+    pub(crate) fn dispatch(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        to: ProcessId,
+        packet: Packet,
+    ) {
         self.links.dispatch(now, me, view, to, packet, self.out);
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// An instant on one member's own clock, in nanoseconds since an origin that means nothing to any
 /// other process.
 ///
-/// In production the clock is `CLOCK_BOOTTIME`, which goes on while the machine sleeps. Instants of two
-/// members are never compared; only the *rates* of their clocks are assumed to agree (see the
+/// In production the clock is `CLOCK_BOOTTIME`, which goes on while the machine sleeps. Instants of
+/// two members are never compared; only the *rates* of their clocks are assumed to agree (see the
 /// assumptions in DESIGN.md).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Time(u64);
@@ -46,7 +46,8 @@ impl Time {
     }
 }
 
-/// The wall clock as it was when the node began, gone on by the node's own clock since: no jump of the wall clock changes it.
+/// The wall clock as it was when the node began, gone on by the node's own clock since: no jump of
+/// the wall clock changes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct WallClock {
     began: Time,

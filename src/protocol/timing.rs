@@ -12,13 +12,14 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// broken relation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Timing {
-    /// How long a member may act on one renewal by the elder (`TM`). A member that vanishes with its host is
-    /// removed about this long after its last sign of life.
+    /// How long a member may act on one renewal by the elder (`TM`). A member that vanishes with
+    /// its host is removed about this long after its last sign of life.
     pub member_lease: Duration,
-    /// How long the elder may act on the answers of a quorum of its council (`TE`). The council waits this long,
-    /// and a little more, before it lets another elder take over.
+    /// How long the elder may act on the answers of a quorum of its council (`TE`). The council
+    /// waits this long, and a little more, before it lets another elder take over.
     pub elder_lease: Duration,
-    /// How often a member of the council shows itself to the elder. Others do so at an eighth of `member_lease`.
+    /// How often a member of the council shows itself to the elder. Others do so at an eighth of
+    /// `member_lease`.
     pub beat: Duration,
     /// How long a message waits for its answer before it is sent again; doubled while there is no
     /// answer.
@@ -71,8 +72,8 @@ impl Timing {
         }
     }
 
-    /// How long to wait by the own clock so that `span` is surely over by every other clock: one that is slow by
-    /// the error against one that is fast by it.
+    /// How long to wait by the own clock so that `span` is surely over by every other clock: one
+    /// that is slow by the error against one that is fast by it.
     pub fn surely(&self, span: Duration) -> Duration {
         let error = u128::from(self.clock_error_ppm);
         let nanos = span.as_nanos() * (1_000_000 + error) / (1_000_000 - error) + 1;
@@ -96,17 +97,20 @@ impl Timing {
         self.retry / 32
     }
 
-    /// How long a seed listens before it founds: two greetings of every member of a council that may live on.
+    /// How long a seed listens before it founds: two greetings of every member of a council that
+    /// may live on.
     pub(crate) fn listen(&self) -> Duration {
         self.slow_beat() * 2
     }
 
     /// Checks each relation between the times.
     pub fn check(&self) -> Result<(), InvalidTiming> {
-        let spans = [self.member_lease, self.elder_lease, self.beat, self.retry, self.stagger, self.answer];
+        let spans =
+            [self.member_lease, self.elder_lease, self.beat, self.retry, self.stagger, self.answer];
         // First, so that no sum below can overflow: a view's times come from outside.
         if spans.iter().any(|span| *span > LONGEST) || self.clock_error_ppm > 200_000 {
-            let rule = "no time is longer than an hour, and clock_error_ppm is at most 200,000 (20 %)";
+            let rule =
+                "no time is longer than an hour, and clock_error_ppm is at most 200,000 (20 %)";
             return Err(InvalidTiming { rule });
         }
         let takeover = self.surely(self.elder_lease) + self.stagger * 8 + self.retry * 4;
@@ -114,7 +118,10 @@ impl Timing {
             (self.retry >= Duration::from_millis(1), "retry is at least 1 ms"),
             (self.stagger >= Duration::from_millis(1), "stagger is at least 1 ms"),
             (self.beat >= Duration::from_millis(1), "beat is at least 1 ms"),
-            (self.elder_lease >= self.beat * 4, "elder_lease is at least 4 beats, or one lost message ends it"),
+            (
+                self.elder_lease >= self.beat * 4,
+                "elder_lease is at least 4 beats, or one lost message ends it",
+            ),
             (
                 self.member_lease >= self.elder_lease * 2,
                 "member_lease is at least 2 elder_leases, or a takeover outlasts it",
@@ -194,8 +201,8 @@ mod tests {
     fn surely_covers_a_slow_and_a_fast_clock() {
         let lan = Timing::lan();
         let span = Duration::from_secs(5);
-        // A holder whose clock runs 2 % slow uses up its lease after 5 / 0.98 s; a waiter whose clock runs
-        // 2 % fast has then counted 1.02 times that.
+        // A holder whose clock runs 2 % slow uses up its lease after 5 / 0.98 s; a waiter whose
+        // clock runs 2 % fast has then counted 1.02 times that.
         let counted = span.as_secs_f64() / 0.98 * 1.02;
         assert!(lan.surely(span).as_secs_f64() >= counted);
         assert!(lan.surely(span).as_secs_f64() < counted * 1.001);

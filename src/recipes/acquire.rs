@@ -33,7 +33,10 @@ impl AcquireOptions {
     }
 
     /// Says so of a request.
-    pub(super) fn put<G: crate::service::Grant>(&self, mut builder: LockBuilder<G>) -> LockBuilder<G> {
+    pub(super) fn put<G: crate::service::Grant>(
+        &self,
+        mut builder: LockBuilder<G>,
+    ) -> LockBuilder<G> {
         if let Some(limit) = self.wait {
             builder = builder.wait(limit);
         }
@@ -48,7 +51,10 @@ impl AcquireOptions {
 }
 
 impl<G, E> Acquire<G, E> {
-    pub(super) fn new<F>(terms: AcquireOptions, ask: impl FnOnce(AcquireOptions) -> F + Send + Sync + 'static) -> Self
+    pub(super) fn new<F>(
+        terms: AcquireOptions,
+        ask: impl FnOnce(AcquireOptions) -> F + Send + Sync + 'static,
+    ) -> Self
     where
         F: Future<Output = Result<G, E>> + Send + 'static,
     {
@@ -99,7 +105,9 @@ impl<G, E> IntoFuture for Acquire<G, E> {
 impl<G, E> std::fmt::Debug for Acquire<G, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut text = f.debug_struct("Acquire");
-        text.field("owner", &self.terms.owner).field("wait", &self.terms.wait).field("lease", &self.terms.lease);
+        text.field("owner", &self.terms.owner)
+            .field("wait", &self.terms.wait)
+            .field("lease", &self.terms.lease);
         text.finish_non_exhaustive()
     }
 }

@@ -116,8 +116,20 @@ macro_rules! any_guard {
     )+};
 }
 
-any_guard!(Guard.release, MutexGuard.release, ReentrantGuard.release, ReadGuard.release, WriteGuard.release);
-any_guard!(BatchGuard.release, MultiGuard.release, SuspendGuard.resume, PermitGuard.release, Lease.release);
+any_guard!(
+    Guard.release,
+    MutexGuard.release,
+    ReentrantGuard.release,
+    ReadGuard.release,
+    WriteGuard.release
+);
+any_guard!(
+    BatchGuard.release,
+    MultiGuard.release,
+    SuspendGuard.resume,
+    PermitGuard.release,
+    Lease.release
+);
 
 /// For guards of one name, and how it is known whether others have it too.
 macro_rules! fenced {

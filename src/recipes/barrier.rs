@@ -57,7 +57,9 @@ impl Barrier {
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>) -> Result<Barrier, LockError> {
-        Ok(Barrier { count: SharedCount::open_as(ObjectKind::Barrier, service, name.as_ref(), 0).await? })
+        Ok(Barrier {
+            count: SharedCount::open_as(ObjectKind::Barrier, service, name.as_ref(), 0).await?,
+        })
     }
 
     /// Sets it: later waits do not return until it is removed. No error if it is set.

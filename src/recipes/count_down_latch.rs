@@ -56,9 +56,14 @@ impl CountDownLatch {
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
-    pub async fn open(service: &LockService, name: impl AsRef<[u8]>, count: u32) -> Result<CountDownLatch, LockError> {
+    pub async fn open(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+        count: u32,
+    ) -> Result<CountDownLatch, LockError> {
         Ok(CountDownLatch {
-            count: SharedCount::open_as(ObjectKind::Latch, service, name.as_ref(), count as i32).await?,
+            count: SharedCount::open_as(ObjectKind::Latch, service, name.as_ref(), count as i32)
+                .await?,
         })
     }
 

@@ -68,8 +68,14 @@ impl DoubleBarrier {
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
-    pub async fn open(service: &LockService, name: impl AsRef<[u8]>, members: u32) -> Result<DoubleBarrier, LockError> {
-        let phase = SharedCount::open_as(ObjectKind::DoubleBarrier { members }, service, name.as_ref(), 0).await?;
+    pub async fn open(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+        members: u32,
+    ) -> Result<DoubleBarrier, LockError> {
+        let phase =
+            SharedCount::open_as(ObjectKind::DoubleBarrier { members }, service, name.as_ref(), 0)
+                .await?;
         Ok(DoubleBarrier { members, phase })
     }
 
@@ -122,7 +128,9 @@ impl DoubleBarrier {
             self.phase.get()?;
             let Ok(begun) = share.protect(self.begin(share.token())).await else { continue };
             match begun? {
-                Some((phase, round)) if share.fence().is_ok() => return Ok(DoubleBarrierGuard { share, phase, round }),
+                Some((phase, round)) if share.fence().is_ok() => {
+                    return Ok(DoubleBarrierGuard { share, phase, round });
+                }
                 Some(_) => {}
                 None => {
                     // Each for another while, so that the members that come back first decide for
@@ -155,7 +163,9 @@ impl DoubleBarrier {
                 // Said before any wait: later arrivals need not tell which member was there when.
                 (true, RoundState::Over) => seen.count.wrapping_add(1),
                 (true, RoundState::Unseen) => return Ok(None),
-                (false, _) if inside + u64::from(planted!(RoundOfOneLess)) >= u64::from(self.members) => {
+                (false, _)
+                    if inside + u64::from(planted!(RoundOfOneLess)) >= u64::from(self.members) =>
+                {
                     seen.count.wrapping_add(1)
                 }
                 (false, _) => {

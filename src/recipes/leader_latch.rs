@@ -11,7 +11,9 @@
 //! its change, so no reader sees one without the other. A lead is given back after that step, so no
 //! other latch leads before the end is told here.
 
-use super::leadership::{Candidacy, CandidacyEnd, HeldTerm, Participant, Participants, Term, TermEnd};
+use super::leadership::{
+    Candidacy, CandidacyEnd, HeldTerm, Participant, Participants, Term, TermEnd,
+};
 use crate::protocol::{InvalidName, Token};
 use crate::runtime::planted;
 use crate::service::{InspectError, InvalidLease, LockFuture, LockService};
@@ -224,7 +226,8 @@ impl LatchTask {
         drop(tenure);
         term.ended().await;
         let mut deposed = None;
-        let mode = if planted!(LoseInSilence) { CloseMode::Silent } else { CloseMode::NotifyLeader };
+        let mode =
+            if planted!(LoseInSilence) { CloseMode::Silent } else { CloseMode::NotifyLeader };
         self.0.send_modify(|state| deposed = state.depose(mode));
         drop(deposed);
     }
@@ -259,9 +262,17 @@ impl LeaderLatch {
     /// assert!(!latch.has_leadership());
     /// # Ok(()) }
     /// ```
-    pub fn new(service: &LockService, name: impl AsRef<[u8]>, id: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+    pub fn new(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+        id: impl AsRef<[u8]>,
+    ) -> Result<Self, InvalidName> {
         let candidacy = Arc::new(Candidacy::new(service, name.as_ref(), id.as_ref())?);
-        Ok(LeaderLatch { candidacy, state: Arc::new(watch::Sender::default()), task: Mutex::default() })
+        Ok(LeaderLatch {
+            candidacy,
+            state: Arc::new(watch::Sender::default()),
+            task: Mutex::default(),
+        })
     }
 
     /// Lets each of its terms last at most so long; then the next in line leads, and this latch
@@ -426,7 +437,10 @@ impl LeaderLatch {
     /// assert_eq!(error, AwaitLeadershipError::TimedOut);
     /// # Ok(()) }
     /// ```
-    pub async fn await_leadership_for(&self, limit: Duration) -> Result<Term, AwaitLeadershipError> {
+    pub async fn await_leadership_for(
+        &self,
+        limit: Duration,
+    ) -> Result<Term, AwaitLeadershipError> {
         let awaited = self.candidacy.within(limit, self.await_leadership()).await;
         awaited.unwrap_or(Err(AwaitLeadershipError::TimedOut))
     }

@@ -35,7 +35,11 @@ impl LeaderSelector {
     /// [`InvalidName`]: the name is empty, or one of both is too long.
     ///
     /// Curator: `LeaderSelector(client, leaderPath, listener)`.
-    pub fn new(service: &LockService, name: impl AsRef<[u8]>, id: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+    pub fn new(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+        id: impl AsRef<[u8]>,
+    ) -> Result<Self, InvalidName> {
         let candidacy = Candidacy::new(service, name.as_ref(), id.as_ref())?;
         Ok(LeaderSelector { candidacy, current: Mutex::default() })
     }
@@ -97,7 +101,10 @@ impl LeaderSelector {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
             // Another run of this may lead by now, if this one was polled late: then this term is
             // over.
-            if current.as_ref().is_none_or(|current| current.fence().is_err() || current.token() < term.token()) {
+            if current
+                .as_ref()
+                .is_none_or(|current| current.fence().is_err() || current.token() < term.token())
+            {
                 *current = Some(term.clone());
             }
         }

@@ -5,10 +5,13 @@
 //! the number of the term.
 
 use super::owner::draw_owner;
-use crate::protocol::{HolderInfo, InvalidName, LineageId, LockName, LostReason, Metadata, Mode, ProcessId, Token};
+use crate::protocol::{
+    HolderInfo, InvalidName, LineageId, LockName, LostReason, Metadata, Mode, ProcessId, Token,
+};
 use crate::runtime::planted;
 use crate::service::{
-    Guard, InspectError, InvalidLease, LockError, LockFuture, LockService, LossWatch, Lost, Revocation,
+    Guard, InspectError, InvalidLease, LockError, LockFuture, LockService, LossWatch, Lost,
+    Revocation,
 };
 use serde::Serialize;
 use std::sync::{Arc, OnceLock};
@@ -43,7 +46,14 @@ pub(super) enum CandidacyEnd {
 impl Candidacy {
     pub(super) fn new(service: &LockService, name: &[u8], id: &[u8]) -> Result<Self, InvalidName> {
         let (name, id) = (LockName::new(name)?, Metadata::new(id)?);
-        Ok(Candidacy { service: service.clone(), name, id, owner: draw_owner(), lease: None, revocable: false })
+        Ok(Candidacy {
+            service: service.clone(),
+            name,
+            id,
+            owner: draw_owner(),
+            lease: None,
+            revocable: false,
+        })
     }
 
     pub(super) fn id(&self) -> String {
@@ -65,7 +75,8 @@ impl Candidacy {
 
     /// Takes a place in line.
     pub(super) fn queue(&self) -> LockFuture {
-        let mut wish = self.service.lock(self.name.as_bytes()).metadata(self.id.as_bytes()).owner(self.owner);
+        let mut wish =
+            self.service.lock(self.name.as_bytes()).metadata(self.id.as_bytes()).owner(self.owner);
         if let Some(lease) = self.lease {
             wish = wish.lease(lease);
         }
@@ -99,12 +110,15 @@ impl Candidacy {
     pub(super) async fn participants(&self) -> Result<Participants, InspectError> {
         let seen = self.service.inspect(self.name.as_bytes()).await?;
         // The holder of a share does not lead, and a suspension in line is no candidate.
-        let leads = seen.holders.into_iter().filter(|holder| holder.mode == Mode::Lock).map(Participant::from);
-        let waiting = seen.waiters.into_iter().filter(|waiter| waiter.mode == Mode::Lock).map(|waiter| Participant {
-            id: text(&waiter.metadata),
-            process: waiter.process,
-            token: None,
-        });
+        let leads = seen
+            .holders
+            .into_iter()
+            .filter(|holder| holder.mode == Mode::Lock)
+            .map(Participant::from);
+        let waiting =
+            seen.waiters.into_iter().filter(|waiter| waiter.mode == Mode::Lock).map(|waiter| {
+                Participant { id: text(&waiter.metadata), process: waiter.process, token: None }
+            });
         Ok(Participants { first: leads.chain(waiting).collect(), more: seen.more })
     }
 }
@@ -137,7 +151,11 @@ impl Participant {
 
 impl From<HolderInfo> for Participant {
     fn from(holder: HolderInfo) -> Self {
-        Participant { id: text(&holder.metadata), process: holder.process, token: Some(holder.token) }
+        Participant {
+            id: text(&holder.metadata),
+            process: holder.process,
+            token: Some(holder.token),
+        }
     }
 }
 
@@ -323,7 +341,10 @@ impl Eq for Term {}
 
 impl std::fmt::Debug for Term {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Term").field("token", &self.inner.token).field("end", &self.inner.end.get()).finish()
+        f.debug_struct("Term")
+            .field("token", &self.inner.token)
+            .field("end", &self.inner.end.get())
+            .finish()
     }
 }
 
@@ -338,7 +359,13 @@ pub(super) struct HeldTerm {
 impl HeldTerm {
     fn new(guard: Guard) -> Self {
         let (watch, token, revocation) = (guard.watch(), guard.token(), guard.revocation());
-        let inner = TermState { watch, token, revocation, end: OnceLock::new(), given_up: CancellationToken::new() };
+        let inner = TermState {
+            watch,
+            token,
+            revocation,
+            end: OnceLock::new(),
+            given_up: CancellationToken::new(),
+        };
         HeldTerm { term: Term { inner: Arc::new(inner) }, _guard: guard }
     }
 

@@ -6,7 +6,9 @@ use super::read_write_lock::WriteGuard;
 use super::reentrant_mutex::ReentrantGuard;
 use crate::protocol::{InvalidValue, LostReason, Token};
 use crate::runtime::planted;
-use crate::service::{Guard, HoldHandle, LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned};
+use crate::service::{
+    Guard, HoldHandle, LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned,
+};
 
 /// A small value of a lock. All members that have it open see it, and the holder of the lock of its
 /// name changes it. A former holder cannot write over a later holder's read or write, even if the
@@ -122,7 +124,8 @@ impl LockValue {
     /// for no lock.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that
+    /// name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -180,7 +183,8 @@ impl LockValue {
     /// nothing was.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing is written. Dropped later it may be written all the same, once.
+    /// Dropped before the first poll nothing is written. Dropped later it may be written all the
+    /// same, once.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -194,9 +198,15 @@ impl LockValue {
     /// assert_eq!(place.write(&other, "shelf 5").await, Err(LockValueError::OtherLock));
     /// # Ok(()) }
     /// ```
-    pub async fn write(&self, guard: &impl LockGuard, value: impl AsRef<[u8]>) -> Result<Token, LockValueError> {
+    pub async fn write(
+        &self,
+        guard: &impl LockGuard,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Token, LockValueError> {
         let hold = self.check(guard)?;
-        self.put(&self.value, || may_write(hold), Some(value.as_ref())).await.map(|written| written.version)
+        self.put(&self.value, || may_write(hold), Some(value.as_ref()))
+            .await
+            .map(|written| written.version)
     }
 
     /// Completes when the version heard here is another than `since`, with the latest one: versions
@@ -228,8 +238,8 @@ impl LockValue {
     /// value.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
-    /// here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
+    /// a member lease. It is closed here all the same.
     ///
     /// # Cancel safety
     /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
@@ -247,7 +257,11 @@ impl LockValue {
         let hold = guard.held();
         // Of this member: another cluster in the same process may have the same names, and its
         // tokens mean nothing here.
-        if self.service.has(hold) && hold.name() == self.name() { Ok(hold) } else { Err(LockValueError::OtherLock) }
+        if self.service.has(hold) && hold.name() == self.name() {
+            Ok(hold)
+        } else {
+            Err(LockValueError::OtherLock)
+        }
     }
 
     #[cfg(test)]

@@ -28,7 +28,8 @@ pub use barrier::{Barrier, BarrierError};
 pub use count_down_latch::CountDownLatch;
 pub use double_barrier::{DoubleBarrier, DoubleBarrierGuard};
 pub use leader_latch::{
-    AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch, StartError,
+    AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch,
+    StartError,
 };
 pub use leader_observer::LeaderObserver;
 pub use leader_selector::{LeaderSelector, SelectorError};

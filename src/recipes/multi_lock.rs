@@ -5,8 +5,8 @@ use super::owner::Owner;
 use crate::protocol::{Batch, LineageId, LockName, LostReason, Token};
 use crate::runtime::planted;
 use crate::service::{
-    BatchGuard, Claim, EntryRefused, ExtendError, FenceError, HoldHandle, LockError, LockService, LossWatch, Lost,
-    ReleaseError, Revocation,
+    BatchGuard, Claim, EntryRefused, ExtendError, FenceError, HoldHandle, LockError, LockService,
+    LossWatch, Lost, ReleaseError, Revocation,
 };
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
@@ -54,8 +54,15 @@ impl MultiLock {
 
     /// Also these locks of the service. A repeated name counts once; an invalid name is an error of
     /// [`acquire`](MultiLock::acquire).
-    pub fn with(mut self, service: &LockService, names: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
-        self.parts.push((service.clone(), names.into_iter().map(|name| name.as_ref().to_vec()).collect()));
+    pub fn with(
+        mut self,
+        service: &LockService,
+        names: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> Self {
+        self.parts.push((
+            service.clone(),
+            names.into_iter().map(|name| name.as_ref().to_vec()).collect(),
+        ));
         self
     }
 
@@ -140,7 +147,8 @@ async fn take_all(
 ) -> Result<MultiGuard, MultiLockError> {
     let limit = terms.wait;
     let mut all = MultiGuard { parts: Vec::new() };
-    let is_backwards = planted!(MultiWithoutOrder) && !parts.is_sorted_by(|one, next| one.0.name() <= next.0.name());
+    let is_backwards = planted!(MultiWithoutOrder)
+        && !parts.is_sorted_by(|one, next| one.0.name() <= next.0.name());
     let mut parts: Vec<_> = in_order(parts)?.into_iter().collect();
     if is_backwards {
         parts.reverse();
@@ -158,7 +166,8 @@ async fn take_all(
             terms.wait = limit.map(|limit| limit.saturating_sub(service.now().since(began)));
             let granted = {
                 let wish = terms.put(service.lock_all(names.iter().map(LockName::as_bytes)));
-                let (mut asking, mut entering) = (pin!(wish.into_future()), pin!(any_entered(&claims)));
+                let (mut asking, mut entering) =
+                    (pin!(wish.into_future()), pin!(any_entered(&claims)));
                 loop {
                     tokio::select! {
                         biased;
@@ -184,7 +193,11 @@ async fn take_all(
                     if !claims.is_empty() {
                         Claim::give(claims, granted.hold());
                     }
-                    all.parts.push(BatchPart { watch: granted.watch(), entered: None, guard: granted });
+                    all.parts.push(BatchPart {
+                        watch: granted.watch(),
+                        entered: None,
+                        guard: granted,
+                    });
                     names.clear();
                 }
                 Err((index, hold)) => all.push_entered(names.remove(index), hold),
@@ -197,7 +210,9 @@ async fn take_all(
 
 /// Each service once, with all the names that are wanted of it, in the order of the services'
 /// names. An invalid request to the last one is found here, before the first one is asked.
-fn in_order(parts: Vec<(LockService, Vec<Vec<u8>>)>) -> Result<BTreeMap<String, (LockService, Batch)>, MultiLockError> {
+fn in_order(
+    parts: Vec<(LockService, Vec<Vec<u8>>)>,
+) -> Result<BTreeMap<String, (LockService, Batch)>, MultiLockError> {
     let mut ordered: BTreeMap<String, (LockService, Vec<Vec<u8>>)> = BTreeMap::new();
     for (service, names) in parts {
         let name = service.name().to_owned();
@@ -207,10 +222,11 @@ fn in_order(parts: Vec<(LockService, Vec<Vec<u8>>)>) -> Result<BTreeMap<String, 
             Some(_) => return Err(MultiLockError::TwoServices { service: name }),
         }
     }
-    let checked = |(name, (service, wanted)): (String, (LockService, Vec<Vec<u8>>))| match batch(&wanted) {
-        Ok(batch) => Ok((name, (service, batch))),
-        Err(error) => Err(MultiLockError::Lock { service: name, error }),
-    };
+    let checked =
+        |(name, (service, wanted)): (String, (LockService, Vec<Vec<u8>>))| match batch(&wanted) {
+            Ok(batch) => Ok((name, (service, batch))),
+            Err(error) => Err(MultiLockError::Lock { service: name, error }),
+        };
     ordered.into_iter().map(checked).collect()
 }
 
@@ -298,7 +314,11 @@ impl MultiGuard {
     }
 
     fn push_entered(&mut self, name: LockName, hold: HoldHandle) {
-        self.parts.push(BatchPart { watch: hold.watch(), guard: BatchGuard::new(hold), entered: Some(name) });
+        self.parts.push(BatchPart {
+            watch: hold.watch(),
+            guard: BatchGuard::new(hold),
+            entered: Some(name),
+        });
     }
 
     /// The fencing token of one of the locks, if all of them are held at this instant. Costs no
@@ -309,7 +329,11 @@ impl MultiGuard {
     /// [`FenceError::NotInBatch`]: another one was asked for. Nothing is changed by asking.
     pub fn fence(&self, service: &str, name: impl AsRef<[u8]>) -> Result<Token, FenceError> {
         let name = name.as_ref();
-        let fences = self.parts.iter().filter(|part| part.has(service, name)).map(|part| part.guard.fence(name));
+        let fences = self
+            .parts
+            .iter()
+            .filter(|part| part.has(service, name))
+            .map(|part| part.guard.fence(name));
         let found = fences.into_iter().find(|fence| *fence != Err(FenceError::NotInBatch));
         let token = found.unwrap_or(Err(FenceError::NotInBatch))?;
         match self.parts.iter().find_map(|part| part.watch.reason()) {
@@ -323,8 +347,9 @@ impl MultiGuard {
     /// [`Guard::lineage`](crate::Guard::lineage).
     pub fn lineage(&self, service: &str, name: impl AsRef<[u8]>) -> Option<LineageId> {
         let name = name.as_ref();
-        let is_it =
-            |part: &&BatchPart| part.has(service, name) && part.guard.fence(name) != Err(FenceError::NotInBatch);
+        let is_it = |part: &&BatchPart| {
+            part.has(service, name) && part.guard.fence(name) != Err(FenceError::NotInBatch)
+        };
         self.parts.iter().find(is_it).map(|part| part.guard.lineage())
     }
 
@@ -337,7 +362,8 @@ impl MultiGuard {
     }
 
     async fn first_lost(&self) -> (String, Lost) {
-        let mut watching: Vec<_> = self.parts.iter().map(|part| Box::pin(part.watch.lost())).collect();
+        let mut watching: Vec<_> =
+            self.parts.iter().map(|part| Box::pin(part.watch.lost())).collect();
         poll_fn(|context| {
             for (part, lost) in self.parts.iter().zip(&mut watching) {
                 if let Poll::Ready(reason) = lost.as_mut().poll(context) {
@@ -389,7 +415,9 @@ impl MultiGuard {
             part.guard.extend(lease).map_err(|error| {
                 let service = part.guard.service().to_owned();
                 match error {
-                    ExtendError::InvalidLease(error) => MultiLockError::Lock { service, error: error.into() },
+                    ExtendError::InvalidLease(error) => {
+                        MultiLockError::Lock { service, error: error.into() }
+                    }
                     ExtendError::Lost(lost) => MultiLockError::Lost { service, lost },
                 }
             })?;
@@ -424,7 +452,8 @@ impl MultiGuard {
     /// # Cancel safety
     /// Dropping the future gives the locks back too.
     pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {
-        let releases = self.parts.into_iter().map(|part| Box::pin(part.guard.release_and_confirm()));
+        let releases =
+            self.parts.into_iter().map(|part| Box::pin(part.guard.release_and_confirm()));
         let (mut releases, mut result) = (Vec::from_iter(releases), Ok(()));
         poll_fn(|context| {
             releases.retain_mut(|release| match release.as_mut().poll(context) {
@@ -467,7 +496,9 @@ pub enum MultiLockError {
     Nothing,
     /// Two handles of one name that are not the same service: of two members, or one of them
     /// destroyed. Nothing was asked.
-    #[error("two handles of service {service:?} from different members; use one handle per service")]
+    #[error(
+        "two handles of service {service:?} from different members; use one handle per service"
+    )]
     TwoServices {
         /// The name.
         service: String,

@@ -55,9 +55,13 @@ impl Mutex {
         let (service, name, last) = (self.service.clone(), self.name.clone(), self.last.clone());
         Acquire::new(AcquireOptions::default(), async move |terms: AcquireOptions| {
             let guard = MutexGuard(terms.lock(&service, name?.as_bytes()).await?);
-            let (mut last, watch) = (last.lock().unwrap_or_else(PoisonError::into_inner), guard.watch());
+            let (mut last, watch) =
+                (last.lock().unwrap_or_else(PoisonError::into_inner), guard.watch());
             // A later one may have been granted and taken here since: then this hold is over.
-            if last.as_ref().is_none_or(|last| last.reason().is_some() || last.token() < watch.token()) {
+            if last
+                .as_ref()
+                .is_none_or(|last| last.reason().is_some() || last.token() < watch.token())
+            {
                 *last = Some(watch);
             }
             Ok(guard)

@@ -6,8 +6,8 @@ use super::reentry::{EnterError, enter};
 use crate::protocol::LockName;
 use crate::runtime::planted;
 use crate::service::{
-    Claim, Grant, Guard, HoldHandle, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, held, held_by_token,
-    sealed,
+    Claim, Grant, Guard, HoldHandle, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError,
+    held, held_by_token, sealed,
 };
 
 /// A lock that many may have for reading, or one for writing.
@@ -172,7 +172,12 @@ impl ReadWriteLock {
         self.acquire(owner, false, WriteGuard)
     }
 
-    fn acquire<G: 'static>(&self, owner: Owner, reads: bool, guard: fn(Guard) -> G) -> Acquire<G, EnterError> {
+    fn acquire<G: 'static>(
+        &self,
+        owner: Owner,
+        reads: bool,
+        guard: fn(Guard) -> G,
+    ) -> Acquire<G, EnterError> {
         let (service, name) = (self.service.clone(), LockName::new(&self.name));
         let terms = AcquireOptions { owner: owner.number(), ..AcquireOptions::default() };
         Acquire::new(terms, async move |terms| enter(service, name, terms, reads).await.map(guard))
@@ -297,7 +302,9 @@ impl ReadGuard {
                 // Another reader of the owner entered meanwhile and ended, and with it the lock.
                 Err(_) => Err((UpgradeError::Undecided, Some(ReadGuard(guard)))),
             },
-            Err((UpgradeError::Shared { .. }, Some(share))) if planted!(UpgradeBlindly) => Ok(WriteGuard(share)),
+            Err((UpgradeError::Shared { .. }, Some(share))) if planted!(UpgradeBlindly) => {
+                Ok(WriteGuard(share))
+            }
             Err((error, guard)) => Err((error, guard.map(ReadGuard))),
         }
     }

@@ -86,7 +86,9 @@ impl ReentrantMutex {
         let (service, name) = (self.service.clone(), self.name.clone());
         let terms = AcquireOptions { owner: owner.number(), ..AcquireOptions::default() };
         let reads = false;
-        Acquire::new(terms, async move |terms| enter(service, name, terms, reads).await.map(ReentrantGuard))
+        Acquire::new(terms, async move |terms| {
+            enter(service, name, terms, reads).await.map(ReentrantGuard)
+        })
     }
 
     /// Whether the lock is held at this instant by any owner of this member, by way of any value of

@@ -2,7 +2,9 @@
 
 use super::shared_count::SharedCount;
 use crate::protocol::{HolderInfo, Mode};
-use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGuard, ReleaseError, TryLockBuilder};
+use crate::service::{
+    InspectError, LockBuilder, LockError, LockService, PermitGuard, ReleaseError, TryLockBuilder,
+};
 
 /// So many permits that the members of a cluster have at once, and no more. How many there are may
 /// change at any time.
@@ -61,7 +63,11 @@ impl Semaphore {
     /// Dropped at any time: nothing stays open.
     ///
     /// Curator: `InterProcessSemaphoreV2(client, path, maxLeases)`.
-    pub async fn open(service: &LockService, name: impl AsRef<[u8]>, limit: u32) -> Result<Semaphore, LockError> {
+    pub async fn open(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+        limit: u32,
+    ) -> Result<Semaphore, LockError> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         Ok(Semaphore { limit: SharedCount::open(service, name, limit).await? })
     }
@@ -181,14 +187,18 @@ impl Semaphore {
     pub async fn usage(&self) -> Result<Usage, InspectError> {
         let seen = self.limit.service().inspect(self.limit.name()).await?;
         let maybe_stale = seen.value.as_ref().is_some_and(|value| value.maybe_stale);
-        let limit = seen.value.and_then(|value| value.value[..].try_into().ok()).map_or(0, i32::from_le_bytes);
+        let limit = seen
+            .value
+            .and_then(|value| value.value[..].try_into().ok())
+            .map_or(0, i32::from_le_bytes);
         let (grants, more) = grants(seen.holders, seen.more_holders);
         Ok(Usage {
             limit: limit.max(0) as u32,
             maybe_stale,
             used: seen.permits,
             holders: grants.len() as u64 + more,
-            waiting: seen.waiters.iter().filter(|waiter| is_permits(waiter.mode)).count() as u64 + seen.more,
+            waiting: seen.waiters.iter().filter(|waiter| is_permits(waiter.mode)).count() as u64
+                + seen.more,
         })
     }
 }

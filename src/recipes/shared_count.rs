@@ -2,7 +2,9 @@
 
 use crate::protocol::{LostReason, NumberEdit, Token};
 use crate::runtime::planted;
-use crate::service::{LockError, LockService, Lost, ReleaseError, SetError, SharedValue, ValueChanges, Versioned};
+use crate::service::{
+    LockError, LockService, Lost, ReleaseError, SetError, SharedValue, ValueChanges, Versioned,
+};
 
 /// A number of 32 bits with a version, seen by every member that has it open and changed by any of
 /// them. It is a [`SharedValue`] of four bytes.
@@ -84,7 +86,11 @@ impl SharedCount {
     /// assert_eq!(the_same.get()?.count, 10);
     /// # Ok(()) }
     /// ```
-    pub async fn open(service: &LockService, name: impl AsRef<[u8]>, initial: i32) -> Result<SharedCount, LockError> {
+    pub async fn open(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+        initial: i32,
+    ) -> Result<SharedCount, LockError> {
         SharedCount::open_as(ObjectKind::Count, service, name.as_ref(), initial).await
     }
 
@@ -178,7 +184,10 @@ impl SharedCount {
         if planted!(SetWithoutLook) {
             return self.set(count).await;
         }
-        self.value.compare_and_set(version, self.kind.write(count)).await.map_err(|error| self.error(error))
+        self.value
+            .compare_and_set(version, self.kind.write(count))
+            .await
+            .map_err(|error| self.error(error))
     }
 
     /// Adds to it, and returns the sum. The grantor adds, in the order of asking, so it takes one
@@ -279,12 +288,20 @@ impl SharedCount {
         // With this one open it is there, so nothing begins anew.
         let known = self.value.get()?;
         let value = self.service.open(&self.name, &known.value).await?;
-        Ok(SharedCount { service: self.service.clone(), name: self.name.clone(), kind: self.kind, value })
+        Ok(SharedCount {
+            service: self.service.clone(),
+            name: self.name.clone(),
+            kind: self.kind,
+            value,
+        })
     }
 
     /// Waits until it is as wanted, or until anything but the number itself changes: as this one
     /// knows it.
-    pub(super) async fn until_or_over(&self, wanted: impl Fn(i32) -> bool) -> Result<VersionedCount, CountError> {
+    pub(super) async fn until_or_over(
+        &self,
+        wanted: impl Fn(i32) -> bool,
+    ) -> Result<VersionedCount, CountError> {
         let round = |seen: &Versioned| seen.value.get(size_of::<i32>()..).map(<[u8]>::to_vec);
         let mut seen = self.value.get()?;
         let began = round(&seen);
@@ -298,7 +315,10 @@ impl SharedCount {
     }
 
     /// Waits until it is as wanted, as this one knows it.
-    pub(super) async fn until(&self, wanted: impl Fn(i32) -> bool) -> Result<VersionedCount, CountError> {
+    pub(super) async fn until(
+        &self,
+        wanted: impl Fn(i32) -> bool,
+    ) -> Result<VersionedCount, CountError> {
         let mut seen = self.get()?;
         while !wanted(seen.count) {
             seen = self.kind.read(&self.value.changed(seen.version).await?)?;
@@ -308,7 +328,9 @@ impl SharedCount {
 
     fn error(&self, error: SetError) -> CountError {
         match error {
-            SetError::Changed(now) => self.kind.read(&now).map_or_else(|error| error, CountError::Changed),
+            SetError::Changed(now) => {
+                self.kind.read(&now).map_or_else(|error| error, CountError::Changed)
+            }
             SetError::Busy => CountError::Busy,
             SetError::Lost(lost) => lost.into(),
             // A few bytes are not too long.

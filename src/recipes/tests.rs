@@ -21,7 +21,10 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     come(|| members.iter().all(|member| sees(member, 3))).await;
     let [grantor, one, other] = &members;
     let here = grantor.lock_service("inventory").await.unwrap();
-    let there = [one.lock_service("inventory").await.unwrap(), other.lock_service("inventory").await.unwrap()];
+    let there = [
+        one.lock_service("inventory").await.unwrap(),
+        other.lock_service("inventory").await.unwrap(),
+    ];
     let held = ReentrantMutex::new(&here, "a").acquire(Owner::new()).await.unwrap();
 
     let polls = Arc::new(AtomicUsize::new(0));
@@ -29,7 +32,8 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     let mut waiters = tokio::task::JoinSet::new();
     let mut places = Vec::new();
     for number in 0..WAITERS {
-        let mut asking = ReentrantMutex::new(&there[number % 2], "a").acquire(Owner::new()).into_future();
+        let mut asking =
+            ReentrantMutex::new(&there[number % 2], "a").acquire(Owner::new()).into_future();
         let (polls, granted) = (polls.clone(), granted.clone());
         places.push(waiters.spawn(async move {
             let guard = poll_fn(|context| {
@@ -57,10 +61,15 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     }
     let seen = here.inspect("a").await.unwrap();
     assert_eq!(seen.waiters.len() as u64 + seen.more, WAITERS as u64 - 2);
-    let done =
-        lan.said().into_iter().filter(|message| !matches!(message, Message::Query { .. } | Message::QueryReply { .. }));
+    let done = lan
+        .said()
+        .into_iter()
+        .filter(|message| !matches!(message, Message::Query { .. } | Message::QueryReply { .. }));
     let done: Vec<Message> = done.collect();
-    assert!(done.len() == 2 && done.iter().all(|message| matches!(message, Message::Release { .. })), "{done:?}");
+    assert!(
+        done.len() == 2 && done.iter().all(|message| matches!(message, Message::Release { .. })),
+        "{done:?}"
+    );
     assert_eq!(polls.load(Ordering::SeqCst), polled, "nobody was woken");
 
     let polled = polls.load(Ordering::SeqCst);
@@ -79,7 +88,8 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
         let count = |is: fn(&Message) -> bool| said.iter().filter(|message| is(message)).count();
         let grants = count(|message| matches!(message, Message::Grant { .. }));
         let done = count(|message| matches!(message, Message::Release { .. }));
-        let look = count(|message| matches!(message, Message::Query { .. } | Message::QueryReply { .. }));
+        let look =
+            count(|message| matches!(message, Message::Query { .. } | Message::QueryReply { .. }));
         assert_eq!((grants, done, look), (1, usize::from(!is_own), 4), "{said:?}");
         assert_eq!(said.len(), grants + done + look, "{said:?}");
         release = granted.lock().unwrap().pop();
@@ -127,7 +137,10 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
     lose(|said| matches!(said, Message::Grant { .. }), &mut || drop(held.take())).await;
     let guard = asking.await.unwrap().unwrap();
     let seen = here.inspect("a").await.unwrap();
-    assert_eq!((seen.holders.len(), seen.waiters.len(), seen.holders[0].token), (1, 0, guard.token()));
+    assert_eq!(
+        (seen.holders.len(), seen.waiters.len(), seen.holders[0].token),
+        (1, 0, guard.token())
+    );
 
     let mut guard = Some(guard);
     lose(|said| matches!(said, Message::Release { .. }), &mut || drop(guard.take())).await;
@@ -170,7 +183,8 @@ async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
         lock_value::ValueFence { token, lineage: guard.lineage().0 }
     };
     let stale = fence(&stock.lock("a").await.unwrap());
-    let write = async |by, new: Option<&'static [u8]>| value.put(&value.shared(), || Ok(by), new).await;
+    let write =
+        async |by, new: Option<&'static [u8]>| value.put(&value.shared(), || Ok(by), new).await;
     write(stale, Some(b"second")).await.unwrap();
 
     // Reading under the lock is enough.
@@ -193,7 +207,10 @@ async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
         if let Some(write) = wakes.lock().unwrap().take() {
             let mut write = Box::pin(write);
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            assert!(write.as_mut().poll(&mut context).is_ready(), "the grantor's own member writes at once");
+            assert!(
+                write.as_mut().poll(&mut context).is_ready(),
+                "the grantor's own member writes at once"
+            );
         }
         Ok(late)
     };
@@ -221,7 +238,10 @@ async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
         // Another write comes first, so that this one is tried again.
         let mut write = Box::pin(value.write(&guard, "second"));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(write.as_mut().poll(&mut context).is_ready(), "the grantor's own member writes at once");
+        assert!(
+            write.as_mut().poll(&mut context).is_ready(),
+            "the grantor's own member writes at once"
+        );
         Ok(own)
     };
     let written = value.put(&value.shared(), shared_at_the_second, Some(b"third")).await;
@@ -238,12 +258,17 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
     let mut gate = TokenGate::new();
     assert_eq!(gate.highest(), None);
     // A higher token of another lineage comes through: tokens alone order the writes.
-    for (token, lineage) in [(token(1, 7), one), (token(1, 7), one), (token(1, 8), other), (token(2, 1), one)] {
+    for (token, lineage) in
+        [(token(1, 7), one), (token(1, 7), one), (token(1, 8), other), (token(2, 1), one)]
+    {
         assert_eq!((gate.admit(token, lineage), gate.highest()), (Ok(()), Some((token, lineage))));
     }
     // The last one is equal to the highest, and another holder has it.
-    for (stale, lineage) in [(token(1, 7), one), (token(1, 9), one), (token(2, 0), other), (token(2, 1), other)] {
-        let error = StaleToken { token: stale, lineage, highest: token(2, 1), highest_lineage: one };
+    for (stale, lineage) in
+        [(token(1, 7), one), (token(1, 9), one), (token(2, 0), other), (token(2, 1), other)]
+    {
+        let error =
+            StaleToken { token: stale, lineage, highest: token(2, 1), highest_lineage: one };
         assert_eq!(gate.admit(stale, lineage), Err(error));
         assert_eq!(gate.highest(), Some((token(2, 1), one)), "nothing is changed");
     }
@@ -260,10 +285,15 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
 async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_lost() {
     let lease = std::time::Duration::from_millis(5);
     let member = crate::Member::local().await.unwrap();
-    let (mutex, owner) = (ReentrantMutex::new(&member.lock_service("inventory").await.unwrap(), "a"), Owner::new());
+    let (mutex, owner) =
+        (ReentrantMutex::new(&member.lock_service("inventory").await.unwrap(), "a"), Owner::new());
     let first = mutex.acquire(Owner::new()).await.unwrap();
     let mut late = mutex.acquire(owner).lease(lease).into_future();
-    assert!(late.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending());
+    assert!(
+        late.as_mut()
+            .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+            .is_pending()
+    );
     // Granted now, and over when the next one is.
     drop(first);
     let later = mutex.acquire(owner).lease(lease).await.unwrap();
@@ -289,8 +319,9 @@ async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
         barriers.push(DoubleBarrier::open(&stock, "a", 3).await.unwrap());
     }
     // Together: a member that was cut off for long may have lost the grantor.
-    let sum =
-        |all: [(usize, usize, usize); 3]| all.into_iter().fold((0, 0, 0), |a, b| (a.0 + b.0, a.1 + b.1, a.2 + b.2));
+    let sum = |all: [(usize, usize, usize); 3]| {
+        all.into_iter().fold((0, 0, 0), |a, b| (a.0 + b.0, a.1 + b.1, a.2 + b.2))
+    };
     let opened = sum(members.each_ref().map(left_over));
     let entering = |of: usize| {
         let barrier = barriers[of].clone();
@@ -301,10 +332,10 @@ async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
         let here = members[0].lock_service("inventory").await.unwrap();
         let wait = async {
             loop {
-                let tokens = here
-                    .inspect("a")
-                    .await
-                    .map_or_else(|_| Vec::new(), |seen| seen.holders.iter().map(|holder| holder.token.get()).collect());
+                let tokens = here.inspect("a").await.map_or_else(
+                    |_| Vec::new(),
+                    |seen| seen.holders.iter().map(|holder| holder.token.get()).collect(),
+                );
                 if tokens.len() == count && tokens.iter().all(|token| *token > after) {
                     break tokens.into_iter().max().unwrap_or_default();
                 }
@@ -329,11 +360,18 @@ async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
         let before = gathered(2, 0).await;
         // They know of it, too: a grant that is under way would be heard after the suspension, and
         // be as good as a later one.
-        let holds = |member: &Member| member.status().services.iter().any(|service| service.held_here == 1);
+        let holds =
+            |member: &Member| member.status().services.iter().any(|service| service.held_here == 1);
         come(|| members[1..].iter().all(holds)).await;
         members.iter().for_each(|member| lan.cut(member));
         all_are(ConnectionState::Suspended).await;
-        assert!(barriers[0].enter_within(std::time::Duration::from_millis(20)).await.unwrap_err().is_timeout());
+        assert!(
+            barriers[0]
+                .enter_within(std::time::Duration::from_millis(20))
+                .await
+                .unwrap_err()
+                .is_timeout()
+        );
         let mut waiting = Vec::from(waiting);
         if gives_up {
             waiting.remove(0).abort();
@@ -411,7 +449,11 @@ async fn changes_far_from_a_busy_grantor_are_asked_for_once_each() {
         }
     };
     assert_eq!(writes_beside_a_busy_grantor(&lan, near_adds, far_adds).await, TIMES);
-    assert_eq!(far.read().await.unwrap().count as usize, added.load(Ordering::SeqCst) + TIMES, "each was added once");
+    assert_eq!(
+        far.read().await.unwrap().count as usize,
+        added.load(Ordering::SeqCst) + TIMES,
+        "each was added once"
+    );
 
     let near = CountDownLatch::open(&here, "latch", u32::MAX).await.unwrap();
     let far = CountDownLatch::open(&there, "latch", 0).await.unwrap();
@@ -460,7 +502,10 @@ async fn a_latch_begins_anew_for_later_waiters() {
     drop(here.lock("a").await.unwrap());
     let near = CountDownLatch::open(&here, "latch", 1).await.unwrap();
     let far = CountDownLatch::open(&there, "latch", 7).await.unwrap();
-    assert!(matches!(near.reset(2).await, Err(CountError::Changed(now)) if now.count == 1), "it is not zero");
+    assert!(
+        matches!(near.reset(2).await, Err(CountError::Changed(now)) if now.count == 1),
+        "it is not zero"
+    );
     {
         let mut waiting = pin!(far.wait());
         assert!(is_pending(waiting.as_mut()).await);

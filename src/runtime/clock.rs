@@ -9,7 +9,8 @@ const ORIGIN: Duration = Duration::from_secs(1_767_225_600);
 
 /// This instant by a clock that goes on while the machine sleeps.
 ///
-/// `std::time::Instant` would not do: it stands still during sleep, and a lease would look valid after it.
+/// `std::time::Instant` would not do: it stands still during sleep, and a lease would look valid
+/// after it.
 #[cfg(all(not(elderlock_shuttle), any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Time {
     read(rustix::time::ClockId::Boottime)
@@ -105,7 +106,8 @@ pub(crate) mod simulated {
     }
 }
 
-/// The slot that the wall clock shows. To be read in the same instant as the [clock](now) that it goes on by.
+/// The slot that the wall clock shows. To be read in the same instant as the [clock](now) that it
+/// goes on by.
 pub(crate) fn slot() -> Slot {
     #[cfg(feature = "simulated")]
     if let Some(slot) = super::simulated::slot() {

@@ -68,8 +68,11 @@ impl ClockWatch {
             }
         }
         // From the nearest on, so that the newest is told.
-        let mut windows = self.readings.iter().rev().map(|then| (rates(then, &now), then.took + now.took));
-        finding.distrust = windows.find(|(rates, noise)| rates.differ_by(error_ppm, *noise)).map(|(rates, _)| rates);
+        let mut windows =
+            self.readings.iter().rev().map(|then| (rates(then, &now), then.took + now.took));
+        finding.distrust = windows
+            .find(|(rates, noise)| rates.differ_by(error_ppm, *noise))
+            .map(|(rates, _)| rates);
         if finding.distrust.is_some() {
             // Later readings are judged by themselves.
             self.readings.clear();
@@ -79,8 +82,8 @@ impl ClockWatch {
             self.readings.pop_front();
         }
         let first = self.readings[0];
-        finding.is_steady =
-            self.readings.len() == KEPT && !rates(&first, &now).differ_by(error_ppm / 2, Duration::ZERO);
+        finding.is_steady = self.readings.len() == KEPT
+            && !rates(&first, &now).differ_by(error_ppm / 2, Duration::ZERO);
         finding
     }
 }
@@ -88,7 +91,8 @@ impl ClockWatch {
 impl Rates {
     /// Whether they differ by more than that, apart from the time lost while they were read.
     fn differ_by(&self, error_ppm: u32, noise: Duration) -> bool {
-        let allowed = Duration::from_nanos((self.raw.as_nanos() * u128::from(error_ppm) / 1_000_000) as u64);
+        let allowed =
+            Duration::from_nanos((self.raw.as_nanos() * u128::from(error_ppm) / 1_000_000) as u64);
         self.raw >= LEAST && self.boottime.abs_diff(self.raw) > allowed + noise
     }
 }
@@ -117,7 +121,13 @@ pub(crate) mod tests {
         pub(crate) fn new() -> Clocks {
             let at = Time::from_nanos(1_000_000_000_000);
             let wall = Duration::from_secs(1_800_000_000);
-            Clocks(Reading { boottime: at, monotonic: at, raw: at, wall, took: Duration::from_micros(1) })
+            Clocks(Reading {
+                boottime: at,
+                monotonic: at,
+                raw: at,
+                wall,
+                took: Duration::from_micros(1),
+            })
         }
 
         /// So long by RAW, while BOOTTIME is too fast by so much.
@@ -125,7 +135,8 @@ pub(crate) mod tests {
             let nanos = raw.as_nanos() as i64;
             let slewed = Duration::from_nanos((nanos + nanos * ppm / 1_000_000) as u64);
             let Reading { boottime, monotonic, raw: at, wall, took } = self.0;
-            let (boottime, monotonic, wall) = (boottime + slewed, monotonic + slewed, wall + slewed);
+            let (boottime, monotonic, wall) =
+                (boottime + slewed, monotonic + slewed, wall + slewed);
             self.0 = Reading { boottime, monotonic, raw: at + raw, wall, took };
             self.0
         }
@@ -147,14 +158,19 @@ pub(crate) mod tests {
     fn clocks_that_agree_within_the_bound_are_steady() {
         for ppm in [0, 500, -500, 19_000, -19_000] {
             let (mut watch, mut clocks) = (ClockWatch::default(), Clocks::new());
-            let found: Vec<Finding> = (0..40).map(|_| finds(&mut watch, &mut clocks, ppm)).collect();
-            assert!(found.iter().all(|found| found.distrust.is_none() && found.wall_jump.is_none()), "{ppm}");
+            let found: Vec<Finding> =
+                (0..40).map(|_| finds(&mut watch, &mut clocks, ppm)).collect();
+            assert!(
+                found.iter().all(|found| found.distrust.is_none() && found.wall_jump.is_none()),
+                "{ppm}"
+            );
             assert_eq!(found[39].is_steady, ppm.abs() < 10_000, "{ppm}");
         }
     }
 
     #[test]
-    fn a_clock_that_is_slewed_beyond_the_bound_is_found_within_two_seconds_and_is_steady_when_that_is_over() {
+    fn a_clock_that_is_slewed_beyond_the_bound_is_found_within_two_seconds_and_is_steady_when_that_is_over()
+     {
         for ppm in [83_333, -83_333, 25_000, -25_000] {
             let (mut watch, mut clocks) = (ClockWatch::default(), Clocks::new());
             (0..20).for_each(|_| _ = finds(&mut watch, &mut clocks, 0));
@@ -162,7 +178,9 @@ pub(crate) mod tests {
             let rates = found.expect("within two seconds");
             assert_eq!(rates.boottime > rates.raw, ppm > 0);
             assert!(!(0..20).any(|_| finds(&mut watch, &mut clocks, ppm).is_steady));
-            let steady = (0..20).position(|_| finds(&mut watch, &mut clocks, 0).is_steady).expect("it is over");
+            let steady = (0..20)
+                .position(|_| finds(&mut watch, &mut clocks, 0).is_steady)
+                .expect("it is over");
             assert!(steady + 1 >= KEPT - 1, "{steady}");
         }
     }

@@ -118,9 +118,17 @@ impl ConnectionReader {
         decoder: Decoder,
         seat: Option<Place>,
     ) -> Self {
-        let hearing =
-            ReadHalf { half, decoder, due: None, packets: Vec::new(), ending: None, seat, strange: (false, 0) };
-        let place = ReadHalfSlot { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
+        let hearing = ReadHalf {
+            half,
+            decoder,
+            due: None,
+            packets: Vec::new(),
+            ending: None,
+            seat,
+            strange: (false, 0),
+        };
+        let place =
+            ReadHalfSlot { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
         let place = Mutex::new(place);
         ConnectionReader {
             shared,
@@ -291,7 +299,11 @@ impl ConnectionReader {
         }
     }
 
-    fn take_in(&self, hearing: &mut ReadHalf, read: io::Result<usize>) -> Result<ReadSummary, ConnectionEnd> {
+    fn take_in(
+        &self,
+        hearing: &mut ReadHalf,
+        read: io::Result<usize>,
+    ) -> Result<ReadSummary, ConnectionEnd> {
         match read {
             Ok(0) => Err(ConnectionEnd::Closed),
             Ok(count) => {
@@ -333,7 +345,11 @@ impl ConnectionReader {
                     add(&shared.tally.frames_in, 1);
                     match frame {
                         Frame::Packet(packet) => {
-                            packets.push(Input::Received { from: info.process, addr: info.addr, packet });
+                            packets.push(Input::Received {
+                                from: info.process,
+                                addr: info.addr,
+                                packet,
+                            });
                         }
                         frame => self.take_news(frame),
                     }
@@ -412,7 +428,12 @@ impl ReadHalf {
         let until = std::time::Instant::now() + limit;
         let read = loop {
             match (&*socket).read(&mut back[before..]) {
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                    ) =>
+                {
                     if std::time::Instant::now() >= until {
                         break None;
                     }

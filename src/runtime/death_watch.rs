@@ -14,8 +14,8 @@ pub(crate) use linux::{DeathWatch, here};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use nowhere::{NoDeathWatch as DeathWatch, here};
 
-/// Start time in clock ticks since boot from the text of `/proc/<pid>/stat`: field 22. The name in field 2 may contain
-/// anything, parentheses too, but no later field does.
+/// Start time in clock ticks since boot from the text of `/proc/<pid>/stat`: field 22. The name in
+/// field 2 may contain anything, parentheses too, but no later field does.
 fn start_time(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -89,7 +89,12 @@ mod linux {
 
         /// A process has identified itself: watches it if it lives under this kernel. Its end is
         /// told exactly once.
-        pub(in super::super) fn see(&self, shared: &TransportState, life: &Arc<Incarnation>, info: &MemberInfo) {
+        pub(in super::super) fn see(
+            &self,
+            shared: &TransportState,
+            life: &Arc<Incarnation>,
+            info: &MemberInfo,
+        ) {
             let Some(host) = neighbour(self.mine, info) else { return };
             let process = info.process;
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +117,9 @@ mod linux {
                 this.watch.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&process);
                 match told {
                     Ok(()) => this.inbox.input(Input::Hint(Hint::Dead(process))),
-                    Err(error) => tracing::warn!(%process, %error, "cannot watch a process of this host"),
+                    Err(error) => {
+                        tracing::warn!(%process, %error, "cannot watch a process of this host")
+                    }
                 }
             });
         }
@@ -138,7 +145,13 @@ mod nowhere {
             NoDeathWatch
         }
 
-        pub(in super::super) fn see(&self, _shared: &TransportState, _life: &Arc<Incarnation>, _info: &MemberInfo) {}
+        pub(in super::super) fn see(
+            &self,
+            _shared: &TransportState,
+            _life: &Arc<Incarnation>,
+            _info: &MemberInfo,
+        ) {
+        }
     }
 }
 
@@ -151,7 +164,8 @@ mod tests {
 
     fn sleeper() -> (Child, Host) {
         let child = Command::new("sleep").arg("60").spawn().expect("sleep runs");
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("/proc tells of a child");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()))
+            .expect("/proc tells of a child");
         let started = start_time(&stat).expect("its start time");
         let host = Host { pid: child.id(), started, ..here().expect("/proc tells") };
         (child, host)
@@ -191,10 +205,17 @@ mod tests {
         let (mut child, host) = sleeper();
         let held = hold(&host).expect("it lives");
         let mut end = tokio::spawn(ended(held));
-        assert!(tokio::time::timeout(Duration::from_millis(50), &mut end).await.is_err(), "it still lives");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(50), &mut end).await.is_err(),
+            "it still lives"
+        );
         child.kill().expect("it can be killed");
         // Not even waited for by its parent yet.
-        tokio::time::timeout(Duration::from_secs(10), end).await.expect("in time").expect("no panic").expect("told");
+        tokio::time::timeout(Duration::from_secs(10), end)
+            .await
+            .expect("in time")
+            .expect("no panic")
+            .expect("told");
         child.wait().expect("it has ended");
         assert!(hold(&host).is_none(), "nobody vouches for what is gone already");
     }

@@ -87,7 +87,10 @@ pub enum DataDirError {
 
 impl Disk {
     /// Opens a directory, made if need be, and reads the vote that an earlier process left.
-    pub(crate) fn open(path: &Path, cluster: &str) -> Result<(Disk, Option<StoredVote>), DataDirError> {
+    pub(crate) fn open(
+        path: &Path,
+        cluster: &str,
+    ) -> Result<(Disk, Option<StoredVote>), DataDirError> {
         make_directory(path)?;
         let mut lock = private();
         let lock = lock.create(true).truncate(false).write(true).open(path.join(LOCK))?;
@@ -109,14 +112,22 @@ impl Disk {
         let probed = create_next(&next).and_then(written);
         std::fs::remove_file(&next)?;
         probed?;
-        let disk = Disk { cluster: cluster.to_owned(), path: path.to_owned(), directory, _lock: lock, home };
+        let disk = Disk {
+            cluster: cluster.to_owned(),
+            path: path.to_owned(),
+            directory,
+            _lock: lock,
+            home,
+        };
         Ok((disk, stored))
     }
 
     /// Replaces the vote. When this returns, it is there for good.
     pub(crate) fn store(&self, vote: &StoredVote) -> io::Result<()> {
         if self.home.is_left() {
-            return Err(io::Error::other("this process was forked off the one that uses the directory"));
+            return Err(io::Error::other(
+                "this process was forked off the one that uses the directory",
+            ));
         }
         let bytes = write_vote(&self.cluster, vote).map_err(io::Error::other)?;
         let next = self.path.join(NEXT);

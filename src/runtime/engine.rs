@@ -23,16 +23,16 @@ use super::hold_cell::HoldCell;
 use super::local_grants::LocalGrants;
 use super::member_clock::MemberClock;
 use super::sync::{
-    AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock, RwLockWriteGuard, ThreadMutant, is_planted, is_poisoned, seam,
-    spin_loop,
+    AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock, RwLockWriteGuard, ThreadMutant, is_planted,
+    is_poisoned, seam, spin_loop,
 };
 use super::telemetry::Sampler;
 use super::vote_writer::{VoteStorage, VoteWriter};
 use super::{Inbox, Network, clock};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
-    Command, Config, Input, LockName, LostReason, MemberInfo, Outcome, OwnerId, ProcessId, RequestId, ServiceName,
-    Status, Time, Want,
+    Command, Config, Input, LockName, LostReason, MemberInfo, Outcome, OwnerId, ProcessId,
+    RequestId, ServiceName, Status, Time, Want,
 };
 use alarms::Alarms;
 use deferred::{DeferredCommand, DeferredQueue};
@@ -62,8 +62,8 @@ const LAST_WRITE: Duration = Duration::from_secs(2);
 /// Services and locks that a status tells of in one turn: about half a millisecond.
 const PAGE: usize = 256;
 
-/// The timer task looks at the clock at least so often while it waits for a deadline: tokio's clock stands still while
-/// the machine sleeps, the core's goes on.
+/// The timer task looks at the clock at least so often while it waits for a deadline: tokio's clock
+/// stands still while the machine sleeps, the core's goes on.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// The parts with which an engine is started.
@@ -190,7 +190,8 @@ impl Engine {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        // Made before the task, so that a runtime that drops the task without ever polling it closes the engine too.
+        // Made before the task, so that a runtime that drops the task without ever polling it
+        // closes the engine too.
         let guard = TimerGuard(self.clone());
         self.start_writer();
         self.input(Input::Timer);
@@ -252,7 +253,11 @@ impl Engine {
             }
             let is_stored = result.is_ok();
             shell.note_disk(result, after);
-            shell.step(if is_stored { Input::Stored { number } } else { Input::StoreFailed { number } }, None, after);
+            shell.step(
+                if is_stored { Input::Stored { number } } else { Input::StoreFailed { number } },
+                None,
+                after,
+            );
         });
     }
 
@@ -264,9 +269,12 @@ impl Engine {
     /// Completes in a copy of this process, if the runtime goes on there and polls this: no task
     /// waits there for ever.
     async fn until_copied(&self) {
-        std::future::poll_fn(|_| if self.home.is_left() { Poll::Ready(()) } else { Poll::Pending }).await;
+        std::future::poll_fn(|_| if self.home.is_left() { Poll::Ready(()) } else { Poll::Pending })
+            .await;
         if let Some(shell) = self.try_enter() {
-            self.turn_with(shell, |shell, after| shell.fail("this process is a copy of the one that joined", after));
+            self.turn_with(shell, |shell, after| {
+                shell.fail("this process is a copy of the one that joined", after)
+            });
         }
     }
 
@@ -288,10 +296,11 @@ impl Engine {
     /// The core's status. A large table takes several turns, and may change from one to the next. A
     /// turn must be short, since a member that has none for a lease has lost all its holds.
     pub(crate) fn status(&self) -> Status {
-        let page =
-            |shell: &mut EngineState, after: Option<&StatusMark>| shell.node.status_page(self.now(), after, PAGE);
-        let (mut status, (first, mut mark)) =
-            self.turn(|shell, _| (shell.node.status_without_services(self.now()), page(shell, None)));
+        let page = |shell: &mut EngineState, after: Option<&StatusMark>| {
+            shell.node.status_page(self.now(), after, PAGE)
+        };
+        let (mut status, (first, mut mark)) = self
+            .turn(|shell, _| (shell.node.status_without_services(self.now()), page(shell, None)));
         status.go_on(first);
         while let Some(after) = mark {
             let (more, next) = self.turn(|shell, _| page(shell, Some(&after)));
@@ -310,7 +319,8 @@ impl Engine {
     pub(crate) fn is_elder(&self) -> bool {
         self.turn(|shell, _| {
             let process = shell.node.process();
-            shell.phase.closed.is_none() && shell.node.view().is_some_and(|view| view.elder().process == process)
+            shell.phase.closed.is_none()
+                && shell.node.view().is_some_and(|view| view.elder().process == process)
         })
     }
 
@@ -336,7 +346,9 @@ impl Engine {
     }
 
     /// The status that readers of all changes know, and the changes from then on.
-    pub(crate) fn subscribe_standing(&self) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
+    pub(crate) fn subscribe_standing(
+        &self,
+    ) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
         let mut readers = lock(&self.readers);
         // First, so that no reader begins with a status that is known to be old.
         self.hand_out(&mut readers);
@@ -372,8 +384,8 @@ impl Engine {
     }
 
     /// Takes a free lock of a service that this member grants itself. It needs no turn, and other
-    /// threads may do the same at once. [`release`](Self::release) ends the hold in every case. `None`:
-    /// this needs a turn. `destroyed`: as of [`request`](Self::request).
+    /// threads may do the same at once. [`release`](Self::release) ends the hold in every case.
+    /// `None`: this needs a turn. `destroyed`: as of [`request`](Self::request).
     pub(crate) fn take(
         &self,
         lane: &Arc<LocalGrants>,
@@ -404,7 +416,13 @@ impl Engine {
     /// Releases a hold, in the local grants or in the core. Takes at most the short lock of a
     /// name's shard; callable from any context. `now`: as of
     /// [`release_request`](Self::release_request).
-    pub(crate) fn release(&self, lane: &LocalGrants, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
+    pub(crate) fn release(
+        &self,
+        lane: &LocalGrants,
+        name: Option<&LockName>,
+        cell: &Arc<HoldCell>,
+        now: Time,
+    ) {
         if self.home.is_left() {
             return;
         }
@@ -450,8 +468,8 @@ impl Engine {
     /// ends it. `waker`: as of `poll`, if a task polls already. Also returns where the answer
     /// comes, if the question has left.
     ///
-    /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys its service: so
-    /// nothing that is asked by way of the handle outlives it.
+    /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys
+    /// its service: so nothing that is asked by way of the handle outlives it.
     pub(crate) fn request(
         &self,
         command: &mut Command,
@@ -483,7 +501,10 @@ impl Engine {
         }
         // Cloned before locking: a waker is user code.
         let waker = waker.clone();
-        let look = |shell: &mut EngineState, after: &mut TurnEffects| match shell.slots.get_mut(&request) {
+        let look = |shell: &mut EngineState, after: &mut TurnEffects| match shell
+            .slots
+            .get_mut(&request)
+        {
             Some(PendingRequest::Waiting(Some(_))) if is_planted(ThreadMutant::OldWaker) => None,
             Some(PendingRequest::Waiting(kept)) => {
                 after.trash.push(PendingRequest::Waiting(kept.replace(waker)));
@@ -510,7 +531,11 @@ impl Engine {
                 if shell.phase.closed.is_some() {
                     return false;
                 }
-                let answer = shell.step(Input::Command(Command::Extend { request, lease }), Some(request), after);
+                let answer = shell.step(
+                    Input::Command(Command::Extend { request, lease }),
+                    Some(request),
+                    after,
+                );
                 matches!(answer, Some(Err(outcome)) if matches!(*outcome, Outcome::Extended { .. }))
             })
     }
@@ -523,8 +548,13 @@ impl Engine {
                     return false;
                 }
                 let is_share = matches!(want, Want::Share(_));
-                let answer = shell.step(Input::Command(Command::Reduce { request, want }), Some(request), after);
-                let narrowed = matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
+                let answer = shell.step(
+                    Input::Command(Command::Reduce { request, want }),
+                    Some(request),
+                    after,
+                );
+                let narrowed =
+                    matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
                 if let Some(hold) = shell.holds.get(&request).filter(|_| narrowed && is_share) {
                     hold.share();
                 }
@@ -667,7 +697,10 @@ impl Engine {
     }
 
     /// A turn, with all its results.
-    fn turned<R>(&self, work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R) -> TurnResult<R> {
+    fn turned<R>(
+        &self,
+        work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
+    ) -> TurnResult<R> {
         let turned = self.turn_with(self.enter(), work);
         if !is_planted(ThreadMutant::SideQueueStays) {
             self.empty_side();
@@ -695,8 +728,12 @@ impl Engine {
         for aside in self.side.take() {
             let command = match aside {
                 DeferredCommand::Command(command) => Some(command),
-                DeferredCommand::GiveBack(cell) => cell.request().map(|request| Command::Release { request }),
-                DeferredCommand::Reduce(cell, want) => cell.request().map(|request| Command::Reduce { request, want }),
+                DeferredCommand::GiveBack(cell) => {
+                    cell.request().map(|request| Command::Release { request })
+                }
+                DeferredCommand::Reduce(cell, want) => {
+                    cell.request().map(|request| Command::Reduce { request, want })
+                }
             };
             if let Some(command) = command {
                 shell.obey(command, self.now(), &mut after);
@@ -840,7 +877,10 @@ impl Engine {
         }
     }
 
-    fn try_shell<'a>(&'a self, gate: MutexGuard<'a, ()>) -> Result<EngineAccess<'a>, MutexGuard<'a, ()>> {
+    fn try_shell<'a>(
+        &'a self,
+        gate: MutexGuard<'a, ()>,
+    ) -> Result<EngineAccess<'a>, MutexGuard<'a, ()>> {
         match self.shell.try_write() {
             Ok(shell) => Ok((shell, gate)),
             Err(TryLockError::Poisoned(poisoned)) => Ok((poisoned.into_inner(), gate)),
@@ -914,7 +954,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Engine {
     /// The core panics, and the next input finds that out.
     pub(crate) fn break_core(&self) {
-        let turn = std::panic::AssertUnwindSafe(|| self.turn(|_, _| panic!("on purpose: the core breaks")));
+        let turn = std::panic::AssertUnwindSafe(|| {
+            self.turn(|_, _| panic!("on purpose: the core breaks"))
+        });
         assert!(std::panic::catch_unwind(turn).is_err());
         self.input(Input::Timer);
     }

@@ -9,7 +9,9 @@ use super::member_clock::MemberClock;
 use super::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard};
 use super::sync::{ThreadMutant, is_planted};
 use super::telemetry::{HoldMeter, Meter};
-use crate::protocol::{Content, LineageId, LostReason, Metadata, RequestId, RevocationRequest, Time, Token};
+use crate::protocol::{
+    Content, LineageId, LostReason, Metadata, RequestId, RevocationRequest, Time, Token,
+};
 use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -34,7 +36,8 @@ impl MemberLease {
     /// The lease of this process.
     pub(crate) fn new(until: Time, clock: MemberClock) -> MemberLease {
         let (zero, home) = (|| AtomicU64::new(0), ForkGuard::here());
-        let lease = MemberLease { until: zero(), lineage: zero(), home, clock, other_until: zero() };
+        let lease =
+            MemberLease { until: zero(), lineage: zero(), home, clock, other_until: zero() };
         lease.set_end(until);
         lease
     }
@@ -140,7 +143,8 @@ impl HoldCell {
         }
     }
 
-    /// The cell of a hold that begins, if it can be that of one that is over; `None`: it has no number yet.
+    /// The cell of a hold that begins, if it can be that of one that is over; `None`: it has no
+    /// number yet.
     pub(crate) fn in_place_of(
         spare: Option<Arc<HoldCell>>,
         request: Option<RequestId>,
@@ -157,7 +161,13 @@ impl HoldCell {
     }
 
     /// The cell of another hold, which has no owner any more, becomes one as if it were new.
-    fn renew(&mut self, request: Option<RequestId>, token: Token, until: Time, lease: &Arc<MemberLease>) {
+    fn renew(
+        &mut self,
+        request: Option<RequestId>,
+        token: Token,
+        until: Time,
+        lease: &Arc<MemberLease>,
+    ) {
         self.request = AtomicU64::new(number(request));
         self.token = AtomicU64::new(token.get());
         self.shared = AtomicBool::new(false);
@@ -175,7 +185,12 @@ impl HoldCell {
     }
 
     /// Of an object that is open.
-    pub(crate) fn of_object(request: RequestId, token: Token, content: Content, lease: &MemberLease) -> Self {
+    pub(crate) fn of_object(
+        request: RequestId,
+        token: Token,
+        content: Content,
+        lease: &MemberLease,
+    ) -> Self {
         let forever = Arc::new(MemberLease::new(Time::MAX, lease.clock.clone()));
         let cell = HoldCell::new(Some(request), token, Time::MAX, forever);
         cell.extras().content = Some(content);
@@ -310,13 +325,18 @@ impl HoldCell {
 
     /// The object has new content. Wakes no task: that is [`tell_news`](Self::tell_news).
     pub(crate) fn hear(&self, new: Content) {
-        if let Some(content) = self.some_extras().as_mut().and_then(|extras| extras.content.as_mut()) {
+        if let Some(content) =
+            self.some_extras().as_mut().and_then(|extras| extras.content.as_mut())
+        {
             *content = new;
         }
     }
 
     /// Completes when `is_news` holds of the object's content, or the object is lost.
-    pub(crate) async fn changed(&self, is_news: impl Fn(&Content) -> bool) -> Result<Content, LostReason> {
+    pub(crate) async fn changed(
+        &self,
+        is_news: impl Fn(&Content) -> bool,
+    ) -> Result<Content, LostReason> {
         let news = self.await_news();
         let mut told = std::pin::pin!(news.notified());
         loop {
@@ -505,7 +525,8 @@ impl HoldCell {
 
     /// A token that is cancelled when the hold is over; one for all tasks that ask.
     pub(crate) fn cancellation_token(&self) -> CancellationToken {
-        // Made before the flag is set and the hold is asked: so either `tell` finds it, or this sees the end.
+        // Made before the flag is set and the hold is asked: so either `tell` finds it, or this
+        // sees the end.
         let over = self.rare().over.get_or_init(CancellationToken::new).clone();
         self.await_news();
         if self.fence().is_err() {

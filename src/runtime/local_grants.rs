@@ -55,7 +55,8 @@ pub(crate) struct LocalGrants {
     pub(crate) service: ServiceName,
     /// Under shuttle the same in each run.
     hasher: Seeds,
-    /// A bit for each shard that was used since the core has heard of it. Read by all and seldom written.
+    /// A bit for each shard that was used since the core has heard of it. Read by all and seldom
+    /// written.
     used: CachePadded<AtomicU64>,
     /// Tokens that were used since the core has heard of it.
     spent: CachePadded<AtomicU64>,
@@ -130,7 +131,8 @@ impl LocalGrants {
         let bit = 1_u64 << index;
         // Under the shard's lock, and none of its bits is taken away while any thread looks at the
         // core.
-        let is_first = self.used.load(Ordering::Relaxed) & bit == 0 && self.used.fetch_or(bit, Ordering::Relaxed) == 0;
+        let is_first = self.used.load(Ordering::Relaxed) & bit == 0
+            && self.used.fetch_or(bit, Ordering::Relaxed) == 0;
         Some((cell, is_first))
     }
 
@@ -154,9 +156,11 @@ impl LocalGrants {
             let index = used.trailing_zeros() as usize;
             used &= used - 1;
             let mut shard = self.shard(index);
-            all.extend(shard.held.drain().map(|(HashedName { name, .. }, LocalHold { cell, owner, since })| {
-                (LocalGrant { name, owner, token: cell.token(), since }, cell)
-            }));
+            all.extend(shard.held.drain().map(
+                |(HashedName { name, .. }, LocalHold { cell, owner, since })| {
+                    (LocalGrant { name, owner, token: cell.token(), since }, cell)
+                },
+            ));
             if shard.held.capacity() > KEPT {
                 shard.held.shrink_to(KEPT);
             }
@@ -199,7 +203,8 @@ mod tests {
     #[test]
     fn it_holds_no_more_than_one_turn_can_take_in_and_gives_all_of_it_in_the_order_of_tokens() {
         let lane = LocalGrants::new(ServiceName::new("inventory").unwrap());
-        let offer = TokenRange { first: Token::new(Slot(1), 1), last: Token::new(Slot(1), 100_000) };
+        let offer =
+            TokenRange { first: Token::new(Slot(1), 1), last: Token::new(Slot(1), 100_000) };
         let taken = (0..100_000).filter_map(|name| take(&lane, offer, name)).count();
         assert_eq!(taken, SHARDS * ROOM, "every shard is full");
         let Drained { spent, held } = lane.empty();

@@ -6,7 +6,8 @@
 macro_rules! planted {
     ($name:ident) => {{
         #[cfg(all(elderlock_mutants, feature = "simulated"))]
-        let planted = $crate::runtime::mutant::is_planted($crate::runtime::mutant::RuntimeMutant::$name);
+        let planted =
+            $crate::runtime::mutant::is_planted($crate::runtime::mutant::RuntimeMutant::$name);
         #[cfg(not(all(elderlock_mutants, feature = "simulated")))]
         let planted = false;
         planted

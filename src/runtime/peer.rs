@@ -311,7 +311,8 @@ impl PeerQueue {
                 Some(link) if plan.write.is_none_or(|chosen| chosen == link) => {
                     plan.write = Some(link);
                     plan.frames += self.notices.take(&mut lanes.notices, usize::MAX, batch);
-                    plan.frames += self.bulk.take(&mut lanes.bulk, BATCH.saturating_sub(batch.len()), batch);
+                    plan.frames +=
+                        self.bulk.take(&mut lanes.bulk, BATCH.saturating_sub(batch.len()), batch);
                     lanes.count(&self.budget);
                 }
                 // Its turn comes with the next batch.
@@ -327,7 +328,8 @@ impl PeerQueue {
         let (mut processes, mut frames) = (Vec::new(), 0);
         for (want, lanes) in &mut self.wants {
             if !lanes.is_empty() && route(links, *want).is_none() {
-                frames += self.notices.drop_all(&mut lanes.notices) + self.bulk.drop_all(&mut lanes.bulk);
+                frames +=
+                    self.notices.drop_all(&mut lanes.notices) + self.bulk.drop_all(&mut lanes.bulk);
                 lanes.count(&self.budget);
                 processes.extend(*want);
             }
@@ -338,8 +340,9 @@ impl PeerQueue {
 
 /// The newest live link with the wanted process, one that both prefer before all others.
 fn route(links: &[ConnectionWriter], want: Option<ProcessId>) -> Option<usize> {
-    let fits =
-        |link: &ConnectionWriter| !link.closed.is_cancelled() && want.is_none_or(|process| process == link.process);
+    let fits = |link: &ConnectionWriter| {
+        !link.closed.is_cancelled() && want.is_none_or(|process| process == link.process)
+    };
     let preferred = links.iter().rposition(|link| link.is_preferred && fits(link));
     preferred.or_else(|| links.iter().rposition(fits))
 }
@@ -692,7 +695,10 @@ mod tests {
         assert_eq!(frames, BULK.frames + 1);
         assert!(peer.is_idle());
         let queue = peer.queue();
-        assert_eq!([queue.bulk.frames, queue.bulk.bytes, queue.notices.frames, queue.notices.bytes], [0; 4]);
+        assert_eq!(
+            [queue.bulk.frames, queue.bulk.bytes, queue.notices.frames, queue.notices.bytes],
+            [0; 4]
+        );
     }
 
     #[test]
@@ -706,10 +712,16 @@ mod tests {
     #[test]
     fn bytes_for_strangers_are_bounded_for_each_and_for_all() {
         let budget = Arc::new(Budget::new(3 * STRANGE));
-        let peers = [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
+        let peers =
+            [1, 2, 3, 4].map(|port| Peer::new(([127, 0, 0, 1], port).into(), budget.clone()));
         let frame = Frame::Gossip(vec![0; STRANGE / 4]);
-        let fill = |peer: &Peer| (0..100).filter(|_| peer.push(Some(ProcessId(7)), &frame, true)).count();
-        assert_eq!(peers.each_ref().map(fill), [4, 4, 4, 1], "the last is let in where nothing waits");
+        let fill =
+            |peer: &Peer| (0..100).filter(|_| peer.push(Some(ProcessId(7)), &frame, true)).count();
+        assert_eq!(
+            peers.each_ref().map(fill),
+            [4, 4, 4, 1],
+            "the last is let in where nothing waits"
+        );
         assert!(
             budget.is_spent() && peers[0].push(Some(ProcessId(8)), &frame, false),
             "a member has bounds of its own"

@@ -273,7 +273,10 @@ mod tests {
             taken[0].hear();
         }
         assert_eq!(open(&taken), MAX_STRANGERS);
-        assert_eq!([0, 1, 299].map(|number| taken[number].end.is_cancelled()), [false, true, false]);
+        assert_eq!(
+            [0, 1, 299].map(|number| taken[number].end.is_cancelled()),
+            [false, true, false]
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -39,7 +39,10 @@ impl Wake for WakeFlag {
 
 /// Polls `future` only when it has been woken itself.
 pub(super) fn seldom<F: Future + Unpin>(future: F) -> PollOnWake<F> {
-    let bell = Arc::new(WakeFlag { has_rung: AtomicBool::new(true), wakes: Mutex::new(Waker::noop().clone()) });
+    let bell = Arc::new(WakeFlag {
+        has_rung: AtomicBool::new(true),
+        wakes: Mutex::new(Waker::noop().clone()),
+    });
     PollOnWake { future, own: bell.clone().into(), bell }
 }
 
@@ -69,7 +72,10 @@ mod tests {
     use tokio::sync::oneshot;
 
     /// Counts how often it is polled.
-    fn counted<F: Future + Unpin>(mut future: F, polls: &AtomicUsize) -> impl Future<Output = F::Output> + Unpin {
+    fn counted<F: Future + Unpin>(
+        mut future: F,
+        polls: &AtomicUsize,
+    ) -> impl Future<Output = F::Output> + Unpin {
         poll_fn(move |context| {
             polls.fetch_add(1, Ordering::Relaxed);
             Pin::new(&mut future).poll(context)
@@ -87,11 +93,14 @@ mod tests {
 
     #[test]
     fn it_is_polled_when_it_was_woken_and_else_not() {
-        let (polls, [first, second]) = (AtomicUsize::new(0), [(); 2].map(|()| Arc::new(WakeCount::default())));
+        let (polls, [first, second]) =
+            (AtomicUsize::new(0), [(); 2].map(|()| Arc::new(WakeCount::default())));
         let (ring, rung) = oneshot::channel();
         let mut seldom = pin!(seldom(counted(rung, &polls)));
         for woken in [&first, &first, &second] {
-            assert!(seldom.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
+            assert!(
+                seldom.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending()
+            );
         }
         assert_eq!(polls.load(Ordering::Relaxed), 1, "whoever polls has woken nobody");
         ring.send(7).unwrap();
@@ -121,7 +130,10 @@ mod tests {
             () = busy => unreachable!(),
             () = &mut end => {}
         }
-        assert!(turns >= 1000 && polls.load(Ordering::Relaxed) <= 3, "{turns} turns, {polls:?} polls");
+        assert!(
+            turns >= 1000 && polls.load(Ordering::Relaxed) <= 3,
+            "{turns} turns, {polls:?} polls"
+        );
     }
 
     /// A wake-up between the two looks of a poll is not lost.

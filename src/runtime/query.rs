@@ -26,7 +26,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryError> {
     check_cluster(addr, cluster)?;
     tokio::runtime::Handle::try_current().map_err(|_| QueryError::NoRuntime)?;
-    tokio::time::timeout(LIMIT, ask(addr, cluster)).await.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
+    tokio::time::timeout(LIMIT, ask(addr, cluster))
+        .await
+        .unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
 }
 
 /// Like [`query_status`], for a cluster with a key. The first key of the ring seals question and
@@ -39,7 +41,11 @@ pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryErro
 /// May be dropped at any time.
 #[cfg(feature = "secure")]
 #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
-pub async fn query_status_with(addr: &str, cluster: &str, ring: &Keyring) -> Result<Status, QueryError> {
+pub async fn query_status_with(
+    addr: &str,
+    cluster: &str,
+    ring: &Keyring,
+) -> Result<Status, QueryError> {
     check_cluster(addr, cluster)?;
     tokio::runtime::Handle::try_current().map_err(|_| QueryError::NoRuntime)?;
     let asked = tokio::time::timeout(LIMIT, ask_sealed(addr, cluster, ring)).await;
@@ -52,7 +58,8 @@ async fn ask_sealed(addr: &str, cluster: &str, ring: &Keyring) -> Result<Status,
     let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
     let entropy = security::entropy().map_err(|error| unreachable(io::Error::other(error)))?;
     let (identity, mut decoder) = (StaticKey::new(*entropy), Decoder::new());
-    let shaken = security::shake(cluster, ring, &identity, &Purpose::Status, &mut stream, &mut decoder);
+    let shaken =
+        security::shake(cluster, ring, &identity, &Purpose::Status, &mut stream, &mut decoder);
     let Session { opener, .. } = shaken.await.map_err(|error| match error {
         ShakeError::Io(source) => unreachable(source),
         error => QueryError::Refused { addr: addr.to_owned(), reason: error.to_string() },
@@ -82,7 +89,11 @@ async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
     read_answer(addr, &mut stream, &mut Decoder::for_answer()).await
 }
 
-async fn read_answer(addr: &str, stream: &mut TcpStream, decoder: &mut Decoder) -> Result<Status, QueryError> {
+async fn read_answer(
+    addr: &str,
+    stream: &mut TcpStream,
+    decoder: &mut Decoder,
+) -> Result<Status, QueryError> {
     let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
     let garbled = |reason: String| QueryError::Garbled { reason };
     loop {
@@ -91,7 +102,9 @@ async fn read_answer(addr: &str, stream: &mut TcpStream, decoder: &mut Decoder) 
             Ok(Some(Frame::Refused(refusal))) => return Err(refused(addr, refusal)),
             Ok(Some(_)) => return Err(garbled("it answered something else".into())),
             Ok(None) => {}
-            Err(FrameError::Version(version)) => return Err(refused(addr, HandshakeRefusal::Version(version))),
+            Err(FrameError::Version(version)) => {
+                return Err(refused(addr, HandshakeRefusal::Version(version)));
+            }
             Err(error) => return Err(garbled(error.to_string())),
         }
         if stream.read_buf(decoder.back()).await.map_err(unreachable)? == 0 {

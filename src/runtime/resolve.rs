@@ -40,10 +40,15 @@ pub(super) async fn resolve(seeds: &[String], ipv4: bool) -> Resolved {
         match lookup(seed).await {
             Ok(found) => {
                 let before = resolved.addrs.len();
-                let mut fitting = found.iter().filter(|addr| addr.is_ipv4() == ipv4 && addr.port() != 0).peekable();
+                let mut fitting = found
+                    .iter()
+                    .filter(|addr| addr.is_ipv4() == ipv4 && addr.port() != 0)
+                    .peekable();
                 if fitting.peek().is_none() && before == resolved.addrs.len() {
                     let family = if ipv4 { "IPv4" } else { "IPv6" };
-                    resolved.unresolved.push((seed.clone(), format!("has no {family} address with a port")));
+                    resolved
+                        .unresolved
+                        .push((seed.clone(), format!("has no {family} address with a port")));
                 }
                 resolved.addrs.extend(fitting);
             }
@@ -104,7 +109,10 @@ mod tests {
         let seeds = names(&["127.0.0.1:7400", "[::1]:7400"]);
         let four = resolve(&seeds, true).await;
         assert_eq!(four.addrs, ["127.0.0.1:7400".parse().unwrap()].into());
-        assert_eq!(four.unresolved, [("[::1]:7400".to_string(), "has no IPv4 address with a port".to_string())]);
+        assert_eq!(
+            four.unresolved,
+            [("[::1]:7400".to_string(), "has no IPv4 address with a port".to_string())]
+        );
         let six = resolve(&seeds, false).await;
         assert_eq!(six.addrs, ["[::1]:7400".parse().unwrap()].into());
     }

@@ -6,8 +6,8 @@ use super::hello::{HelloError, bytes_of, read_hello};
 use crate::protocol::{MemberInfo, ProcessId};
 pub(super) use crate::wire::secure::StaticKey;
 use crate::wire::secure::{
-    GossipError, HandshakeSetup, Initiator, KeyName, Keyring, Opened, Purpose, Responder, SealedGossip, Sealer,
-    SecureError, Session, VERSIONS,
+    GossipError, HandshakeSetup, Initiator, KeyName, Keyring, Opened, Purpose, Responder,
+    SealedGossip, Sealer, SecureError, Session, VERSIONS,
 };
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION, encode};
 use rand::TryRng as _;
@@ -69,7 +69,11 @@ pub(super) struct HandshakeSide<'a> {
 
 impl Security {
     pub(super) fn new(ring: Keyring) -> Self {
-        Security { ring: watch::Sender::new(ring), next: Mutex::default(), sessions: Arc::default() }
+        Security {
+            ring: watch::Sender::new(ring),
+            next: Mutex::default(),
+            sessions: Arc::default(),
+        }
     }
 
     /// A process id with a static key behind it, for the incarnation that begins next.
@@ -102,7 +106,11 @@ impl Security {
 
     /// Notes a connection. `end` is cancelled when its key is removed. `None`: that has happened
     /// already.
-    pub(super) fn register(&self, secured: &Secured, end: CancellationToken) -> Option<OpenSession> {
+    pub(super) fn register(
+        &self,
+        secured: &Secured,
+        end: CancellationToken,
+    ) -> Option<OpenSession> {
         let mut sessions = lock(&self.sessions);
         if !self.ring.borrow().has(secured.key) {
             return None;

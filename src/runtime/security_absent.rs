@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use {
-    NoAnswer as Answered, NoDatagrams as Datagrams, NoHandshakeSide as HandshakeSide, NoSecured as Secured,
-    NoSecurity as Security, NoStaticKey as StaticKey,
+    NoAnswer as Answered, NoDatagrams as Datagrams, NoHandshakeSide as HandshakeSide,
+    NoSecured as Secured, NoSecurity as Security, NoStaticKey as StaticKey,
 };
 
 /// Has no value.
@@ -45,7 +45,11 @@ impl NoSecurity {
         match self.0 {}
     }
 
-    pub(super) fn register(&self, _secured: &NoSecured, _end: CancellationToken) -> Option<Infallible> {
+    pub(super) fn register(
+        &self,
+        _secured: &NoSecured,
+        _end: CancellationToken,
+    ) -> Option<Infallible> {
         match self.0 {}
     }
 

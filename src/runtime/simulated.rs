@@ -28,7 +28,8 @@ struct Present {
     drawn: u64,
 }
 
-/// Begins a simulation on this thread, which is in a tokio runtime of its own whose clock is paused.
+/// Begins a simulation on this thread, which is in a tokio runtime of its own whose clock is
+/// paused.
 pub(crate) fn begin(seed: u64) {
     PRESENT.set(Some(Present { began: Instant::now(), seed, drawn: 0 }));
     RATE.set(0);

@@ -15,7 +15,9 @@ mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
     // A reader takes one of eight locks, by its thread; a writer takes all. So threads that only
     // read seldom meet.
-    pub(crate) use crossbeam_utils::sync::{ShardedLock as RwLock, ShardedLockWriteGuard as RwLockWriteGuard};
+    pub(crate) use crossbeam_utils::sync::{
+        ShardedLock as RwLock, ShardedLockWriteGuard as RwLockWriteGuard,
+    };
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::fence;
     pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -93,12 +95,14 @@ impl Hasher for SequenceHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // Odd, so that no two numbers meet, and about the golden section of all numbers, so that neighbours lie far apart.
+        // Odd, so that no two numbers meet, and about the golden section of all numbers, so that
+        // neighbours lie far apart.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
-/// Deliberate breaks, to prove that the tests under shuttle can fail. They do not exist in any other build.
+/// Deliberate breaks, to prove that the tests under shuttle can fail. They do not exist in any
+/// other build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThreadMutant {
     /// A turn does not look at the side queue after unlocking.

@@ -114,7 +114,12 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
 }
 
 /// Handshake with a stranger, then reading.
-async fn listen(shared: Arc<TransportState>, life: Arc<Incarnation>, mut stream: TcpStream, place: Place) {
+async fn listen(
+    shared: Arc<TransportState>,
+    life: Arc<Incarnation>,
+    mut stream: TcpStream,
+    place: Place,
+) {
     if configure(&stream, &shared.limits).is_err() {
         return;
     }
@@ -145,7 +150,8 @@ async fn answer(
     let mut read = 0;
     let refusal = match (read_hello(stream, decoder, &mut read).await, &shared.security) {
         (Ok(Some(Frame::Initiate(initiate))), Some(security)) => {
-            match security::answer(&side(shared, life), security, &initiate, stream, decoder).await {
+            match security::answer(&side(shared, life), security, &initiate, stream, decoder).await
+            {
                 Answered::Member(info, secured) => {
                     return Some(Greeted { info: *info, secured: Some(*secured) });
                 }
@@ -207,7 +213,12 @@ async fn answer(
 
 /// Sends the reason, within the rate of refusals. A member with a key sends no more bytes than it
 /// received.
-async fn refuse(shared: &TransportState, stream: &mut TcpStream, refusal: &HandshakeRefusal, read: usize) {
+async fn refuse(
+    shared: &TransportState,
+    stream: &mut TcpStream,
+    refusal: &HandshakeRefusal,
+    read: usize,
+) {
     let bytes = bytes_of(&Frame::Refused(refusal.clone()));
     if (shared.security.is_none() || bytes.len() <= read) && shared.may_answer() {
         let _ = stream.write_all(&bytes).await;
@@ -243,26 +254,35 @@ async fn open(
     addr: SocketAddr,
 ) -> Result<HandshakenConnection, DialError> {
     let late = |what: &str| DialError::Unreachable(format!("{what} timed out"));
-    let mut stream =
-        timeout(shared.limits.connect, connect(shared.bound, addr)).await.map_err(|_| late("connecting"))??;
+    let mut stream = timeout(shared.limits.connect, connect(shared.bound, addr))
+        .await
+        .map_err(|_| late("connecting"))??;
     configure(&stream, &shared.limits)?;
     let mut decoder = Decoder::new();
     let side = side(shared, life);
     let greet = async {
         match &shared.security {
-            Some(security) => match security::greet(&side, security, &mut stream, &mut decoder).await {
-                Ok((info, secured)) => Ok(Greeted { info, secured: Some(secured) }),
-                Err(error) => Err(DialError::Unreachable(error.to_string())),
-            },
+            Some(security) => {
+                match security::greet(&side, security, &mut stream, &mut decoder).await {
+                    Ok((info, secured)) => Ok(Greeted { info, secured: Some(secured) }),
+                    Err(error) => Err(DialError::Unreachable(error.to_string())),
+                }
+            }
             None => greet(shared, life, &mut stream, &mut decoder).await,
         }
     };
-    let greeted = timeout(shared.limits.handshake, greet).await.map_err(|_| late("the handshake"))??;
+    let greeted =
+        timeout(shared.limits.handshake, greet).await.map_err(|_| late("the handshake"))??;
     Ok(HandshakenConnection { stream, decoder, greeted, place: None })
 }
 
 fn side<'a>(shared: &'a TransportState, life: &'a Incarnation) -> HandshakeSide<'a> {
-    HandshakeSide { cluster: &shared.cluster, me: &life.me, identity: life.identity.as_deref(), tally: &shared.tally }
+    HandshakeSide {
+        cluster: &shared.cluster,
+        me: &life.me,
+        identity: life.identity.as_deref(),
+        tally: &shared.tally,
+    }
 }
 
 /// The dialler's part without a key.
@@ -354,7 +374,8 @@ async fn converse(
     };
     let (reader, writer) = stream.into_split();
     let (state, me) = (shared.clone(), life.clone());
-    let ear = Arc::new(ConnectionReader::new(state, me, addr, info.clone(), reader, decoder, place));
+    let ear =
+        Arc::new(ConnectionReader::new(state, me, addr, info.clone(), reader, decoder, place));
     let link = ConnectionWriter {
         process: info.process,
         writer,

@@ -21,8 +21,8 @@
 //! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. To have an object open is none of them, and is no hold |
 //! | `elderlock_releases_total{service}` | counter | holds that were released while they were held; holds that were lost first are in `elderlock_hold_seconds` alone |
 //!
-//! Of the **grantor**, at the member where it acts; elsewhere 0. Gauges are read every quarter of a second, and cost
-//! nothing in between.
+//! Of the **grantor**, at the member where it acts; elsewhere 0. Gauges are read every quarter of a
+//! second, and cost nothing in between.
 //!
 //! | name | kind, unit | meaning |
 //! |---|---|---|
@@ -49,8 +49,8 @@
 //! message that a member relays between two others counts there, too, under the kind of the relayed
 //! message.
 //!
-//! Several members in one process add up, in gauges too. A service that was destroyed here, and a member that has left or
-//! was dropped, leave their gauges at 0.
+//! Several members in one process add up, in gauges too. A service that was destroyed here, and a
+//! member that has left or was dropped, leave their gauges at 0.
 //!
 //! # Spans and events
 //! All have the target `elderlock`.
@@ -74,13 +74,14 @@
 //! may come to nothing. All spans that are open when a member leaves, is expelled or is dropped end
 //! as `lost`.
 //!
-//! Where no subscriber wants the level nothing is kept for a span, and nothing is looked at but the level.
+//! Where no subscriber wants the level nothing is kept for a span, and nothing is looked at but the
+//! level.
 
 use super::clock;
 use super::sync::Mutex;
 use crate::protocol::{
-    Epoch, Event, GrantorState, LostReason, Message, Node, Notice, Outcome, Packet, ProcessId, ServiceName, Time,
-    Token, ViewNumber, Want,
+    Epoch, Event, GrantorState, LostReason, Message, Node, Notice, Outcome, Packet, ProcessId,
+    ServiceName, Time, Token, ViewNumber, Want,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,7 +99,8 @@ mod unmeasured;
 pub(crate) use measured::{HoldMeter, Meter, PacketCounts, Sampler};
 #[cfg(not(feature = "metrics"))]
 pub(crate) use unmeasured::{
-    NoHoldMeter as HoldMeter, NoMeter as Meter, NoPacketCounts as PacketCounts, NoSampler as Sampler,
+    NoHoldMeter as HoldMeter, NoMeter as Meter, NoPacketCounts as PacketCounts,
+    NoSampler as Sampler,
 };
 
 /// A request, from asking to its answer: its span, and how long it waits.
@@ -306,10 +308,15 @@ impl SpanEnd {
     fn measure(&self) {
         match (&self.what, &self.how) {
             (SpanSubject::View(_), SpanResult::Installed { .. }) => Meter::view_changed(),
-            (SpanSubject::Term { service, state: GrantorState::Recovering, .. }, SpanResult::Acts { .. }) => {
+            (
+                SpanSubject::Term { service, state: GrantorState::Recovering, .. },
+                SpanResult::Acts { .. },
+            ) => {
                 Meter::recovered(service, self.took);
             }
-            (SpanSubject::Term { service, .. }, SpanResult::Acts { .. }) => Meter::transferred(service, self.took),
+            (SpanSubject::Term { service, .. }, SpanResult::Acts { .. }) => {
+                Meter::transferred(service, self.took)
+            }
             _ => {}
         }
     }
@@ -342,8 +349,8 @@ impl SpanEnd {
     }
 }
 
-/// One span. That it opens and that it closes are told after a turn each, maybe by two threads: then the later turn's may
-/// come first.
+/// One span. That it opens and that it closes are told after a turn each, maybe by two threads:
+/// then the later turn's may come first.
 #[derive(Default)]
 pub(crate) struct SpanHandle(Mutex<SpanState>);
 
@@ -421,7 +428,13 @@ impl OpenSpan {
 
 impl SpanTracker {
     /// A packet leaves: `node` has just sent it.
-    pub(crate) fn sent(&mut self, packet: &Packet, node: &Node, now: Time, notes: &mut Vec<TelemetryNote>) {
+    pub(crate) fn sent(
+        &mut self,
+        packet: &Packet,
+        node: &Node,
+        now: Time,
+        notes: &mut Vec<TelemetryNote>,
+    ) {
         if !level_enabled!(Level::INFO) {
             return;
         }
@@ -436,7 +449,9 @@ impl SpanTracker {
                 | Notice::Accept { instance, .. }
                 | Notice::Accepted { instance, .. } = &**notice
                 {
-                    self.view.get_or_insert_with(|| OpenSpan::new(SpanSubject::View(*instance), now, notes));
+                    self.view.get_or_insert_with(|| {
+                        OpenSpan::new(SpanSubject::View(*instance), now, notes)
+                    });
                 }
             }
             Packet::Linked { message: Message::RequestTable { service, epoch }, .. } => {
@@ -473,7 +488,13 @@ impl SpanTracker {
     }
 
     /// An event has happened: `node` has just reported it.
-    pub(crate) fn said(&mut self, event: &Event, node: &Node, now: Time, notes: &mut Vec<TelemetryNote>) {
+    pub(crate) fn said(
+        &mut self,
+        event: &Event,
+        node: &Node,
+        now: Time,
+        notes: &mut Vec<TelemetryNote>,
+    ) {
         match event {
             Event::ViewInstalled(view) => {
                 let (number, elder) = (view.number, view.elder().process);
@@ -485,18 +506,22 @@ impl SpanTracker {
             }
             Event::BecameGrantor { service, epoch } => {
                 // Gone already if it ended in the step in which it began.
-                let Some(load) = node.load(service).filter(|load| load.epoch == *epoch) else { return };
+                let Some(load) = node.load(service).filter(|load| load.epoch == *epoch) else {
+                    return;
+                };
                 let begun = self.terms.remove(service);
                 let Some((state, since)) = load.way else {
                     notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
-                    return notes.push(TelemetryNote::Grants { service: service.clone(), epoch: *epoch });
+                    return notes
+                        .push(TelemetryNote::Grants { service: service.clone(), epoch: *epoch });
                 };
                 let how = SpanResult::Acts { holds: load.holds, waits: load.waits };
                 match begun {
                     Some(begun) if begun.is_in(*epoch, state) => notes.push(begun.ends(how, now)),
                     begun => {
                         notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
-                        let what = SpanSubject::Term { service: service.clone(), epoch: *epoch, state };
+                        let what =
+                            SpanSubject::Term { service: service.clone(), epoch: *epoch, state };
                         notes.push(at_once(what, now.since(since), how));
                     }
                 }
@@ -507,7 +532,9 @@ impl SpanTracker {
             Event::GrantorAborted { service, epoch }
                 if self.terms.get(service).is_some_and(|begun| begun.is_of(*epoch)) =>
             {
-                notes.extend(self.terms.remove(service).map(|begun| begun.ends(SpanResult::Lost, now)));
+                notes.extend(
+                    self.terms.remove(service).map(|begun| begun.ends(SpanResult::Lost, now)),
+                );
             }
             _ => {}
         }
@@ -516,7 +543,11 @@ impl SpanTracker {
     /// The member, or its incarnation, is over.
     pub(crate) fn over(&mut self, now: Time, notes: &mut Vec<TelemetryNote>) {
         let SpanTracker { view, terms } = std::mem::take(self);
-        notes.extend(view.into_iter().chain(terms.into_values()).map(|begun| begun.ends(SpanResult::Lost, now)));
+        notes.extend(
+            view.into_iter()
+                .chain(terms.into_values())
+                .map(|begun| begun.ends(SpanResult::Lost, now)),
+        );
     }
 }
 
@@ -582,7 +613,8 @@ mod tests {
         assert!(watch.view.is_none() && notes.is_empty(), "nobody listens");
 
         let tally = SpanTally::default();
-        let _listens = tracing::subscriber::set_default(tracing_subscriber::registry().with(tally.clone()));
+        let _listens =
+            tracing::subscriber::set_default(tracing_subscriber::registry().with(tally.clone()));
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
         assert!(watch.view.is_some() && notes.len() == 1, "said again it is the same one");

@@ -173,8 +173,17 @@ impl Transport {
         let security = options.keyring.map(Security::new);
         #[cfg(not(feature = "secure"))]
         let security: Option<Security> = None;
-        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits, busy_poll, stranger_memory, .. } =
-            options;
+        let TransportOptions {
+            cluster,
+            bind,
+            advertise,
+            seeds,
+            insecure,
+            limits,
+            busy_poll,
+            stranger_memory,
+            ..
+        } = options;
         if !(1..=MAX_CLUSTER).contains(&cluster.len()) {
             return Err(BindError::ClusterName(cluster.len()));
         }
@@ -183,7 +192,9 @@ impl Transport {
             return Err(BindError::NotLoopback(wanted));
         }
         let given = match &advertise {
-            Some(advertise) => Some(first_address(advertise, "advertise", |a| a.is_ipv4() == wanted.is_ipv4()).await?),
+            Some(advertise) => Some(
+                first_address(advertise, "advertise", |a| a.is_ipv4() == wanted.is_ipv4()).await?,
+            ),
             None if wanted.ip().is_unspecified() => return Err(BindError::NotDialable(wanted)),
             None => None,
         };
@@ -209,7 +220,10 @@ impl Transport {
             seeds: resolved.addrs,
             unresolved: resolved.unresolved,
         }));
-        Ok(Transport { shared, unstarted: Mutex::new(Some(BoundTransport { listener, socket, news, seeds })) })
+        Ok(Transport {
+            shared,
+            unstarted: Mutex::new(Some(BoundTransport { listener, socket, news, seeds })),
+        })
     }
 
     /// The address that others dial.
@@ -355,10 +369,12 @@ async fn first_address(
 ) -> Result<SocketAddr, BindError> {
     let error = |source| BindError::Address { addr: addr.into(), what, source };
     let found = resolve::lookup(addr).await.map_err(error)?;
-    found
-        .into_iter()
-        .find(fits)
-        .ok_or_else(|| error(io::Error::new(io::ErrorKind::NotFound, "it has no address of the family that is bound")))
+    found.into_iter().find(fits).ok_or_else(|| {
+        error(io::Error::new(
+            io::ErrorKind::NotFound,
+            "it has no address of the family that is bound",
+        ))
+    })
 }
 
 /// Both sockets on one port.

@@ -168,8 +168,12 @@ impl TransportState {
         let identity = security.and_then(|security| security.take_identity(me.process));
         let life = Arc::new(Incarnation { me: me.clone(), inbox, token, watch, identity });
         self.set_members(None);
-        let living =
-            IncarnationState { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Default::default() };
+        let living = IncarnationState {
+            life,
+            peers: BTreeMap::new(),
+            open: BTreeMap::new(),
+            fresh: Default::default(),
+        };
         let before = self.living().replace(living);
         if let Some(before) = before {
             before.life.token.cancel();
@@ -220,7 +224,11 @@ impl TransportState {
     }
 
     /// Runs `task` until it or the incarnation ends.
-    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, life: &Incarnation, task: F) {
+    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        life: &Incarnation,
+        task: F,
+    ) {
         let mut over = seldom(Box::pin(life.token.clone().cancelled_owned()));
         let task = async move {
             tokio::select! {
@@ -238,7 +246,12 @@ impl TransportState {
     }
 
     /// Queues a packet. It leaves with [`flush`](Self::flush).
-    pub(super) fn send(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
+    pub(super) fn send(
+        self: &Arc<Self>,
+        to: SocketAddr,
+        process: Option<ProcessId>,
+        packet: Packet,
+    ) {
         if self.home.is_left() {
             return;
         }
@@ -274,7 +287,12 @@ impl TransportState {
     }
 
     /// Sends a frame other than a packet.
-    pub(super) fn send_frame(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, frame: &Frame) {
+    pub(super) fn send_frame(
+        self: &Arc<Self>,
+        to: SocketAddr,
+        process: Option<ProcessId>,
+        frame: &Frame,
+    ) {
         let mut living = self.living();
         if let Some(living) = living.as_mut()
             && let Some(peer) = self.push(living, to, process, frame)
@@ -306,7 +324,11 @@ impl TransportState {
     }
 
     /// The peer at `addr`, with its task running; `None` if there are too many.
-    fn peer_in(self: &Arc<Self>, living: &mut IncarnationState, addr: SocketAddr) -> Option<Arc<Peer>> {
+    fn peer_in(
+        self: &Arc<Self>,
+        living: &mut IncarnationState,
+        addr: SocketAddr,
+    ) -> Option<Arc<Peer>> {
         if let Some(peer) = living.peers.get(&addr) {
             return Some(peer.clone());
         }
@@ -338,7 +360,9 @@ impl TransportState {
     /// A connection with `process` has ended; returns how many are left.
     pub(super) fn closed(&self, life: &Arc<Incarnation>, process: ProcessId) -> usize {
         let mut living = self.living();
-        let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else { return 0 };
+        let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else {
+            return 0;
+        };
         let Some(open) = living.open.get_mut(&process) else { return 0 };
         *open -= 1;
         let left = *open;
@@ -351,7 +375,9 @@ impl TransportState {
     /// Forgets an unused peer; `false` if it is used after all.
     pub(super) fn retire(&self, life: &Arc<Incarnation>, peer: &Arc<Peer>) -> bool {
         let mut living = self.living();
-        let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else { return true };
+        let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else {
+            return true;
+        };
         let idle = peer.is_idle();
         if idle {
             living.peers.remove(&peer.addr);

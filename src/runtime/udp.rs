@@ -51,7 +51,11 @@ struct Gossip {
 }
 
 /// Gossips until the end.
-pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut news: mpsc::Receiver<GossipInput>) {
+pub(super) async fn gossip(
+    shared: Arc<TransportState>,
+    socket: UdpSocket,
+    mut news: mpsc::Receiver<GossipInput>,
+) {
     let mut me = shared.me.subscribe();
     let mut seeds = shared.seeds.subscribe();
     let mut gossip = Gossip {
@@ -119,7 +123,12 @@ pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut n
             }
         }
         // Not only when nothing else happens: a timer must not starve.
-        if gossip.swim.as_ref().and_then(Swim::deadline).is_some_and(|deadline| deadline <= clock::now()) {
+        if gossip
+            .swim
+            .as_ref()
+            .and_then(Swim::deadline)
+            .is_some_and(|deadline| deadline <= clock::now())
+        {
             gossip.step(SwimInput::Timer).await;
         }
     }
@@ -147,7 +156,8 @@ impl Gossip {
         // The process id is random already; a system without randomness could not have drawn it.
         let seed = rand::rngs::SysRng.try_next_u64().unwrap_or(me.process.0 as u64);
         let security = self.shared.security.as_ref();
-        self.sealed = security.map(|security| Datagrams::new(security, &self.shared.cluster, me.process));
+        self.sealed =
+            security.map(|security| Datagrams::new(security, &self.shared.cluster, me.process));
         self.swim = Some(Swim::new(me, self.generation, seed, GossipCodec, SIZE_HINT));
     }
 

@@ -1,5 +1,5 @@
-//! Votes are written by a thread of their own: a disk that takes its time holds up neither the engine's lock nor a worker of
-//! the program's runtime.
+//! Votes are written by a thread of their own: a disk that takes its time holds up neither the
+//! engine's lock nor a worker of the program's runtime.
 
 use super::disk::Disk;
 use crate::protocol::{ProcessId, StoredVote};
@@ -35,7 +35,8 @@ struct WriterQueue {
     is_closed: bool,
 }
 
-/// The way to the thread that writes. The thread ends when this is dropped and all that was asked for is written.
+/// The way to the thread that writes. The thread ends when this is dropped and all that was asked
+/// for is written.
 pub(crate) struct VoteWriter {
     desk: Arc<(Mutex<WriterQueue>, Condvar)>,
     /// Ends with the thread, when the data directory is free.
@@ -82,7 +83,8 @@ impl Drop for VoteWriter {
         let (desk, changed) = &*self.desk;
         let mut desk = lock(desk);
         desk.is_closed = true;
-        // At once, so that another process may use the directory, unless something is to be written there still.
+        // At once, so that another process may use the directory, unless something is to be written
+        // there still.
         let idle = if desk.next.is_none() { desk.place.take() } else { None };
         drop(desk);
         drop(idle);
@@ -91,7 +93,9 @@ impl Drop for VoteWriter {
 }
 
 /// The next write, and where it goes; `None`: there will be none.
-fn next((desk, changed): &(Mutex<WriterQueue>, Condvar)) -> Option<(WriteJob, Box<dyn VoteStorage>)> {
+fn next(
+    (desk, changed): &(Mutex<WriterQueue>, Condvar),
+) -> Option<(WriteJob, Box<dyn VoteStorage>)> {
     let mut desk = lock(desk);
     loop {
         match (desk.next.take(), desk.is_closed) {

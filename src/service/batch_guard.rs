@@ -30,8 +30,8 @@ impl BatchGuard {
     /// three atomics and a binary search, no message.
     ///
     /// # Errors
-    /// [`FenceError::Lost`] with the reason, for good; [`FenceError::NotInBatch`]: another name was asked for. Nothing
-    /// is changed by asking.
+    /// [`FenceError::Lost`] with the reason, for good; [`FenceError::NotInBatch`]: another name was
+    /// asked for. Nothing is changed by asking.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -104,7 +104,12 @@ impl BatchGuard {
     /// ```
     pub fn tokens(&self) -> impl Iterator<Item = (&[u8], Token)> {
         let first = self.hold.cell.token();
-        self.hold.want.names().iter().enumerate().map(move |(index, name)| (name.as_bytes(), first.plus(index as u64)))
+        self.hold
+            .want
+            .names()
+            .iter()
+            .enumerate()
+            .map(move |(index, name)| (name.as_bytes(), first.plus(index as u64)))
     }
 }
 

@@ -20,7 +20,9 @@ impl Claim {
     pub(super) fn new(service: Arc<ServiceHandle>, name: LockName, owner: u64) -> Claim {
         let key = (name, owner);
         let mut entries = service.claims.entries();
-        let entry = entries.entry(key.clone()).or_insert_with(|| ClaimEntry { slot: Arc::default(), claims: 0 });
+        let entry = entries
+            .entry(key.clone())
+            .or_insert_with(|| ClaimEntry { slot: Arc::default(), claims: 0 });
         entry.claims += 1;
         let slot = entry.slot.clone();
         drop(entries);
@@ -48,11 +50,16 @@ impl Claim {
     pub(crate) fn give(claims: Vec<Claim>, hold: &HoldHandle) {
         let slots: Vec<_> = claims.iter().map(|claim| claim.slot.clone()).collect();
         for (index, slot) in slots.iter().enumerate() {
-            let held = ClaimedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: index as u32 };
+            let held = ClaimedHold {
+                want: hold.want.clone(),
+                cell: hold.cell.clone(),
+                index: index as u32,
+            };
             let mut last = slot.held();
             // A later hold of the owner may have been granted and noted since: then this one is
             // over.
-            let is_later = |last: &ClaimedHold| last.cell.guards() > 0 && last.token() > held.token();
+            let is_later =
+                |last: &ClaimedHold| last.cell.guards() > 0 && last.token() > held.token();
             if !last.as_ref().is_some_and(is_later) {
                 *last = Some(held);
             }

@@ -60,7 +60,8 @@ impl Claims {
     /// Whether any owner holds the lock, and not only a share of it, at this instant.
     pub(super) fn is_held(&self, name: &LockName) -> bool {
         let (first, last) = ((name.clone(), 0), (name.clone(), u64::MAX));
-        let slots: Vec<_> = self.entries().range(first..=last).map(|(_, entry)| entry.slot.clone()).collect();
+        let slots: Vec<_> =
+            self.entries().range(first..=last).map(|(_, entry)| entry.slot.clone()).collect();
         slots.iter().any(|slot| slot.depth().0 > 0)
     }
 }

@@ -28,12 +28,17 @@ pub(super) struct PendingAnswer {
 
 impl PendingAnswer {
     /// Asks. `waker`: of the task that polls already.
-    pub(super) fn new(service: Arc<ServiceHandle>, command: &mut Command, waker: Option<&Waker>) -> PendingAnswer {
+    pub(super) fn new(
+        service: Arc<ServiceHandle>,
+        command: &mut Command,
+        waker: Option<&Waker>,
+    ) -> PendingAnswer {
         let (request, answer, ear) = service.engine.request(command, &service.destroyed, waker);
         // First: a packet heard meanwhile may wake others, whose code may panic.
         let mut asked = PendingAnswer { service: Some(service), request, answer, attended: false };
         // The answer may be here before this thread could sleep.
-        if let (None, Some(waker), Some(ear), Some(service)) = (&asked.answer, waker, ear, &asked.service)
+        if let (None, Some(waker), Some(ear), Some(service)) =
+            (&asked.answer, waker, ear, &asked.service)
             && ear.busy_poll()
         {
             asked.answer = service.engine.poll(request, waker);
@@ -44,7 +49,10 @@ impl PendingAnswer {
 
     /// Its number, while it waits.
     pub(super) fn waiting(&self) -> Option<(&Arc<ServiceHandle>, RequestId)> {
-        self.service.as_ref().filter(|_| self.answer.is_none()).map(|service| (service, self.request))
+        self.service
+            .as_ref()
+            .filter(|_| self.answer.is_none())
+            .map(|service| (service, self.request))
     }
 
     /// The answer, with the service that it is of.
@@ -83,7 +91,10 @@ enum CommandState {
 }
 
 impl CommandFuture {
-    pub(super) fn new(service: Arc<ServiceHandle>, command: impl FnOnce(RequestId) -> Command) -> Self {
+    pub(super) fn new(
+        service: Arc<ServiceHandle>,
+        command: impl FnOnce(RequestId) -> Command,
+    ) -> Self {
         CommandFuture(CommandState::Unasked(service, command(RequestId(0))))
     }
 }
@@ -95,7 +106,8 @@ impl Future for CommandFuture {
         // As of a request.
         let turn = std::task::ready!(poll_proceed(context));
         if let CommandState::Unasked(..) = self.0
-            && let CommandState::Unasked(service, mut command) = std::mem::replace(&mut self.0, CommandState::Over)
+            && let CommandState::Unasked(service, mut command) =
+                std::mem::replace(&mut self.0, CommandState::Over)
         {
             let asked = PendingAnswer::new(service, &mut command, Some(context.waker()));
             let is_waiting = asked.waiting().is_some();

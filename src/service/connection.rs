@@ -57,7 +57,10 @@ impl ConnectionState {
     /// Whether the member's lease runs after this.
     pub fn is_connected(&self) -> bool {
         use ConnectionState::{Connected, Missed, Reconnected};
-        matches!(self, Connected | Reconnected | Missed { standing: ConnectionStatus::Connected, .. })
+        matches!(
+            self,
+            Connected | Reconnected | Missed { standing: ConnectionStatus::Connected, .. }
+        )
     }
 }
 
@@ -110,7 +113,9 @@ impl Connection {
             return Some(first.into());
         }
         match self.changes.recv().await {
-            Ok(ConnectionStatus::Connected) if !planted!(ConnectAgain) => Some(ConnectionState::Reconnected),
+            Ok(ConnectionStatus::Connected) if !planted!(ConnectAgain) => {
+                Some(ConnectionState::Reconnected)
+            }
             Ok(standing) => Some(standing.into()),
             Err(RecvError::Closed) => None,
             Err(RecvError::Lagged(count)) => Some(self.skip(count)),
@@ -125,7 +130,9 @@ impl Connection {
             match self.changes.try_recv() {
                 Ok(next) => (count, standing) = (count + 1, next),
                 Err(TryRecvError::Lagged(more)) => count += more,
-                Err(TryRecvError::Empty | TryRecvError::Closed) => return ConnectionState::Missed { count, standing },
+                Err(TryRecvError::Empty | TryRecvError::Closed) => {
+                    return ConnectionState::Missed { count, standing };
+                }
             }
         }
     }

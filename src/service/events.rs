@@ -163,18 +163,24 @@ impl From<Announcement> for MemberEvent {
         let event = match announcement {
             Announcement::Lost => return MemberEvent::Lost,
             Announcement::Rejoined(process) => return MemberEvent::Rejoined { process },
-            Announcement::Distrusted(Rates { boottime, raw }) => return MemberEvent::ClockDistrusted { boottime, raw },
+            Announcement::Distrusted(Rates { boottime, raw }) => {
+                return MemberEvent::ClockDistrusted { boottime, raw };
+            }
             Announcement::Trusted => return MemberEvent::ClockTrusted,
             Announcement::WallJump(millis) => return MemberEvent::WallClockJumped { millis },
             Announcement::VoteNotStored(reason) => return MemberEvent::VoteNotStored { reason },
             Announcement::VoteStored => return MemberEvent::VoteStored,
-            Announcement::Failed(reason) => return MemberEvent::Failed { reason: reason.to_owned() },
+            Announcement::Failed(reason) => {
+                return MemberEvent::Failed { reason: reason.to_owned() };
+            }
             Announcement::Event(event) => event,
         };
         match event {
             Event::ViewInstalled(view) => MemberEvent::ViewInstalled(view),
             Event::BecameElder(_) => MemberEvent::BecameElder,
-            Event::BecameGrantor { service, epoch } => MemberEvent::BecameGrantor { service, epoch },
+            Event::BecameGrantor { service, epoch } => {
+                MemberEvent::BecameGrantor { service, epoch }
+            }
             // The engine does not report tokens, nor the end of a term that never began.
             Event::LostGrantor { service, epoch }
             | Event::GrantorAborted { service, epoch }

@@ -36,7 +36,11 @@ impl IntoFuture for BecomeBuilder {
 
     fn into_future(self) -> BecomeFuture {
         let (name, wait) = (self.service.name.clone(), self.wait);
-        BecomeFuture(CommandFuture::new(self.service, move |request| Command::Become { request, service: name, wait }))
+        BecomeFuture(CommandFuture::new(self.service, move |request| Command::Become {
+            request,
+            service: name,
+            wait,
+        }))
     }
 }
 

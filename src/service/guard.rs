@@ -39,8 +39,9 @@ impl Guard {
     /// Once it has failed it fails for good.
     ///
     /// # Errors
-    /// [`Lost`] with the reason: the lock's lease or the member's lease is over, the cluster went on without the
-    /// member, the service was destroyed here, or the member has left. Nothing is changed by asking.
+    /// [`Lost`] with the reason: the lock's lease or the member's lease is over, the cluster went
+    /// on without the member, the service was destroyed here, or the member has left. Nothing is
+    /// changed by asking.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -274,7 +275,9 @@ impl Guard {
     /// ```
     pub fn upgrade(self) -> UpgradeFuture {
         let hold = self.hold.request();
-        let asking = CommandFuture::new(self.hold.service.clone(), move |request| Command::Upgrade { request, hold });
+        let asking = CommandFuture::new(self.hold.service.clone(), move |request| {
+            Command::Upgrade { request, hold }
+        });
         UpgradeFuture { asking, guard: Some(self) }
     }
 

@@ -32,7 +32,8 @@ macro_rules! held {
             /// [`Guard::protect`](crate::Guard::protect).
             ///
             /// # Errors
-            /// [`Lost`](crate::Lost): it was lost before `future` completed, and `future` was dropped where it stood.
+            /// [`Lost`](crate::Lost): it was lost before `future` completed, and `future` was
+            /// dropped where it stood.
             ///
             /// # Cancel safety
             /// Dropping this drops `future`; the hold goes on.

@@ -151,7 +151,10 @@ impl HoldHandle {
     }
 
     pub(crate) fn fence(&self) -> Result<Token, Lost> {
-        self.cell.fence().map(|first| first.plus(self.index.into())).map_err(|reason| Lost { reason })
+        self.cell
+            .fence()
+            .map(|first| first.plus(self.index.into()))
+            .map_err(|reason| Lost { reason })
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -220,7 +223,9 @@ impl HoldHandle {
 
     /// Ends one of its guards. If it was the last one, the returned future waits until the grantor
     /// has heard of that.
-    pub(crate) fn release_confirmed(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + use<> {
+    pub(crate) fn release_confirmed(
+        mut self,
+    ) -> impl Future<Output = Result<(), ReleaseError>> + Send + use<> {
         // Asked while it is held: afterwards its number has no owner.
         let (over, service) = (self.request(), self.service.clone());
         let is_last = self.let_go();
@@ -230,7 +235,13 @@ impl HoldHandle {
                 return Ok(());
             }
             let name = service.name.clone();
-            match CommandFuture::new(service, move |request| Command::Confirm { request, service: name, over }).await {
+            match CommandFuture::new(service, move |request| Command::Confirm {
+                request,
+                service: name,
+                over,
+            })
+            .await
+            {
                 Err(Outcome::Confirmed) => Ok(()),
                 _ => Err(ReleaseError::Unconfirmed),
             }
@@ -245,7 +256,9 @@ impl HoldHandle {
         } else {
             text.field("names", &self.want.names());
         }
-        text.field("token", &self.cell.token()).field("lost", &self.cell.lost_reason()).finish_non_exhaustive()
+        text.field("token", &self.cell.token())
+            .field("lost", &self.cell.lost_reason())
+            .finish_non_exhaustive()
     }
 }
 
@@ -287,6 +300,9 @@ impl LossWatch {
 
 impl std::fmt::Debug for LossWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LossWatch").field("token", &self.cell.token()).field("reason", &self.reason()).finish()
+        f.debug_struct("LossWatch")
+            .field("token", &self.cell.token())
+            .field("reason", &self.reason())
+            .finish()
     }
 }

@@ -200,9 +200,18 @@ impl From<Outcome> for InspectError {
 }
 
 /// Asks the grantor.
-pub(super) async fn look(service: &Arc<ServiceHandle>, at: Query) -> Result<QueryReply, InspectError> {
+pub(super) async fn look(
+    service: &Arc<ServiceHandle>,
+    at: Query,
+) -> Result<QueryReply, InspectError> {
     let name = service.name.clone();
-    match CommandFuture::new(service.clone(), move |request| Command::Query { request, service: name, at }).await {
+    match CommandFuture::new(service.clone(), move |request| Command::Query {
+        request,
+        service: name,
+        at,
+    })
+    .await
+    {
         Err(Outcome::QueryReply(seen)) => Ok(seen),
         Err(outcome) => Err(InspectError::from(outcome)),
         Ok(_) => unreachable!("a question is not granted"),

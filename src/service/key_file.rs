@@ -96,10 +96,12 @@ impl Keyring {
         // The opened file, so that no other file is read.
         let metadata = file.metadata().map_err(failed)?;
         check_mode(path, &metadata)?;
-        let mut text = Zeroizing::new(String::with_capacity(metadata.len().min(MAX_FILE) as usize + 1));
+        let mut text =
+            Zeroizing::new(String::with_capacity(metadata.len().min(MAX_FILE) as usize + 1));
         let length = file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
         if length as u64 > MAX_FILE {
-            let error = io::Error::new(io::ErrorKind::InvalidData, "it is longer than any key file");
+            let error =
+                io::Error::new(io::ErrorKind::InvalidData, "it is longer than any key file");
             return Err(failed(error));
         }
         Keyring::parse(&text).map_err(|source| KeyFileError::Key { path: path.to_owned(), source })
@@ -111,7 +113,11 @@ fn check_mode(path: &Path, metadata: &std::fs::Metadata) -> Result<(), KeyFileEr
     use std::os::unix::fs::MetadataExt as _;
     let mode = metadata.mode() & 0o7777;
     // A group that may write could replace the key.
-    if mode & 0o027 == 0 { Ok(()) } else { Err(KeyFileError::Exposed { path: path.to_owned(), mode }) }
+    if mode & 0o027 == 0 {
+        Ok(())
+    } else {
+        Err(KeyFileError::Exposed { path: path.to_owned(), mode })
+    }
 }
 
 #[cfg(not(unix))]

@@ -51,7 +51,11 @@ pub struct LockBuilder<G = Guard> {
 
 impl<G: Grant> LockBuilder<G> {
     pub(super) fn new(service: Arc<ServiceHandle>, want: Result<Want, InvalidWant>) -> Self {
-        LockBuilder { parts: BuilderParts::new(service, want), wait: Wait::Forever, granted: PhantomData }
+        LockBuilder {
+            parts: BuilderParts::new(service, want),
+            wait: Wait::Forever,
+            granted: PhantomData,
+        }
     }
 
     /// The longest wait, then [`LockError::TimedOut`]. Zero makes the request non-blocking. Asking
@@ -222,7 +226,10 @@ impl IntoFuture for OpenBuilder {
 
 impl std::fmt::Debug for OpenBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenBuilder").field("want", &self.parts.want).field("wait", &self.wait).finish_non_exhaustive()
+        f.debug_struct("OpenBuilder")
+            .field("want", &self.parts.want)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
     }
 }
 

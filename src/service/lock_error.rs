@@ -1,7 +1,9 @@
 //! Why a lock was not granted.
 
 use crate::protocol::id::InvalidBatch;
-use crate::protocol::{HolderInfo, InvalidName, InvalidPermits, InvalidValue, LockName, LostReason, Outcome};
+use crate::protocol::{
+    HolderInfo, InvalidName, InvalidPermits, InvalidValue, LockName, LostReason, Outcome,
+};
 use std::time::Duration;
 
 /// The longest lease: ten years. Longer waits are for ever; a longer lease is a mistake.
@@ -9,7 +11,9 @@ pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A lease of zero, or of more than ten years.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a lease is more than zero and at most ten years, this one is {given:?}; leave it out to hold until released")]
+#[error(
+    "a lease is more than zero and at most ten years, this one is {given:?}; leave it out to hold until released"
+)]
 pub struct InvalidLease {
     /// The given duration.
     pub given: Duration,
@@ -313,7 +317,9 @@ pub enum ReleaseError {
     /// held until then, but no grantor has confirmed that within a member lease, or the member
     /// left, was expelled or destroyed the service meanwhile. Others get the lock when a grantor
     /// hears of it, at the latest when this member is out of the view.
-    #[error("the lock is released here, but no grantor confirmed it; it is free when a grantor hears of it")]
+    #[error(
+        "the lock is released here, but no grantor confirmed it; it is free when a grantor hears of it"
+    )]
     Unconfirmed,
 }
 
@@ -351,8 +357,12 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Superseded => "another hold of it has a higher token",
         LostReason::Left => "the member has left",
         LostReason::Destroyed => "its service was destroyed at this member",
-        LostReason::Revoked => "it was taken away after its holder had been told that it is wanted back",
+        LostReason::Revoked => {
+            "it was taken away after its holder had been told that it is wanted back"
+        }
         LostReason::Released => "it was given back",
-        LostReason::Forked => "this process was forked off the one that has it: join after the fork",
+        LostReason::Forked => {
+            "this process was forked off the one that has it: join after the fork"
+        }
     }
 }

@@ -16,8 +16,8 @@ use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
 use crate::protocol::message::{Query, QueryReply};
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits, ServiceName, Time, Value,
-    Want,
+    Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits,
+    ServiceName, Time, Value, Want,
 };
 use crate::runtime::engine::{Engine, Sleep, SleepEnd};
 use crate::runtime::sync::AtomicBool;
@@ -73,7 +73,8 @@ impl LockService {
 
     /// Whether the hold is of this service at this member.
     pub(crate) fn has(&self, hold: &HoldHandle) -> bool {
-        Arc::ptr_eq(&self.inner.engine, &hold.service.engine) && self.inner.name == hold.service.name
+        Arc::ptr_eq(&self.inner.engine, &hold.service.engine)
+            && self.inner.name == hold.service.name
     }
 
     /// The claim of a request for the lock in the owner's name.
@@ -247,7 +248,10 @@ impl LockService {
     /// assert!(accounts.try_lock("alice").await.is_ok());
     /// # Ok(()) }
     /// ```
-    pub fn try_lock_all(&self, names: impl IntoIterator<Item: AsRef<[u8]>>) -> TryLockBuilder<BatchGuard> {
+    pub fn try_lock_all(
+        &self,
+        names: impl IntoIterator<Item: AsRef<[u8]>>,
+    ) -> TryLockBuilder<BatchGuard> {
         TryLockBuilder::new(self.inner.clone(), all(names))
     }
 
@@ -317,7 +321,8 @@ impl LockService {
     /// ```
     pub fn open(&self, name: impl AsRef<[u8]>, initial: impl AsRef<[u8]>) -> OpenBuilder {
         let value = Value::new(initial.as_ref()).map_err(InvalidWant::Value);
-        let want = value.and_then(|value| named(name, |name| Want::Open(OpenRequest::new(name, value))));
+        let want =
+            value.and_then(|value| named(name, |name| Want::Open(OpenRequest::new(name, value))));
         OpenBuilder::new(self.inner.clone(), want)
     }
 
@@ -332,8 +337,8 @@ impl LockService {
     /// follow each other.
     ///
     /// # Errors
-    /// [`LockError`](crate::LockError), [`LockError::NotOpen`](crate::LockError::NotOpen) among them; in every case
-    /// nothing is held and nothing is queued.
+    /// [`LockError`](crate::LockError), [`LockError::NotOpen`](crate::LockError::NotOpen) among
+    /// them; in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
     /// Dropped at any time, even after the grant: nothing stays held or queued.
@@ -381,9 +386,10 @@ impl LockService {
     /// whose holds overlap without end never waits for the suspension.
     ///
     /// # Errors
-    /// [`LockError::Deadlock`](crate::LockError::Deadlock) at once if the suspension would wait for itself: its owner waits
-    /// for one already, or has it; or this owner and another one hold something, and that one waits for a suspension, so
-    /// that each would wait for the other. Others as of `lock`. In every case nothing is suspended and nothing is queued.
+    /// [`LockError::Deadlock`](crate::LockError::Deadlock) at once if the suspension would wait for
+    /// itself: its owner waits for one already, or has it; or this owner and another one hold
+    /// something, and that one waits for a suspension, so that each would wait for the other.
+    /// Others as of `lock`. In every case nothing is suspended and nothing is queued.
     ///
     /// # Cancel safety
     /// Dropped at any time, even after the grant: the service goes on.
@@ -430,7 +436,8 @@ impl LockService {
     /// [`BecomeError`](crate::BecomeError). Locks and waits are not touched by a failure.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing was asked. Dropped later, this member may still become the grantor.
+    /// Dropped before the first poll nothing was asked. Dropped later, this member may still become
+    /// the grantor.
     ///
     /// Geode: `DistributedLockService.becomeLockGrantor`, which may return without having become
     /// it.
@@ -511,7 +518,15 @@ impl LockService {
 
     async fn inspect_at(&self, at: Query) -> Result<Inspection, InspectError> {
         match inspect::look(&self.inner, at).await? {
-            QueryReply::Lock { holders, more_holders, permits, content, openers, waiters, more } => Ok(Inspection {
+            QueryReply::Lock {
+                holders,
+                more_holders,
+                permits,
+                content,
+                openers,
+                waiters,
+                more,
+            } => Ok(Inspection {
                 holder: holders.first().cloned(),
                 holders,
                 more_holders,
@@ -565,7 +580,8 @@ impl LockService {
     /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the same. Nothing else stays.
+    /// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the
+    /// same. Nothing else stays.
     ///
     /// Curator: `Revoker.attemptRevoke`. OpenVMS and the Linux DLM: the blocking AST.
     ///
@@ -613,7 +629,8 @@ impl LockService {
     /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), nothing was taken away.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing was asked. Dropped later, the hold may end all the same. Nothing else stays.
+    /// Dropped before the first poll nothing was asked. Dropped later, the hold may end all the
+    /// same. Nothing else stays.
     ///
     /// Curator: none; deleting the holder's node, by hand, takes the lock from a holder that goes
     /// on.
@@ -670,7 +687,12 @@ impl LockService {
     /// ```
     pub async fn destroy(&self) -> Result<(), DestroyError> {
         let name = self.inner.name.clone();
-        match CommandFuture::new(self.inner.clone(), move |request| Command::Destroy { request, service: name }).await {
+        match CommandFuture::new(self.inner.clone(), move |request| Command::Destroy {
+            request,
+            service: name,
+        })
+        .await
+        {
             Err(Outcome::Closed(LostReason::Left)) => Err(DestroyError::Left),
             Err(Outcome::Closed(LostReason::Destroyed)) => Err(DestroyError::Destroyed),
             Err(Outcome::Unconfirmed) => Err(DestroyError::Unconfirmed),
@@ -690,7 +712,8 @@ fn permits(name: impl AsRef<[u8]>, count: u32) -> Result<Want, InvalidWant> {
 }
 
 fn all(names: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<Want, InvalidWant> {
-    let names: Result<Vec<_>, _> = names.into_iter().map(|name| LockName::new(name.as_ref())).collect();
+    let names: Result<Vec<_>, _> =
+        names.into_iter().map(|name| LockName::new(name.as_ref())).collect();
     Batch::new(names.map_err(InvalidWant::Name)?).map(Want::Batch).map_err(InvalidWant::Batch)
 }
 

@@ -47,8 +47,14 @@ impl Drop for MemberHandle {
 }
 
 impl Member {
-    pub(super) fn new(cluster: String, engine: Arc<Engine>, transport: Option<Arc<Transport>>) -> Self {
-        Member { handle: Arc::new(MemberHandle { cluster, engine, transport, services: DashMap::new() }) }
+    pub(super) fn new(
+        cluster: String,
+        engine: Arc<Engine>,
+        transport: Option<Arc<Transport>>,
+    ) -> Self {
+        Member {
+            handle: Arc::new(MemberHandle { cluster, engine, transport, services: DashMap::new() }),
+        }
     }
 
     /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It
@@ -253,7 +259,9 @@ impl Member {
         match closed {
             Some(EngineClosed::Heard) | None => Ok(()),
             Some(EngineClosed::Unheard) => Err(LeaveError::Unheard),
-            Some(EngineClosed::Broken | EngineClosed::WrongClock { .. }) => Err(LeaveError::Stopped),
+            Some(EngineClosed::Broken | EngineClosed::WrongClock { .. }) => {
+                Err(LeaveError::Stopped)
+            }
         }
     }
 }
@@ -315,7 +323,9 @@ pub enum LeaveError {
     /// refused connections. The services that this member granted are not in other hands yet. The
     /// others, if there are any, remove it when its lease has surely run out, and recover those
     /// services.
-    #[error("left, but no member confirmed it; the others go on when this member's lease has ended")]
+    #[error(
+        "left, but no member confirmed it; the others go on when this member's lease has ended"
+    )]
     Unheard,
     /// The runtime under the member had ended, or the member broke. Others remove it when its lease
     /// has surely run out.

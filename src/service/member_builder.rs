@@ -1,7 +1,9 @@
 //! `MemberBuilder`: how a member is set up, checked and joined.
 
 use super::member::Member;
-use crate::protocol::{Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing};
+use crate::protocol::{
+    Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing,
+};
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
 use crate::runtime::member_clock::MemberClock;
@@ -99,7 +101,8 @@ impl Member {
         let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
         let builder = Member::builder("local").found();
         // No process dials it: nothing listens on port 0.
-        let me = MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+        let me =
+            MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
         let engine = Engine::new(EngineOptions {
             config: builder.config(me, BTreeSet::new()),
             network: Arc::new(NullNetwork),
@@ -326,7 +329,8 @@ impl MemberBuilder {
         let (disk, stored) = match &self.data_dir {
             Some(path) => {
                 let opened = Disk::open(path, &self.cluster);
-                let (disk, stored) = opened.map_err(|why| JoinError::DataDir { path: path.clone(), why })?;
+                let (disk, stored) =
+                    opened.map_err(|why| JoinError::DataDir { path: path.clone(), why })?;
                 (Some(Box::new(disk) as Box<dyn VoteStorage>), stored)
             }
             None => (None, None),
@@ -340,7 +344,10 @@ impl MemberBuilder {
         let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk, clock });
         let member = Member::new(self.cluster.clone(), engine.clone(), Some(transport.clone()));
         transport.start(
-            Arc::new(NetworkInbox { engine: Arc::downgrade(&engine), transport: Arc::downgrade(&transport) }),
+            Arc::new(NetworkInbox {
+                engine: Arc::downgrade(&engine),
+                transport: Arc::downgrade(&transport),
+            }),
             me,
         );
         engine.start(&runtime, {
@@ -428,7 +435,8 @@ impl MemberBuilder {
             match answer {
                 Some(answer) => answered.push((addr, answer)),
                 None if addr == me => answered.push((addr, "this member".into())),
-                None => missing.push((addr, transport.last_error(addr).unwrap_or_else(|| "no answer".into()))),
+                None => missing
+                    .push((addr, transport.last_error(addr).unwrap_or_else(|| "no answer".into()))),
             }
         }
         let unresolved = transport.unresolved();
@@ -454,9 +462,14 @@ struct NetworkInbox {
 
 impl Inbox for NetworkInbox {
     fn input(&self, input: Input) {
-        let (Some(engine), Some(transport)) = (self.engine.upgrade(), self.transport.upgrade()) else { return };
+        let (Some(engine), Some(transport)) = (self.engine.upgrade(), self.transport.upgrade())
+        else {
+            return;
+        };
         engine.input(match input {
-            Input::Command(Command::Seeds(seeds)) => Input::Command(Command::Seeds(known_seeds(&transport, seeds))),
+            Input::Command(Command::Seeds(seeds)) => {
+                Input::Command(Command::Seeds(known_seeds(&transport, seeds)))
+            }
             input => input,
         });
     }
@@ -522,7 +535,9 @@ fn address(what: &'static str, given: &str, zero_allowed: bool) -> Result<(), Jo
                 return wrong("an IPv6 address goes in brackets: [::1]:7400");
             }
             if host.contains(|c: char| c.is_whitespace() || c == '/' || c == '[' || c == ']') {
-                return wrong("this is no host name: host:port is wanted, without a scheme or a path");
+                return wrong(
+                    "this is no host name: host:port is wanted, without a scheme or a path",
+                );
             }
             match port.parse::<u16>() {
                 Ok(port) => port,
@@ -674,7 +689,11 @@ impl fmt::Display for NoCluster<'_> {
     }
 }
 
-fn list(f: &mut fmt::Formatter<'_>, open: &str, entries: &[(impl fmt::Display, String)]) -> fmt::Result {
+fn list(
+    f: &mut fmt::Formatter<'_>,
+    open: &str,
+    entries: &[(impl fmt::Display, String)],
+) -> fmt::Result {
     for (index, (addr, text)) in entries.iter().enumerate() {
         write!(f, "{}{addr}: {text}", if index == 0 { open } else { ", " })?;
     }
@@ -723,8 +742,13 @@ mod tests {
             unresolved: Vec::new(),
         };
         let text = error.to_string();
-        assert!(text.starts_with("no cluster 'shop' within 30s: 2 of 3 seeds answered (127.0.0.1:1: this member, "));
-        assert!(text.contains("missing (127.0.0.1:3: connection refused); it takes all 3 seeds"), "{text}");
+        assert!(text.starts_with(
+            "no cluster 'shop' within 30s: 2 of 3 seeds answered (127.0.0.1:1: this member, "
+        ));
+        assert!(
+            text.contains("missing (127.0.0.1:3: connection refused); it takes all 3 seeds"),
+            "{text}"
+        );
         assert!(error.is_timeout());
     }
 
@@ -744,7 +768,8 @@ mod tests {
             good().join_limit(Duration::ZERO).join().await,
             good().busy_poll(Duration::from_micros(1001)).join().await,
         ];
-        let texts: Vec<String> = errors.into_iter().map(|error| error.unwrap_err().to_string()).collect();
+        let texts: Vec<String> =
+            errors.into_iter().map(|error| error.unwrap_err().to_string()).collect();
         let expected = [
             "has 0",
             "has 65",
@@ -767,7 +792,9 @@ mod tests {
     fn outside_a_runtime_there_is_an_error_and_no_panic() {
         let mut join = Box::pin(Member::builder("shop").found().join());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let std::task::Poll::Ready(result) = join.as_mut().poll(&mut context) else { panic!("waits") };
+        let std::task::Poll::Ready(result) = join.as_mut().poll(&mut context) else {
+            panic!("waits")
+        };
         assert!(matches!(result, Err(JoinError::NoRuntime)));
     }
 }

@@ -47,7 +47,9 @@ pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
 #[cfg(feature = "secure")]
 pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
-pub use lock_error::{ExtendError, InvalidLease, LockError, Lost, ReleaseError, TryLockError, UpgradeError};
+pub use lock_error::{
+    ExtendError, InvalidLease, LockError, Lost, ReleaseError, TryLockError, UpgradeError,
+};
 pub use lock_service::{DestroyError, LockService};
 #[cfg(feature = "secure")]
 pub use member::KeyringError;

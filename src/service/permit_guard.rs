@@ -77,7 +77,8 @@ impl PermitGuard {
         let ([name], Some(left)) = (self.hold.want.names(), left) else {
             return Err(ReturnPermitsError::TooMany { held: self.left });
         };
-        let narrowed = self.hold.service.engine.narrow(self.hold.request(), Want::Permits(name.clone(), left));
+        let narrowed =
+            self.hold.service.engine.narrow(self.hold.request(), Want::Permits(name.clone(), left));
         self.fence()?;
         if !narrowed {
             return Err(ReturnPermitsError::Lost(Lost { reason: LostReason::LeaseEnded }));
@@ -112,7 +113,8 @@ impl PermitGuard {
     /// ```
     pub fn into_leases(self) -> Vec<Lease> {
         let left = Arc::new(AtomicU32::new(self.left));
-        let tokens = self.tokens().map(|token| if planted!(LeasesAlike) { self.token() } else { token });
+        let tokens =
+            self.tokens().map(|token| if planted!(LeasesAlike) { self.token() } else { token });
         tokens.map(|token| Lease { hold: self.hold.clone(), left: left.clone(), token }).collect()
     }
 }
@@ -213,7 +215,10 @@ impl Drop for Lease {
 
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lease").field("token", &self.token).field("fence", &self.fence()).finish_non_exhaustive()
+        f.debug_struct("Lease")
+            .field("token", &self.token)
+            .field("fence", &self.fence())
+            .finish_non_exhaustive()
     }
 }
 

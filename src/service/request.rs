@@ -119,7 +119,9 @@ impl RequestFuture {
         let service = self.service.take()?;
         let Wish { want, owner, wait, lease, revocable, metadata } = &self.wish;
         // An object is no hold, and not measured as one.
-        self.acquire = (!want.opens()).then(|| AcquireSpan::begin(&service.meter, &service.name, want)).flatten();
+        self.acquire = (!want.opens())
+            .then(|| AcquireSpan::begin(&service.meter, &service.name, want))
+            .flatten();
         let _entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
         if let Want::Lock(name) = want
             && self.wish.is_plain()
@@ -154,7 +156,9 @@ impl RequestFuture {
         let answer = match (taken, &mut self.way) {
             (Some(hold), _) => Ok(hold),
             // It is asked, and wakes this task.
-            (None, RequestPhase::Asked(asked)) if is_first && asked.waiting().is_some() => return Poll::Pending,
+            (None, RequestPhase::Asked(asked)) if is_first && asked.waiting().is_some() => {
+                return Poll::Pending;
+            }
             (None, RequestPhase::Asked(asked)) => {
                 attended = asked.attended;
                 let (service, answer) = std::task::ready!(asked.poll(context));
@@ -213,9 +217,9 @@ fn good(hold: HoldHandle) -> Result<HoldHandle, Box<Outcome>> {
 /// nothing, and come again at once; [`start`](super::LockBuilder::start) asks in any case.
 ///
 /// # Cancel safety
-/// Nothing is asked before it is first polled or [started](super::LockBuilder::start). Dropping it at any later time
-/// gives up the place in the queue, or the lock if it was granted meanwhile: nothing stays held or queued. A new call
-/// queues at the end.
+/// Nothing is asked before it is first polled or [started](super::LockBuilder::start). Dropping it
+/// at any later time gives up the place in the queue, or the lock if it was granted meanwhile:
+/// nothing stays held or queued. A new call queues at the end.
 #[must_use = "dropping it gives up the place in the queue"]
 pub struct LockFuture<G = Guard>(Result<RequestFuture, Option<LockError>>, PhantomData<fn() -> G>);
 
@@ -264,10 +268,14 @@ impl<G: Grant> LockFuture<G> {
     /// # Ok(()) }
     /// ```
     pub async fn position(&self) -> Result<Option<Position>, InspectError> {
-        let Ok(RequestFuture { way: RequestPhase::Asked(asked), .. }) = &self.0 else { return Ok(None) };
+        let Ok(RequestFuture { way: RequestPhase::Asked(asked), .. }) = &self.0 else {
+            return Ok(None);
+        };
         let Some((service, request)) = asked.waiting() else { return Ok(None) };
         match inspect::look(service, Query::Place(request)).await? {
-            QueryReply::Place { before, holds, suspension } => Ok(Some(Position { before, holds, suspension })),
+            QueryReply::Place { before, holds, suspension } => {
+                Ok(Some(Position { before, holds, suspension }))
+            }
             _ => Ok(None),
         }
     }
@@ -278,9 +286,9 @@ impl<G: Grant> Future for LockFuture<G> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Ok(request) => {
-                request.poll(context).map(|result| result.map(G::new).map_err(|outcome| LockError::from(*outcome)))
-            }
+            Ok(request) => request
+                .poll(context)
+                .map(|result| result.map(G::new).map_err(|outcome| LockError::from(*outcome))),
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
         }
     }
@@ -295,7 +303,10 @@ impl<G: Grant> Future for LockFuture<G> {
 /// # Cancel safety
 /// As of [`LockFuture`]: dropped at any time, nothing stays held or queued.
 #[must_use = "futures do nothing unless polled"]
-pub struct TryLockFuture<G = Guard>(Result<RequestFuture, Option<TryLockError>>, PhantomData<fn() -> G>);
+pub struct TryLockFuture<G = Guard>(
+    Result<RequestFuture, Option<TryLockError>>,
+    PhantomData<fn() -> G>,
+);
 
 impl<G: Grant> TryLockFuture<G> {
     pub(super) fn new(request: Result<RequestFuture, TryLockError>) -> Self {
@@ -308,9 +319,9 @@ impl<G: Grant> Future for TryLockFuture<G> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Ok(request) => {
-                request.poll(context).map(|result| result.map(G::new).map_err(|outcome| TryLockError::from(*outcome)))
-            }
+            Ok(request) => request
+                .poll(context)
+                .map(|result| result.map(G::new).map_err(|outcome| TryLockError::from(*outcome))),
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
         }
     }

@@ -4,7 +4,8 @@ use super::command::CommandFuture;
 use super::handle::ServiceHandle;
 use super::lock_error::LONGEST;
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest, RevokeCommand, Wait,
+    Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest,
+    RevokeCommand, Wait,
 };
 use crate::runtime::hold_cell::HoldCell;
 use crate::runtime::planted;
@@ -103,7 +104,10 @@ pub struct RevokeBuilder {
 }
 
 impl RevokeBuilder {
-    pub(super) fn new(service: Arc<ServiceHandle>, name: Result<Option<LockName>, InvalidName>) -> Self {
+    pub(super) fn new(
+        service: Arc<ServiceHandle>,
+        name: Result<Option<LockName>, InvalidName>,
+    ) -> Self {
         RevokeBuilder { service, name, metadata: Ok(Metadata::default()), wait: Wait::Try }
     }
 
@@ -136,13 +140,19 @@ impl IntoFuture for RevokeBuilder {
 /// Asks the member of a hold.
 fn asking(service: Arc<ServiceHandle>, what: RevokeCommand, wait: Wait) -> CommandFuture {
     let name = service.name.clone();
-    CommandFuture::new(service, move |request| Command::Revoke { request, service: name, what, wait })
+    CommandFuture::new(service, move |request| Command::Revoke {
+        request,
+        service: name,
+        what,
+        wait,
+    })
 }
 
 /// A [`revoke`](crate::LockService::revoke) on its way.
 ///
 /// # Cancel safety
-/// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the same. Nothing else stays.
+/// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the
+/// same. Nothing else stays.
 #[must_use = "futures do nothing unless polled"]
 pub struct RevokeFuture(Result<CommandFuture, Option<InvalidName>>);
 
@@ -152,7 +162,9 @@ impl Future for RevokeFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let asking = match &mut self.0 {
             Ok(asking) => asking,
-            Err(error) => return Poll::Ready(Err(error.take().expect("polled after it was ready").into())),
+            Err(error) => {
+                return Poll::Ready(Err(error.take().expect("polled after it was ready").into()));
+            }
         };
         Poll::Ready(match ready!(Pin::new(asking).poll(context)) {
             Err(Outcome::RevocationRequested { told, firm, more }) if !told.is_empty() => {
@@ -165,7 +177,10 @@ impl Future for RevokeFuture {
 }
 
 /// Forces the release of a hold.
-pub(super) async fn take(service: Arc<ServiceHandle>, holder: HolderInfo) -> Result<(), RevokeError> {
+pub(super) async fn take(
+    service: Arc<ServiceHandle>,
+    holder: HolderInfo,
+) -> Result<(), RevokeError> {
     match asking(service, RevokeCommand::Take(holder), Wait::Try).await {
         Err(Outcome::Revoked) => Ok(()),
         Err(Outcome::HolderNotTold) if planted!(CallItTaken) => Ok(()),
@@ -252,7 +267,10 @@ impl std::fmt::Debug for Revocation {
 
 impl std::fmt::Debug for RevokeBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RevokeBuilder").field("name", &self.name).field("wait", &self.wait).finish_non_exhaustive()
+        f.debug_struct("RevokeBuilder")
+            .field("name", &self.name)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
     }
 }
 

@@ -65,7 +65,11 @@ impl LockService {
     /// tokio::spawn(sale).await?.map_err(|error| error.to_string())?;
     /// # Ok(()) }
     /// ```
-    pub async fn with<T>(&self, name: impl AsRef<[u8]>, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, WithError> {
+    pub async fn with<T>(
+        &self,
+        name: impl AsRef<[u8]>,
+        work: impl AsyncFnOnce(&Guard) -> T,
+    ) -> Result<T, WithError> {
         self.lock(name).with(work).await
     }
 }

@@ -3,7 +3,9 @@
 use super::command::CommandFuture;
 use super::hold::HoldHandle;
 use super::lock_error::{Lost, ReleaseError};
-use crate::protocol::{Command, Content, Edit, InvalidValue, LostReason, NumberEdit, Outcome, Token, Value};
+use crate::protocol::{
+    Command, Content, Edit, InvalidValue, LostReason, NumberEdit, Outcome, Token, Value,
+};
 use std::sync::Arc;
 
 /// A small value that all members of a service with an opening of it see, from
@@ -84,7 +86,8 @@ impl SharedValue {
     /// [`SetError`]. If it is lost meanwhile it may have been written; else nothing was.
     ///
     /// # Cancel safety
-    /// Dropped before the first poll nothing is written. Dropped later it may be written all the same, once.
+    /// Dropped before the first poll nothing is written. Dropped later it may be written all the
+    /// same, once.
     ///
     /// Curator: `SharedValue.setValue`.
     ///
@@ -131,7 +134,11 @@ impl SharedValue {
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn compare_and_set(&self, version: Token, value: impl AsRef<[u8]>) -> Result<Token, SetError> {
+    pub async fn compare_and_set(
+        &self,
+        version: Token,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Token, SetError> {
         let value = Value::new(value.as_ref())?;
         self.write(value, Some(version)).await
     }
@@ -143,7 +150,11 @@ impl SharedValue {
     /// Lets the grantor take a step from the number that the value begins with, if `tail` stands
     /// behind it. Returns the version that it made, and the number. [`SetError::Changed`]: there is
     /// no such step.
-    pub(crate) async fn step(&self, step: NumberEdit, tail: &[u8]) -> Result<(Token, i32), SetError> {
+    pub(crate) async fn step(
+        &self,
+        step: NumberEdit,
+        tail: &[u8],
+    ) -> Result<(Token, i32), SetError> {
         let (version, number) = self.edit(Edit::Step { step, tail: Value::new(tail)? }).await?;
         Ok((version, number.unwrap_or_default()))
     }
@@ -151,14 +162,19 @@ impl SharedValue {
     async fn edit(&self, edit: Edit) -> Result<(Token, Option<i32>), SetError> {
         self.hold.fence().map_err(SetError::Lost)?;
         let open = self.hold.request();
-        let asking =
-            CommandFuture::new(self.hold.service.clone(), move |request| Command::Write { request, open, edit });
+        let asking = CommandFuture::new(self.hold.service.clone(), move |request| Command::Write {
+            request,
+            open,
+            edit,
+        });
         match asking.await {
             Err(Outcome::Written { version, number }) => Ok((version, number)),
             Err(Outcome::Unwritten(content)) => Err(SetError::Changed(content.into())),
             Err(Outcome::Busy) => Err(SetError::Busy),
             Err(Outcome::Closed(reason)) => Err(SetError::Lost(Lost { reason })),
-            _ => Err(SetError::Lost(self.hold.fence().err().unwrap_or(Lost { reason: LostReason::Superseded }))),
+            _ => Err(SetError::Lost(
+                self.hold.fence().err().unwrap_or(Lost { reason: LostReason::Superseded }),
+            )),
         }
     }
 
@@ -233,8 +249,8 @@ impl SharedValue {
     /// value.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
-    /// here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
+    /// a member lease. It is closed here all the same.
     ///
     /// # Cancel safety
     /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
@@ -264,7 +280,10 @@ impl SharedValue {
 
 impl std::fmt::Debug for SharedValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedValue").field("hold", &self.hold.want).field("seen", &self.get()).finish_non_exhaustive()
+        f.debug_struct("SharedValue")
+            .field("hold", &self.hold.want)
+            .field("seen", &self.get())
+            .finish_non_exhaustive()
     }
 }
 
@@ -288,7 +307,8 @@ impl ValueChanges {
     /// Dropping the future loses no change: the next call tells the latest.
     pub async fn next(&mut self) -> Result<Versioned, Lost> {
         let seen = self.seen;
-        let now = self.value.changed_so(|content| (content.version, content.maybe_stale) != seen).await?;
+        let now =
+            self.value.changed_so(|content| (content.version, content.maybe_stale) != seen).await?;
         self.seen = (now.version, now.maybe_stale);
         Ok(now)
     }

@@ -123,7 +123,8 @@ impl MemberBuilder {
         // On a thread without a simulation the system draws it; it has always given bytes so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
         let me = MemberInfo { process, addr, host: None };
-        let seeds: BTreeSet<SocketAddr> = self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
+        let seeds: BTreeSet<SocketAddr> =
+            self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
         let config = self.config(me.clone(), seeds);
         let network = Arc::new(Wire { me: Mutex::new(me), post });
         let clock = MemberClock::machine();

@@ -62,7 +62,10 @@ pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
 /// Whether the member is in a view of so many, none of them a ghost, with a running lease.
 pub(crate) fn sees(member: &Member, members: usize) -> bool {
     let status = member.status();
-    status.leased && status.view.is_some_and(|view| view.living().count() == members && view.members.len() == members)
+    status.leased
+        && status
+            .view
+            .is_some_and(|view| view.living().count() == members && view.members.len() == members)
 }
 
 /// Counts how often it was woken.
@@ -109,7 +112,9 @@ fn public_handles_can_move_to_any_thread() {
 async fn a_free_lock_is_granted_in_the_first_poll() {
     let (member, stock) = service().await;
     let guard = stock.lock("a").await.unwrap();
-    let Poll::Ready(Ok(second)) = poll_once(pin!(stock.lock("b").into_future())) else { panic!("no answer") };
+    let Poll::Ready(Ok(second)) = poll_once(pin!(stock.lock("b").into_future())) else {
+        panic!("no answer")
+    };
     assert!(second.fence().unwrap() > guard.fence().unwrap());
     assert_eq!((second.name(), second.service(), second.depth()), (&b"b"[..], "inventory", 1));
     assert_eq!(left_over(&member), (2, 2, 0));
@@ -121,8 +126,11 @@ async fn a_free_lock_is_granted_in_the_first_poll() {
 #[tokio::test]
 async fn a_lock_future_dropped_at_any_poll_leaves_nothing() {
     let (member, stock) = service().await;
-    poll_k_then_drop(async || stock.lock("free").into_future(), async |_| assert_eq!(left_over(&member), NOTHING))
-        .await;
+    poll_k_then_drop(
+        async || stock.lock("free").into_future(),
+        async |_| assert_eq!(left_over(&member), NOTHING),
+    )
+    .await;
 
     poll_a_wait_then_drop(
         async || {
@@ -200,7 +208,9 @@ async fn an_event_is_not_lost_with_a_dropped_future() {
     let mut events = member.events();
     assert!(poll_once(pin!(events.next())).is_pending());
     drop(stock.lock("a").await.unwrap());
-    let Poll::Ready(Some(MemberEvent::BecameGrantor { service, .. })) = poll_once(pin!(events.next())) else {
+    let Poll::Ready(Some(MemberEvent::BecameGrantor { service, .. })) =
+        poll_once(pin!(events.next()))
+    else {
         panic!("no event")
     };
     assert_eq!(service.as_str(), "inventory");
@@ -253,7 +263,10 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
         task.await.unwrap();
     }
     let order = std::mem::take(&mut *order.lock().unwrap());
-    assert_eq!(order.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
+    assert_eq!(
+        order.iter().map(|(number, _)| *number).collect::<Vec<_>>(),
+        (0..100).collect::<Vec<_>>()
+    );
     assert!(order.windows(2).all(|pair| pair[0].1 < pair[1].1), "tokens rise");
     assert_eq!(left_over(&member), NOTHING);
 }
@@ -275,7 +288,11 @@ async fn threads_that_fight_for_one_lock_never_have_it_together() {
                         tokio::task::yield_now().await;
                     }
                     assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
-                    if (round + task) % 2 == 0 { drop(guard) } else { guard.release().await.unwrap() }
+                    if (round + task) % 2 == 0 {
+                        drop(guard)
+                    } else {
+                        guard.release().await.unwrap()
+                    }
                 }
             })
         })
@@ -297,7 +314,12 @@ async fn a_task_that_dropped_a_guard_can_lock_again_at_once() {
             let stock = stock.clone();
             tokio::spawn(async move {
                 for _ in 0..3000 {
-                    drop(stock.try_lock(format!("of task {task}")).await.expect("nobody else asks for it"));
+                    drop(
+                        stock
+                            .try_lock(format!("of task {task}"))
+                            .await
+                            .expect("nobody else asks for it"),
+                    );
                 }
             })
         })
@@ -310,7 +332,8 @@ async fn a_task_that_dropped_a_guard_can_lock_again_at_once() {
 
 #[test]
 fn guards_dropped_by_many_threads_outside_any_runtime_are_all_given_back() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (member, stock) = runtime.block_on(service());
     let mut guards = Vec::new();
     for number in 0..400 {
@@ -438,7 +461,10 @@ fn a_fence_fails_at_the_end_of_its_lease_without_any_timer() {
         std::hint::spin_loop();
     }
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::LeaseEnded);
-    assert_eq!(guard.extend(Duration::from_secs(1)).unwrap_err(), ExtendError::Lost(guard.fence().unwrap_err()));
+    assert_eq!(
+        guard.extend(Duration::from_secs(1)).unwrap_err(),
+        ExtendError::Lost(guard.fence().unwrap_err())
+    );
 }
 
 #[tokio::test]
@@ -474,7 +500,10 @@ async fn an_extended_lease_ends_later_and_a_missing_one_stays_missing() {
     endless.extend(MS).unwrap();
     assert!(endless.protect(tokio::time::sleep(10 * MS)).await.is_ok());
     for bad in [Duration::ZERO, Duration::MAX] {
-        assert_eq!(guard.extend(bad).unwrap_err(), ExtendError::InvalidLease(InvalidLease { given: bad }));
+        assert_eq!(
+            guard.extend(bad).unwrap_err(),
+            ExtendError::InvalidLease(InvalidLease { given: bad })
+        );
     }
     guard.fence().unwrap();
 }
@@ -561,13 +590,18 @@ async fn names_are_1_to_4096_bytes_of_any_value() {
         assert_eq!(guard.name(), good);
     }
     for bad in [&b""[..], &[b'x'; 4097]] {
-        assert!(matches!(stock.lock(bad).await, Err(LockError::InvalidName(name)) if name.length == bad.len()));
+        assert!(
+            matches!(stock.lock(bad).await, Err(LockError::InvalidName(name)) if name.length == bad.len())
+        );
         assert!(matches!(stock.try_lock(bad).await, Err(TryLockError::InvalidName(_))));
     }
     assert!(matches!(stock.lock("a").metadata([0; 4097]).await, Err(LockError::InvalidName(_))));
     drop(stock.lock("a").metadata([0; 4096]).await.unwrap());
     assert!(matches!(member.lock_service("").await, Err(ServiceError::InvalidName(_))));
-    assert!(matches!(member.lock_service("x".repeat(256)).await, Err(ServiceError::InvalidName(_))));
+    assert!(matches!(
+        member.lock_service("x".repeat(256)).await,
+        Err(ServiceError::InvalidName(_))
+    ));
     assert_eq!(member.lock_service("x".repeat(255)).await.unwrap().name().len(), 255);
     assert_eq!(left_over(&member), NOTHING);
 }
@@ -576,7 +610,10 @@ async fn names_are_1_to_4096_bytes_of_any_value() {
 async fn a_lease_of_zero_or_of_centuries_is_refused_and_nothing_is_asked() {
     let (member, stock) = service().await;
     for bad in [Duration::ZERO, Duration::MAX, Duration::from_secs(20 * 365 * 24 * 3600)] {
-        assert_eq!(stock.lock("a").lease(bad).await.unwrap_err(), LockError::InvalidLease(InvalidLease { given: bad }));
+        assert_eq!(
+            stock.lock("a").lease(bad).await.unwrap_err(),
+            LockError::InvalidLease(InvalidLease { given: bad })
+        );
         assert!(matches!(stock.try_lock("a").lease(bad).await, Err(TryLockError::InvalidLease(_))));
     }
     assert_eq!(left_over(&member), NOTHING);
@@ -621,12 +658,16 @@ async fn a_slow_reader_is_told_how_many_it_missed_and_where_things_stand() {
         }
     }
     assert!(happened >= 1500);
-    let Some(MemberEvent::Missed { count, status }) = events.next().await else { panic!("nothing missed") };
+    let Some(MemberEvent::Missed { count, status }) = events.next().await else {
+        panic!("nothing missed")
+    };
     assert_eq!(count, happened);
     assert_eq!(*status, member.status());
     let stock = member.lock_service("last").await.unwrap();
     drop(stock.lock("a").await.unwrap());
-    let Some(MemberEvent::BecameGrantor { service, .. }) = events.next().await else { panic!("no event") };
+    let Some(MemberEvent::BecameGrantor { service, .. }) = events.next().await else {
+        panic!("no event")
+    };
     assert_eq!(service.as_str(), "last");
 }
 
@@ -652,7 +693,8 @@ async fn all_holds_and_all_waiters_can_be_read() {
         held.push(stock.lock(n.to_be_bytes()).await.unwrap());
     }
     let name = 7_u32.to_be_bytes();
-    let waiting: Vec<_> = (0..300_u32).map(|n| stock.lock(name).metadata(n.to_be_bytes()).start()).collect();
+    let waiting: Vec<_> =
+        (0..300_u32).map(|n| stock.lock(name).metadata(n.to_be_bytes()).start()).collect();
     assert_eq!(stock.inspect(name).await.unwrap().more, 300 - 256);
 
     let mut waiters = stock.waiters(name).unwrap();

@@ -37,7 +37,9 @@ pub(super) fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), Co
 
 /// Reads one value from the front of `bytes`, and says how many bytes it took. `LIMIT` bounds the
 /// decoder's allocations for lengths that the bytes claim.
-pub(super) fn read_front<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
+pub(super) fn read_front<T: DeserializeOwned, const LIMIT: usize>(
+    bytes: &[u8],
+) -> Result<(T, usize), CodecError> {
     Ok(bincode::serde::decode_from_slice(bytes, config::standard().with_limit::<LIMIT>())?)
 }
 
@@ -131,7 +133,8 @@ mod tests {
         assert_eq!(codec.decode_member(&mut rest).unwrap(), member);
         assert!(rest.is_empty());
         for cut in 0..bytes.len() {
-            let decoded: Result<Member<std::net::SocketAddr>, _> = codec.decode_member(&bytes[..cut]);
+            let decoded: Result<Member<std::net::SocketAddr>, _> =
+                codec.decode_member(&bytes[..cut]);
             assert!(decoded.is_err());
         }
     }

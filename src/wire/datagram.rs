@@ -60,7 +60,8 @@ pub fn open<'a>(cluster: &str, datagram: &'a [u8]) -> Result<&'a [u8], DatagramE
         return Err(DatagramError::Version(version));
     }
     let (length, rest) = rest.split_first().ok_or(DatagramError::Garbage)?;
-    let (name, payload) = rest.split_at_checked(usize::from(*length)).ok_or(DatagramError::Garbage)?;
+    let (name, payload) =
+        rest.split_at_checked(usize::from(*length)).ok_or(DatagramError::Garbage)?;
     if name != cluster.as_bytes() {
         return Err(DatagramError::ForeignCluster);
     }

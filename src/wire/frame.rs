@@ -147,9 +147,12 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
         Frame::Question(question) => question.write(out).is_ok(),
         Frame::StatusIs(status) => codec::write(status, out).is_ok(),
         Frame::Packet(Packet::Relay { from, to, troubled, heard, packet }) => {
-            packet::write_relay(from, (*to, *troubled, *heard), packet, out).is_some_and(|written| written.is_ok())
+            packet::write_relay(from, (*to, *troubled, *heard), packet, out)
+                .is_some_and(|written| written.is_ok())
         }
-        Frame::Packet(packet) => packet::write_flat(packet, out).is_some_and(|written| written.is_ok()),
+        Frame::Packet(packet) => {
+            packet::write_flat(packet, out).is_some_and(|written| written.is_ok())
+        }
         Frame::GossipWanted => true,
         Frame::Gossip(state) => {
             out.extend_from_slice(state);
@@ -208,7 +211,10 @@ enum ConnectionStage {
 impl ConnectionStage {
     fn allows(self, frame: &Frame) -> bool {
         let keyed = matches!(frame, Frame::Initiate(_) | Frame::Respond(_) | Frame::Confirm(_));
-        let keyless = matches!(frame, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_));
+        let keyless = matches!(
+            frame,
+            Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_)
+        );
         let opening = keyed || keyless;
         match self {
             ConnectionStage::Closed => opening,
@@ -222,9 +228,13 @@ impl ConnectionStage {
     fn check_version(self, body: &[u8]) -> Result<(), FrameError> {
         match (self, body.split_first()) {
             (ConnectionStage::Open, _) => Ok(()),
-            (_, Some((&(HELLO | WELCOME | REFUSED | QUESTION), body))) => Ok(handshake::check_version(body)?),
+            (_, Some((&(HELLO | WELCOME | REFUSED | QUESTION), body))) => {
+                Ok(handshake::check_version(body)?)
+            }
             // The handshake checks the range of versions, after the tag.
-            (ConnectionStage::Closed, Some((&(INITIATE | RESPOND | CONFIRM), body))) if body.starts_with(&MAGIC) => {
+            (ConnectionStage::Closed, Some((&(INITIATE | RESPOND | CONFIRM), body)))
+                if body.starts_with(&MAGIC) =>
+            {
                 Ok(())
             }
             (ConnectionStage::Closed, _) => Err(FrameError::Garbage),
@@ -350,9 +360,9 @@ fn read_body(body: &[u8], is_strange: bool) -> Result<Frame, FrameError> {
         FLAT => Frame::Packet(packet::read_flat(body, is_strange).ok_or(FrameError::Garbage)?),
         RELAY => Frame::Packet(packet::read_relay(body, is_strange).ok_or(FrameError::Garbage)?),
         QUESTION => Frame::Question(StatusQuery::read(body)?),
-        STATUS_IS => {
-            Frame::StatusIs(Box::new(codec::read::<Status, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?))
-        }
+        STATUS_IS => Frame::StatusIs(Box::new(
+            codec::read::<Status, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?,
+        )),
         GOSSIP_WANTED if body.is_empty() => Frame::GossipWanted,
         GOSSIP => Frame::Gossip(body.to_vec()),
         INITIATE => Frame::Initiate(behind_magic(body)?),

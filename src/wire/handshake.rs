@@ -61,7 +61,9 @@ pub enum HandshakeRefusal {
     #[error("it speaks only to processes with the cluster key: give this process the key file")]
     KeyWanted,
     /// The listener's keyring has no key of the dialler.
-    #[error("it does not have the key that this process seals with: compare the names of both keys")]
+    #[error(
+        "it does not have the key that this process seals with: compare the names of both keys"
+    )]
     UnknownKey,
     /// The listener has the dialler's key, and another cluster's name.
     #[error("it has the same cluster key and belongs to a cluster of another name")]
@@ -115,9 +117,14 @@ impl Handshake {
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
         let handshake: Handshake = read(bytes)?;
-        let fits = (1..=MAX_CLUSTER).contains(&handshake.cluster.len()) && handshake.reserved.len() <= MAX_RESERVED;
+        let fits = (1..=MAX_CLUSTER).contains(&handshake.cluster.len())
+            && handshake.reserved.len() <= MAX_RESERVED;
         // An address that cannot be dialled would make every answer fail.
-        if fits && is_dialable(handshake.me.addr) { Ok(handshake) } else { Err(HandshakeError::Garbage) }
+        if fits && is_dialable(handshake.me.addr) {
+            Ok(handshake)
+        } else {
+            Err(HandshakeError::Garbage)
+        }
     }
 }
 
@@ -128,7 +135,8 @@ impl StatusQuery {
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
         let question: StatusQuery = read(bytes)?;
-        let fits = (1..=MAX_CLUSTER).contains(&question.cluster.len()) && question.reserved.len() <= MAX_RESERVED;
+        let fits = (1..=MAX_CLUSTER).contains(&question.cluster.len())
+            && question.reserved.len() <= MAX_RESERVED;
         if fits { Ok(question) } else { Err(HandshakeError::Garbage) }
     }
 }
@@ -141,7 +149,9 @@ impl HandshakeRefusal {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
         let refusal = read(bytes)?;
         match &refusal {
-            HandshakeRefusal::ForeignCluster(name) if name.len() > MAX_CLUSTER => Err(HandshakeError::Garbage),
+            HandshakeRefusal::ForeignCluster(name) if name.len() > MAX_CLUSTER => {
+                Err(HandshakeError::Garbage)
+            }
             _ => Ok(refusal),
         }
     }

@@ -28,7 +28,9 @@ mod vote;
 pub use buffer::ByteQueue;
 pub use codec::{CodecError, GossipCodec};
 pub use datagram::{DatagramError, MAX_DATAGRAM, MAX_PAYLOAD, open, seal};
-pub use frame::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, encode, frame_length};
+pub use frame::{
+    Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, encode, frame_length,
+};
 pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, StatusQuery};
 pub use vote::{VoteError, read_vote, write_vote};
 

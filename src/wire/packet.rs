@@ -35,14 +35,17 @@ impl Flat {
                 };
                 is_sound.then_some(Packet::Notice(notice))
             }
-            Flat::Linked { message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. }, .. }
-                if !range.is_sound() =>
-            {
-                None
+            Flat::Linked {
+                message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. },
+                ..
+            } if !range.is_sound() => None,
+            Flat::Linked { view, seq, ack, message } => {
+                Some(Packet::Linked { view, seq, ack, message })
             }
-            Flat::Linked { view, seq, ack, message } => Some(Packet::Linked { view, seq, ack, message }),
             Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
-            Flat::Heir { voter, me, lineage, notice } => Some(Packet::VoteSuccessor { voter, me, lineage, notice }),
+            Flat::Heir { voter, me, lineage, notice } => {
+                Some(Packet::VoteSuccessor { voter, me, lineage, notice })
+            }
         }
     }
 }
@@ -51,7 +54,9 @@ impl Flat {
 fn flat(packet: &Packet) -> Option<FlatRef<'_>> {
     Some(match packet {
         Packet::Notice(notice) => FlatRef::Notice(notice),
-        Packet::Linked { view, seq, ack, message } => FlatRef::Linked { view: *view, seq: *seq, ack: *ack, message },
+        Packet::Linked { view, seq, ack, message } => {
+            FlatRef::Linked { view: *view, seq: *seq, ack: *ack, message }
+        }
         Packet::Ack { view, ack, again } => FlatRef::Ack { view: *view, ack: *ack, again: *again },
         Packet::VoteSuccessor { voter, me, lineage, notice } => {
             FlatRef::Heir { voter: *voter, me, lineage: *lineage, notice }
@@ -85,7 +90,9 @@ enum Head {
 /// Of a stranger's linked packet only the head is read: its view number may lead to a newer view.
 /// The message counts as lost, and its link sends it again.
 pub(super) fn read_flat(bytes: &[u8], is_strange: bool) -> Option<Packet> {
-    if is_strange && let Ok((Head::Linked { view, ack, .. }, _)) = codec::read_front::<Head, MAX_FRAME>(bytes) {
+    if is_strange
+        && let Ok((Head::Linked { view, ack, .. }, _)) = codec::read_front::<Head, MAX_FRAME>(bytes)
+    {
         return Some(Packet::Ack { view, ack, again: false });
     }
     codec::read::<Flat, MAX_FRAME>(bytes).ok()?.into_packet()
@@ -103,5 +110,11 @@ pub(super) fn read_relay(bytes: &[u8], is_strange: bool) -> Option<Packet> {
         }
     }
     let (from, to, troubled, heard, flat) = codec::read::<RelayFields, MAX_FRAME>(bytes).ok()?;
-    Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet: Box::new(flat.into_packet()?) })
+    Some(Packet::Relay {
+        from: Box::new(from),
+        to,
+        troubled,
+        heard,
+        packet: Box::new(flat.into_packet()?),
+    })
 }

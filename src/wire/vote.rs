@@ -84,7 +84,11 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     fn vote() -> StoredVote {
-        let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)), host: None };
+        let me = MemberInfo {
+            process: ProcessId(7),
+            addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)),
+            host: None,
+        };
         let config = Config { found_alone: true, durable: true, ..Config::new(me, Timing::lan()) };
         let mut node = Node::new(config, crate::protocol::Time::from_nanos(1));
         for input in [crate::protocol::Input::Timer, crate::protocol::Input::Stored { number: 1 }] {

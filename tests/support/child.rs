@@ -82,7 +82,13 @@ async fn obey(state: Arc<State>, line: String) {
     say(answer);
 }
 
-async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) -> Result<String, String> {
+async fn act(
+    state: &State,
+    seq: u64,
+    index: u64,
+    verb: &str,
+    words: &[&str],
+) -> Result<String, String> {
     if verb == "join" {
         let member = join(index, words).await?;
         let text = format!("{:032x} {}", member.process().0, member.addr());
@@ -90,19 +96,25 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
         return Ok(text);
     }
     if verb == "memory" {
-        let text = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+        let text =
+            std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
         let line = text.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
         return Ok(line.split_whitespace().nth(1).ok_or("no figure")?.into());
     }
     let member = state.members.lock().unwrap().get(&index).cloned().ok_or("no such member")?;
     match verb {
         #[cfg(feature = "secure")]
-        "rekey" => {
-            member.set_keyring(ring(words[0])?).map(|closed| closed.to_string()).map_err(|error| error.to_string())
-        }
+        "rekey" => member
+            .set_keyring(ring(words[0])?)
+            .map(|closed| closed.to_string())
+            .map_err(|error| error.to_string()),
         "counters" => {
             let counted = member.counters();
-            let refused = counted.garbage + counted.unknown_key + counted.keyless + counted.forged + counted.silent;
+            let refused = counted.garbage
+                + counted.unknown_key
+                + counted.keyless
+                + counted.forged
+                + counted.silent;
             Ok(format!("{refused} {} {}", counted.impostors, counted.evicted))
         }
         "status" => Ok(status::write(&member.status())),
@@ -137,7 +149,9 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
                 _ => Err("granted, and lost at once".into()),
             }
         }
-        "fence" => with_guard(state, words[0], |guard| guard.fence().map(|token| token.to_string())),
+        "fence" => {
+            with_guard(state, words[0], |guard| guard.fence().map(|token| token.to_string()))
+        }
         "extend" => with_guard(state, words[0], |guard| {
             guard.extend(millis(words[1]).unwrap_or_default()).map(|()| String::new())
         }),
@@ -153,11 +167,16 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
         },
         "look" => {
             let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
-            service.inspect(words[1]).await.map(|_| String::new()).map_err(|error| error.to_string())
+            service
+                .inspect(words[1])
+                .await
+                .map(|_| String::new())
+                .map_err(|error| error.to_string())
         }
         "latch" => {
             let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
-            let latch = LeaderLatch::new(&service, words[1], words[2]).map_err(|error| error.to_string())?;
+            let latch = LeaderLatch::new(&service, words[1], words[2])
+                .map_err(|error| error.to_string())?;
             tokio::spawn(tell_terms(index, seq, latch.events()));
             latch.start().map_err(|error| error.to_string())?;
             state.latches.lock().unwrap().insert(seq, latch);
@@ -179,7 +198,12 @@ const COPY: Duration = Duration::from_secs(15);
 /// The command of a forked process for a guard: `believe`s in it, `drop`s it, `try`s a lock, or
 /// `go`es on with its runtime.
 #[cfg(target_os = "linux")]
-async fn be_copy(state: &State, member: &Member, index: u64, words: &[&str]) -> Result<String, String> {
+async fn be_copy(
+    state: &State,
+    member: &Member,
+    index: u64,
+    words: &[&str],
+) -> Result<String, String> {
     IS_COPY.store(true, Ordering::Relaxed);
     std::thread::spawn(|| {
         std::thread::sleep(COPY);
@@ -210,7 +234,8 @@ async fn be_copy(state: &State, member: &Member, index: u64, words: &[&str]) -> 
             // A question leaves at once, with all that was to be said before.
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             let mut attempt = std::pin::pin!(async {
-                let service = member.lock_service(words[2]).await.map_err(|error| format!("{error:?}"))?;
+                let service =
+                    member.lock_service(words[2]).await.map_err(|error| format!("{error:?}"))?;
                 service.try_lock("another").await.map_err(|error| format!("{error:?}"))
             });
             let _ = attempt.as_mut().poll(&mut context);
@@ -220,8 +245,13 @@ async fn be_copy(state: &State, member: &Member, index: u64, words: &[&str]) -> 
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             // No thread is left that would wake it.
             let mut attempt = std::pin::pin!(async {
-                let service = member.lock_service(words[2]).await.map_err(|error| format!("{error:?}"))?;
-                service.try_lock(words[3]).await.map(|guard| guard.fence()).map_err(|error| format!("{error:?}"))
+                let service =
+                    member.lock_service(words[2]).await.map_err(|error| format!("{error:?}"))?;
+                service
+                    .try_lock(words[3])
+                    .await
+                    .map(|guard| guard.fence())
+                    .map_err(|error| format!("{error:?}"))
             });
             let answer = attempt.as_mut().poll(&mut context);
             say(format!("@ ! {index} tried {answer:?}"));
@@ -245,7 +275,9 @@ async fn tell_terms(index: u64, seq: u64, mut events: LatchEvents) {
                 say(format!("@ ! {index} leads {seq} {} {}", term.token(), now()));
                 tokio::spawn(watch_term(index, seq, term));
             }
-            LatchEvent::NotLeader { token, .. } => say(format!("@ ! {index} not-leader {seq} {token} {}", now())),
+            LatchEvent::NotLeader { token, .. } => {
+                say(format!("@ ! {index} not-leader {seq} {token} {}", now()))
+            }
             other => say(format!("@ ! {index} {other:?}")),
         }
     }
@@ -327,13 +359,16 @@ async fn watch(index: u64, seq: u64, kept: Arc<Kept>) {
     loop {
         ticks.tick().await;
         let at = now();
-        let Some(fence) = kept.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|guard| guard.fence())
+        let Some(fence) =
+            kept.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|guard| guard.fence())
         else {
             return;
         };
         match fence {
             Ok(_) => believed = at,
-            Err(lost) => return say(format!("@ ! {index} guard-lost {seq} {believed} {:?}", lost.reason)),
+            Err(lost) => {
+                return say(format!("@ ! {index} guard-lost {seq} {believed} {:?}", lost.reason));
+            }
         }
     }
 }

@@ -57,17 +57,24 @@ impl Cluster {
         rng: &mut Rng,
     ) -> Result<Cluster, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!("test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let seeds = addrs.iter().take(seeds).cloned().collect();
-        let mut cluster =
-            Cluster { name, seeds, peers: Vec::new(), keys: keys.to_owned(), namespaces: namespaces.to_vec() };
+        let mut cluster = Cluster {
+            name,
+            seeds,
+            peers: Vec::new(),
+            keys: keys.to_owned(),
+            namespaces: namespaces.to_vec(),
+        };
         for (number, addr) in addrs.iter().enumerate() {
             let process = Process::start(number, namespaces.get(number).map(String::as_str));
             cluster.peers.push(Peer { process, index: 0, addr: addr.clone() });
         }
         let mut order: Vec<usize> = (0..addrs.len()).collect();
         rng.shuffle(&mut order);
-        let joins: Vec<_> = order.into_iter().map(|number| (number, cluster.begin_join(number, rng))).collect();
+        let joins: Vec<_> =
+            order.into_iter().map(|number| (number, cluster.begin_join(number, rng))).collect();
         for (number, join) in joins {
             join.wait().map_err(|error| format!("join of {}: {error}", addrs[number]))?;
         }
@@ -81,13 +88,20 @@ impl Cluster {
         rng.shuffle(&mut seeds);
         let peer = &self.peers[number];
         let insecure = if self.namespaces.is_empty() { "" } else { " insecure=" };
-        let keys = if self.keys.is_empty() { String::new() } else { format!(" keys={}", self.keys) };
-        peer.begin(&format!("join cluster={} bind={} seeds={}{insecure}{keys}", self.name, peer.addr, seeds.join(",")))
+        let keys =
+            if self.keys.is_empty() { String::new() } else { format!(" keys={}", self.keys) };
+        peer.begin(&format!(
+            "join cluster={} bind={} seeds={}{insecure}{keys}",
+            self.name,
+            peer.addr,
+            seeds.join(",")
+        ))
     }
 
     /// Starts a new process at the address of one that ended, and lets it join.
     pub(crate) fn restart(&mut self, number: usize, rng: &mut Rng) -> Pending {
-        self.peers[number].process = Process::start(number, self.namespaces.get(number).map(String::as_str));
+        self.peers[number].process =
+            Process::start(number, self.namespaces.get(number).map(String::as_str));
         self.begin_join(number, rng)
     }
 
@@ -111,9 +125,12 @@ pub(crate) fn agree(peers: &[&Peer]) -> String {
         let mut there: Vec<&String> = first.members.iter().map(|(process, ..)| process).collect();
         here.sort();
         there.sort();
-        let same = seen.iter().all(|other| other.leased && other.view.is_some() && other.view == first.view);
+        let same = seen
+            .iter()
+            .all(|other| other.leased && other.view.is_some() && other.view == first.view);
         let whole = here == there && first.members.iter().all(|(.., ghost)| !ghost);
-        let elder = first.members.iter().find(|(process, ..)| Some(process) == first.elder.as_ref());
+        let elder =
+            first.members.iter().find(|(process, ..)| Some(process) == first.elder.as_ref());
         match elder {
             Some((_, addr, _)) if same && whole => Ok(addr.clone()),
             _ => Err(summary(peers, &seen)),

@@ -15,9 +15,11 @@ const FORK: &str = "/elderlock/fork";
 pub(crate) fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fork-{}.so", std::process::id()));
+        let library =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fork-{}.so", std::process::id()));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/fork.c");
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+        let built =
+            Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
         assert!(built.expect("cc can be started").success(), "cc builds tests/support/fork.c");
         library
     })
@@ -34,7 +36,9 @@ pub(crate) enum Side {
 pub(crate) fn fork() -> Result<Side, String> {
     match std::fs::create_dir(FORK) {
         Ok(()) => Ok(Side::Parent),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::CHILD.raw_os_error()) => Ok(Side::Copy),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::CHILD.raw_os_error()) => {
+            Ok(Side::Copy)
+        }
         Err(error) => Err(format!("cannot fork: {error}")),
     }
 }

@@ -35,7 +35,11 @@ pub(crate) async fn no_latch_stands(members: &[Member]) {
     until(|| members.iter().all(|member| left_over(member) == (0, 0))).await;
     let free = async {
         let service = members[0].lock_service("latches").await.expect("a good name");
-        while service.inspect("leader").await.is_ok_and(|seen| seen.holder.is_some() || !seen.waiters.is_empty()) {
+        while service
+            .inspect("leader")
+            .await
+            .is_ok_and(|seen| seen.holder.is_some() || !seen.waiters.is_empty())
+        {
             tokio::time::sleep(MS).await;
         }
     };

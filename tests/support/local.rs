@@ -38,8 +38,11 @@ impl Local {
     pub(crate) async fn start_with(count: usize, timing: Timing) -> Local {
         let local = loop {
             // A port that was free a moment ago may be taken by now: once more with others then.
-            if let Some(local) =
-                join(&ports::free(count).iter().map(ToString::to_string).collect::<Vec<_>>(), timing).await
+            if let Some(local) = join(
+                &ports::free(count).iter().map(ToString::to_string).collect::<Vec<_>>(),
+                timing,
+            )
+            .await
             {
                 break local;
             }
@@ -65,7 +68,11 @@ impl Local {
 
     /// Those that were not killed.
     pub(crate) fn alive(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().zip(&self.runtimes).filter(|(_, runtime)| runtime.is_some()).map(|(member, _)| member)
+        self.members
+            .iter()
+            .zip(&self.runtimes)
+            .filter(|(_, runtime)| runtime.is_some())
+            .map(|(member, _)| member)
     }
 
     /// Waits until they are in one view of so many.
@@ -91,7 +98,8 @@ fn sees(member: &Member, count: usize) -> bool {
 async fn join(addrs: &[String], timing: Timing) -> Option<Local> {
     let mut joins = JoinSet::new();
     for (index, addr) in addrs.iter().enumerate() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime can be built");
         let builder = Member::builder("local").bind(addr).timing(timing).seeds(addrs);
         let joined = runtime.spawn(builder.join());

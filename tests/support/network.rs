@@ -30,7 +30,8 @@ impl Network {
             return Err("there is no command `ip`".into());
         }
         sweep();
-        let prefix = format!("{PREFIX}{}-{}-", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let prefix =
+            format!("{PREFIX}{}-{}-", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         // Made before its parts, so that these are removed also if the rest fails.
         let mut network = Network { prefix, namespaces: Vec::new(), addrs: Vec::new() };
         network.build(size)?;
@@ -53,7 +54,9 @@ impl Network {
             let namespace = format!("{}{number}", self.prefix);
             must(&format!("netns add {namespace}"));
             self.namespaces.push(namespace.clone());
-            must(&format!("-n {hub} link add port{number} type veth peer name eth0 netns {namespace}"));
+            must(&format!(
+                "-n {hub} link add port{number} type veth peer name eth0 netns {namespace}"
+            ));
             must(&format!("-n {hub} link set port{number} master together up"));
             must(&format!("-n {namespace} addr add {}/24 dev eth0", host(number)));
             must(&format!("-n {namespace} link set eth0 up"));
@@ -79,7 +82,10 @@ impl Network {
     /// not exist.
     pub(crate) fn silence(&self, from: usize, to: usize) {
         let namespace = &self.namespaces[from];
-        must(&format!("-n {namespace} neigh replace {} lladdr 02:de:ad:00:00:01 dev eth0 nud permanent", host(to)));
+        must(&format!(
+            "-n {namespace} neigh replace {} lladdr 02:de:ad:00:00:01 dev eth0 nud permanent",
+            host(to)
+        ));
     }
 
     /// All reach each other again.
@@ -109,7 +115,9 @@ fn host(number: usize) -> String {
 fn sweep() {
     let Ok(list) = ip("netns list") else { return };
     for name in list.lines().filter_map(|line| line.split(' ').next()) {
-        let Some(pid) = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()) else { continue };
+        let Some(pid) = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()) else {
+            continue;
+        };
         if !std::path::Path::new("/proc").join(pid).exists() {
             let _ = ip(&format!("netns del {name}"));
         }
@@ -123,7 +131,10 @@ fn must(arguments: &str) {
 }
 
 fn ip(arguments: &str) -> Result<String, String> {
-    let output = Command::new("ip").args(arguments.split(' ')).output().map_err(|error| error.to_string())?;
+    let output = Command::new("ip")
+        .args(arguments.split(' '))
+        .output()
+        .map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

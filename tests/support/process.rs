@@ -51,7 +51,11 @@ impl Process {
     }
 
     /// As [`Process::start`], with these variables in its environment.
-    pub(crate) fn start_with(number: usize, namespace: Option<&str>, variables: &[(&str, &OsStr)]) -> Arc<Process> {
+    pub(crate) fn start_with(
+        number: usize,
+        namespace: Option<&str>,
+        variables: &[(&str, &OsStr)],
+    ) -> Arc<Process> {
         let exe = std::env::current_exe().expect("the test knows its own binary");
         let mut command = match namespace {
             Some(namespace) => {
@@ -78,7 +82,11 @@ impl Process {
             let board = board.clone();
             move || listen(output, &board)
         });
-        Arc::new(Process { child: Mutex::new(child), input: Mutex::new(Input { pipe, next: 1 }), board })
+        Arc::new(Process {
+            child: Mutex::new(child),
+            input: Mutex::new(Input { pipe, next: 1 }),
+            board,
+        })
     }
 
     /// SIGKILL, and the body is taken away.
@@ -251,7 +259,9 @@ impl Peer {
     pub(crate) fn lock(&self, service: &str, lock: &str) -> Grant {
         match self.begin_lock(service, lock).wait() {
             Ok(text) => Grant::read(&text),
-            Err(error) => panic!("lock {lock} of {service} at {}: {error}; {:#?}", self.addr, self.events()),
+            Err(error) => {
+                panic!("lock {lock} of {service} at {}: {error}; {:#?}", self.addr, self.events())
+            }
         }
     }
 
@@ -298,7 +308,9 @@ impl Peer {
         wait::until(&format!("{} loses its guard", self.addr), || {
             let events = self.events();
             match events.iter().find_map(|event| event.strip_prefix(&head)) {
-                Some(rest) => Ok(rest.split(' ').next().unwrap_or_default().parse().expect("a time")),
+                Some(rest) => {
+                    Ok(rest.split(' ').next().unwrap_or_default().parse().expect("a time"))
+                }
                 None => Err(format!("{events:?}")),
             }
         })

@@ -7,7 +7,10 @@ pub(crate) struct Rng(u64);
 impl Rng {
     /// The seed is `given`, or `ELDERLOCK_TEST_SEED` if it is set; either way it is printed.
     pub(crate) fn new(test: &str, given: u64) -> Self {
-        let seed = std::env::var("ELDERLOCK_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(given);
+        let seed = std::env::var("ELDERLOCK_TEST_SEED")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(given);
         println!("{test}: ELDERLOCK_TEST_SEED={seed}");
         Rng(seed)
     }

@@ -73,7 +73,11 @@ pub(crate) fn write(status: &Status) -> String {
         let epoch = service.epoch.map_or(0, |epoch| epoch.0.get());
         let acting = u8::from(service.granting == Some(GrantorState::Acting));
         let (waiting, held) = (service.waiting_here, service.held_here);
-        let _ = write!(line, " service={},{grantor},{epoch},{acting},{waiting},{held}", service.service);
+        let _ = write!(
+            line,
+            " service={},{grantor},{epoch},{acting},{waiting},{held}",
+            service.service
+        );
         for lock in &service.locks {
             let holder = match &lock.holder {
                 Some(holder) => format!("{:032x},{}", holder.process.0, holder.token),
@@ -91,9 +95,12 @@ pub(crate) fn read(line: &str) -> Seen {
     let mut lineage = String::new();
     let some = |text: &str| (text != "-").then(|| text.to_owned());
     for word in line.split(' ') {
-        let (key, value) = word.split_once('=').unwrap_or_else(|| panic!("no key in {word:?} of {line:?}"));
+        let (key, value) =
+            word.split_once('=').unwrap_or_else(|| panic!("no key in {word:?} of {line:?}"));
         let parts: Vec<&str> = value.split(',').collect();
-        let number = |index: usize| parts[index].parse::<u64>().unwrap_or_else(|_| panic!("no number in {word:?}"));
+        let number = |index: usize| {
+            parts[index].parse::<u64>().unwrap_or_else(|_| panic!("no number in {word:?}"))
+        };
         match key {
             "me" => seen.process = value.into(),
             "leased" => seen.leased = value == "1",

@@ -15,7 +15,11 @@ pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T
 }
 
 /// As [`until`], with another guard.
-pub(crate) fn until_at_most<T>(guard: Duration, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+pub(crate) fn until_at_most<T>(
+    guard: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> T {
     let start = Instant::now();
     loop {
         let seen = match look() {

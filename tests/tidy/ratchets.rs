@@ -22,8 +22,15 @@ const CLAUSES: [(&str, f64); 10] = [
 ];
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
-const LONG_LINES: [(&str, usize); 7] =
-    [("src", 1571), ("sim", 1454), ("bench", 189), ("cli", 150), ("fence", 126), ("tests", 475), ("docs", 51)];
+const LONG_LINES: [(&str, usize); 7] = [
+    ("src", 216),
+    ("sim", 131),
+    ("bench", 26),
+    ("cli", 14),
+    ("fence", 27),
+    ("tests", 17),
+    ("docs", 49),
+];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 5] =
@@ -42,12 +49,16 @@ const MOST_LINES: [(&str, usize); 2] = [("README.md", 150), ("DESIGN.md", 400)];
 #[test]
 fn bare_clauses_grow_rarer() {
     for (folder, limit) in CLAUSES {
-        let prose: Vec<String> = texts(folder).into_iter().map(|(file, text)| prose(&file, &text)).collect();
+        let prose: Vec<String> =
+            texts(folder).into_iter().map(|(file, text)| prose(&file, &text)).collect();
         let clauses: Vec<_> = prose.iter().flat_map(|text| bare_clauses(text)).collect();
         let words: usize = prose.iter().map(|text| text.split_whitespace().count()).sum();
         let rate = (clauses.len() * 1000) as f64 / words.max(1) as f64;
         println!("{folder}: {rate:.2} bare clauses in 1,000 words ({} in {words})", clauses.len());
-        assert!(rate <= limit, "{folder}: {rate:.2} bare clauses in 1,000 words; at most {limit}: {clauses:#?}");
+        assert!(
+            rate <= limit,
+            "{folder}: {rate:.2} bare clauses in 1,000 words; at most {limit}: {clauses:#?}"
+        );
     }
 }
 
@@ -60,7 +71,10 @@ fn a_bare_clause_is_found() {
     assert_eq!(found("// What it holds is over. It says what it holds.\n"), 1);
     assert_eq!(found("let who = what; // a process\n"), 0);
     assert_eq!(found("const TEXT: &str = \"{who} waits: {what}.\";"), 0);
-    assert_eq!(bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who`, who")).len(), 2);
+    assert_eq!(
+        bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who`, who")).len(),
+        2
+    );
 }
 
 #[test]
@@ -68,7 +82,10 @@ fn long_lines_grow_rarer() {
     for (folder, limit) in LONG_LINES {
         let long: usize = texts(folder).iter().map(|(file, text)| long_lines(file, text)).sum();
         println!("{folder}: {long} lines of more than 100 characters");
-        assert!(long <= limit, "{folder}: {long} lines of more than 100 characters; at most {limit}");
+        assert!(
+            long <= limit,
+            "{folder}: {long} lines of more than 100 characters; at most {limit}"
+        );
     }
 }
 
@@ -76,7 +93,10 @@ fn long_lines_grow_rarer() {
 fn a_long_line_is_found() {
     let long = "word ".repeat(21);
     assert_eq!(long_lines(Path::new("x.rs"), &format!("{long}\nshort\n")), 1);
-    assert_eq!(long_lines(Path::new("x.md"), &format!("| {long} |\n{long}\n[a]: https://{long}\n")), 1);
+    assert_eq!(
+        long_lines(Path::new("x.md"), &format!("| {long} |\n{long}\n[a]: https://{long}\n")),
+        1
+    );
 }
 
 #[test]
@@ -88,7 +108,11 @@ fn type_names_are_shared_by_fewer_types() {
         }
         let shared: Vec<_> = types.iter().filter(|(_, count)| **count > 1).collect();
         println!("{folder}: {} type names are shared: {shared:?}", shared.len());
-        assert!(shared.len() <= limit, "{folder}: {} type names are shared; at most {limit}: {shared:?}", shared.len());
+        assert!(
+            shared.len() <= limit,
+            "{folder}: {} type names are shared; at most {limit}: {shared:?}",
+            shared.len()
+        );
     }
 }
 
@@ -100,11 +124,15 @@ fn a_defined_type_is_found() {
 
 #[test]
 fn fewer_files_import_each_other_in_circles() {
-    let files: Vec<(PathBuf, String)> = texts("src").into_iter().filter(|(file, _)| is_rust(file)).collect();
+    let files: Vec<(PathBuf, String)> =
+        texts("src").into_iter().filter(|(file, _)| is_rust(file)).collect();
     let circles = circles(&imports(&files));
     let count: usize = circles.iter().map(BTreeSet::len).sum();
     println!("{count} files of src in circles: {circles:?}");
-    assert!(count <= FILES_IN_CIRCLES, "{count} files in circles; at most {FILES_IN_CIRCLES}: {circles:?}");
+    assert!(
+        count <= FILES_IN_CIRCLES,
+        "{count} files in circles; at most {FILES_IN_CIRCLES}: {circles:?}"
+    );
 }
 
 #[test]
@@ -119,8 +147,15 @@ fn a_circle_of_files_is_found() {
     ];
     let names = |circle: &BTreeSet<String>| circle.iter().cloned().collect::<Vec<_>>();
     // `c` names a part of `a`, and a part may name its own module: neither is an edge back to `a`.
-    assert_eq!(circles(&imports(&files)).iter().map(names).collect::<Vec<_>>(), Vec::<Vec<String>>::new());
-    let files = [file("src/lib.rs", "mod a;"), file("src/a.rs", "use crate::c::D;"), file("src/c.rs", "use super::a;")];
+    assert_eq!(
+        circles(&imports(&files)).iter().map(names).collect::<Vec<_>>(),
+        Vec::<Vec<String>>::new()
+    );
+    let files = [
+        file("src/lib.rs", "mod a;"),
+        file("src/a.rs", "use crate::c::D;"),
+        file("src/c.rs", "use super::a;"),
+    ];
     assert_eq!(circles(&imports(&files)).iter().map(names).collect::<Vec<_>>(), [["a", "c"]]);
 }
 
@@ -128,7 +163,11 @@ fn a_circle_of_files_is_found() {
 fn structs_of_the_protocol_have_fewer_fields() {
     for (file, text) in texts("src/protocol") {
         for (name, fields) in fields(&text) {
-            assert!(fields <= MOST_FIELDS, "{}: {name} has {fields} fields; at most {MOST_FIELDS}", file.display());
+            assert!(
+                fields <= MOST_FIELDS,
+                "{}: {name} has {fields} fields; at most {MOST_FIELDS}",
+                file.display()
+            );
         }
     }
 }
@@ -153,8 +192,10 @@ fn is_rust(file: &Path) -> bool {
 
 /// The sources and documents below a folder, with their paths from the top.
 fn texts(folder: &str) -> Vec<(PathBuf, String)> {
-    let from_top = |file: &Path| file.strip_prefix(root()).map(Path::to_path_buf).unwrap_or_default();
-    let found = ["rs", "md"].into_iter().flat_map(|extension| files_below(&root().join(folder), extension));
+    let from_top =
+        |file: &Path| file.strip_prefix(root()).map(Path::to_path_buf).unwrap_or_default();
+    let found =
+        ["rs", "md"].into_iter().flat_map(|extension| files_below(&root().join(folder), extension));
     found.map(|file| (from_top(&file), read(&file))).collect()
 }
 
@@ -163,10 +204,11 @@ fn prose(file: &Path, text: &str) -> String {
     let mut out = String::new();
     if is_rust(file) {
         for line in text.lines() {
-            let (code, comment) = match line.find("//").filter(|at| line[..*at].matches('"').count() % 2 == 0) {
-                Some(at) => (&line[..at], line[at..].trim_start_matches(['/', '!'])),
-                None => (line, ""),
-            };
+            let (code, comment) =
+                match line.find("//").filter(|at| line[..*at].matches('"').count() % 2 == 0) {
+                    Some(at) => (&line[..at], line[at..].trim_start_matches(['/', '!'])),
+                    None => (line, ""),
+                };
             for literal in code.split('"').skip(1).step_by(2) {
                 out.push_str(&format!("{literal}. "));
             }
@@ -208,8 +250,12 @@ fn bare_clauses(prose: &str) -> Vec<String> {
 }
 
 fn long_lines(file: &Path, text: &str) -> usize {
-    let is_exempt = |line: &str| line.trim_start().starts_with('|') || line.contains("://") || line.contains("](");
-    text.lines().filter(|line| line.chars().count() > 100 && (is_rust(file) || !is_exempt(line))).count()
+    let is_exempt = |line: &str| {
+        line.trim_start().starts_with('|') || line.contains("://") || line.contains("](")
+    };
+    text.lines()
+        .filter(|line| line.chars().count() > 100 && (is_rust(file) || !is_exempt(line)))
+        .count()
 }
 
 /// The types that a file defines.
@@ -218,7 +264,9 @@ fn defined(text: &str) -> Vec<String> {
     for line in text.lines() {
         let mut words = line.split_whitespace().filter(|word| !word.starts_with("pub")).peekable();
         let is_alias = words.peek() == Some(&"type") && !line.starts_with(' ');
-        if is_alias || words.peek().is_some_and(|word| ["struct", "enum", "trait", "union"].contains(word)) {
+        if is_alias
+            || words.peek().is_some_and(|word| ["struct", "enum", "trait", "union"].contains(word))
+        {
             let name = words.nth(1).unwrap_or_default();
             let end = name.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(name.len());
             names.push(name[..end].to_string());
@@ -229,8 +277,12 @@ fn defined(text: &str) -> Vec<String> {
 
 /// The module that a file is: `a::b` for `src/a/b.rs`.
 fn module(file: &Path) -> Vec<String> {
-    let mut parts: Vec<String> =
-        file.with_extension("").iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
+    let mut parts: Vec<String> = file
+        .with_extension("")
+        .iter()
+        .skip(1)
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
     if parts.last().is_some_and(|last| last == "mod" || last == "lib") {
         parts.pop();
     }
@@ -239,7 +291,8 @@ fn module(file: &Path) -> Vec<String> {
 
 /// Of each module which others it names. A module and its own parts may name each other.
 fn imports(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
-    let modules: BTreeSet<Vec<String>> = files.iter().map(|(file, _)| module(file)).filter(|m| !m.is_empty()).collect();
+    let modules: BTreeSet<Vec<String>> =
+        files.iter().map(|(file, _)| module(file)).filter(|m| !m.is_empty()).collect();
     let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (file, text) in files {
         let own = module(file);
@@ -304,7 +357,10 @@ fn expand(before: &str, tree: &str, found: &mut Vec<String>) {
                 expand(&format!("{before}{}", stem.trim()), list, found);
             }
             None if branch.is_empty() => {}
-            None => found.push(format!("{before}{}", branch.split(" as ").next().unwrap_or_default().trim())),
+            None => found.push(format!(
+                "{before}{}",
+                branch.split(" as ").next().unwrap_or_default().trim()
+            )),
         }
     }
 }
@@ -322,11 +378,15 @@ fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> 
         }
         seen
     };
-    let reached: BTreeMap<&String, BTreeSet<String>> = graph.keys().map(|from| (from, reach(from))).collect();
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        graph.keys().map(|from| (from, reach(from))).collect();
     let mut found: BTreeSet<BTreeSet<String>> = BTreeSet::new();
     for (from, there) in &reached {
-        let circle: BTreeSet<String> =
-            there.iter().filter(|to| reached.get(to).is_some_and(|back| back.contains(*from))).cloned().collect();
+        let circle: BTreeSet<String> = there
+            .iter()
+            .filter(|to| reached.get(to).is_some_and(|back| back.contains(*from)))
+            .cloned()
+            .collect();
         if circle.len() > 1 {
             found.insert(circle);
         }

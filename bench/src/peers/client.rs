@@ -36,8 +36,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The pause after which a client that finds a lock taken in Redis tries again.
 const POLL: Duration = Duration::from_millis(1);
 /// Deletes the key if it is one's own: the script that Redis' manual gives for it.
-const UNLOCK: &str =
-    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 /// The lock that the killed client held, and another waits for.
 const LEGACY: &str = "legacy";
 
@@ -91,7 +90,13 @@ impl ClientPool {
         })
     }
 
-    async fn run(&mut self, tasks: usize, names: Names, window: Window, timed: bool) -> Outcome<Ran> {
+    async fn run(
+        &mut self,
+        tasks: usize,
+        names: Names,
+        window: Window,
+        timed: bool,
+    ) -> Outcome<Ran> {
         while self.clients.len() < tasks {
             let another = self.clients[0].another().await?;
             self.clients.push(another);
@@ -123,7 +128,9 @@ impl Client {
     /// connection.
     async fn another(&self) -> Outcome<Client> {
         Ok(match self {
-            Client::Postgresql(postgresql) => Client::Postgresql(Postgresql::connect(postgresql.at).await?),
+            Client::Postgresql(postgresql) => {
+                Client::Postgresql(Postgresql::connect(postgresql.at).await?)
+            }
             other => other.clone(),
         })
     }
@@ -200,8 +207,9 @@ impl Redis {
     async fn connect(at: SocketAddr) -> Outcome<Redis> {
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let to = redis::IntoConnectionInfo::into_connection_info(format!("redis://{at}/"))?;
-        let client =
-            redis::Client::open(to.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true)))?;
+        let client = redis::Client::open(
+            to.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true)),
+        )?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Redis { connection, unlock: redis::Script::new(UNLOCK), mark: std::process::id() })
     }
@@ -219,7 +227,8 @@ impl Redis {
     }
 
     async fn give(&mut self, held: &str) -> Outcome<()> {
-        let deleted: u32 = self.unlock.key(held).arg(self.mark).invoke_async(&mut self.connection).await?;
+        let deleted: u32 =
+            self.unlock.key(held).arg(self.mark).invoke_async(&mut self.connection).await?;
         if deleted == 1 { Ok(()) } else { Err(NOT_HELD.into()) }
     }
 }

@@ -42,7 +42,10 @@ impl Etcd {
     }
 
     pub(super) async fn give(&mut self, held: &str) -> Outcome<()> {
-        Ok(self.ask::<_, UnlockResponse>(UnlockRequest { key: held.to_owned() }, UNLOCK).await.map(drop)?)
+        Ok(self
+            .ask::<_, UnlockResponse>(UnlockRequest { key: held.to_owned() }, UNLOCK)
+            .await
+            .map(drop)?)
     }
 
     /// As often as etcd's clients do.
@@ -64,7 +67,8 @@ impl Etcd {
     {
         self.ready().await?;
         let codec: ProstCodec<Q, A> = ProstCodec::default();
-        let answer = self.grpc.unary(Request::new(question), PathAndQuery::from_static(path), codec).await?;
+        let answer =
+            self.grpc.unary(Request::new(question), PathAndQuery::from_static(path), codec).await?;
         Ok(answer.into_inner())
     }
 

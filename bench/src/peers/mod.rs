@@ -39,7 +39,8 @@ pub(crate) enum Rival {
 
 /// How a client of it is started.
 pub(super) fn arguments(rival: Rival, at: SocketAddr) -> Vec<String> {
-    let name = rival.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let name =
+        rival.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     ["client", "--rival", &name, "--at", &at.to_string()].map(str::to_owned).to_vec()
 }
 
@@ -83,8 +84,20 @@ struct Work {
 
 const WORKS: [Work; 3] = [
     Work { case: "one client", sizes: "tasks", clients: 1, tasks: 1, names: Names::Own },
-    Work { case: "one client, each task its own name", sizes: "tasks", clients: 1, tasks: 64, names: Names::Own },
-    Work { case: "all want one name", sizes: "clients", clients: CLIENTS, tasks: 1, names: Names::One },
+    Work {
+        case: "one client, each task its own name",
+        sizes: "tasks",
+        clients: 1,
+        tasks: 64,
+        names: Names::Own,
+    },
+    Work {
+        case: "all want one name",
+        sizes: "clients",
+        clients: CLIENTS,
+        tasks: 1,
+        names: Names::One,
+    },
 ];
 /// The work of one client is measured there, too: a server has no such place.
 const AT_HOME: &str = "elderlock, at the grantor's own member";
@@ -100,9 +113,12 @@ pub(super) const STEPS: usize = ENTRIES.len();
 /// One sheet for each work, and one for the kill of a holder.
 pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<Sheet> {
     progress.begin("peers");
-    let mut sheets: Vec<Sheet> = WORKS.iter().map(|work| Sheet::new(work.case, work.sizes)).collect();
+    let mut sheets: Vec<Sheet> =
+        WORKS.iter().map(|work| Sheet::new(work.case, work.sizes)).collect();
     sheets.push(Sheet::new(KILLED, "waiting"));
-    sheets[WORKS.len()].notes.push(format!("leases and sessions of {LEASE:?}, where there are such"));
+    sheets[WORKS.len()]
+        .notes
+        .push(format!("leases and sessions of {LEASE:?}, where there are such"));
 
     let mut contenders = Vec::new();
     for entry in &ENTRIES {
@@ -110,7 +126,8 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
         match RunningRival::start(entry, logs) {
             Ok(contender) => {
                 // The version is the same for a server with and without its disk.
-                let version = contender.version().filter(|version| !sheets[0].notes.contains(version));
+                let version =
+                    contender.version().filter(|version| !sheets[0].notes.contains(version));
                 sheets[0].notes.extend(version);
                 contenders.push(contender);
             }
@@ -121,11 +138,14 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
     for round in 0..=args.rounds {
         contenders.retain_mut(|contender| {
             progress.say(&format!("round {round} of {}: {}", args.rounds, contender.entry.name));
-            let measured = interrupt::check().and_then(|()| contender.measure(args, round > 0, &mut sheets));
+            let measured =
+                interrupt::check().and_then(|()| contender.measure(args, round > 0, &mut sheets));
             if round > 0 {
                 progress.step();
             }
-            measured.map_err(|problem| contender.entry.complain(&mut sheets[0], "given up", &problem)).is_ok()
+            measured
+                .map_err(|problem| contender.entry.complain(&mut sheets[0], "given up", &problem))
+                .is_ok()
         });
     }
     sheets
@@ -182,7 +202,8 @@ impl RunningRival {
             }
             for (name, first) in turns {
                 let load = Load::Locks { tasks: work.tasks, names: work.names, timed: true };
-                let loads: Vec<(usize, Load)> = (first..first + work.clients).map(|place| (place, load)).collect();
+                let loads: Vec<(usize, Load)> =
+                    (first..first + work.clients).map(|place| (place, load)).collect();
                 let mut all = Ran::default();
                 self.stage.run(&loads, args.span())?.into_iter().for_each(|ran| all.join(ran));
                 if counts {
@@ -204,10 +225,13 @@ impl RunningRival {
         self.stage.order(waiter, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
         self.stage.pause(SETTLE)?;
         let from = self.stage.kill(holder);
-        let granted = self.stage.any_report("for the next in line to have the lock", |place, report| match report {
-            BenchReport::Served(served) if place == waiter => Some(served[0].at),
-            _ => None,
-        })?;
+        let granted =
+            self.stage.any_report("for the next in line to have the lock", |place, report| {
+                match report {
+                    BenchReport::Served(served) if place == waiter => Some(served[0].at),
+                    _ => None,
+                }
+            })?;
         self.stage.enter(holder)?;
         Ok(between(from, granted))
     }

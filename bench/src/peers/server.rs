@@ -33,7 +33,8 @@ pub(super) struct Server {
 impl Server {
     /// Starts it; a client that connects too early tries again. An error names the missing part.
     pub(super) fn start(rival: Rival, is_durable: bool, folder: &Path) -> Result<Server, String> {
-        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
         let addrs = free_addresses(2).map_err(|error| error.to_string())?;
         let plan = Plan { addr: addrs[0], peer: addrs[1], is_durable, folder };
         let (mut command, version) = match rival {
@@ -56,7 +57,9 @@ impl Server {
     /// The version that it reports itself, when it is up.
     pub(super) fn version(&self) -> String {
         match self.rival {
-            Rival::Zookeeper => format!("{}, {}", srvr(self.addr).unwrap_or("ZooKeeper".to_owned()), self.version),
+            Rival::Zookeeper => {
+                format!("{}, {}", srvr(self.addr).unwrap_or("ZooKeeper".to_owned()), self.version)
+            }
             _ => self.version.clone(),
         }
     }
@@ -100,9 +103,12 @@ impl Plan<'_> {
         let owner = std::fs::metadata(&data).map_err(|error| error.to_string())?.uid();
         let mut user: Vec<OsString> = Vec::new();
         if owner == 0 {
-            let (nobody, nogroup) = (id_of("/etc/passwd", NOBODY.0)?, id_of("/etc/group", NOBODY.1)?);
+            let (nobody, nogroup) =
+                (id_of("/etc/passwd", NOBODY.0)?, id_of("/etc/group", NOBODY.1)?);
             chown(&data, Some(nobody), Some(nogroup)).map_err(|error| error.to_string())?;
-            user.extend(["--reuid", NOBODY.0, "--regid", NOBODY.1, "--clear-groups"].map(OsString::from));
+            user.extend(
+                ["--reuid", NOBODY.0, "--regid", NOBODY.1, "--clear-groups"].map(OsString::from),
+            );
         }
         let made = under(&user, &initdb)
             .args(["--no-sync", "--auth=trust", "--username=bench", "-D"])
@@ -115,9 +121,11 @@ impl Plan<'_> {
         }
         let mut command = under(&user, &postgres);
         command.arg("-D").arg(&data).args(["-p", &self.addr.port().to_string()]);
-        for setting in
-            ["listen_addresses=127.0.0.1", "unix_socket_directories=", &format!("max_connections={CONNECTIONS}")]
-        {
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            &format!("max_connections={CONNECTIONS}"),
+        ] {
             command.args(["-c", setting]);
         }
         command.current_dir(&data);
@@ -127,9 +135,22 @@ impl Plan<'_> {
     fn redis(&self) -> Result<(Command, String), String> {
         let program = find("redis-server", &[])?;
         let mut command = under(&[], &program);
-        command.args(["--bind", "127.0.0.1", "--port", &self.addr.port().to_string(), "--save", "", "--dir"]);
+        command.args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &self.addr.port().to_string(),
+            "--save",
+            "",
+            "--dir",
+        ]);
         command.arg(self.folder);
-        command.args(["--appendonly", if self.is_durable { "yes" } else { "no" }, "--appendfsync", "always"]);
+        command.args([
+            "--appendonly",
+            if self.is_durable { "yes" } else { "no" },
+            "--appendfsync",
+            "always",
+        ]);
         let version = version(&program, "--version");
         // The rest of the text is about its build.
         Ok((command, version.split(" sha=").next().unwrap_or_default().to_owned()))
@@ -151,7 +172,8 @@ impl Plan<'_> {
 
     fn zookeeper(&self) -> Result<(Command, String), String> {
         let java = find("java", &[])?;
-        let jar = std::env::var_os("ZOOKEEPER_JAR").map_or_else(|| PathBuf::from(ZOOKEEPER), PathBuf::from);
+        let jar = std::env::var_os("ZOOKEEPER_JAR")
+            .map_or_else(|| PathBuf::from(ZOOKEEPER), PathBuf::from);
         let jar = jar.canonicalize().map_err(|_| format!("there is no {}", jar.display()))?;
         let config = self.folder.join("zoo.cfg");
         let text = format!(
@@ -162,7 +184,8 @@ impl Plan<'_> {
         );
         std::fs::write(&config, text).map_err(|error| error.to_string())?;
         let mut command = under(&[], &java);
-        command.arg(format!("-Dzookeeper.forceSync={}", if self.is_durable { "yes" } else { "no" }));
+        command
+            .arg(format!("-Dzookeeper.forceSync={}", if self.is_durable { "yes" } else { "no" }));
         command.arg("-Dzookeeper.jmx.log4j.disable=true").arg("-cp").arg(&jar);
         command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(&config);
         Ok((command, version(&java, "-version")))
@@ -186,7 +209,9 @@ fn under(user: &[OsString], program: &Path) -> Command {
 
 /// The first line that the program prints about itself.
 fn version(program: &Path, flag: &str) -> String {
-    let Ok(said) = Command::new(program).arg(flag).output() else { return "of no known version".to_owned() };
+    let Ok(said) = Command::new(program).arg(flag).output() else {
+        return "of no known version".to_owned();
+    };
     let all = [said.stdout, said.stderr].concat();
     String::from_utf8_lossy(&all).lines().next().unwrap_or_default().to_owned()
 }

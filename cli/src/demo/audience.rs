@@ -18,8 +18,8 @@ const REDRAW: Duration = Duration::from_millis(200);
 
 impl Audience {
     pub(crate) fn new(seconds: u32) -> Audience {
-        let style =
-            ProgressStyle::with_template("{elapsed:>3} {bar:20.green} {msg}").expect("the template is constant");
+        let style = ProgressStyle::with_template("{elapsed:>3} {bar:20.green} {msg}")
+            .expect("the template is constant");
         let bar = ProgressBar::new(u64::from(seconds) * 1000).with_style(style);
         let now = Instant::now();
         Audience { bar, begun: now, shown: Cell::new((now, 0)) }
@@ -40,7 +40,9 @@ impl Audience {
         }
         self.shown.set((Instant::now(), crew.sales));
         let rate = (crew.sales - sales) as f64 / passed.as_secs_f64();
-        let name = |place: Option<usize>| place.map_or("none".to_owned(), |place| format!("worker {place}"));
+        let name = |place: Option<usize>| {
+            place.map_or("none".to_owned(), |place| format!("worker {place}"))
+        };
         self.bar.set_position(self.begun.elapsed().as_millis() as u64);
         self.bar.set_message(format!(
             "{} members in view {}, elder {}, grantor {}, {} sales, {rate:.0}/s",

@@ -97,7 +97,8 @@ impl Crew {
 
     fn spawn(&mut self, place: usize) -> std::io::Result<()> {
         let (worker, recipe) = (&self.workers[place], &self.recipe);
-        let mut arguments: Vec<String> = ["worker", "--index", &place.to_string()].map(str::to_owned).into();
+        let mut arguments: Vec<String> =
+            ["worker", "--index", &place.to_string()].map(str::to_owned).into();
         let mut say = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         say("--bind", worker.addr.to_string());
         for seed in &self.seeds {
@@ -106,7 +107,10 @@ impl Crew {
         say("--file", recipe.file.display().to_string());
         say("--key-file", recipe.key.display().to_string());
         say("--articles", recipe.articles.to_string());
-        let chance = recipe.seed.wrapping_mul(1_000_003).wrapping_add((place as u64) << 8 | u64::from(worker.run));
+        let chance = recipe
+            .seed
+            .wrapping_mul(1_000_003)
+            .wrapping_add((place as u64) << 8 | u64::from(worker.run));
         say("--chance", chance.to_string());
         if recipe.no_lock {
             arguments.push("--no-lock".to_owned());
@@ -172,9 +176,13 @@ impl Crew {
                 continue;
             }
             match &report {
-                WorkerReport::Sees(sight) | WorkerReport::Standing { sight, .. } => worker.sight = Some(sight.clone()),
+                WorkerReport::Sees(sight) | WorkerReport::Standing { sight, .. } => {
+                    worker.sight = Some(sight.clone())
+                }
                 WorkerReport::Trouble(text) => *self.troubles.entry(text.clone()).or_default() += 1,
-                WorkerReport::Unserved(text) => self.unserved.push(format!("worker {place}: {text}")),
+                WorkerReport::Unserved(text) => {
+                    self.unserved.push(format!("worker {place}: {text}"))
+                }
                 WorkerReport::Sale { .. }
                 | WorkerReport::Refused { .. }
                 | WorkerReport::Became(_)
@@ -201,7 +209,9 @@ impl Crew {
 
     /// The place of the worker that is this process now.
     pub(crate) fn place_of(&self, process: &str) -> Option<usize> {
-        self.workers.iter().position(|worker| worker.sight.as_ref().is_some_and(|sight| sight.me == process))
+        self.workers
+            .iter()
+            .position(|worker| worker.sight.as_ref().is_some_and(|sight| sight.me == process))
     }
 
     /// The elder's place.
@@ -213,7 +223,8 @@ impl Crew {
     pub(crate) fn grantor(&self) -> Option<usize> {
         let mut votes = BTreeMap::new();
         for sight in self.workers.iter().filter_map(|worker| worker.sight.as_ref()) {
-            if let Some(place) = sight.grantor.as_deref().and_then(|grantor| self.place_of(grantor)) {
+            if let Some(place) = sight.grantor.as_deref().and_then(|grantor| self.place_of(grantor))
+            {
                 *votes.entry(place).or_insert(0) += 1;
             }
         }
@@ -231,7 +242,10 @@ impl Crew {
         let Some(first) = self.sight() else { return false };
         self.workers.iter().all(|worker| {
             worker.sight.as_ref().is_some_and(|sight| {
-                sight.leased && sight.view == first.view && sight.ghosts == 0 && sight.members == first.members
+                sight.leased
+                    && sight.view == first.view
+                    && sight.ghosts == 0
+                    && sight.members == first.members
             })
         }) && first.members.len() == self.workers.len()
             && self.by_age().len() == self.workers.len()

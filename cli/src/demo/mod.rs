@@ -71,7 +71,12 @@ pub(crate) fn run(args: DemoArgs) -> Done {
         no_fence: args.no_fence,
     };
     let audience = Audience::new(args.seconds);
-    audience.tell(&format!("{} processes sell {} articles out of {}", args.members, args.articles, file.display()));
+    audience.tell(&format!(
+        "{} processes sell {} articles out of {}",
+        args.members,
+        args.articles,
+        file.display()
+    ));
     let mut crew = Crew::start(recipe, args.members as usize)?;
     let played = Scenario::new(&mut crew, &audience, &args, until).play();
     audience.tell("closing: all workers finish and leave");

@@ -130,7 +130,12 @@ const TRIES: usize = 10;
 type ScenarioResult<T> = Result<T, String>;
 
 impl<'a> Scenario<'a> {
-    pub(crate) fn new(crew: &'a mut Crew, audience: &'a Audience, args: &'a DemoArgs, until: Instant) -> Self {
+    pub(crate) fn new(
+        crew: &'a mut Crew,
+        audience: &'a Audience,
+        args: &'a DemoArgs,
+        until: Instant,
+    ) -> Self {
         Scenario { crew, audience, args, until, played: ScenarioOutcome::default() }
     }
 
@@ -145,12 +150,14 @@ impl<'a> Scenario<'a> {
     fn acts(&mut self) -> ScenarioResult<()> {
         let begun = Instant::now();
         self.wait("all members to be in one view", Crew::is_whole)?;
-        self.audience.tell(&format!("all in one view after {:.2} s", begun.elapsed().as_secs_f64()));
+        self.audience
+            .tell(&format!("all in one view after {:.2} s", begun.elapsed().as_secs_f64()));
         self.open()?;
         // The rest of the time is shared out evenly.
         let begun = Instant::now();
         const CURTAINS: u32 = 10;
-        let act = |number: u32| begun + Duration::from_secs(self.args.seconds.into()) * number / CURTAINS;
+        let act =
+            |number: u32| begun + Duration::from_secs(self.args.seconds.into()) * number / CURTAINS;
         let curtains: Vec<Instant> = (1..=CURTAINS).map(act).collect();
         self.sell_until(curtains[0])?;
         self.turn()?;
@@ -193,11 +200,21 @@ impl<'a> Scenario<'a> {
             self.crew.kill(victim.place);
         }
         let names: Vec<String> = victims.iter().map(|victim| victim.place.to_string()).collect();
-        self.audience.tell(&format!("SIGKILL to worker {} ({})", names.join(" and worker "), kind.name()));
-        let sold_at = self.sales(&victims, &format!("the next sale after the death of the {}", kind.name()))?;
+        self.audience.tell(&format!(
+            "SIGKILL to worker {} ({})",
+            names.join(" and worker "),
+            kind.name()
+        ));
+        let sold_at =
+            self.sales(&victims, &format!("the next sale after the death of the {}", kind.name()))?;
         let took = sold_at.saturating_duration_since(killed_at);
-        let articles: Vec<String> = victims.iter().map(|victim| victim.article.to_string()).collect();
-        self.audience.tell(&format!("  next sale of article {} after {}", articles.join(" and "), milliseconds(took)));
+        let articles: Vec<String> =
+            victims.iter().map(|victim| victim.article.to_string()).collect();
+        self.audience.tell(&format!(
+            "  next sale of article {} after {}",
+            articles.join(" and "),
+            milliseconds(took)
+        ));
         let milliseconds = took.as_micros() as f64 / 1e3;
         self.played.failovers.push(Failover { kind, milliseconds, killed: victims.len() });
 
@@ -207,10 +224,15 @@ impl<'a> Scenario<'a> {
         let begun = Instant::now();
         for victim in &victims {
             let started = self.crew.restart(victim.place);
-            started.map_err(|error| format!("worker {} cannot be started again: {error}", victim.place))?;
+            started.map_err(|error| {
+                format!("worker {} cannot be started again: {error}", victim.place)
+            })?;
         }
         self.wait("the restarted to be back in the view", Crew::is_whole)?;
-        self.audience.tell(&format!("  restarted, all in one view again after {:.2} s", begun.elapsed().as_secs_f64()));
+        self.audience.tell(&format!(
+            "  restarted, all in one view again after {:.2} s",
+            begun.elapsed().as_secs_f64()
+        ));
         self.played.restarted += victims.len();
         Ok(())
     }
@@ -237,7 +259,9 @@ impl<'a> Scenario<'a> {
         })?;
         let (at, sight) = done.ok_or("the worker did not become the grantor")?;
         if sight.grantor.as_ref() != Some(&sight.me) {
-            return Err(format!("worker {place} was told that it is the grantor, and sees another: {sight:?}"));
+            return Err(format!(
+                "worker {place} was told that it is the grantor, and sees another: {sight:?}"
+            ));
         }
         self.all_served_by("the young turk", move |grantor| grantor == place)?;
         self.note_handover(Occasion::YoungTurk, at.saturating_duration_since(begun));
@@ -261,7 +285,10 @@ impl<'a> Scenario<'a> {
         self.wait("the grantor to leave", |crew| crew.ended(place).is_some())?;
         let took = begun.elapsed();
         if let Some(status) = self.crew.ended(place).filter(|status| !status.success()) {
-            return Err(format!("worker {place} did not leave: {status}; see {}", self.crew.log(place).display()));
+            return Err(format!(
+                "worker {place} did not leave: {status}; see {}",
+                self.crew.log(place).display()
+            ));
         }
         self.all_served_by("a successor", move |grantor| grantor != place)?;
         self.note_handover(Occasion::Leave, took);
@@ -278,15 +305,22 @@ impl<'a> Scenario<'a> {
     /// Waits until all that sell see one grantor, and it is as wanted, and then until each of them
     /// has sold.
     fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> ScenarioResult<()> {
-        let sees = |crew: &Crew, sight: &ClusterSnapshot| sight.grantor.as_deref().and_then(|me| crew.place_of(me));
+        let sees = |crew: &Crew, sight: &ClusterSnapshot| {
+            sight.grantor.as_deref().and_then(|me| crew.place_of(me))
+        };
         self.wait(&format!("{whom} to be known to all"), |crew| {
-            let mut sights = crew.workers.iter().filter_map(|worker| worker.sight.as_ref()).filter(|sight| !sight.idle);
+            let mut sights = crew
+                .workers
+                .iter()
+                .filter_map(|worker| worker.sight.as_ref())
+                .filter(|sight| !sight.idle);
             let grantor = crew.grantor().filter(|place| is_it(*place));
             grantor.is_some() && sights.all(|sight| sees(crew, sight) == grantor)
         })?;
         let sells = |worker: &Worker| worker.sight.as_ref().is_some_and(|sight| !sight.idle);
         let places = 0..self.crew.workers.len();
-        let mut open: BTreeSet<usize> = places.filter(|place| sells(&self.crew.workers[*place])).collect();
+        let mut open: BTreeSet<usize> =
+            places.filter(|place| sells(&self.crew.workers[*place])).collect();
         self.follow(&format!("sales of all under {whom}"), |from, report| {
             if let WorkerReport::Sale { .. } = report {
                 open.remove(&from);
@@ -298,7 +332,9 @@ impl<'a> Scenario<'a> {
     fn note_handover(&mut self, occasion: Occasion, took: Duration) {
         let (silence, unserved) = (self.crew.silence, std::mem::take(&mut self.crew.unserved));
         let (took_text, silent_text) = (milliseconds(took), milliseconds(silence));
-        self.audience.tell(&format!("  done after {took_text}, never longer than {silent_text} without a sale"));
+        self.audience.tell(&format!(
+            "  done after {took_text}, never longer than {silent_text} without a sale"
+        ));
         self.played.handovers.push(Handover {
             occasion,
             milliseconds: took.as_micros() as f64 / 1e3,
@@ -328,7 +364,9 @@ impl<'a> Scenario<'a> {
         };
         let waited = count.waited_milliseconds;
         self.audience.tell(&format!("  all held locks were back after {waited:.1} ms; {sold}"));
-        self.follow("a sale after the stock-taking", |_, report| matches!(report, WorkerReport::Sale { .. }))
+        self.follow("a sale after the stock-taking", |_, report| {
+            matches!(report, WorkerReport::Sale { .. })
+        })
     }
 
     /// Waits until a worker has carried out its order, or says that it cannot.
@@ -354,14 +392,20 @@ impl<'a> Scenario<'a> {
     /// grantor: the elder and the grantor must be two processes when their turn comes.
     fn rest_oldest(&mut self) -> ScenarioResult<Vec<usize>> {
         let grantor = self.crew.grantor();
-        let resting: Vec<usize> =
-            self.crew.by_age().into_iter().filter(|place| Some(*place) != grantor).take(2).collect();
+        let resting: Vec<usize> = self
+            .crew
+            .by_age()
+            .into_iter()
+            .filter(|place| Some(*place) != grantor)
+            .take(2)
+            .collect();
         for place in &resting {
             self.crew.order(*place, WorkerOrder::Rest);
         }
         let idle = resting.clone();
         self.wait("the oldest two to rest", move |crew| {
-            idle.iter().all(|place| crew.workers[*place].sight.as_ref().is_some_and(|sight| sight.idle))
+            idle.iter()
+                .all(|place| crew.workers[*place].sight.as_ref().is_some_and(|sight| sight.idle))
         })?;
         Ok(resting)
     }
@@ -375,7 +419,8 @@ impl<'a> Scenario<'a> {
             for place in &places {
                 standers.push(self.stand(*place)?);
             }
-            if !places.is_empty() && standers.iter().all(|stander| self.still_bears(kind, stander)) {
+            if !places.is_empty() && standers.iter().all(|stander| self.still_bears(kind, stander))
+            {
                 return Ok(standers);
             }
             for stander in &standers {
@@ -390,9 +435,11 @@ impl<'a> Scenario<'a> {
     fn bearers(&self, kind: KilledRole) -> Vec<usize> {
         let elder = self.crew.elder();
         let by_age = self.crew.by_age();
-        let others: Vec<usize> = by_age.iter().copied().filter(|place| Some(*place) != elder).collect();
+        let others: Vec<usize> =
+            by_age.iter().copied().filter(|place| Some(*place) != elder).collect();
         let grantor = if self.args.no_lock { others.last().copied() } else { self.crew.grantor() };
-        let plain: Vec<usize> = others.iter().copied().filter(|place| Some(*place) != grantor).collect();
+        let plain: Vec<usize> =
+            others.iter().copied().filter(|place| Some(*place) != grantor).collect();
         let any = plain.get(self.args.seed as usize % plain.len().max(1)).copied();
         let (elder, grantor) = (Vec::from_iter(elder), Vec::from_iter(grantor));
         match kind {
@@ -402,7 +449,9 @@ impl<'a> Scenario<'a> {
             KilledRole::Grantor => grantor,
             KilledRole::Elder => elder,
             // If one process is both, another holder dies with it.
-            KilledRole::ElderAndGrantor if elder == grantor => elder.into_iter().chain(any).collect(),
+            KilledRole::ElderAndGrantor if elder == grantor => {
+                elder.into_iter().chain(any).collect()
+            }
             KilledRole::ElderAndGrantor => elder.into_iter().chain(grantor).collect(),
         }
     }
@@ -425,13 +474,21 @@ impl<'a> Scenario<'a> {
         let sleeper = self.stand_in_role(KilledRole::Holder)?.remove(0);
         let (place, article) = (sleeper.place, sleeper.article);
         let stopped_at = Instant::now();
-        let signal = |crew: &Crew, signal| crew.signal(place, signal).map_err(|error| format!("no signal: {error}"));
+        let signal = |crew: &Crew, signal| {
+            crew.signal(place, signal).map_err(|error| format!("no signal: {error}"))
+        };
         signal(self.crew, Signal::STOP)?;
-        self.audience.tell(&format!("SIGSTOP to worker {place}, which holds article {article} and was about to write"));
-        let sold_at = self.sales(std::slice::from_ref(&sleeper), "the next sale of the sleeper's article")?;
+        self.audience.tell(&format!(
+            "SIGSTOP to worker {place}, which holds article {article} and was about to write"
+        ));
+        let sold_at =
+            self.sales(std::slice::from_ref(&sleeper), "the next sale of the sleeper's article")?;
         let took = sold_at.saturating_duration_since(stopped_at);
         self.played.pause = Some(took);
-        self.audience.tell(&format!("  next sale of article {article} after {}, SIGCONT", milliseconds(took)));
+        self.audience.tell(&format!(
+            "  next sale of article {article} after {}, SIGCONT",
+            milliseconds(took)
+        ));
         // In its pipe before it wakes: the write is the first thing it does.
         self.crew.order(place, WorkerOrder::Go);
         signal(self.crew, Signal::CONT)?;
@@ -439,10 +496,14 @@ impl<'a> Scenario<'a> {
         let token = sleeper.token;
         self.follow("the late write", |from, report| {
             late = match report {
-                WorkerReport::Refused { article: a, token: t } if (from, *a, *t) == (place, article, token) => {
+                WorkerReport::Refused { article: a, token: t }
+                    if (from, *a, *t) == (place, article, token) =>
+                {
                     Some(LateWrite::Refused)
                 }
-                WorkerReport::Sale { article: a, token: t } if (from, *a, *t) == (place, article, token) => {
+                WorkerReport::Sale { article: a, token: t }
+                    if (from, *a, *t) == (place, article, token) =>
+                {
                     Some(LateWrite::Written)
                 }
                 _ => None,
@@ -462,8 +523,15 @@ impl<'a> Scenario<'a> {
         self.crew.order(place, WorkerOrder::Stand);
         let mut found = None;
         self.follow(&format!("worker {place} to hold a lock"), |from, report| {
-            if let (true, WorkerReport::Standing { article, token, sight }) = (from == place, report) {
-                found = Some(PausedWriter { place, article: *article, token: *token, sight: sight.clone() });
+            if let (true, WorkerReport::Standing { article, token, sight }) =
+                (from == place, report)
+            {
+                found = Some(PausedWriter {
+                    place,
+                    article: *article,
+                    token: *token,
+                    sight: sight.clone(),
+                });
             }
             found.is_some()
         })?;
@@ -478,7 +546,9 @@ impl<'a> Scenario<'a> {
         let locking = !self.args.no_lock;
         self.follow_timed(what, |from, at, report| {
             let WorkerReport::Sale { article, token } = report else { return false };
-            open.retain(|held| held.place == from || held.article != *article || (locking && *token <= held.token));
+            open.retain(|held| {
+                held.place == from || held.article != *article || (locking && *token <= held.token)
+            });
             last = at;
             open.is_empty()
         })?;
@@ -502,7 +572,11 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    fn follow(&mut self, what: &str, mut is_it: impl FnMut(usize, &WorkerReport) -> bool) -> ScenarioResult<()> {
+    fn follow(
+        &mut self,
+        what: &str,
+        mut is_it: impl FnMut(usize, &WorkerReport) -> bool,
+    ) -> ScenarioResult<()> {
         self.follow_timed(what, |from, _, report| is_it(from, report))
     }
 
@@ -529,14 +603,16 @@ impl<'a> Scenario<'a> {
         match news {
             None => Ok(None),
             Some((place, at, WorkerUpdate::Said(report))) => Ok(Some((place, at, report))),
-            Some((place, _, WorkerUpdate::Ended)) => {
-                Err(format!("worker {place} ended by itself; see {}", self.crew.log(place).display()))
-            }
+            Some((place, _, WorkerUpdate::Ended)) => Err(format!(
+                "worker {place} ended by itself; see {}",
+                self.crew.log(place).display()
+            )),
         }
     }
 
     fn gave_up(&self, what: &str) -> String {
-        let sights: Vec<String> = self.crew.workers.iter().map(|worker| describe(worker.sight.as_ref())).collect();
+        let sights: Vec<String> =
+            self.crew.workers.iter().map(|worker| describe(worker.sight.as_ref())).collect();
         format!("waited too long for {what}; the workers see: {}", sights.join("; "))
     }
 }
@@ -570,8 +646,9 @@ pub(crate) fn milliseconds(span: Duration) -> String {
 
 fn describe(sight: Option<&ClusterSnapshot>) -> String {
     let Some(sight) = sight else { return "nothing".to_owned() };
-    let short =
-        |process: &Option<String>| process.as_ref().map_or("none".to_owned(), |text| text.chars().take(8).collect());
+    let short = |process: &Option<String>| {
+        process.as_ref().map_or("none".to_owned(), |text| text.chars().take(8).collect())
+    };
     let lease = if sight.leased { "" } else { ", lease run out" };
     format!(
         "view {} of {} and {} ghosts, elder {}, grantor {}{lease}",

@@ -66,7 +66,10 @@ impl Shop {
                                     token INTEGER NOT NULL, fence INTEGER NOT NULL);",
         )?;
         for article in 0..articles {
-            shop.file.execute("INSERT INTO articles (id, stock) VALUES (?, ?)", params![article, INITIAL_STOCK])?;
+            shop.file.execute(
+                "INSERT INTO articles (id, stock) VALUES (?, ?)",
+                params![article, INITIAL_STOCK],
+            )?;
         }
         Ok(())
     }
@@ -104,10 +107,17 @@ impl Shop {
         } else {
             "UPDATE articles SET stock = ?2, sold = sold + 1, fence = max(fence, ?3), lineage = ?4 WHERE id = ?1"
         };
-        let changed = write.prepare_cached(update)?.execute(params![article, stock_read - 1, token, lineage])?;
+        let changed = write.prepare_cached(update)?.execute(params![
+            article,
+            stock_read - 1,
+            token,
+            lineage
+        ])?;
         let written = if changed == 1 {
             write
-                .prepare_cached("INSERT INTO sales (article, piece, worker, token) VALUES (?, ?, ?, ?)")?
+                .prepare_cached(
+                    "INSERT INTO sales (article, piece, worker, token) VALUES (?, ?, ?, ?)",
+                )?
                 .execute(params![article, stock_read, worker, token])?;
             WriteResult::Sold
         } else {
@@ -124,7 +134,12 @@ impl Shop {
     /// Counts the content of the file; trusts no worker's word.
     pub(crate) fn audit(&self) -> rusqlite::Result<Audit> {
         let number = |query: &str| -> rusqlite::Result<i64> {
-            Ok(self.file.query_row(query, [], |row| row.get::<_, Option<i64>>(0)).optional()?.flatten().unwrap_or(0))
+            Ok(self
+                .file
+                .query_row(query, [], |row| row.get::<_, Option<i64>>(0))
+                .optional()?
+                .flatten()
+                .unwrap_or(0))
         };
         let taken = format!("({INITIAL_STOCK} - stock)");
         let sold = "(SELECT count(*) FROM sales WHERE article = articles.id)";
@@ -154,7 +169,8 @@ mod tests {
 
     impl Books {
         fn new(name: &str) -> Books {
-            let path = std::env::temp_dir().join(format!("elderlock-books-{}-{name}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("elderlock-books-{}-{name}", std::process::id()));
             Shop::create(&path, 2).expect("the books can be made");
             Books(path)
         }
@@ -182,7 +198,8 @@ mod tests {
     #[test]
     fn two_sellers_at_a_time_are_found_out() {
         let books = Books::new("double");
-        let (mut one, mut two) = (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
+        let (mut one, mut two) =
+            (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
         let (first, second) = (one.stock(0).unwrap(), two.stock(0).unwrap());
         assert_eq!(one.sell(0, first, 1, Fence::default()).unwrap(), WriteResult::Sold);
         assert_eq!(two.sell(0, second, 2, Fence::default()).unwrap(), WriteResult::Sold);
@@ -193,7 +210,8 @@ mod tests {
     #[test]
     fn a_late_write_with_a_lower_token_is_refused() {
         let books = Books::new("late");
-        let (mut late, mut next) = (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
+        let (mut late, mut next) =
+            (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
         let read = late.stock(1).unwrap();
         assert_eq!(next.sell(1, read, 2, of_one(8)).unwrap(), WriteResult::Sold);
         assert_eq!(late.sell(1, read, 1, of_one(7)).unwrap(), WriteResult::Refused);
@@ -203,7 +221,8 @@ mod tests {
     #[test]
     fn a_table_that_does_not_look_at_tokens_is_written_late() {
         let books = Books::new("unfenced");
-        let (mut late, mut next) = (Shop::open(&books.0, false).unwrap(), Shop::open(&books.0, false).unwrap());
+        let (mut late, mut next) =
+            (Shop::open(&books.0, false).unwrap(), Shop::open(&books.0, false).unwrap());
         let read = late.stock(1).unwrap();
         assert_eq!(next.sell(1, read, 2, of_one(8)).unwrap(), WriteResult::Sold);
         assert_eq!(late.sell(1, read, 1, of_one(7)).unwrap(), WriteResult::Sold);

@@ -28,7 +28,8 @@ impl Verdict {
         let mut problems = played.problems.clone();
         problems.extend(left);
         problems.extend(faults(&audit, &played, crew.sales));
-        let troubles = crew.troubles.iter().map(|(text, count)| format!("{text} ({count} times)")).collect();
+        let troubles =
+            crew.troubles.iter().map(|(text, count)| format!("{text} ({count} times)")).collect();
         Verdict { args: args.clone(), played, audit, problems, troubles }
     }
 
@@ -38,7 +39,8 @@ impl Verdict {
 
     /// Whether a run without its safety failed as it must.
     pub(crate) fn is_expected_failure(&self) -> bool {
-        (self.args.no_lock && self.audit.oversold > 0) || (self.args.no_fence && self.audit.stale_written > 0)
+        (self.args.no_lock && self.audit.oversold > 0)
+            || (self.args.no_fence && self.audit.stale_written > 0)
     }
 
     /// The proof that a run without its safety gives, or that it proves nothing.
@@ -46,7 +48,10 @@ impl Verdict {
         let (flag, wanted, missing) = match (self.args.no_lock, self.args.no_fence) {
             (true, _) => (
                 "--no-lock",
-                format!("the shop oversold by {} pieces: the audit sees what the locks prevent", self.audit.oversold),
+                format!(
+                    "the shop oversold by {} pieces: the audit sees what the locks prevent",
+                    self.audit.oversold
+                ),
                 "nothing was oversold, so this run shows nothing",
             ),
             (_, true) => (
@@ -110,12 +115,18 @@ impl Verdict {
             rows.push(("fail-over, holder stopped".to_owned(), milliseconds(pause)));
         }
         for handover in &self.played.handovers {
-            rows.push((handover.occasion.name().to_owned(), format!("{:.1} ms", handover.milliseconds)));
+            rows.push((
+                handover.occasion.name().to_owned(),
+                format!("{:.1} ms", handover.milliseconds),
+            ));
             let silence = format!("{:.1} ms", handover.silence_milliseconds);
             rows.push(("  longest time without a sale".to_owned(), silence));
         }
         if let Some(count) = self.played.count {
-            rows.push(("suspension, waited for holders".to_owned(), format!("{:.1} ms", count.waited_milliseconds)));
+            rows.push((
+                "suspension, waited for holders".to_owned(),
+                format!("{:.1} ms", count.waited_milliseconds),
+            ));
             rows.push(("  sales meanwhile".to_owned(), (count.after - count.before).to_string()));
         }
         rows.push(("restarted and back".to_owned(), self.played.restarted.to_string()));
@@ -151,12 +162,20 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
     fault(audit.sales == 0, "nothing was sold");
     fault(audit.oversold != 0, "oversold: the sales are not what is missing from the stock");
     fault(audit.double_sales != 0, "a piece was sold twice");
-    fault(audit.stale_written != 0, "a write with a lower token got in after one with a higher token");
+    fault(
+        audit.stale_written != 0,
+        "a write with a lower token got in after one with a higher token",
+    );
     fault(audit.stale_refused == 0, "no stale write was refused: the pause missed");
-    fault(played.late_write != Some(LateWrite::Refused), "the stopped worker's late write was not refused");
+    fault(
+        played.late_write != Some(LateWrite::Refused),
+        "the stopped worker's late write was not refused",
+    );
     // The other way round is no fault: a worker may be killed between its commit and its report.
     fault(reported > audit.sales.unsigned_abs(), "sales were reported that the file does not have");
-    for kind in [KilledRole::Holder, KilledRole::Grantor, KilledRole::Elder, KilledRole::ElderAndGrantor] {
+    for kind in
+        [KilledRole::Holder, KilledRole::Grantor, KilledRole::Elder, KilledRole::ElderAndGrantor]
+    {
         let killed = played.failovers.iter().any(|failover| failover.kind == kind);
         fault(!killed, &format!("no fail-over of the {} was seen", kind.name()));
     }
@@ -165,14 +184,20 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
             None => fault(true, &format!("not seen: {}", occasion.name())),
             Some(handover) => {
                 let who = handover.unserved.join(", ");
-                fault(!who.is_empty(), &format!("during a takeover a clerk had no lock: {}: {who}", occasion.name()));
+                fault(
+                    !who.is_empty(),
+                    &format!("during a takeover a clerk had no lock: {}: {who}", occasion.name()),
+                );
             }
         }
     }
     match played.count {
         None => fault(true, "the service was not suspended"),
         Some(count) => {
-            fault(count.before != count.after, "something was sold while the service was suspended");
+            fault(
+                count.before != count.after,
+                "something was sold while the service was suspended",
+            );
             fault(count.missing != 0, "the books did not balance while the service was suspended");
         }
     }
@@ -185,11 +210,20 @@ mod tests {
     use super::*;
 
     fn good() -> (Audit, ScenarioOutcome) {
-        let kinds = [KilledRole::Holder, KilledRole::Grantor, KilledRole::Elder, KilledRole::ElderAndGrantor];
+        let kinds = [
+            KilledRole::Holder,
+            KilledRole::Grantor,
+            KilledRole::Elder,
+            KilledRole::ElderAndGrantor,
+        ];
         let failovers = kinds.map(|kind| Failover { kind, milliseconds: 1.0, killed: 1 }).to_vec();
         let audit = Audit { sales: 10, stale_refused: 1, ..Audit::default() };
-        let handover =
-            |occasion| Handover { occasion, milliseconds: 1.0, silence_milliseconds: 1.0, unserved: Vec::new() };
+        let handover = |occasion| Handover {
+            occasion,
+            milliseconds: 1.0,
+            silence_milliseconds: 1.0,
+            unserved: Vec::new(),
+        };
         let handovers = [Occasion::YoungTurk, Occasion::Leave].map(handover).to_vec();
         let count = Some(Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 });
         (
@@ -237,7 +271,8 @@ mod tests {
             assert_eq!(faults(&audit, &played, 10).len(), 1);
         }
         let count = Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 };
-        for count in [None, Some(Count { after: 8, ..count }), Some(Count { missing: 1, ..count })] {
+        for count in [None, Some(Count { after: 8, ..count }), Some(Count { missing: 1, ..count })]
+        {
             let played = ScenarioOutcome { count, ..played.clone() };
             assert_eq!(faults(&audit, &played, 10).len(), 1, "{count:?}");
         }

@@ -126,8 +126,14 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
         .join()
         .await?;
     let shop = Arc::new(Mutex::new(shop));
-    let store =
-        Arc::new(Store { index: args.index, member, orders, shop, locking: !args.no_lock, busy: AtomicUsize::new(0) });
+    let store = Arc::new(Store {
+        index: args.index,
+        member,
+        orders,
+        shop,
+        locking: !args.no_lock,
+        busy: AtomicUsize::new(0),
+    });
     let look = tokio::spawn(look_around(store.clone()));
 
     let mut mode = store.orders.mode.subscribe();
@@ -227,7 +233,14 @@ impl Store {
         let name = format!("article-{article}");
         let metadata = format!("worker {}", self.index);
         let owner = OFFICE + 1 + u64::from(article);
-        match service.lock(&name).owner(owner).wait(WAIT).lease(LEASE).metadata(metadata.as_bytes()).await {
+        match service
+            .lock(&name)
+            .owner(owner)
+            .wait(WAIT)
+            .lease(LEASE)
+            .metadata(metadata.as_bytes())
+            .await
+        {
             Ok(guard) => Hold::Lock(guard),
             Err(error) => {
                 // Timed out in a long fail-over, or this process was expelled and joins anew: try
@@ -240,7 +253,12 @@ impl Store {
     }
 
     /// The sale of one piece.
-    async fn sell(&self, hold: Hold, article: u32, chance: &mut StdRng) -> Result<(), Box<dyn std::error::Error>> {
+    async fn sell(
+        &self,
+        hold: Hold,
+        article: u32,
+        chance: &mut StdRng,
+    ) -> Result<(), Box<dyn std::error::Error>> {
         if matches!(hold, Hold::Denied) {
             return Ok(());
         }
@@ -265,7 +283,8 @@ impl Store {
             self.orders.go.notified().await;
         }
         let worker = self.index;
-        let written = tokio::task::spawn_blocking(move || shop.sell(article, stock, worker, fence)).await??;
+        let written =
+            tokio::task::spawn_blocking(move || shop.sell(article, stock, worker, fence)).await??;
         say(&match written {
             WriteResult::Sold => WorkerReport::Sale { article, token },
             WriteResult::Refused => WorkerReport::Refused { article, token },
@@ -291,9 +310,13 @@ impl Store {
 
     /// Counts twice, with time between in which clerks would sell if they could. Clerks of this
     /// worker are owners of their own and have to wait like all others.
-    async fn count(&self, service: &LockService) -> Result<WorkerReport, Box<dyn std::error::Error + Send + Sync>> {
+    async fn count(
+        &self,
+        service: &LockService,
+    ) -> Result<WorkerReport, Box<dyn std::error::Error + Send + Sync>> {
         let begun = Instant::now();
-        let suspended = service.suspend().owner(OFFICE).reason("stock-taking").wait(WAIT).lease(LEASE).await?;
+        let suspended =
+            service.suspend().owner(OFFICE).reason("stock-taking").wait(WAIT).lease(LEASE).await?;
         let waited = begun.elapsed();
         let (before, after) = suspended
             .protect(async {
@@ -324,7 +347,11 @@ impl Store {
         ClusterSnapshot {
             me: number(status.me.process),
             view: view.map_or(0, |view| view.number.0),
-            members: view.into_iter().flat_map(View::living).map(|member| number(member.info.process)).collect(),
+            members: view
+                .into_iter()
+                .flat_map(View::living)
+                .map(|member| number(member.info.process))
+                .collect(),
             ghosts: view.map_or(0, |view| view.members.len() - view.living().count()),
             elder: status.elder.map(number),
             grantor: service.and_then(|service| service.grantor).map(number),

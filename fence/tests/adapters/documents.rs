@@ -61,7 +61,9 @@ fn blocks_of(file: &Path) -> Vec<Block> {
             Some(_) if line.starts_with("```") => blocks.extend(open.take()),
             Some(block) => block.text += &format!("{line}\n"),
             None => {
-                let database = line.strip_prefix("```sql").map(|rest| rest.strip_prefix(',').map(str::to_owned));
+                let database = line
+                    .strip_prefix("```sql")
+                    .map(|rest| rest.strip_prefix(',').map(str::to_owned));
                 let place = format!("{}:{number}", file.display());
                 open = database.map(|database| Block { place, database, text: String::new() });
             }
@@ -87,8 +89,15 @@ impl Block {
 }
 
 /// Each token and lineage, shown one after the other, and whether the holder is stale.
-const SHOWN: [(i64, i64, bool); 7] =
-    [(7, 1, false), (7, 1, false), (6, 1, true), (7, 2, true), (8, 2, false), (7, 1, true), (8, 2, false)];
+const SHOWN: [(i64, i64, bool); 7] = [
+    (7, 1, false),
+    (7, 1, false),
+    (6, 1, true),
+    (7, 2, true),
+    (8, 2, false),
+    (7, 1, true),
+    (8, 2, false),
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sql_of_the_documents_runs_on_postgres_as_it_stands() {
@@ -99,7 +108,10 @@ async fn the_sql_of_the_documents_runs_on_postgres_as_it_stands() {
     let mut fences = 0;
     for block in blocks().iter().filter(|block| block.is_for("postgres", true)) {
         for statement in block.statements() {
-            let prepared = client.prepare(statement).await.unwrap_or_else(|error| panic!("{}: {error}", block.place));
+            let prepared = client
+                .prepare(statement)
+                .await
+                .unwrap_or_else(|error| panic!("{}: {error}", block.place));
             let shown = if block.is_fence(statement) { &SHOWN[..] } else { &SHOWN[..1] };
             fences += usize::from(shown.len() > 1);
             for (token, lineage, is_stale) in shown {
@@ -114,7 +126,11 @@ async fn the_sql_of_the_documents_runs_on_postgres_as_it_stands() {
                     .collect();
                 let changed = client.execute(&prepared, &values).await;
                 let changed = changed.unwrap_or_else(|error| panic!("{}: {error}", block.place));
-                assert!(shown.len() == 1 || (changed == 0) == *is_stale, "{}: {token} {changed}", block.place);
+                assert!(
+                    shown.len() == 1 || (changed == 0) == *is_stale,
+                    "{}: {token} {changed}",
+                    block.place
+                );
             }
         }
         client.batch_execute("TRUNCATE elderlock_fences").await.unwrap();
@@ -130,20 +146,29 @@ fn the_sql_of_the_documents_runs_on_sqlite_as_it_stands() {
     let mut fences = 0;
     for block in blocks().iter().filter(|block| block.is_for("sqlite", true)) {
         for statement in block.statements() {
-            let mut prepared = file.prepare(statement).unwrap_or_else(|error| panic!("{}: {error}", block.place));
+            let mut prepared =
+                file.prepare(statement).unwrap_or_else(|error| panic!("{}: {error}", block.place));
             let shown = if block.is_fence(statement) { &SHOWN[..] } else { &SHOWN[..1] };
             fences += usize::from(shown.len() > 1);
             for (token, lineage, is_stale) in shown {
-                for (name, value) in [("1", &"sku-42" as &dyn rusqlite::ToSql), ("2", token), ("3", lineage)] {
+                for (name, value) in
+                    [("1", &"sku-42" as &dyn rusqlite::ToSql), ("2", token), ("3", lineage)]
+                {
                     for sign in ["$", "?"] {
-                        if let Some(index) = prepared.parameter_index(&format!("{sign}{name}")).unwrap() {
+                        if let Some(index) =
+                            prepared.parameter_index(&format!("{sign}{name}")).unwrap()
+                        {
                             prepared.raw_bind_parameter(index, value).unwrap();
                         }
                     }
                 }
                 let changed = prepared.raw_execute();
                 let changed = changed.unwrap_or_else(|error| panic!("{}: {error}", block.place));
-                assert!(shown.len() == 1 || (changed == 0) == *is_stale, "{}: {token} {changed}", block.place);
+                assert!(
+                    shown.len() == 1 || (changed == 0) == *is_stale,
+                    "{}: {token} {changed}",
+                    block.place
+                );
             }
         }
         file.execute("DELETE FROM elderlock_fences", []).unwrap();
@@ -162,8 +187,12 @@ async fn the_sql_of_the_documents_runs_on_mariadb_as_it_stands() {
             if block.is_fence(statement) {
                 fences += 1;
                 for (token, lineage, is_stale) in SHOWN {
-                    let query = sqlx::query(statement).bind(&b"sku-42"[..]).bind(token).bind(lineage);
-                    query.execute(&pool).await.unwrap_or_else(|error| panic!("{}: {error}", block.place));
+                    let query =
+                        sqlx::query(statement).bind(&b"sku-42"[..]).bind(token).bind(lineage);
+                    query
+                        .execute(&pool)
+                        .await
+                        .unwrap_or_else(|error| panic!("{}: {error}", block.place));
                     last = if is_stale { last } else { (token, lineage) };
                 }
             } else {
@@ -181,10 +210,18 @@ async fn the_sql_of_the_documents_runs_on_mariadb_as_it_stands() {
 #[test]
 fn the_guide_shows_the_statements_of_the_library() {
     let guide = std::fs::read_to_string(root().join("docs/guide/fencing.md")).unwrap();
-    let statements =
-        [sql::postgres::CREATE_TABLE, sql::postgres::ADMIT, sql::sqlite::ADMIT, sql::mysql::ADMIT, sql::mysql::STORED];
+    let statements = [
+        sql::postgres::CREATE_TABLE,
+        sql::postgres::ADMIT,
+        sql::sqlite::ADMIT,
+        sql::mysql::ADMIT,
+        sql::mysql::STORED,
+    ];
     for statement in statements {
-        assert!(guide.contains(&format!("\n{statement}\n```")), "the guide does not show\n{statement}");
+        assert!(
+            guide.contains(&format!("\n{statement}\n```")),
+            "the guide does not show\n{statement}"
+        );
     }
     assert!(sql::mariadb::ADMIT.starts_with(sql::mysql::ADMIT));
 }

@@ -76,7 +76,10 @@ fn what_a_crash_leaves_over_is_replaced_and_lets_no_earlier_holder_in() {
     std::fs::write(folder.path(".stock.fence"), format!("{}\n", stamp(9, 1))).unwrap();
     std::fs::write(folder.path(".stock.new"), "ha").unwrap();
     let error = file.replace(&stamp(8, 1), b"late").unwrap_err();
-    assert!(matches!(&error, FileError::Stale(stale) if stale.stored == Some(stamp(9, 1))), "{error:?}");
+    assert!(
+        matches!(&error, FileError::Stale(stale) if stale.stored == Some(stamp(9, 1))),
+        "{error:?}"
+    );
     assert_eq!(file.read(&stamp(9, 1)).unwrap().unwrap(), b"old");
     file.replace(&stamp(9, 1), b"new").unwrap();
     assert_eq!(std::fs::read(folder.path("stock")).unwrap(), b"new");
@@ -90,7 +93,10 @@ fn a_damaged_fence_lets_nobody_in_and_says_what_to_do() {
     for text in ["", "7", "7-zz"] {
         std::fs::write(folder.path(".stock.fence"), text).unwrap();
         let error = file.replace(&stamp(8, 1), b"x").unwrap_err();
-        assert!(matches!(error, FileError::Damaged { .. }) && error.to_string().contains("stop all writers"));
+        assert!(
+            matches!(error, FileError::Damaged { .. })
+                && error.to_string().contains("stop all writers")
+        );
         assert!(!folder.path("stock").exists());
     }
 }
@@ -104,7 +110,10 @@ fn a_replaced_file_keeps_its_permissions() {
     file.replace(&stamp(7, 1), b"a").unwrap();
     std::fs::set_permissions(folder.path("stock"), std::fs::Permissions::from_mode(0o640)).unwrap();
     file.replace(&stamp(8, 1), b"b").unwrap();
-    assert_eq!(std::fs::metadata(folder.path("stock")).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(
+        std::fs::metadata(folder.path("stock")).unwrap().permissions().mode() & 0o777,
+        0o640
+    );
 }
 
 /// Another process, which stopped within a call.
@@ -146,6 +155,7 @@ async fn a_file_is_not_touched_by_a_lost_guard_or_a_share() {
     guard.lost().await;
     assert!(matches!(file.replace(&guard, b"x"), Err(FileError::Lost(_))));
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
-    let missing = FencedFile::new(folder.path("no/such/stock")).replace(&stamp(1, 1), b"x").unwrap_err();
+    let missing =
+        FencedFile::new(folder.path("no/such/stock")).replace(&stamp(1, 1), b"x").unwrap_err();
     assert!(matches!(missing, FileError::Io { action: "open", .. }), "{missing:?}");
 }

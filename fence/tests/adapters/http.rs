@@ -3,7 +3,9 @@
 use super::rounds::{Plan, Refused, Shop, prove};
 use super::{Folder, stamp};
 use elderlock_fence::Stamp;
-use elderlock_fence::http::{FENCING_TOKEN, FenceLayer, FenceService, FenceStore, SqliteStore, StoreError};
+use elderlock_fence::http::{
+    FENCING_TOKEN, FenceLayer, FenceService, FenceStore, SqliteStore, StoreError,
+};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -39,7 +41,8 @@ impl Service<Request<String>> for Stocks {
         if request.method() == Method::PUT {
             each.insert(article.clone(), request.body().parse().unwrap());
         }
-        let answer = Response::new(Body::from(each.get(&article).copied().unwrap_or(0).to_string()));
+        let answer =
+            Response::new(Body::from(each.get(&article).copied().unwrap_or(0).to_string()));
         Box::pin(async move { Ok(answer) })
     }
 }
@@ -54,7 +57,12 @@ fn fenced(stocks: &Stocks, store: SqliteStore) -> FenceService<Stocks, SqliteSto
     FenceLayer::new(store, resource as Resource).layer(stocks.clone())
 }
 
-fn request(method: Method, path: &str, stamp: Option<Stamp>, body: impl ToString) -> Request<String> {
+fn request(
+    method: Method,
+    path: &str,
+    stamp: Option<Stamp>,
+    body: impl ToString,
+) -> Request<String> {
     let mut request = Request::builder().method(method).uri(path);
     if let Some(stamp) = stamp {
         request = request.header(FENCING_TOKEN, stamp.to_string());
@@ -81,7 +89,11 @@ struct Server {
 
 impl Server {
     async fn send(&self, fenced: bool, request: Request<String>) -> Result<i64, Refused> {
-        let (status, body) = if fenced { ask(&self.fenced, request).await } else { ask(&self.stocks, request).await };
+        let (status, body) = if fenced {
+            ask(&self.fenced, request).await
+        } else {
+            ask(&self.stocks, request).await
+        };
         match status {
             StatusCode::OK => Ok(body.parse().unwrap()),
             StatusCode::PRECONDITION_FAILED => Err(Refused::Stale),
@@ -139,7 +151,8 @@ async fn a_stale_request_is_refused_with_the_reason_also_after_a_restart() {
         assert_eq!(answer.headers()[FENCING_TOKEN], stamp(8, 1).to_string());
         let body = answer.into_body().collect().await.unwrap().to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        let told = [&body["resource"], &body["shown"], &body["stored"]].map(|field| field.as_str().unwrap());
+        let told = [&body["resource"], &body["shown"], &body["stored"]]
+            .map(|field| field.as_str().unwrap());
         assert_eq!(told, ["sku-42", &stale.to_string(), &stamp(8, 1).to_string()]);
         assert!(body["detail"].as_str().unwrap().contains("take the lock again"), "{body}");
     }
@@ -156,13 +169,18 @@ async fn a_request_without_a_stamp_or_with_a_wrong_one_says_what_is_wanted() {
     assert!(body.contains("send the header Fencing-Token"), "{body}");
     for wrong in ["7", "x-0000000000000001", "0-0000000000000001", "\u{e4}"] {
         let mut asked = request(Method::PUT, "/stock/a", None, 1);
-        asked.headers_mut().insert(FENCING_TOKEN, HeaderValue::from_bytes(wrong.as_bytes()).unwrap());
+        asked
+            .headers_mut()
+            .insert(FENCING_TOKEN, HeaderValue::from_bytes(wrong.as_bytes()).unwrap());
         assert_eq!(ask(&service, asked).await.0, StatusCode::BAD_REQUEST, "{wrong}");
     }
     let mut twice = request(Method::PUT, "/stock/a", Some(stamp(7, 1)), 1);
     twice.headers_mut().append(FENCING_TOKEN, HeaderValue::from_static("8-0000000000000001"));
     assert_eq!(ask(&service, twice).await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(ask(&service, request(Method::PUT, "/stock/", Some(stamp(7, 1)), 1)).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        ask(&service, request(Method::PUT, "/stock/", Some(stamp(7, 1)), 1)).await.0,
+        StatusCode::BAD_REQUEST
+    );
     assert!(stocks.each.lock().unwrap().is_empty());
     // Not fenced.
     assert_eq!(ask(&service, request(Method::PUT, "/other/a", None, 1)).await.0, StatusCode::OK);
@@ -181,7 +199,8 @@ impl FenceStore for Broken {
 async fn a_store_that_fails_lets_nobody_in() {
     let stocks = Stocks::default();
     let service = FenceLayer::new(Broken, resource).layer(stocks.clone());
-    let (status, body) = ask(&service, request(Method::PUT, "/stock/a", Some(stamp(7, 1)), 1)).await;
+    let (status, body) =
+        ask(&service, request(Method::PUT, "/stock/a", Some(stamp(7, 1)), 1)).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(body.contains("the disk is gone") && stocks.each.lock().unwrap().is_empty(), "{body}");
 }

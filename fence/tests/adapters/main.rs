@@ -15,7 +15,10 @@ use elderlock_fence::Stamp;
 
 /// A stamp of no lock, for what needs none.
 fn stamp(token: i64, lineage: i64) -> Stamp {
-    Stamp { token: Token::try_from(token).expect("a token is positive"), lineage: LineageId::from_i64(lineage) }
+    Stamp {
+        token: Token::try_from(token).expect("a token is positive"),
+        lineage: LineageId::from_i64(lineage),
+    }
 }
 
 /// A temporary folder, removed at the end.
@@ -23,7 +26,8 @@ struct Folder(std::path::PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("elderlock-fence-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("elderlock-fence-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
         Folder(folder)
     }

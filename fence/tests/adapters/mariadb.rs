@@ -8,7 +8,8 @@ use elderlock_fence::{AdmitError, Fence};
 use sqlx::MySqlPool;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
-const ARTICLES: &str = "CREATE TABLE articles (id VARCHAR(100) PRIMARY KEY, stock BIGINT NOT NULL) ENGINE = InnoDB";
+const ARTICLES: &str =
+    "CREATE TABLE articles (id VARCHAR(100) PRIMARY KEY, stock BIGINT NOT NULL) ENGINE = InnoDB";
 const FILL: &str = "INSERT INTO articles (id, stock) VALUES (?, ?)";
 const READ: &str = "SELECT stock FROM articles WHERE id = ?";
 const WRITE: &str = "UPDATE articles SET stock = ? WHERE id = ?";
@@ -56,7 +57,10 @@ async fn sqlx_with_mariadb_tells_each_error() {
     for stale in [stamp(6, 1), stamp(6, 2), stamp(7, 2)] {
         let mut tx = pool.begin().await.unwrap();
         let error = fence.admit(&mut tx, "a", &stale).await.unwrap_err();
-        assert!(matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))), "{error:?}");
+        assert!(
+            matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))),
+            "{error:?}"
+        );
         // Also if the transaction is committed.
         tx.commit().await.unwrap();
     }
@@ -93,11 +97,15 @@ async fn sqlx_with_mariadb_tells_each_error() {
         answer
     };
     let (first, second) = tokio::join!(first, second);
-    let ended = [&first, &second].iter().filter(|answer| matches!(answer, Err(AdmitError::Retry(_)))).count();
+    let ended = [&first, &second]
+        .iter()
+        .filter(|answer| matches!(answer, Err(AdmitError::Retry(_))))
+        .count();
     assert_eq!(ended, 1, "{first:?} {second:?}");
 
     let mut ended = pool.begin().await.unwrap();
-    let process: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&mut *ended).await.unwrap();
+    let process: u64 =
+        sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&mut *ended).await.unwrap();
     sqlx::query(&format!("KILL CONNECTION {process}")).execute(&pool).await.unwrap();
     let error = fence.admit(&mut ended, "a", &stamp(12, 1)).await.unwrap_err();
     assert!(matches!(error, AdmitError::Disconnected(_)), "{error:?}");
@@ -117,7 +125,8 @@ async fn a_read_before_the_fence_sees_what_was_before_it_and_one_behind_it_does_
     sqlx::query(WRITE).bind(9_i64).bind("a").execute(&mut *before).await.unwrap();
     let waiting = tokio::spawn(async move {
         Fence::new().admit(&mut right, "a", &stamp(2, 1)).await.unwrap();
-        let seen = sqlx::query_scalar::<_, i64>(READ).bind("a").fetch_one(&mut *right).await.unwrap();
+        let seen =
+            sqlx::query_scalar::<_, i64>(READ).bind("a").fetch_one(&mut *right).await.unwrap();
         right.commit().await.unwrap();
         seen
     });
@@ -134,13 +143,22 @@ async fn the_statement_of_mariadb_returns_what_the_row_is_then() {
     let shown: [((i64, i64), (i64, i64)); 5] =
         [((5, 1), (5, 1)), ((5, 1), (5, 1)), ((5, 2), (5, 1)), ((4, 1), (5, 1)), ((6, 2), (6, 2))];
     for ((token, lineage), expected) in shown {
-        let admit = sqlx::query_as::<_, (i64, i64)>(mariadb::ADMIT).bind(&b"a"[..]).bind(token).bind(lineage);
+        let admit = sqlx::query_as::<_, (i64, i64)>(mariadb::ADMIT)
+            .bind(&b"a"[..])
+            .bind(token)
+            .bind(lineage);
         assert_eq!(admit.fetch_one(&pool).await.unwrap(), expected);
     }
-    let now: i64 = sqlx::query_scalar("SELECT count(*) FROM elderlock_fences WHERE admitted_at <= NOW()")
-        .fetch_one(&pool)
+    let now: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM elderlock_fences WHERE admitted_at <= NOW()")
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+    let gone = sqlx::query(FORGET)
+        .bind("2026-01-01 00:00:00")
+        .execute(&pool)
         .await
-        .unwrap();
-    let gone = sqlx::query(FORGET).bind("2026-01-01 00:00:00").execute(&pool).await.unwrap().rows_affected();
+        .unwrap()
+        .rows_affected();
     assert_eq!((now, gone), (1, 0));
 }

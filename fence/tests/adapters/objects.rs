@@ -77,7 +77,8 @@ async fn of_two_that_read_one_version_the_later_holder_reads_again() {
     let error = by_late.replace(&late, "9").await.unwrap_err();
     assert!(matches!(error, ObjectError::Changed { .. }), "{error:?}");
 
-    let (seen, by_late) = (fence.read(&path, &early).await.unwrap(), fence.read(&path, &late).await.unwrap());
+    let (seen, by_late) =
+        (fence.read(&path, &early).await.unwrap(), fence.read(&path, &late).await.unwrap());
     by_late.replace(&late, "9").await.unwrap();
     let error = seen.replace(&early, "8").await.unwrap_err();
     assert!(matches!(&error, ObjectError::Stale(stale) if stale.stored == Some(late)), "{error:?}");

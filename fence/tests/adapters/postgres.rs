@@ -9,7 +9,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, IsolationLevel, NoTls};
 
-const ARTICLES: &str = "CREATE TABLE IF NOT EXISTS articles (id TEXT PRIMARY KEY, stock BIGINT NOT NULL)";
+const ARTICLES: &str =
+    "CREATE TABLE IF NOT EXISTS articles (id TEXT PRIMARY KEY, stock BIGINT NOT NULL)";
 const FILL: &str = "INSERT INTO articles (id, stock) VALUES ($1, $2)";
 const READ: &str = "SELECT stock FROM articles WHERE id = $1";
 const WRITE: &str = "UPDATE articles SET stock = $1 WHERE id = $2";
@@ -29,7 +30,8 @@ pub(crate) async fn client(name: &str) -> Option<Client> {
 
 async fn empty_database(name: &str) -> Option<Database> {
     let server = tokio::task::spawn_blocking(server::postgres).await.unwrap()?;
-    let database = Database { folder: server.folder.to_str().unwrap().to_owned(), name: name.to_owned() };
+    let database =
+        Database { folder: server.folder.to_str().unwrap().to_owned(), name: name.to_owned() };
     let all = Database { name: "postgres".to_owned(), ..database.clone() };
     all.connect().await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
     Some(database)
@@ -59,8 +61,13 @@ impl Database {
     }
 
     async fn pool(&self) -> sqlx::PgPool {
-        let options = PgConnectOptions::new().host(&self.folder).username("postgres").database(&self.name);
-        PgPoolOptions::new().max_connections(WRITERS as u32 + 1).connect_with(options).await.unwrap()
+        let options =
+            PgConnectOptions::new().host(&self.folder).username("postgres").database(&self.name);
+        PgPoolOptions::new()
+            .max_connections(WRITERS as u32 + 1)
+            .connect_with(options)
+            .await
+            .unwrap()
     }
 }
 
@@ -123,7 +130,8 @@ async fn tokio_postgres_loses_no_update() {
     for _ in 0..WRITERS {
         each.push(Mutex::new(database.connect().await));
     }
-    prove("tokio-postgres", Clients { each, books: database.connect().await }, &[true, false]).await;
+    prove("tokio-postgres", Clients { each, books: database.connect().await }, &[true, false])
+        .await;
 }
 
 sqlx_shop!(sqlx::PgPool, |error, _| panic!("{error:?}"));
@@ -159,7 +167,10 @@ async fn tokio_postgres_tells_each_error() {
         let error = fence.admit(&mut tx, "a", &stale).await.unwrap_err();
         let AdmitError::Stale(told) = &error else { panic!("{error:?}") };
         assert_eq!((told.shown, told.stored), (stale, Some(stamp(7, 1))));
-        assert!(error.is_lost() && error.to_string().contains("0000000000000001 was admitted before"), "{error}");
+        assert!(
+            error.is_lost() && error.to_string().contains("0000000000000001 was admitted before"),
+            "{error}"
+        );
     }
 
     // A writer that stopped has the row.
@@ -219,12 +230,20 @@ async fn sqlx_with_postgres_tells_each_error() {
 
     let mut tx = pool.begin().await.unwrap();
     let error = fence.admit(&mut tx, "a", &stamp(7, 2)).await.unwrap_err();
-    assert!(matches!(&error, AdmitError::Stale(stale) if stale.stored == Some(stamp(7, 1))), "{error:?}");
+    assert!(
+        matches!(&error, AdmitError::Stale(stale) if stale.stored == Some(stamp(7, 1))),
+        "{error:?}"
+    );
     drop(tx);
 
     let mut ended = pool.begin().await.unwrap();
-    let process: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *ended).await.unwrap();
-    sqlx::query("SELECT pg_terminate_backend($1, 10000)").bind(process).execute(&pool).await.unwrap();
+    let process: i32 =
+        sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut *ended).await.unwrap();
+    sqlx::query("SELECT pg_terminate_backend($1, 10000)")
+        .bind(process)
+        .execute(&pool)
+        .await
+        .unwrap();
     let error = fence.admit(&mut ended, "a", &stamp(8, 1)).await.unwrap_err();
     assert!(matches!(error, AdmitError::Disconnected(_)), "{error:?}");
 }
@@ -249,7 +268,8 @@ async fn a_lost_guard_and_a_share_are_refused_before_anything_is_sent() {
     let admitted = fence.admit(&mut tx, "sku-42", &guard);
     is_send(&admitted);
     admitted.await.unwrap();
-    let rows: i64 = tx.query_one("SELECT count(*) FROM elderlock_fences", &[]).await.unwrap().get(0);
+    let rows: i64 =
+        tx.query_one("SELECT count(*) FROM elderlock_fences", &[]).await.unwrap().get(0);
     assert_eq!(rows, 1);
 }
 
@@ -273,6 +293,7 @@ async fn cleaning_up_spares_what_was_admitted_meanwhile() {
     let cleaning = tokio::spawn(async move { two.execute(FORGET, &[&before]).await.unwrap() });
     tx.commit().await.unwrap();
     assert_eq!(cleaning.await.unwrap(), 1);
-    let left: String = one.query_one("SELECT resource FROM elderlock_fences", &[]).await.unwrap().get(0);
+    let left: String =
+        one.query_one("SELECT resource FROM elderlock_fences", &[]).await.unwrap().get(0);
     assert_eq!(left, "used");
 }

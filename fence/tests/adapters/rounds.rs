@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_millis(30);
 
 /// So many for each change; the long form sets another number.
 pub(crate) fn rounds() -> u32 {
-    std::env::var("ELDERLOCK_FENCE_ROUNDS").map_or(50, |text| text.parse().expect("a number of rounds"))
+    std::env::var("ELDERLOCK_FENCE_ROUNDS")
+        .map_or(50, |text| text.parse().expect("a number of rounds"))
 }
 
 /// How a sale is made.
@@ -82,12 +83,14 @@ macro_rules! sqlx_shop {
                 pause: impl Future<Output = ()> + Send,
             ) -> Result<(), $crate::rounds::Refused> {
                 use $crate::postgres::refused;
-                let failed: fn(sqlx::Error, $crate::rounds::Plan) -> $crate::rounds::Refused = $failed;
+                let failed: fn(sqlx::Error, $crate::rounds::Plan) -> $crate::rounds::Refused =
+                    $failed;
                 let mut tx = self.0.begin().await.unwrap();
                 if plan.fenced {
                     Fence::new().admit(&mut tx, article, &stamp).await.map_err(refused)?;
                 }
-                let stock: i64 = sqlx::query_scalar(READ).bind(article).fetch_one(&mut *tx).await.unwrap();
+                let stock: i64 =
+                    sqlx::query_scalar(READ).bind(article).fetch_one(&mut *tx).await.unwrap();
                 if plan.split {
                     tx.commit().await.unwrap();
                     pause.await;
@@ -98,7 +101,8 @@ macro_rules! sqlx_shop {
                 } else {
                     pause.await;
                 }
-                let write = sqlx::query(WRITE).bind(stock - 1).bind(article).execute(&mut *tx).await;
+                let write =
+                    sqlx::query(WRITE).bind(stock - 1).bind(article).execute(&mut *tx).await;
                 write.map_err(|error| failed(error, plan))?;
                 tx.commit().await.unwrap();
                 Ok(())
@@ -136,7 +140,10 @@ pub(crate) async fn prove(name: &str, shop: impl Shop, splits: &[bool]) {
         assert_eq!(fenced.lost, 0, "{name}: an update was lost in round {number}: {fenced:?}");
     }
     let took = start.elapsed();
-    assert!(fenced.stale > 0, "{name}: no writer was ever stale, so the rounds show nothing: {fenced:?}");
+    assert!(
+        fenced.stale > 0,
+        "{name}: no writer was ever stale, so the rounds show nothing: {fenced:?}"
+    );
     let mut open = Outcome::default();
     for number in 0..100 {
         let split = splits[number as usize % splits.len()];
@@ -147,7 +154,10 @@ pub(crate) async fn prove(name: &str, shop: impl Shop, splits: &[bool]) {
         }
     }
     println!("{name}: fenced {fenced:?} in {took:.1?}; unfenced {open:?}");
-    assert!(open.lost > 0, "{name}: without the fence no update was lost in a hundred rounds: {open:?}");
+    assert!(
+        open.lost > 0,
+        "{name}: without the fence no update was lost in a hundred rounds: {open:?}"
+    );
     member.leave().await.expect("a member can leave");
 }
 
@@ -161,7 +171,9 @@ async fn cost(name: &str, shop: &impl Shop, splits: &[bool], sales: u32) {
             let stamp = super::stamp(1 + i64::from(number), 1);
             for (fenced, times) in [(true, &mut with), (false, &mut without)] {
                 let start = std::time::Instant::now();
-                shop.sell(0, &article, stamp, Plan { fenced, split }, async {}).await.expect("it is alone");
+                shop.sell(0, &article, stamp, Plan { fenced, split }, async {})
+                    .await
+                    .expect("it is alone");
                 times.push(start.elapsed().as_secs_f64() * 1e6);
             }
         }
@@ -170,7 +182,10 @@ async fn cost(name: &str, shop: &impl Shop, splits: &[bool], sales: u32) {
             times[times.len() / 2]
         });
         let what = if split { "two transactions" } else { "one transaction" };
-        println!("{name}: {what}: {with:.0} us with the fence, {without:.0} us without, {:.2} times", with / without);
+        println!(
+            "{name}: {what}: {with:.0} us with the fence, {without:.0} us without, {:.2} times",
+            with / without
+        );
     }
 }
 
@@ -203,7 +218,13 @@ impl Progress {
     }
 }
 
-async fn round(shop: &Arc<impl Shop>, service: &LockService, article: &str, plan: Plan, outcome: &mut Outcome) {
+async fn round(
+    shop: &Arc<impl Shop>,
+    service: &LockService,
+    article: &str,
+    plan: Plan,
+    outcome: &mut Outcome,
+) {
     shop.fill(article, STOCK).await;
     let progress = Arc::new(Progress::default());
     let mut writers = tokio::task::JoinSet::new();
@@ -225,12 +246,16 @@ async fn round(shop: &Arc<impl Shop>, service: &LockService, article: &str, plan
                     }
                 };
                 // A stopped process does not look at the clock, so it shows its earlier stamp.
-                let stamp = stopped.take().or_else(|| service_stamp(guard.as_ref()?).into()).expect("there is one");
+                let stamp = stopped
+                    .take()
+                    .or_else(|| service_stamp(guard.as_ref()?).into())
+                    .expect("there is one");
                 let pause = async {
                     if is_stopped {
                         progress.until(&progress.grants, 2).await;
                         // Wait for another writer's sale, if there can be one.
-                        let _ = tokio::time::timeout(PATIENCE, progress.until(&progress.sold, 1)).await;
+                        let _ =
+                            tokio::time::timeout(PATIENCE, progress.until(&progress.sold, 1)).await;
                     }
                 };
                 match shop.sell(writer, &article, stamp, plan, pause).await {

@@ -69,13 +69,18 @@ pub(crate) fn mariadb() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let start = || {
         let folders = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")];
-        let (server, install) = (folder_of("mariadbd", &folders), folder_of("mariadb-install-db", &folders));
+        let (server, install) =
+            (folder_of("mariadbd", &folders), folder_of("mariadb-install-db", &folders));
         let (Some(server), Some(install)) = (server, install) else {
             println!("skipped: MariaDB server: the program mariadbd is not installed");
             return None;
         };
         let install = install.join("mariadb-install-db");
-        let script = format!("{PREAMBLE}\nbin='{}'\ninstall='{}'\n{MARIADB}", server.display(), install.display());
+        let script = format!(
+            "{PREAMBLE}\nbin='{}'\ninstall='{}'\n{MARIADB}",
+            server.display(),
+            install.display()
+        );
         Some(Server::start("mariadb", &script, "socket"))
     };
     SERVER.get_or_init(start).as_ref()
@@ -83,7 +88,8 @@ pub(crate) fn mariadb() -> Option<&'static Server> {
 
 impl Server {
     fn start(kind: &str, script: &str, socket: &str) -> Server {
-        let folder = std::env::temp_dir().join(format!("elderlock-fence-{kind}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("elderlock-fence-{kind}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
         let log = folder.join("log");
@@ -102,7 +108,11 @@ impl Server {
             let ended = keeper.try_wait().expect("the shell can be asked");
             let text = || std::fs::read_to_string(&log).unwrap_or_default();
             assert!(ended.is_none(), "{kind} does not start:\n{}", text());
-            assert!(start.elapsed() < Duration::from_secs(120), "{kind} is not ready after two minutes:\n{}", text());
+            assert!(
+                start.elapsed() < Duration::from_secs(120),
+                "{kind} is not ready after two minutes:\n{}",
+                text()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         Server { folder, _keeper: keeper }

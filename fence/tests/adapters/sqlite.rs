@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
-const ARTICLES: &str = "CREATE TABLE IF NOT EXISTS articles (id TEXT PRIMARY KEY, stock INTEGER NOT NULL)";
+const ARTICLES: &str =
+    "CREATE TABLE IF NOT EXISTS articles (id TEXT PRIMARY KEY, stock INTEGER NOT NULL)";
 const FILL: &str = "INSERT INTO articles (id, stock) VALUES (?1, ?2)";
 const READ: &str = "SELECT stock FROM articles WHERE id = ?1";
 const WRITE: &str = "UPDATE articles SET stock = ?1 WHERE id = ?2";
@@ -32,7 +33,8 @@ struct Connections {
 
 impl Shop for Connections {
     async fn fill(&self, article: &str, stock: i64) {
-        block_in_place(|| self.books.lock().unwrap().execute(FILL, params![article, stock])).unwrap();
+        block_in_place(|| self.books.lock().unwrap().execute(FILL, params![article, stock]))
+            .unwrap();
     }
 
     async fn stock(&self, article: &str) -> i64 {
@@ -49,7 +51,8 @@ impl Shop for Connections {
     ) -> Result<(), Refused> {
         block_in_place(|| {
             let mut connection = self.each[writer].lock().unwrap();
-            let mut tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+            let mut tx =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
             if plan.fenced {
                 Fence::new().admit_blocking(&tx, article, &stamp).map_err(refused)?;
             }
@@ -82,8 +85,13 @@ async fn rusqlite_loses_no_update() {
 
 async fn pool(file: &Path) -> sqlx::SqlitePool {
     let options = SqliteConnectOptions::new().filename(file).create_if_missing(true);
-    let options = options.journal_mode(SqliteJournalMode::Wal).busy_timeout(Duration::from_secs(60));
-    SqlitePoolOptions::new().max_connections(WRITERS as u32 + 1).connect_with(options).await.unwrap()
+    let options =
+        options.journal_mode(SqliteJournalMode::Wal).busy_timeout(Duration::from_secs(60));
+    SqlitePoolOptions::new()
+        .max_connections(WRITERS as u32 + 1)
+        .connect_with(options)
+        .await
+        .unwrap()
 }
 
 sqlx_shop!(sqlx::SqlitePool, |error, plan| {
@@ -124,12 +132,16 @@ fn rusqlite_tells_each_error() {
     for stale in [stamp(6, 1), stamp(7, 2)] {
         let tx = one.transaction().unwrap();
         let error = fence.admit_blocking(&tx, "a", &stale).unwrap_err();
-        assert!(matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))), "{error:?}");
+        assert!(
+            matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))),
+            "{error:?}"
+        );
     }
 
     // It has read before the fence, and another one has written since.
     let late = two.transaction().unwrap();
-    late.query_row("SELECT count(*) FROM elderlock_fences", [], |row| row.get::<_, i64>(0)).unwrap();
+    late.query_row("SELECT count(*) FROM elderlock_fences", [], |row| row.get::<_, i64>(0))
+        .unwrap();
     let tx = one.transaction().unwrap();
     fence.admit_blocking(&tx, "a", &stamp(8, 1)).unwrap();
     tx.commit().unwrap();
@@ -160,5 +172,8 @@ async fn sqlx_with_sqlite_tells_each_error() {
     tx.commit().await.unwrap();
     let mut tx = pool.begin().await.unwrap();
     let error = fence.admit(&mut tx, "a", &stamp(7, 2)).await.unwrap_err();
-    assert!(matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))), "{error:?}");
+    assert!(
+        matches!(&error, AdmitError::Stale(told) if told.stored == Some(stamp(7, 1))),
+        "{error:?}"
+    );
 }

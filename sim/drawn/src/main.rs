@@ -82,7 +82,10 @@ fn may_be_left_out(expr: &Expr) -> bool {
         Expr::MethodCall(_) | Expr::Call(_) | Expr::Assign(_) => true,
         Expr::Binary(binary) => matches!(
             binary.op,
-            BinOp::AddAssign(_) | BinOp::SubAssign(_) | BinOp::BitOrAssign(_) | BinOp::BitAndAssign(_)
+            BinOp::AddAssign(_)
+                | BinOp::SubAssign(_)
+                | BinOp::BitOrAssign(_)
+                | BinOp::BitAndAssign(_)
         ),
         _ => false,
     }
@@ -90,7 +93,8 @@ fn may_be_left_out(expr: &Expr) -> bool {
 
 /// In one line, and not too long.
 fn words(tokens: &impl ToTokens) -> String {
-    let text: String = tokens.to_token_stream().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let text: String =
+        tokens.to_token_stream().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     text.chars().take(90).collect()
 }
 
@@ -162,7 +166,8 @@ fn plant(core: &Path, chosen: &[Option<usize>]) -> io::Result<(Vec<MutationSite>
     let (mut found, mut texts) = (Vec::new(), Vec::new());
     for file in FILES {
         let text = fs::read_to_string(core.join(file))?;
-        let mut parsed = syn::parse_file(&text).map_err(|error| io::Error::other(format!("{file}: {error}")))?;
+        let mut parsed =
+            syn::parse_file(&text).map_err(|error| io::Error::other(format!("{file}: {error}")))?;
         MutationPlanter { file, found: &mut found, chosen }.visit_file_mut(&mut parsed);
         texts.push(parsed.to_token_stream().to_string());
     }
@@ -174,7 +179,8 @@ fn choose(places: usize) -> Vec<Option<usize>> {
     let mut state = SEED;
     let mut order: Vec<usize> = (0..places).collect();
     for last in (1..places).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         order.swap(last, (state >> 33) as usize % (last + 1));
     }
     order.truncate(COUNT);
@@ -227,7 +233,10 @@ fn run(from: &Path, to: &Path, list: &Path) -> io::Result<()> {
     }
     fs::write(to.join("src/protocol/drawn.rs"), SWITCH)?;
     let module = fs::read_to_string(core.join("mod.rs"))?;
-    fs::write(to.join("src/protocol/mod.rs"), module.replace("\npub mod event;", "\npub mod drawn;\npub mod event;"))?;
+    fs::write(
+        to.join("src/protocol/mod.rs"),
+        module.replace("\npub mod event;", "\npub mod drawn;\npub mod event;"),
+    )?;
     let mut text = String::new();
     for (found, number) in found.iter().zip(&chosen) {
         if let Some(number) = number {

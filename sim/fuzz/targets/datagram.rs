@@ -26,7 +26,10 @@ fuzz_target!(|bytes: &[u8]| {
     let mut again = Vec::new();
     assert!(seal(CLUSTER, payload, &mut again) && again == datagram, "sealed to other bytes");
     for other in ["shed", "sho", "shop2"] {
-        assert!(open(other, &datagram) == Err(DatagramError::ForeignCluster), "it opens in another cluster");
+        assert!(
+            open(other, &datagram) == Err(DatagramError::ForeignCluster),
+            "it opens in another cluster"
+        );
     }
     read(payload);
     hear(payload);

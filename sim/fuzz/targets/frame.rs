@@ -79,7 +79,10 @@ fn decode(how: u8, stream: &[u8], piece: usize) -> (Vec<Frame>, Option<FrameErro
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => {
                     let waits = &stream[fed - decoder.len()..fed];
-                    assert!(frame_length(waits).is_none_or(|whole| waits.len() < whole && whole <= limit));
+                    assert!(
+                        frame_length(waits)
+                            .is_none_or(|whole| waits.len() < whole && whole <= limit)
+                    );
                     break;
                 }
                 Err(error) => return (frames, Some(error)),

@@ -4,7 +4,8 @@
 
 use elderlock::protocol::{MemberInfo, ProcessId};
 use elderlock::wire::secure::{
-    ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Responder, SecureError, StaticKey, VERSIONS,
+    ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Responder, SecureError, StaticKey,
+    VERSIONS,
 };
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
@@ -32,7 +33,11 @@ fn scene() -> &'static Scene {
     })
 }
 
-fn answer(ring: &Keyring, listener: &StaticKey, packet: &[u8]) -> Result<(Responder, Vec<u8>), SecureError> {
+fn answer(
+    ring: &Keyring,
+    listener: &StaticKey,
+    packet: &[u8],
+) -> Result<(Responder, Vec<u8>), SecureError> {
     Responder::answer(ring, &setup(listener), &info(listener), packet)
 }
 

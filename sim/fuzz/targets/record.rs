@@ -4,7 +4,9 @@
 #![no_main]
 
 use elderlock::protocol::ProcessId;
-use elderlock::wire::secure::{ClusterKey, Keyring, Opener, ReplayWindow, SealedGossip, Sealer, WINDOW};
+use elderlock::wire::secure::{
+    ClusterKey, Keyring, Opener, ReplayWindow, SealedGossip, Sealer, WINDOW,
+};
 use elderlock::wire::{Decoder, Frame, encode};
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;

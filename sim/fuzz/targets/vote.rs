@@ -3,7 +3,9 @@
 //! a bit flipped. A vote successor starts with it and never goes back behind it. Nothing panics.
 #![no_main]
 
-use elderlock::protocol::{Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing};
+use elderlock::protocol::{
+    Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing,
+};
 use elderlock::wire::{VoteError, read_vote, write_vote};
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
@@ -33,7 +35,11 @@ fuzz_target!(|bytes: &[u8]| {
 /// A member starts with it, receives nothing, and keeps a vote that can be read again.
 fn inherit(vote: StoredVote) {
     let known = vote.view.number;
-    let me = MemberInfo { process: ProcessId(9), addr: SocketAddr::from(([10, 0, 0, 5], 7400)), host: None };
+    let me = MemberInfo {
+        process: ProcessId(9),
+        addr: SocketAddr::from(([10, 0, 0, 5], 7400)),
+        host: None,
+    };
     let config = Config { durable: true, stored: Some(vote), ..Config::new(me, Timing::fast()) };
     let mut now = Time::from_nanos(1_000_000_000);
     let mut node = Node::new(config, now);

@@ -14,6 +14,10 @@ fuzz_target!(|tape: &[u8]| {
     }
     // A run is a function of its tape; looked at again now and then.
     if told.world.digest() % 16 == 0 {
-        assert_eq!(tell(tape, |world| world).world.digest(), told.world.digest(), "told twice, two stories");
+        assert_eq!(
+            tell(tape, |world| world).world.digest(),
+            told.world.digest(),
+            "told twice, two stories"
+        );
     }
 });

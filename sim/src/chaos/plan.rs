@@ -4,8 +4,8 @@
 use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Rng;
 use crate::fault::{
-    CRASH_ALL, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, FaultContext, KINDS, LOSE_DISK, NO_DATAGRAMS,
-    ONE_NEIGHBOUR, REJECT, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_VALUE, millis,
+    CRASH_ALL, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, FaultContext, KINDS, LOSE_DISK,
+    NO_DATAGRAMS, ONE_NEIGHBOUR, REJECT, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_VALUE, millis,
 };
 use crate::limits;
 use crate::log::Scene;
@@ -92,7 +92,12 @@ impl ClientMix {
 
     /// A client's request for a share or an object instead of one lock, if it makes one. `opened`
     /// lists the objects that it has open.
-    pub(super) fn pick_shared(&self, dice: &mut Rng, name: &str, opened: &[(usize, String)]) -> Option<ClientWant> {
+    pub(super) fn pick_shared(
+        &self,
+        dice: &mut Rng,
+        name: &str,
+        opened: &[(usize, String)],
+    ) -> Option<ClientWant> {
         let pool = opened.iter().find(|(_, name)| name == OBJECTS[0]);
         // The limit: now and then zero, for a while.
         let value = |dice: &mut Rng, name: &str| match name == OBJECTS[0] {
@@ -110,7 +115,11 @@ impl ClientMix {
                 return Some(ClientWant::Add(*call, dice.between(0, 3) as i32 - 1));
             }
             let to = value(dice, name);
-            return Some(if dice.chance(400_000) { ClientWant::PutIf(*call, to) } else { ClientWant::Put(*call, to) });
+            return Some(if dice.chance(400_000) {
+                ClientWant::PutIf(*call, to)
+            } else {
+                ClientWant::Put(*call, to)
+            });
         }
         if pool.is_some() && dice.chance(self.permits) {
             return Some(ClientWant::Permits(OBJECTS[0].to_string(), dice.between(1, 3) as u32));
@@ -119,7 +128,13 @@ impl ClientMix {
     }
 
     /// A client's request to a service instead of one lock, with its owner.
-    pub(super) fn pick(&self, dice: &mut Rng, service: &str, name: String, calls: usize) -> (ClientWant, u64) {
+    pub(super) fn pick(
+        &self,
+        dice: &mut Rng,
+        service: &str,
+        name: String,
+        calls: usize,
+    ) -> (ClientWant, u64) {
         let owner = dice.below(self.owners + 1);
         let wanted = if dice.chance(self.turks) {
             ClientWant::Become
@@ -130,7 +145,9 @@ impl ClientMix {
                 0 => ClientWant::SeeSuspension,
                 1 => ClientWant::SeeHeld,
                 4 => ClientWant::SeeWaiting(name),
-                2 if calls > 0 => ClientWant::SeePlace(calls - 1 - dice.below(calls.min(20) as u64) as usize),
+                2 if calls > 0 => {
+                    ClientWant::SeePlace(calls - 1 - dice.below(calls.min(20) as u64) as usize)
+                }
                 _ => ClientWant::SeeLock(name),
             }
         } else if dice.chance(self.revocations) {
@@ -220,17 +237,24 @@ impl ChaosPlan {
         let bounded = !dice.chance(100_000);
         let error = if bounded { timing.clock_error_ppm as u64 - 500 } else { 300_000 };
         let skewed = dice.chance(700_000);
-        let mut clocks: Vec<i32> =
-            (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
+        let mut clocks: Vec<i32> = (0..count)
+            .map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 })
+            .collect();
         if !bounded {
             // Two holders can believe in one lock only if the clock of one is far behind the
             // other's.
             let mut dice = Rng::new(seed, 5);
-            let far = |dice: &mut Rng| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
-            clocks = clocks.into_iter().map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm }).collect();
+            let far =
+                |dice: &mut Rng| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
+            clocks = clocks
+                .into_iter()
+                .map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm })
+                .collect();
         }
         let shared = dice.chance(300_000);
-        let hosts = (0..count).map(|place| if shared { dice.below(2) as u32 } else { place as u32 }).collect();
+        let hosts = (0..count)
+            .map(|place| if shared { dice.below(2) as u32 } else { place as u32 })
+            .collect();
         let span = dice.between(60, 66) * SECOND;
         let gossip = dice.chance(250_000);
         let trust_refused = dice.chance(80_000);
@@ -243,7 +267,8 @@ impl ChaosPlan {
             _ => true,
         };
         let often = dice.between(100_000, 400_000) as u32;
-        let mut kinds: Vec<usize> = (0..KINDS).filter(|_| dice.chance(often)).filter(fits).collect();
+        let mut kinds: Vec<usize> =
+            (0..KINDS).filter(|_| dice.chance(often)).filter(fits).collect();
         while kinds.len() < MIN_KINDS {
             let more = dice.below(KINDS as u64) as usize;
             if fits(&more) && !kinds.contains(&more) {
@@ -317,8 +342,15 @@ impl ChaosPlan {
             drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
             tenacious: Rng::new(seed, 4).chance(350_000),
             wishes,
-            limits: if is_plain { limits::SMALL_PARTS } else { limits::draw(&mut Rng::new(seed, 10)) },
-            weather: LinkConditions { slowest: dice.between(MS / 2, 5 * MS), ..LinkConditions::FAIR },
+            limits: if is_plain {
+                limits::SMALL_PARTS
+            } else {
+                limits::draw(&mut Rng::new(seed, 10))
+            },
+            weather: LinkConditions {
+                slowest: dice.between(MS / 2, 5 * MS),
+                ..LinkConditions::FAIR
+            },
             span,
             hush,
             pace: dice.between(8, 100) * MS,
@@ -329,8 +361,14 @@ impl ChaosPlan {
 
     /// The plan with only these of its faults.
     pub fn only(&self, kept: &[usize]) -> ChaosPlan {
-        let of = |number: &usize| self.kept.iter().position(|kept| kept == number).map(|index| self.faults[index]);
-        ChaosPlan { faults: kept.iter().filter_map(of).collect(), kept: kept.to_vec(), ..self.clone() }
+        let of = |number: &usize| {
+            self.kept.iter().position(|kept| kept == number).map(|index| self.faults[index])
+        };
+        ChaosPlan {
+            faults: kept.iter().filter_map(of).collect(),
+            kept: kept.to_vec(),
+            ..self.clone()
+        }
     }
 
     /// The World of this plan, before anything happens, as a scene.

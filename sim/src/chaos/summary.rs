@@ -107,7 +107,10 @@ impl Summary {
         add_all(&mut self.offline, &run.world.offline_premises());
         let reached = run.world.rare();
         let times = |state: &RareState| u64::from(reached.contains_key(state));
-        add_all(&mut self.rare, &RareState::ALL.iter().map(|state| (state.name(), times(state))).collect());
+        add_all(
+            &mut self.rare,
+            &RareState::ALL.iter().map(|state| (state.name(), times(state))).collect(),
+        );
         self.timed.read(run.world.record());
     }
 

@@ -16,7 +16,9 @@ impl World {
     /// timer that is due goes off. The driver makes the faults and the clients' steps.
     pub fn enabled(&self) -> Vec<Step> {
         let packets = self.under_way().map(|(number, _)| Step::Deliver(number));
-        let is_due = |place: &usize| self.is_up(*place) && self.peers[*place].due.is_some_and(|due| due <= self.now);
+        let is_due = |place: &usize| {
+            self.is_up(*place) && self.peers[*place].due.is_some_and(|due| due <= self.now)
+        };
         packets.chain(self.places().filter(is_due).map(Step::Timer)).collect()
     }
 
@@ -32,7 +34,9 @@ impl World {
     /// Delivers pending hints now, drops the restarts of expelled processes, and drops packets to
     /// ended processes. No process starts again under the old id.
     pub(crate) fn tidy(&mut self) {
-        while let Some(key) = self.queue.iter().find_map(|(key, due)| self.is_idle(due).then_some(*key)) {
+        while let Some(key) =
+            self.queue.iter().find_map(|(key, due)| self.is_idle(due).then_some(*key))
+        {
             if let Some(ScheduledEvent::Hint { to, process, hint }) = self.queue.remove(&key)
                 && self.peers[to].is(process)
             {
@@ -62,8 +66,10 @@ impl World {
     /// Fires the next timer that is due up to `until`. If there is none, advances to `until` and
     /// returns false.
     pub(crate) fn ring_next(&mut self, until: u64) -> bool {
-        let due =
-            self.places().filter(|place| self.is_up(*place)).filter_map(|place| Some((self.peers[place].due?, place)));
+        let due = self
+            .places()
+            .filter(|place| self.is_up(*place))
+            .filter_map(|place| Some((self.peers[place].due?, place)));
         match due.min().filter(|(due, _)| *due <= until) {
             Some((_, place)) => self.ring(place),
             None => {
@@ -104,11 +110,12 @@ impl StateFingerprint {
     ) -> StateFingerprint {
         let peer = |place: usize| {
             let peer = &world.peers[place];
-            let known = before.filter(|(before, _)| match (&before.peers[place].node, &peer.node) {
-                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-                (None, None) => true,
-                _ => false,
-            });
+            let known =
+                before.filter(|(before, _)| match (&before.peers[place].node, &peer.node) {
+                    (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+                    (None, None) => true,
+                    _ => false,
+                });
             known.map_or_else(|| print(&peer.node), |(_, print)| print.peers[place])
         };
         let peers: Vec<u64> = world.places().map(peer).collect();
@@ -118,7 +125,8 @@ impl StateFingerprint {
         let mut hasher = mill();
         (world.now, &peers, history).hash(&mut hasher);
         for peer in &world.peers {
-            (peer.run, peer.leaving, peer.requests, peer.incarnation, &peer.inbox).hash(&mut hasher);
+            (peer.run, peer.leaving, peer.requests, peer.incarnation, &peer.inbox)
+                .hash(&mut hasher);
         }
         if world.common.durable {
             world.peers.iter().for_each(|peer| peer.disk.hash(&mut hasher));
@@ -129,12 +137,15 @@ impl StateFingerprint {
         world.broken().is_some().hash(&mut hasher);
         left.hash(&mut hasher);
         if in_order {
-            let mut pairs: Vec<_> =
-                world.under_way().map(|(number, parcel)| (parcel.from, parcel.to, number, parcel.print())).collect();
+            let mut pairs: Vec<_> = world
+                .under_way()
+                .map(|(number, parcel)| (parcel.from, parcel.to, number, parcel.print()))
+                .collect();
             pairs.sort_unstable();
             pairs.iter().for_each(|(_, _, _, print)| print.hash(&mut hasher));
         } else {
-            let sum = world.under_way().fold(0, |sum: u64, (_, parcel)| sum.wrapping_add(parcel.print()));
+            let sum =
+                world.under_way().fold(0, |sum: u64, (_, parcel)| sum.wrapping_add(parcel.print()));
             sum.hash(&mut hasher);
         }
         StateFingerprint { peers, history, whole: hasher.finish() }
@@ -184,8 +195,14 @@ mod tests {
 
     #[test]
     fn slightly_different_worlds_are_told_apart_and_equal_ones_are_not() {
-        let value =
-            |number: u64| (number % 10, number / 10 % 10, vec![number / 100 % 10, 7], (number / 1_000).to_string());
+        let value = |number: u64| {
+            (
+                number % 10,
+                number / 10 % 10,
+                vec![number / 100 % 10, 7],
+                (number / 1_000).to_string(),
+            )
+        };
         let prints: BTreeSet<u64> = (0..100_000).map(|number| print(&value(number))).collect();
         assert_eq!(prints.len(), 100_000);
         assert_eq!(print(&value(77)), print(&value(77)));

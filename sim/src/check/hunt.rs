@@ -78,7 +78,10 @@ struct Search {
 
 impl ScopeModel {
     /// A search of `scope` in which every World is prepared so.
-    pub fn new(scope: Scope, prepare: impl Fn(World) -> World + Send + Sync + 'static) -> ScopeModel {
+    pub fn new(
+        scope: Scope,
+        prepare: impl Fn(World) -> World + Send + Sync + 'static,
+    ) -> ScopeModel {
         ScopeModel { scope, prepare: Arc::new(prepare) }
     }
 
@@ -86,9 +89,13 @@ impl ScopeModel {
     /// gets the progress now and then: moves and states so far.
     pub fn run(&self, limits: SearchLimits, look: impl FnMut(usize, usize)) -> SearchResult {
         let started = Instant::now();
-        let first = match catch_unwind(AssertUnwindSafe(|| self.scope.first(|world| (self.prepare)(world)))) {
+        let first = match catch_unwind(AssertUnwindSafe(|| {
+            self.scope.first(|world| (self.prepare)(world))
+        })) {
             Ok(first) => first,
-            Err(panic) => return SearchResult::before(started, panic.downcast_ref::<String>().cloned()),
+            Err(panic) => {
+                return SearchResult::before(started, panic.downcast_ref::<String>().cloned());
+            }
         };
         let search = Search {
             scope: self.scope.clone(),
@@ -100,7 +107,8 @@ impl ScopeModel {
             ends: AtomicU64::new(0),
             premises: Mutex::default(),
         };
-        let checker = search.checker().threads(limits.threads).finish_when(HasDiscoveries::AnyFailures);
+        let checker =
+            search.checker().threads(limits.threads).finish_when(HasDiscoveries::AnyFailures);
         if limits.shortest {
             self.watch(started, checker.spawn_bfs(), look)
         } else {
@@ -122,7 +130,8 @@ impl ScopeModel {
         let trail = checker.discoveries().into_values().next().map(stateright::Path::into_actions);
         let search = checker.model();
         let broken = trail.map(|moves| {
-            let end = moves.iter().fold(search.first.clone(), |state, what| self.scope.go(&state, what));
+            let end =
+                moves.iter().fold(search.first.clone(), |state, what| self.scope.go(&state, what));
             let broken = end.world.broken().cloned().expect("the way leads to a break");
             Counterexample { broken, moves }
         });
@@ -170,7 +179,9 @@ fn say(world: &World, what: &Move) -> String {
         Move::Step(Step::Lose(number)) => format!("{} is lost", packet(*number)),
         Move::Step(Step::Double(number)) => format!("{} is doubled", packet(*number)),
         Move::Step(Step::Timer(place)) => format!("the timer of m{place} goes off"),
-        Move::Step(Step::Ask { call, place, .. }) => format!("a client at m{place} asks for the lock (call {call})"),
+        Move::Step(Step::Ask { call, place, .. }) => {
+            format!("a client at m{place} asks for the lock (call {call})")
+        }
         Move::Step(Step::Release(call)) => format!("call {call} is given back"),
         Move::Step(Step::Crash(place)) => format!("m{place} is killed"),
         Move::Step(Step::Start(place)) => format!("a process starts at m{place}"),
@@ -181,7 +192,9 @@ fn say(world: &World, what: &Move) -> String {
         Move::Step(Step::Notice { at, about, what: OutsideHint::Dead }) => {
             format!("m{at} sees that m{about} has ended")
         }
-        Move::Step(Step::Notice { at, about, .. }) => format!("gossip tells m{at} that m{about} is unreachable"),
+        Move::Step(Step::Notice { at, about, .. }) => {
+            format!("gossip tells m{at} that m{about} is unreachable")
+        }
         Move::Step(other) => format!("{other:?}"),
     }
 }
@@ -190,8 +203,12 @@ impl SearchResult {
     /// The World broke before the search began.
     fn before(started: Instant, panic: Option<String>) -> SearchResult {
         let what = panic.unwrap_or_else(|| "a panic".to_string());
-        let broken =
-            Violation { invariant: "no_panic", what: format!("before the search began: {what}"), at: 0, lock: None };
+        let broken = Violation {
+            invariant: "no_panic",
+            what: format!("before the search began: {what}"),
+            at: 0,
+            lock: None,
+        };
         SearchResult {
             moves: 0,
             states: 0,

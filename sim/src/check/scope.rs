@@ -141,7 +141,11 @@ impl Scope {
     /// The same with packets that overtake each other in any way, clients that give up waiting, and
     /// the additions of `larger`.
     pub fn large(&self) -> Scope {
-        (self.larger)(Scope { network: DeliveryOrder::AnyOrder, cancels: self.releases, ..self.clone() })
+        (self.larger)(Scope {
+            network: DeliveryOrder::AnyOrder,
+            cancels: self.releases,
+            ..self.clone()
+        })
     }
 
     /// The bounds in words.
@@ -155,7 +159,10 @@ impl Scope {
                 bounds.push(format!("{count} {what}"));
             }
         };
-        say(usize::from(self.crashes), if self.vouched { "killed, seen by one" } else { "killed, seen by no member" });
+        say(
+            usize::from(self.crashes),
+            if self.vouched { "killed, seen by one" } else { "killed, seen by no member" },
+        );
         say(usize::from(self.faults), "packets lost or doubled");
         say(self.joiners.len(), "joining");
         say(self.restarts.len(), "starting again");
@@ -175,7 +182,11 @@ impl Scope {
     pub fn first(&self, prepare: impl FnOnce(World) -> World) -> ScopeState {
         let mut world = (self.start)(prepare(World::new(1).untraced().without_hints()));
         world.lenient_from_here();
-        let left = RemainingBudget { crashes: self.crashes, faults: self.faults, ..RemainingBudget::default() };
+        let left = RemainingBudget {
+            crashes: self.crashes,
+            faults: self.faults,
+            ..RemainingBudget::default()
+        };
         self.settle(&mut world);
         let print = StateFingerprint::of(&world, None, self.in_order(), &left);
         ScopeState { world, left, print }
@@ -189,28 +200,37 @@ impl Scope {
         }
         let mut moves = Vec::new();
         let mut seen = BTreeSet::new();
-        let under_way: Vec<&PacketInTransit> = world.under_way().map(|(_, parcel)| &**parcel).collect();
+        let under_way: Vec<&PacketInTransit> =
+            world.under_way().map(|(_, parcel)| &**parcel).collect();
         let enabled = world.enabled();
-        let is_at_rest = under_way.iter().all(|parcel| self.is_late(parcel)) && !enabled.iter().any(is_timer);
+        let is_at_rest =
+            under_way.iter().all(|parcel| self.is_late(parcel)) && !enabled.iter().any(is_timer);
         for step in &enabled {
             if let Step::Deliver(number) = *step {
                 let parcel = under_way[number];
                 // In order, only the first packet of each pair; otherwise one of equal packets. A
                 // packet is lost or doubled when it might have arrived: before, it makes no
                 // difference.
-                let what = if self.in_order() { (parcel.from as u64, parcel.to as u64) } else { (parcel.print(), 0) };
+                let what = if self.in_order() {
+                    (parcel.from as u64, parcel.to as u64)
+                } else {
+                    (parcel.print(), 0)
+                };
                 if !seen.insert(what) {
                     continue;
                 }
                 if left.faults > 0 {
-                    moves.extend([Move::Step(Step::Lose(number)), Move::Step(Step::Double(number))]);
+                    moves
+                        .extend([Move::Step(Step::Lose(number)), Move::Step(Step::Double(number))]);
                 }
             }
             moves.push(Move::Step(step.clone()));
         }
         let up = |place: &usize| world.is_up(*place);
         if left.crashes > 0 {
-            moves.extend(self.mortal.iter().copied().filter(up).map(|place| Move::Step(Step::Crash(place))));
+            moves.extend(
+                self.mortal.iter().copied().filter(up).map(|place| Move::Step(Step::Crash(place))),
+            );
         }
         if self.vouched {
             for (at, about) in self.witnesses(world) {
@@ -219,11 +239,13 @@ impl Scope {
                 }
             }
         }
-        let wanted = |index| if index < self.asks.len() { (self.wants)(index) } else { ClientWant::Become };
+        let wanted =
+            |index| if index < self.asks.len() { (self.wants)(index) } else { ClientWant::Become };
         let clients: Vec<usize> = self.asks.iter().chain(self.turks).copied().collect();
         for (index, place) in clients.iter().enumerate() {
             // The requests of one member come in the order in which they are named.
-            let earlier = (0..index).all(|other| clients[other] != *place || left.asked & 1 << other != 0);
+            let earlier =
+                (0..index).all(|other| clients[other] != *place || left.asked & 1 << other != 0);
             if left.asked & 1 << index == 0 && earlier && up(place) {
                 moves.push(Move::Step(Step::Ask {
                     call: index,
@@ -246,17 +268,38 @@ impl Scope {
             }
         }
         let fresh = |places: &'static [usize], done: u8| {
-            places.iter().enumerate().filter(move |(index, _)| done & 1 << index == 0).map(|(_, place)| *place)
+            places
+                .iter()
+                .enumerate()
+                .filter(move |(index, _)| done & 1 << index == 0)
+                .map(|(_, place)| *place)
         };
         let joiners = fresh(self.joiners, left.joined).filter(|place| !world.is_alive(*place));
         moves.extend(joiners.map(|place| Move::Step(Step::Start(place))));
         let dead = |place: &usize| !world.is_alive(*place) && world.peers[*place].node.is_some();
-        moves.extend(fresh(self.restarts, left.restarted).filter(dead).map(|place| Move::Step(Step::Start(place))));
+        moves.extend(
+            fresh(self.restarts, left.restarted)
+                .filter(dead)
+                .map(|place| Move::Step(Step::Start(place))),
+        );
         let kept = |place: &usize| dead(place) && world.peers[*place].disk.vote.is_some();
-        moves.extend(fresh(self.forgetful, left.forgot).filter(kept).map(|place| Move::Step(Step::LoseDisk(place))));
-        moves.extend(fresh(self.leavers, left.gone).filter(up).map(|place| Move::Step(Step::Leave(place))));
-        moves.extend(fresh(self.sleepers, left.slept).filter(up).map(|place| Move::Step(Step::Pause(place))));
-        moves.extend(world.places().filter(|place| world.is_paused(*place)).map(|place| Move::Step(Step::Wake(place))));
+        moves.extend(
+            fresh(self.forgetful, left.forgot)
+                .filter(kept)
+                .map(|place| Move::Step(Step::LoseDisk(place))),
+        );
+        moves.extend(
+            fresh(self.leavers, left.gone).filter(up).map(|place| Move::Step(Step::Leave(place))),
+        );
+        moves.extend(
+            fresh(self.sleepers, left.slept).filter(up).map(|place| Move::Step(Step::Pause(place))),
+        );
+        moves.extend(
+            world
+                .places()
+                .filter(|place| world.is_paused(*place))
+                .map(|place| Move::Step(Step::Wake(place))),
+        );
         for (index, &(at, about)) in self.rumours.iter().enumerate() {
             if left.told_down & 1 << index == 0 && up(&at) {
                 moves.push(Move::Step(Step::Notice { at, about, what: OutsideHint::Unreachable }));
@@ -279,7 +322,9 @@ impl Scope {
             let mut world = state.world.clone();
             match what {
                 Move::Step(step) => _ = world.apply(step),
-                Move::Leap(span) if self.leaps_when == TimeLeaps::AtRest => self.wait(&mut world, *span),
+                Move::Leap(span) if self.leaps_when == TimeLeaps::AtRest => {
+                    self.wait(&mut world, *span)
+                }
                 Move::Leap(span) => world.pass(span.as_nanos() as u64),
             }
             self.settle(&mut world);
@@ -291,7 +336,12 @@ impl Scope {
             world.fail("no_panic", format!("{what:?}: {text}"));
             world
         });
-        let print = StateFingerprint::of(&world, Some((&state.world, &state.print)), self.in_order(), &left);
+        let print = StateFingerprint::of(
+            &world,
+            Some((&state.world, &state.print)),
+            self.in_order(),
+            &left,
+        );
         ScopeState { world, left, print }
     }
 
@@ -310,7 +360,10 @@ impl Scope {
     fn settle(&self, world: &mut World) {
         loop {
             world.tidy();
-            let next = world.under_way().find(|(_, parcel)| self.is_at_once(parcel)).map(|(number, _)| number);
+            let next = world
+                .under_way()
+                .find(|(_, parcel)| self.is_at_once(parcel))
+                .map(|(number, _)| number);
             match next {
                 Some(number) if world.broken().is_none() => _ = world.apply(&Step::Deliver(number)),
                 _ => break,
@@ -373,7 +426,8 @@ struct RemainingBudget {
 impl RemainingBudget {
     fn spend(&mut self, scope: &Scope, what: &Move) {
         let bit = |places: &[usize], place: usize, done: u8| {
-            let index = (0..places.len()).find(|index| places[*index] == place && done & 1 << index == 0);
+            let index =
+                (0..places.len()).find(|index| places[*index] == place && done & 1 << index == 0);
             index.map_or(0, |index| 1 << index)
         };
         match what {
@@ -385,11 +439,17 @@ impl RemainingBudget {
                 self.restarted |= bit(scope.restarts, *place, self.restarted);
                 self.told.remove(place);
             }
-            Move::Step(Step::Start(place)) => self.joined |= bit(scope.joiners, *place, self.joined),
-            Move::Step(Step::LoseDisk(place)) => self.forgot |= bit(scope.forgetful, *place, self.forgot),
+            Move::Step(Step::Start(place)) => {
+                self.joined |= bit(scope.joiners, *place, self.joined)
+            }
+            Move::Step(Step::LoseDisk(place)) => {
+                self.forgot |= bit(scope.forgetful, *place, self.forgot)
+            }
             Move::Step(Step::Leave(place)) => self.gone |= bit(scope.leavers, *place, self.gone),
             Move::Step(Step::Pause(place)) => self.slept |= bit(scope.sleepers, *place, self.slept),
-            Move::Step(Step::Notice { about, what: OutsideHint::Dead, .. }) => _ = self.told.insert(*about),
+            Move::Step(Step::Notice { about, what: OutsideHint::Dead, .. }) => {
+                _ = self.told.insert(*about)
+            }
             Move::Step(Step::Notice { at, about, .. }) => {
                 let index = scope.rumours.iter().position(|rumour| rumour == &(*at, *about));
                 self.told_down |= index.map_or(0, |index| 1 << index);

@@ -53,7 +53,8 @@ fn vote_on_joiner(world: World) -> World {
     let mut world = three(world.durable());
     world.peers[3].host = 3;
     world.start(3);
-    let is_asked = |world: &World| world.under_way().any(|(_, parcel)| kind(&parcel.packet) == "Accept");
+    let is_asked =
+        |world: &World| world.under_way().any(|(_, parcel)| kind(&parcel.packet) == "Accept");
     assert!(world.run_until(is_asked, Duration::from_secs(1)), "no member is asked");
     world.crash(3);
     world
@@ -245,7 +246,16 @@ fn another_shares(world: World) -> World {
     let mut world = granted_by(world, [0; 3], 1, false).0;
     let (service, wanted) = (SERVICE.to_string(), ClientWant::Share(LOCK.to_string()));
     let (says, wait) = (String::new(), Wait::Forever);
-    world.apply(&Step::Ask { call: SHARE, place: 2, service, wanted, owner: 0, says, wait, lease: None });
+    world.apply(&Step::Ask {
+        call: SHARE,
+        place: 2,
+        service,
+        wanted,
+        owner: 0,
+        says,
+        wait,
+        lease: None,
+    });
     world.run_for(Duration::from_millis(500));
     rest(&mut world);
     assert!(world.named(SHARE).is_some_and(|ask| world.is_granted(ask)));
@@ -260,7 +270,9 @@ pub const UPGRADE: Scope = Scope {
     crashes: 1,
     mortal: &[1],
     asks: &[2, 0],
-    wants: |index| if index == 0 { ClientWant::Upgrade(SHARE) } else { ClientWant::Share(LOCK.to_string()) },
+    wants: |index| {
+        if index == 0 { ClientWant::Upgrade(SHARE) } else { ClientWant::Share(LOCK.to_string()) }
+    },
     turks: &[0],
     releases: true,
     leaps: &[200],
@@ -340,5 +352,7 @@ pub const VOTES: Scope = Scope {
 };
 
 /// All of them.
-pub const ALL: &[Scope] =
-    &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, TRANSFER, UPGRADE, SLEEPER, VOTES, RUMOUR, LATE, GHOST];
+pub const ALL: &[Scope] = &[
+    VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, TRANSFER, UPGRADE, SLEEPER, VOTES, RUMOUR,
+    LATE, GHOST,
+];

@@ -130,7 +130,8 @@ pub(crate) fn run(options: &ChaosOptions) -> ExitCode {
         }
         verdict::print(&total, took, broken.as_ref(), idle.as_deref());
     }
-    let written = write_history(options, breaks.first()).and_then(|()| write_page(options, &total, breaks.first()));
+    let written = write_history(options, breaks.first())
+        .and_then(|()| write_page(options, &total, breaks.first()));
     if let Err(error) = written {
         eprintln!("{error}");
         return ExitCode::from(2);
@@ -145,7 +146,8 @@ fn idle(total: &Summary) -> Option<String> {
     let none = |counts: &BTreeMap<&'static str, u64>| -> Vec<&'static str> {
         counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect()
     };
-    let (idle, idle_offline, unseen) = (none(&total.premises), none(&total.offline), none(&total.rare));
+    let (idle, idle_offline, unseen) =
+        (none(&total.premises), none(&total.offline), none(&total.rare));
     let mut why = Vec::new();
     if total.seeds >= TELLING_SEEDS && !idle.is_empty() {
         why.push(format!("premises that never held: {}", idle.join(", ")));
@@ -159,7 +161,11 @@ fn idle(total: &Summary) -> Option<String> {
     if total.seeds >= TELLING_SEEDS && total.counting * 100 < total.seeds * COUNTING_PERCENT {
         why.push(format!("only {} runs say enough to count", total.counting));
     }
-    let forced = total.forced.iter().filter(|(loss, _)| **loss != QuorumLoss::Reckless.name()).map(|(_, count)| count);
+    let forced = total
+        .forced
+        .iter()
+        .filter(|(loss, _)| **loss != QuorumLoss::Reckless.name())
+        .map(|(_, count)| count);
     let forced: u64 = forced.sum();
     if total.seeds >= TELLING_SEEDS && forced * 1_000 > total.seeds * FORCED_PER_MILLE {
         why.push(format!("{forced} runs lost a quorum that no fault was meant to take"));
@@ -170,7 +176,12 @@ fn idle(total: &Summary) -> Option<String> {
     (!why.is_empty()).then(|| why.join("; "))
 }
 
-fn one(options: &ChaosOptions, seed: u64, batch: &mut RunTotals, progress: &Progress) -> Option<Violation> {
+fn one(
+    options: &ChaosOptions,
+    seed: u64,
+    batch: &mut RunTotals,
+    progress: &Progress,
+) -> Option<Violation> {
     let plan = plan(options, seed);
     let run = run_seed(&plan, |world| world);
     batch.summary.add(&run);
@@ -213,17 +224,29 @@ fn write_history(options: &ChaosOptions, broken: Option<&(u64, Violation)>) -> R
         .map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn write_page(options: &ChaosOptions, total: &RunTotals, broken: Option<&(u64, Violation)>) -> Result<(), String> {
+fn write_page(
+    options: &ChaosOptions,
+    total: &RunTotals,
+    broken: Option<&(u64, Violation)>,
+) -> Result<(), String> {
     let Some(file) = &options.report else { return Ok(()) };
     let (from, members) = (options.from, options.members);
     let page = match broken {
-        Some((seed, _)) => of_run(&super::report::of_seed(*seed, members, options.faults.as_deref(), None)?),
+        Some((seed, _)) => {
+            of_run(&super::report::of_seed(*seed, members, options.faults.as_deref(), None)?)
+        }
         None => {
             // The run that healed slowest shows most.
             let seed = total.gallery.heals.first().map_or(from, |heal| heal.seed);
             let record = run_seed(&plan(options, seed), |world| world).world.into_record();
             let picture = Some((format!("seed {seed}, the slowest to heal"), record));
-            of_batch(&report::BatchReport { total: &total.summary, gallery: &total.gallery, from, members, picture })
+            of_batch(&report::BatchReport {
+                total: &total.summary,
+                gallery: &total.gallery,
+                from,
+                members,
+                picture,
+            })
         }
     };
     super::report::write(file, &page)
@@ -300,15 +323,22 @@ mod tests {
     fn a_batch_of_runs_that_say_too_little_fails() {
         let enough = TELLING_SEEDS * COUNTING_PERCENT / 100;
         assert_eq!(idle(&Summary { counting: enough, ..batch(TELLING_SEEDS) }), None);
-        assert!(says(&Summary { counting: enough - 1, ..batch(TELLING_SEEDS) }).contains("say enough"));
+        assert!(
+            says(&Summary { counting: enough - 1, ..batch(TELLING_SEEDS) }).contains("say enough")
+        );
     }
 
     #[test]
     fn a_batch_that_loses_quorums_fails() {
-        let forced =
-            |loss: QuorumLoss, times| Summary { forced: BTreeMap::from([(loss.name(), times)]), ..batch(1_000) };
+        let forced = |loss: QuorumLoss, times| Summary {
+            forced: BTreeMap::from([(loss.name(), times)]),
+            ..batch(1_000)
+        };
         assert_eq!(idle(&forced(QuorumLoss::Ended, FORCED_PER_MILLE)), None);
-        assert!(says(&forced(QuorumLoss::Ended, FORCED_PER_MILLE + 1)).contains("no fault was meant to take"));
+        assert!(
+            says(&forced(QuorumLoss::Ended, FORCED_PER_MILLE + 1))
+                .contains("no fault was meant to take")
+        );
         assert_eq!(idle(&forced(QuorumLoss::Reckless, 100)), None);
         assert!(says(&forced(QuorumLoss::Unexplained, 1)).contains("that was there"));
     }

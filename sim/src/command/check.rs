@@ -54,7 +54,9 @@ impl CheckOptions {
 }
 
 pub(crate) fn run(options: &CheckOptions) -> ExitCode {
-    if let Some(unknown) = options.names.iter().find(|name| scopes::ALL.iter().all(|scope| scope.name != **name)) {
+    if let Some(unknown) =
+        options.names.iter().find(|name| scopes::ALL.iter().all(|scope| scope.name != **name))
+    {
         let names: Vec<&str> = scopes::ALL.iter().map(|scope| scope.name).collect();
         eprintln!("no scope is called {unknown}; there are {}", names.join(", "));
         return ExitCode::from(2);
@@ -64,7 +66,9 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
     if options.mutants {
         return mutants::run(options);
     }
-    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads = options
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let (time, states) = (Duration::from_secs(options.seconds), options.states);
     let started = spent();
     let (mut scopes, mut complete, mut broken, mut states_seen) = (0, 0, 0, 0);
@@ -84,7 +88,12 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
             let found = watch(&hunt, &scope, shortest).broken;
             let trail = found.as_ref().unwrap_or(trail);
             println!("\n{}", hunt.tell(trail));
-            println!("{} is broken after {} moves: {}\n", trail.broken.invariant, trail.moves.len(), trail.broken.what);
+            println!(
+                "{} is broken after {} moves: {}\n",
+                trail.broken.invariant,
+                trail.moves.len(),
+                trail.broken.what
+            );
         }
     }
     let verdict = match (broken, complete == scopes) {
@@ -98,15 +107,24 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
         spent() - started
     );
     // The large form hardly ever completes. Any other search that was cut has not shown its claim.
-    if broken == 0 && (complete == scopes || options.large) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if broken == 0 && (complete == scopes || options.large) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn watch(hunt: &ScopeModel, scope: &Scope, limits: SearchLimits) -> SearchResult {
-    let style = ProgressStyle::with_template("{prefix}: {msg}, {elapsed}").expect("the template is good");
+    let style =
+        ProgressStyle::with_template("{prefix}: {msg}, {elapsed}").expect("the template is good");
     let bar = ProgressBar::new_spinner().with_style(style).with_prefix(scope.name);
     bar.enable_steady_tick(Duration::from_millis(500));
     let found = hunt.run(limits, |moves, states| {
-        bar.set_message(format!("{} states, {} moves", grouped(states as u64), grouped(moves as u64)))
+        bar.set_message(format!(
+            "{} states, {} moves",
+            grouped(states as u64),
+            grouped(moves as u64)
+        ))
     });
     bar.finish_and_clear();
     found
@@ -138,7 +156,8 @@ fn tell(scope: &Scope, found: &SearchResult, spent: f64) {
         found.depth,
     );
     let said = found.premises.iter().filter(|(_, count)| **count > 0);
-    let premises: Vec<String> = said.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    let premises: Vec<String> =
+        said.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
     println!("    premises at the ends: {}", premises.join(", "));
 }
 
@@ -194,10 +213,13 @@ mod mutants {
     /// finds it. It uses the quick form of each scope, and the scopes that lose packets with one
     /// packet lost or doubled.
     pub(super) fn run(options: &super::CheckOptions) -> ExitCode {
-        let only = |mutant: &&ProtocolMutant| options.only.is_empty() || options.only.contains(mutant);
+        let only =
+            |mutant: &&ProtocolMutant| options.only.is_empty() || options.only.contains(mutant);
         let chosen: Vec<&ProtocolMutant> = ProtocolMutant::ALL.iter().filter(only).collect();
         let states = if options.only.is_empty() { STATES } else { options.states };
-        let workers = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let workers = options
+            .threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
 
         let (started, spent) = (Instant::now(), super::spent());
         let Some(grounds) = survey(options, states) else { return ExitCode::FAILURE };
@@ -212,11 +234,15 @@ mod mutants {
                         *found += usize::from(matches!(fate, MutantResult::Found(_)));
                         match fate {
                             MutantResult::Found(how) => println!("{mutant:?}: {how}"),
-                            MutantResult::Stillborn(what) => println!("{mutant:?}: not counted: {what}"),
+                            MutantResult::Stillborn(what) => {
+                                println!("{mutant:?}: not counted: {what}")
+                            }
                             MutantResult::Missed(names) if names.is_empty() => {
                                 println!("{mutant:?}: no scope comes to it")
                             }
-                            MutantResult::Missed(names) => println!("{mutant:?}: not found in {}", names.join(", ")),
+                            MutantResult::Missed(names) => {
+                                println!("{mutant:?}: not found in {}", names.join(", "))
+                            }
                         }
                     }
                 });
@@ -243,8 +269,14 @@ mod mutants {
             ProtocolMutant::asked_for();
             let found = search(&scope, states, |world| world);
             let reached = ProtocolMutant::asked_for();
-            let name = format!("{}{}", scope.name, if scope.faults > 0 { " with a fault" } else { "" });
-            println!("{name}: {} states, comes to {} of {}", found.states, reached.len(), ProtocolMutant::ALL.len());
+            let name =
+                format!("{}{}", scope.name, if scope.faults > 0 { " with a fault" } else { "" });
+            println!(
+                "{name}: {} states, comes to {} of {}",
+                found.states,
+                reached.len(),
+                ProtocolMutant::ALL.len()
+            );
             if let Some(trail) = found.broken {
                 println!("{name} is broken without any mutant: {}", trail.broken.what);
                 return None;
@@ -277,7 +309,11 @@ mod mutants {
 
     /// Depth first and by one thread: so it goes the same way every time. With a mutant it goes the
     /// same way as without, until a core reaches the mutant's lines.
-    fn search(scope: &Scope, states: u64, prepare: impl Fn(World) -> World + Send + Sync + 'static) -> SearchResult {
+    fn search(
+        scope: &Scope,
+        states: u64,
+        prepare: impl Fn(World) -> World + Send + Sync + 'static,
+    ) -> SearchResult {
         let hunt = ScopeModel::new(scope.clone(), prepare);
         hunt.run(SearchLimits { time: TIME, states, threads: 1, shortest: false }, |_, _| {})
     }

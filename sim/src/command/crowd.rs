@@ -45,7 +45,9 @@ pub(crate) fn run(options: &CrowdOptions) -> ExitCode {
     println!(
         "The packets that an idle member sends in a second, the inputs of its core, and the time until all members"
     );
-    println!("have the view with one more member, and without it: it is killed, and its host vouches for that.\n");
+    println!(
+        "have the view with one more member, and without it: it is killed, and its host vouches for that.\n"
+    );
     let [frames, datagrams, bytes, inputs] = ["frames", "datagrams", "bytes", "inputs"];
     println!("{:>7}  {:^39}  {:^28}  {:^17}", "", "a member", "the elder", "view change, ms");
     println!(
@@ -107,7 +109,8 @@ fn look(members: usize, seed: u64) -> Result<Looked, String> {
     let one_more = members;
     let hosts = members.div_ceil(NEIGHBOURS) as u32;
     let host_of: Vec<u32> = (0..=one_more as u32).map(|place| place % hosts).collect();
-    let world = World::new(seed).timing(Timing::default()).members(SEEDS).joiners(members - SEEDS + 1);
+    let world =
+        World::new(seed).timing(Timing::default()).members(SEEDS).joiners(members - SEEDS + 1);
     let mut world = world.hosts(&host_of).with_gossip().unwatched().metered();
     await_all(&mut world, SEEDS)?;
     for first in (SEEDS..members).step_by(WAVE) {
@@ -138,10 +141,12 @@ fn look(members: usize, seed: u64) -> Result<Looked, String> {
 
 /// Measures the packets and steps of the elder, and the mean of all other members, over a while.
 fn watch(world: &mut World, members: usize, elder: usize) -> (Metered, Metered) {
-    let meter = |world: &World| -> Vec<Metered> { (0..members).map(|place| world.meter(place)).collect() };
+    let meter =
+        |world: &World| -> Vec<Metered> { (0..members).map(|place| world.meter(place)).collect() };
     let before = meter(world);
     world.run_for(LOOK);
-    let mut spent: Vec<Metered> = meter(world).into_iter().zip(before).map(|(after, before)| after - before).collect();
+    let mut spent: Vec<Metered> =
+        meter(world).into_iter().zip(before).map(|(after, before)| after - before).collect();
     let elder = spent.swap_remove(elder);
     (Metered::mean(&spent), elder)
 }
@@ -151,8 +156,11 @@ fn await_all(world: &mut World, members: usize) -> Result<(), String> {
     let end = world.elapsed() + LIMIT;
     let is_there = |world: &World| {
         let number = world.view(0).map(|view| view.number);
-        let has_it =
-            |place| world.view(place).is_some_and(|view| Some(view.number) == number && view.members.len() == members);
+        let has_it = |place| {
+            world
+                .view(place)
+                .is_some_and(|view| Some(view.number) == number && view.members.len() == members)
+        };
         (0..members).all(has_it)
     };
     while !is_there(world) {

@@ -25,7 +25,9 @@ pub(crate) struct DrawnOptions {
 
 #[cfg(not(elderlock_drawn))]
 pub(crate) fn run(_: &DrawnOptions) -> ExitCode {
-    eprintln!("drawn breaks exist only in the copy that sim/drawn makes; sim/survivors.md says how");
+    eprintln!(
+        "drawn breaks exist only in the copy that sim/drawn makes; sim/survivors.md says how"
+    );
     ExitCode::from(2)
 }
 
@@ -60,7 +62,9 @@ pub(crate) fn run(options: &DrawnOptions) -> ExitCode {
         });
         let met = switch(0);
         match *lock(&found) {
-            Some((seed, invariant)) => println!("{number}\t{}\t{invariant}", seed - options.from + 1),
+            Some((seed, invariant)) => {
+                println!("{number}\t{}\t{invariant}", seed - options.from + 1)
+            }
             None => println!("{number}\t-\tSURVIVES, come to {met} times"),
         }
     }

@@ -86,16 +86,23 @@ mod hunt {
             | ProtocolMutant::AwaitNoGhosts
             | ProtocolMutant::ServeWhileRecovering => BAD_TABLE,
             ProtocolMutant::CallUnheardFree | ProtocolMutant::IgnoreHearsay => BAD_TABLE,
-            ProtocolMutant::ForgetWhatEnded | ProtocolMutant::LoseWaiters | ProtocolMutant::ReportNoWaits => {
-                &["recovered_table_is_the_union"]
+            ProtocolMutant::ForgetWhatEnded
+            | ProtocolMutant::LoseWaiters
+            | ProtocolMutant::ReportNoWaits => &["recovered_table_is_the_union"],
+            ProtocolMutant::ReportNoWonHold => {
+                &["recovered_table_is_the_union", "no_resurrected_grant"]
             }
-            ProtocolMutant::ReportNoWonHold => &["recovered_table_is_the_union", "no_resurrected_grant"],
-            ProtocolMutant::LosePlaces | ProtocolMutant::NewcomersFirst => &["fifo_across_failover"],
+            ProtocolMutant::LosePlaces | ProtocolMutant::NewcomersFirst => {
+                &["fifo_across_failover"]
+            }
             ProtocolMutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
             ProtocolMutant::DealTwice => &["one_grantor_per_epoch"],
-            ProtocolMutant::DealMoreTwice => {
-                &["epochs_rise", "tokens_rise", "token_belongs_to_one_hold", "one_grantor_per_epoch"]
-            }
+            ProtocolMutant::DealMoreTwice => &[
+                "epochs_rise",
+                "tokens_rise",
+                "token_belongs_to_one_hold",
+                "one_grantor_per_epoch",
+            ],
             ProtocolMutant::FoundAtTheClock => &["tokens_rise", "epochs_rise"],
             ProtocolMutant::FreeOnHint => &["exclusive_by_lease", "fifo_across_failover"],
             ProtocolMutant::FreeGhosts => &["holds_survive", "fifo_across_failover"],
@@ -110,16 +117,18 @@ mod hunt {
             ProtocolMutant::AnswerTwice => &["one_outcome_per_request"],
             ProtocolMutant::HoldWhileSuspended => &["told_before_regrant", "tokens_rise"],
             ProtocolMutant::GrantWhileSuspended => &["minority_is_silent", "tokens_rise"],
-            ProtocolMutant::LeaseFromReceipt | ProtocolMutant::LeaseWithoutEnd | ProtocolMutant::RenewWithoutQuorum => {
-                TWO_HOLDERS
-            }
+            ProtocolMutant::LeaseFromReceipt
+            | ProtocolMutant::LeaseWithoutEnd
+            | ProtocolMutant::RenewWithoutQuorum => TWO_HOLDERS,
             ProtocolMutant::HeedFormerElder
             | ProtocolMutant::ForgetPromiseOverView
             | ProtocolMutant::HeirVotesAtOnce => TWO_HOLDERS,
             ProtocolMutant::RenewCondemned => TWO_HOLDERS,
             // Members that it does not know may have a lock, wait for one, or wait to become the
             // grantor.
-            ProtocolMutant::ActInOldView => &["exclusive_by_lease", "fifo_across_failover", "last_young_turk_wins"],
+            ProtocolMutant::ActInOldView => {
+                &["exclusive_by_lease", "fifo_across_failover", "last_young_turk_wins"]
+            }
             ProtocolMutant::BeginForFormerElder => {
                 &["epochs_rise", "exclusive_by_lease", "tokens_rise", "no_resurrected_grant"]
             }
@@ -134,13 +143,15 @@ mod hunt {
             ProtocolMutant::CallLostFree => TWO_HOLDERS,
             ProtocolMutant::DealInHeardView => &["epochs_rise"],
             ProtocolMutant::VoteThoughExpelled => TWO_VIEWS,
-            ProtocolMutant::RemoveEarly | ProtocolMutant::ForgetEarlierLeases | ProtocolMutant::ForgetGhosts => {
-                TWO_HOLDERS
-            }
-            ProtocolMutant::TrustRefused | ProtocolMutant::DoubtAlone | ProtocolMutant::VoteEarly => TWO_HOLDERS,
-            ProtocolMutant::GrantAfterHand | ProtocolMutant::TakeNoTableForEmpty | ProtocolMutant::CallItVacant => {
-                TWO_HOLDERS
-            }
+            ProtocolMutant::RemoveEarly
+            | ProtocolMutant::ForgetEarlierLeases
+            | ProtocolMutant::ForgetGhosts => TWO_HOLDERS,
+            ProtocolMutant::TrustRefused
+            | ProtocolMutant::DoubtAlone
+            | ProtocolMutant::VoteEarly => TWO_HOLDERS,
+            ProtocolMutant::GrantAfterHand
+            | ProtocolMutant::TakeNoTableForEmpty
+            | ProtocolMutant::CallItVacant => TWO_HOLDERS,
             ProtocolMutant::HandOverNoWaits
             | ProtocolMutant::HandOverOneHoldLess
             | ProtocolMutant::HandOverNoPlaces => LOST_IN_TRANSFER,
@@ -149,50 +160,72 @@ mod hunt {
             | ProtocolMutant::HandOverNoMetadata => LOST_IN_TRANSFER,
             ProtocolMutant::TakeOverAsNew => LOST_IN_TRANSFER,
             ProtocolMutant::ReportNoOwners => &["recovered_table_is_the_union"],
-            ProtocolMutant::ActBeforeHeir | ProtocolMutant::WinWhenNamed => &["last_young_turk_wins"],
-            ProtocolMutant::NameTheOutbid | ProtocolMutant::HeedOldOutbids | ProtocolMutant::CallTheElderWinner => {
+            ProtocolMutant::ActBeforeHeir | ProtocolMutant::WinWhenNamed => {
                 &["last_young_turk_wins"]
             }
-            ProtocolMutant::TakeOverTheDead | ProtocolMutant::CheckNobody => &["no_lost_wakeup", "no_leaked_hold"],
+            ProtocolMutant::NameTheOutbid
+            | ProtocolMutant::HeedOldOutbids
+            | ProtocolMutant::CallTheElderWinner => &["last_young_turk_wins"],
+            ProtocolMutant::TakeOverTheDead | ProtocolMutant::CheckNobody => {
+                &["no_lost_wakeup", "no_leaked_hold"]
+            }
             ProtocolMutant::WaitForTheGone => &["no_lost_wakeup", "no_leaked_hold"],
             ProtocolMutant::SuspendBesideHolds
             | ProtocolMutant::LockThoughSuspended
             | ProtocolMutant::WaitForItself => &["suspension_is_exclusive"],
-            ProtocolMutant::KeepSuspensionToItself => &["recovered_table_is_the_union", "suspension_is_exclusive"],
+            ProtocolMutant::KeepSuspensionToItself => {
+                &["recovered_table_is_the_union", "suspension_is_exclusive"]
+            }
             ProtocolMutant::TearBatch => &["batch_is_atomic"],
-            ProtocolMutant::DestroyedAtOnce | ProtocolMutant::SettleElsewhere => &["destroyed_is_over"],
-            ProtocolMutant::SeeBeforeActing | ProtocolMutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
+            ProtocolMutant::DestroyedAtOnce | ProtocolMutant::SettleElsewhere => {
+                &["destroyed_is_over"]
+            }
+            ProtocolMutant::SeeBeforeActing | ProtocolMutant::SeeWaitersBackwards => {
+                &["what_is_seen_is_so"]
+            }
             ProtocolMutant::LockBesideShares
             | ProtocolMutant::DowngradeLetsIn
             | ProtocolMutant::UpgradeBesideOthers => &["no_writer_with_reader", "holds_survive"],
             ProtocolMutant::ShareOvertakesLock => &["fifo_across_failover"],
-            ProtocolMutant::PermitsAboveLimit | ProtocolMutant::GiveBackTwice => &["permits_never_exceed_limit"],
+            ProtocolMutant::PermitsAboveLimit | ProtocolMutant::GiveBackTwice => {
+                &["permits_never_exceed_limit"]
+            }
             ProtocolMutant::UpgradeWithOldToken => &["tokens_rise", "token_belongs_to_one_hold"],
             ProtocolMutant::WriteTwice | ProtocolMutant::StepTwice | ProtocolMutant::StepWraps => {
                 &["values_are_seen_in_order"]
             }
-            ProtocolMutant::TellWriterOnly | ProtocolMutant::AnswerWithoutValue => &["values_are_seen_in_order"],
-            ProtocolMutant::CallItSure | ProtocolMutant::StaleByTransfer => &["values_are_seen_in_order"],
-            ProtocolMutant::FirstValueWins => &["recovered_table_is_the_union", "values_are_seen_in_order"],
+            ProtocolMutant::TellWriterOnly | ProtocolMutant::AnswerWithoutValue => {
+                &["values_are_seen_in_order"]
+            }
+            ProtocolMutant::CallItSure | ProtocolMutant::StaleByTransfer => {
+                &["values_are_seen_in_order"]
+            }
+            ProtocolMutant::FirstValueWins => {
+                &["recovered_table_is_the_union", "values_are_seen_in_order"]
+            }
             ProtocolMutant::HandOverNoOpens | ProtocolMutant::HandOverNoValues => LOST_IN_TRANSFER,
             ProtocolMutant::CallItHeard => &["who_leaves_has_left"],
             ProtocolMutant::TakeUntold => &["told_before_taken"],
             ProtocolMutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],
-            ProtocolMutant::RenewTheDeaf | ProtocolMutant::ReviveTheDeaf | ProtocolMutant::KeepTheDeaf => {
+            ProtocolMutant::RenewTheDeaf
+            | ProtocolMutant::ReviveTheDeaf
+            | ProtocolMutant::KeepTheDeaf => &["converges_after_heal"],
+            ProtocolMutant::StayThoughExpelled | ProtocolMutant::YieldForEver => {
                 &["converges_after_heal"]
             }
-            ProtocolMutant::StayThoughExpelled | ProtocolMutant::YieldForEver => &["converges_after_heal"],
             ProtocolMutant::FoundWithoutAll => &["one_lineage"],
             ProtocolMutant::GrantPastSuspension => &["fifo_across_failover"],
-            ProtocolMutant::TellPlaceOneLater | ProtocolMutant::TellHoldsOneMore | ProtocolMutant::TellNoSuspension => {
-                &["what_is_seen_is_so"]
-            }
+            ProtocolMutant::TellPlaceOneLater
+            | ProtocolMutant::TellHoldsOneMore
+            | ProtocolMutant::TellNoSuspension => &["what_is_seen_is_so"],
             ProtocolMutant::YieldToOldest => &["who_has_most_follows"],
             ProtocolMutant::QueueDeadlock
             | ProtocolMutant::QueueOwnDeadlock
             | ProtocolMutant::QueueOwnersDeadlock
             | ProtocolMutant::SuspectDeadlock => &["deadlock_is_told"],
-            ProtocolMutant::ServeOwnFirst | ProtocolMutant::LoseOwnPlaces => &["fifo_across_failover"],
+            ProtocolMutant::ServeOwnFirst | ProtocolMutant::LoseOwnPlaces => {
+                &["fifo_across_failover"]
+            }
             ProtocolMutant::DeadlockInSilence => &["no_lost_wakeup"],
             ProtocolMutant::KeepWritesOfTheGone => &["objects_forget_the_gone"],
             ProtocolMutant::InventoryEndsEarly => BAD_TABLE,
@@ -200,7 +233,9 @@ mod hunt {
             ProtocolMutant::RenewThoughDeposed => TWO_HOLDERS,
             ProtocolMutant::BelieveAnyVacant => TWO_HOLDERS,
             ProtocolMutant::EndInSilence => &["no_lost_wakeup"],
-            ProtocolMutant::ForgetOwnOrder => &["fifo_across_failover", "recovered_table_is_the_union"],
+            ProtocolMutant::ForgetOwnOrder => {
+                &["fifo_across_failover", "recovered_table_is_the_union"]
+            }
             ProtocolMutant::ForgetAtOnce => &["converges_after_heal", "views_agree"],
             ProtocolMutant::SeeWithoutLease => &["what_is_seen_is_so"],
             ProtocolMutant::ViewRenewsLease => TWO_HOLDERS,
@@ -225,9 +260,13 @@ mod hunt {
             ProtocolMutant::BeginForFormerElder => {
                 Some("regressions/an_old_term_begins_after_one_that_nobody_remembers")
             }
-            ProtocolMutant::ReviveTheDeaf => Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again"),
+            ProtocolMutant::ReviveTheDeaf => {
+                Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
+            }
             ProtocolMutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
-            ProtocolMutant::YieldForEver => Some("regressions/a_candidate_that_hears_nobody_is_waited_for"),
+            ProtocolMutant::YieldForEver => {
+                Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
+            }
             ProtocolMutant::HeirVotesAtOnce => Some("scripts/heirs_do_not_vote_at_once"),
             ProtocolMutant::TakeUntold => Some("scripts/who_was_not_told_keeps_its_lock"),
             ProtocolMutant::WriteTwice => Some("scripts/write_is_asked_twice"),
@@ -261,14 +300,18 @@ mod hunt {
     fn known(mutant: ProtocolMutant) -> Option<u64> {
         let row = TABLE.lines().find(|row| row.starts_with(&format!("| {mutant:?} |")))?;
         let seed = row.split('|').nth(3)?.trim();
-        let digits = seed.chars().take_while(|char| char.is_ascii_digit() || *char == ',').filter(char::is_ascii_digit);
+        let digits = seed
+            .chars()
+            .take_while(|char| char.is_ascii_digit() || *char == ',')
+            .filter(char::is_ascii_digit);
         digits.collect::<String>().parse().ok()
     }
 
     pub(super) fn run(options: &super::MutantOptions) -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
         let started = Instant::now();
-        let is_wanted = |mutant: &ProtocolMutant| options.names.is_empty() || options.names.contains(mutant);
+        let is_wanted =
+            |mutant: &ProtocolMutant| options.names.is_empty() || options.names.contains(mutant);
         let (mut found, mut missed) = (0, Vec::new());
         println!("{:<22} {:>5} {:>6}  found by", "mutant", "seeds", "s");
         for mutant in ProtocolMutant::ALL.into_iter().filter(is_wanted) {
@@ -289,8 +332,13 @@ mod hunt {
             };
             let hunt = hunt(mutant, from..from + seeds, names, options.jobs);
             let took = began.elapsed().as_secs_f64();
-            let others: Vec<String> = hunt.others.iter().map(|(name, times)| format!("{name} {times}")).collect();
-            let others = if others.is_empty() { String::new() } else { format!(" (also broke {})", others.join(", ")) };
+            let others: Vec<String> =
+                hunt.others.iter().map(|(name, times)| format!("{name} {times}")).collect();
+            let others = if others.is_empty() {
+                String::new()
+            } else {
+                format!(" (also broke {})", others.join(", "))
+            };
             match &hunt.found {
                 Some((seed, one)) => {
                     let seeds = seed - options.from + 1;
@@ -312,8 +360,11 @@ mod hunt {
         }
         let took = started.elapsed().as_secs_f64();
         let from = options.from;
-        let rest =
-            if missed.is_empty() { "none is left".to_string() } else { format!("NOT FOUND: {}", missed.join(", ")) };
+        let rest = if missed.is_empty() {
+            "none is left".to_string()
+        } else {
+            format!("NOT FOUND: {}", missed.join(", "))
+        };
         println!("{found} found from seed {from} on in {took:.0} s: {rest}");
         if missed.is_empty() && (found >= ENOUGH || !options.names.is_empty()) {
             ExitCode::SUCCESS
@@ -345,17 +396,25 @@ mod hunt {
     /// Tries one seed after the other on all cores, until one of these invariants breaks, or any.
     /// The first breaking seed does not depend on the threads' speed: each thread finishes the
     /// earlier seeds that it has begun.
-    fn hunt(mutant: ProtocolMutant, seeds: Range<u64>, names: Option<&[&str]>, jobs: Option<usize>) -> MutantHunt {
+    fn hunt(
+        mutant: ProtocolMutant,
+        seeds: Range<u64>,
+        names: Option<&[&str]>,
+        jobs: Option<usize>,
+    ) -> MutantHunt {
         let next = AtomicU64::new(seeds.start);
         let breaks: Mutex<BTreeMap<u64, Violation>> = Mutex::default();
         let counts = |one: &Violation| names.is_none_or(|names| names.contains(&one.invariant));
-        let workers = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let workers =
+            jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= seeds.end || lock(&breaks).iter().any(|(at, one)| *at < seed && counts(one)) {
+                        if seed >= seeds.end
+                            || lock(&breaks).iter().any(|(at, one)| *at < seed && counts(one))
+                        {
                             break;
                         }
                         let plan = ChaosPlan::draw(seed, (3, 7));

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 /// The options of `recipes`.
 #[derive(Debug, clap::Args)]
-#[cfg_attr(not(feature = "recipes"), allow(dead_code, reason = "the same command line in every build"))]
+#[cfg_attr(
+    not(feature = "recipes"),
+    allow(dead_code, reason = "the same command line in every build")
+)]
 pub(crate) struct RecipeOptions {
     /// How many seeds.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
@@ -48,7 +51,10 @@ pub(crate) struct RecipeOptions {
 
 /// Numbers of faults.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "recipes"), allow(dead_code, reason = "the same command line in every build"))]
+#[cfg_attr(
+    not(feature = "recipes"),
+    allow(dead_code, reason = "the same command line in every build")
+)]
 struct Faults(Vec<usize>);
 
 fn faults(text: &str) -> Result<Faults, std::num::ParseIntError> {
@@ -58,7 +64,9 @@ fn faults(text: &str) -> Result<Faults, std::num::ParseIntError> {
 
 #[cfg(not(feature = "recipes"))]
 pub(crate) fn run(_: &RecipeOptions) -> ExitCode {
-    eprintln!("the recipes are in a build of their own: cargo run -p elderlock-sim --features recipes -- recipes");
+    eprintln!(
+        "the recipes are in a build of their own: cargo run -p elderlock-sim --features recipes -- recipes"
+    );
     ExitCode::from(2)
 }
 
@@ -70,7 +78,9 @@ mod driver {
     use super::RecipeOptions;
     use crate::command::lock;
     use elderlock::simulated::RuntimeMutant;
-    use elderlock_sim::recipes::{self, RecipePlan, RecipeRun, RecipeViolation, ShrunkPlan, WorkloadKind, mutants};
+    use elderlock_sim::recipes::{
+        self, RecipePlan, RecipeRun, RecipeViolation, ShrunkPlan, WorkloadKind, mutants,
+    };
     use std::collections::BTreeMap;
     use std::process::ExitCode;
     use std::sync::Mutex;
@@ -102,7 +112,14 @@ mod driver {
     impl RecipeOptions {
         fn cut(&self, only: Option<WorkloadKind>) -> ShrunkPlan {
             let faults = self.faults.clone().map(|faults| faults.0);
-            ShrunkPlan { only, members: self.members, players: self.players, faults, span: self.span, luck: self.luck }
+            ShrunkPlan {
+                only,
+                members: self.members,
+                players: self.players,
+                faults,
+                span: self.span,
+                luck: self.luck,
+            }
         }
     }
 
@@ -137,7 +154,9 @@ mod driver {
         on_all_cores(options.from, options.seeds, |seed| {
             let plan = RecipePlan::draw(seed, cut);
             let mut run = recipes::run(&plan, options.trace, mutant);
-            if seed.is_multiple_of(TWICE_EVERY) && recipes::run(&plan, 0, mutant).digest != run.digest {
+            if seed.is_multiple_of(TWICE_EVERY)
+                && recipes::run(&plan, 0, mutant).digest != run.digest
+            {
                 let what = "the same seed went another way".to_owned();
                 run.broken.get_or_insert(RecipeViolation { invariant: "determinism", what, at: 0 });
             }
@@ -166,8 +185,10 @@ mod driver {
             println!("seed {seed} breaks {}: {}", found.invariant, found.what);
             println!("  again: {}", again(*seed, cut, mutant));
         }
-        let undone: Vec<&str> =
-            recipes::deeds(cut.only).into_iter().filter(|deed| !counts.contains_key(deed)).collect();
+        let undone: Vec<&str> = recipes::deeds(cut.only)
+            .into_iter()
+            .filter(|deed| !counts.contains_key(deed))
+            .collect();
         let is_mute = runs >= TELLING_SEEDS && !undone.is_empty();
         if is_mute {
             println!("these never happened: {}", undone.join(", "));
@@ -177,7 +198,11 @@ mod driver {
         if are_lost {
             println!("{lost} runs lost their quorum: they say nothing about the end");
         }
-        if breaks.is_empty() && !is_mute && !are_lost { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if breaks.is_empty() && !is_mute && !are_lost {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 
     /// The command that runs it again.
@@ -194,7 +219,9 @@ mod driver {
         options: &RecipeOptions,
         mutant: Option<RuntimeMutant>,
     ) {
-        let is_same = |run: &RecipeRun| run.broken.as_ref().is_some_and(|broken| broken.invariant == found.invariant);
+        let is_same = |run: &RecipeRun| {
+            run.broken.as_ref().is_some_and(|broken| broken.invariant == found.invariant)
+        };
         let small = match options.keep_going {
             true => cut.clone(),
             false => shrunk(seed, cut, found, mutant),
@@ -207,7 +234,12 @@ mod driver {
         }
     }
 
-    fn shrunk(seed: u64, cut: &ShrunkPlan, found: &RecipeViolation, mutant: Option<RuntimeMutant>) -> ShrunkPlan {
+    fn shrunk(
+        seed: u64,
+        cut: &ShrunkPlan,
+        found: &RecipeViolation,
+        mutant: Option<RuntimeMutant>,
+    ) -> ShrunkPlan {
         let mut runs = 0;
         let small = recipes::shrink::shrink(seed, cut, found, |plan| {
             runs += 1;
@@ -219,7 +251,9 @@ mod driver {
 
     fn hunt_all(options: &RecipeOptions, wanted: &[RuntimeMutant]) -> ExitCode {
         if !cfg!(elderlock_mutants) {
-            return wrong("planted breaks exist only in a build of their own: RUSTFLAGS='--cfg elderlock_mutants'");
+            return wrong(
+                "planted breaks exist only in a build of their own: RUSTFLAGS='--cfg elderlock_mutants'",
+            );
         }
         std::panic::set_hook(Box::new(|_| {}));
         let started = Instant::now();
@@ -246,12 +280,21 @@ mod driver {
             let (took, name) = (began.elapsed().as_secs_f64(), format!("{mutant:?}"));
             match found.iter().find(|(_, found)| counts(found)) {
                 Some((seed, found)) => {
-                    println!("{name:<24} {:>5} {took:>6.1}  {}", seed - options.from + 1, found.invariant);
-                    first.get_or_insert_with(|| (*seed, ShrunkPlan::only(cast), found.clone(), *mutant));
+                    println!(
+                        "{name:<24} {:>5} {took:>6.1}  {}",
+                        seed - options.from + 1,
+                        found.invariant
+                    );
+                    first.get_or_insert_with(|| {
+                        (*seed, ShrunkPlan::only(cast), found.clone(), *mutant)
+                    });
                 }
                 None => {
                     let others: Vec<&str> = found.values().map(|found| found.invariant).collect();
-                    println!("{name:<24} {HUNT:>5} {took:>6.1}  NOT FOUND by {}; {others:?}", invariants.join(", "));
+                    println!(
+                        "{name:<24} {HUNT:>5} {took:>6.1}  NOT FOUND by {}; {others:?}",
+                        invariants.join(", ")
+                    );
                     missed.push(name);
                 }
             }
@@ -266,8 +309,11 @@ mod driver {
             }
         }
         let took = started.elapsed().as_secs_f64();
-        let rest =
-            if missed.is_empty() { "none is left".to_owned() } else { format!("NOT FOUND: {}", missed.join(", ")) };
+        let rest = if missed.is_empty() {
+            "none is left".to_owned()
+        } else {
+            format!("NOT FOUND: {}", missed.join(", "))
+        };
         println!(
             "{} found from seed {} on in {took:.0} s: {rest}",
             hunted.len().saturating_sub(missed.len()),

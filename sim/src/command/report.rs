@@ -3,7 +3,9 @@
 use super::chaos::members;
 use elderlock_sim::World;
 use elderlock_sim::chaos::{ChaosPlan, describe, run_seed};
-use elderlock_sim::fault::{ConcurrentFault, CutOffGroup, Fault, FaultKind, Late, Overthrow, Reprieve, Target};
+use elderlock_sim::fault::{
+    ConcurrentFault, CutOffGroup, Fault, FaultKind, Late, Overthrow, Reprieve, Target,
+};
 use elderlock_sim::invariants::Violation;
 use elderlock_sim::record::Record;
 use elderlock_sim::report::{Case, ReportedFault, about, of_run};
@@ -50,9 +52,9 @@ pub(crate) fn run(options: &ReportOptions) -> ExitCode {
     let case = match (&options.history, &options.replay, options.seed) {
         (Some(file), ..) => from_history(file),
         (None, Some(file), _) => from_log(file, options.mutant.as_deref()),
-        (None, None, seed) => seed
-            .map_or_else(|| hunt(options), Ok)
-            .and_then(|seed| of_seed(seed, options.members, options.faults.as_deref(), options.mutant.as_deref())),
+        (None, None, seed) => seed.map_or_else(|| hunt(options), Ok).and_then(|seed| {
+            of_seed(seed, options.members, options.faults.as_deref(), options.mutant.as_deref())
+        }),
     };
     match case.and_then(|case| write(&options.out, &of_run(&case))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,9 +68,15 @@ pub(crate) fn run(options: &ReportOptions) -> ExitCode {
 /// The first seed that the planted break breaks.
 fn hunt(options: &ReportOptions) -> Result<u64, String> {
     let prepare = planted(options.mutant.as_deref())?;
-    let is_wanted = |found: &Violation| options.invariant.as_ref().is_none_or(|wanted| *wanted == found.invariant);
-    let breaks =
-        |seed: &u64| run_seed(&ChaosPlan::draw(*seed, options.members), &prepare).world.broken().is_some_and(is_wanted);
+    let is_wanted = |found: &Violation| {
+        options.invariant.as_ref().is_none_or(|wanted| *wanted == found.invariant)
+    };
+    let breaks = |seed: &u64| {
+        run_seed(&ChaosPlan::draw(*seed, options.members), &prepare)
+            .world
+            .broken()
+            .is_some_and(is_wanted)
+    };
     (1..=HUNTED).find(breaks).ok_or_else(|| format!("not in {HUNTED} seeds"))
 }
 
@@ -80,7 +88,8 @@ pub(crate) fn write(file: &Path, page: &str) -> Result<(), String> {
 }
 
 fn from_history(file: &Path) -> Result<Case, String> {
-    let record = Record::from_json_lines(&read(file)?).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
+    let record = Record::from_json_lines(&read(file)?)
+        .map_err(|wrong| format!("{}: {wrong}", file.display()))?;
     Ok(Case { record, source: name(file), ..Case::default() })
 }
 
@@ -90,9 +99,19 @@ fn from_log(file: &Path, mutant: Option<&str>) -> Result<Case, String> {
     teller.tell(&script).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
     let record = teller.world().record().clone();
     let (flags, break_planted) = planting(mutant);
-    let replay = format!("{flags}cargo run --release -p elderlock-sim -- replay{break_planted} {}", file.display());
+    let replay = format!(
+        "{flags}cargo run --release -p elderlock-sim -- replay{break_planted} {}",
+        file.display()
+    );
     let planted = mutant.map(str::to_string);
-    Ok(Case { record, source: name(file), script, planted, replay: Some(replay), ..Case::default() })
+    Ok(Case {
+        record,
+        source: name(file),
+        script,
+        planted,
+        replay: Some(replay),
+        ..Case::default()
+    })
 }
 
 fn read(file: &Path) -> Result<String, String> {
@@ -127,7 +146,9 @@ pub(crate) fn of_seed(
         None => (None, String::new()),
     };
     let record = match log {
-        Some(log) => log.replay(prepare(log.scene.world().untraced()).with_messages()).into_record(),
+        Some(log) => {
+            log.replay(prepare(log.scene.world().untraced()).with_messages()).into_record()
+        }
         None => run.world.into_record(),
     };
     let told = |(number, fault): (&usize, &Fault)| ReportedFault {
@@ -139,7 +160,8 @@ pub(crate) fn of_seed(
     };
     let (low, high) = members;
     let (flags, planted) = planting(mutant);
-    let again = format!("--seed {seed} --members {low}..{high} --faults {}{planted}", numbers(&small.kept));
+    let again =
+        format!("--seed {seed} --members {low}..{high} --faults {}{planted}", numbers(&small.kept));
     Ok(Case {
         record,
         source: format!("seed {seed}"),
@@ -155,9 +177,10 @@ pub(crate) fn of_seed(
 /// The prefix and the option of a command that plants a break.
 fn planting(mutant: Option<&str>) -> (&'static str, String) {
     match mutant {
-        Some(name) => {
-            ("RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants ", format!(" --mutant {name}"))
-        }
+        Some(name) => (
+            "RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants ",
+            format!(" --mutant {name}"),
+        ),
         None => ("", String::new()),
     }
 }
@@ -174,7 +197,9 @@ fn words(fault: &Fault) -> String {
     let way = |from: usize, to: usize| format!("m{from} to m{to}");
     let name = fault.what.name();
     match fault.what {
-        FaultKind::Weather(weather) if weather.loss > 0 => format!("{} of all packets are lost", percent(weather.loss)),
+        FaultKind::Weather(weather) if weather.loss > 0 => {
+            format!("{} of all packets are lost", percent(weather.loss))
+        }
         FaultKind::Weather(weather) if weather.duplicate > 0 => {
             format!("{} of all packets come twice", percent(weather.duplicate))
         }
@@ -194,14 +219,25 @@ fn words(fault: &Fault) -> String {
         FaultKind::SlowWay(from, to, by) => format!("{name}: {}, by {}", way(from, to), about(by)),
         FaultKind::Cut(one, other) => format!("{name}: m{one} and m{other}"),
         FaultKind::Split(left) => format!("{name}: {} from the others", places(left)),
-        FaultKind::OneNeighbour(target, _) => format!("{name}: {} from all others but one", target_words(target)),
+        FaultKind::OneNeighbour(target, _) => {
+            format!("{name}: {} from all others but one", target_words(target))
+        }
         FaultKind::Ring(_) => format!("{name}: each from all others but its neighbours"),
         FaultKind::NarrowWay(from, to, narrow) => {
-            format!("{name}: {}, one packet in {} and room for {}", way(from, to), about(narrow.each), narrow.room)
+            format!(
+                "{name}: {}, one packet in {} and room for {}",
+                way(from, to),
+                about(narrow.each),
+                narrow.room
+            )
         }
         FaultKind::Resets(_, times) => format!("{name}: {times} times, somewhere"),
-        FaultKind::ClockRate(place, ppm) => format!("{name}: m{place}, {:+.1} %", f64::from(ppm) / 10_000.0),
-        FaultKind::WallClock(place, by) => format!("{name}: m{place}, by {:+.1} s", by as f64 / 1_000.0),
+        FaultKind::ClockRate(place, ppm) => {
+            format!("{name}: m{place}, {:+.1} %", f64::from(ppm) / 10_000.0)
+        }
+        FaultKind::WallClock(place, by) => {
+            format!("{name}: m{place}, by {:+.1} s", by as f64 / 1_000.0)
+        }
         FaultKind::FalseAlarm(at, about) => format!("{name}: m{at} about {}", target_words(about)),
         FaultKind::Late(Late { kind, from, to, blow }) => {
             let from = from.map(|from| format!(" from {}", target_words(from))).unwrap_or_default();
@@ -234,10 +270,13 @@ fn words(fault: &Fault) -> String {
             )
         }
         FaultKind::Turncoat(..) => format!("{name}: one of the council"),
-        FaultKind::StrayName(named, other) => format!("{name}: m{named} is named late, and m{other} asks"),
-        FaultKind::Rush { .. } | FaultKind::Newcomer { .. } | FaultKind::TornValue { .. } | FaultKind::Duel { .. } => {
-            name.to_string()
+        FaultKind::StrayName(named, other) => {
+            format!("{name}: m{named} is named late, and m{other} asks")
         }
+        FaultKind::Rush { .. }
+        | FaultKind::Newcomer { .. }
+        | FaultKind::TornValue { .. }
+        | FaultKind::Duel { .. } => name.to_string(),
         FaultKind::Isolate(target)
         | FaultKind::Crash(target)
         | FaultKind::Vanish(target)
@@ -250,23 +289,32 @@ fn words(fault: &Fault) -> String {
         | FaultKind::LoseDisk(target) => {
             format!("{name}: {}", target_words(target))
         }
-        FaultKind::SlowDisk(target, takes) => format!("{name}: {}, {} a write", target_words(target), about(takes)),
-        FaultKind::FailingDisk(target) | FaultKind::TornStep(target, ..) => format!("{name}: {}", target_words(target)),
+        FaultKind::SlowDisk(target, takes) => {
+            format!("{name}: {}, {} a write", target_words(target), about(takes))
+        }
+        FaultKind::FailingDisk(target) | FaultKind::TornStep(target, ..) => {
+            format!("{name}: {}", target_words(target))
+        }
         FaultKind::FullDisk => name.to_string(),
-        FaultKind::CrashBoth | FaultKind::CrashAll | FaultKind::DieDeciding | FaultKind::Swizzle(_) => name.to_string(),
+        FaultKind::CrashBoth
+        | FaultKind::CrashAll
+        | FaultKind::DieDeciding
+        | FaultKind::Swizzle(_) => name.to_string(),
     }
 }
 
 /// The members that are cut off with the elder.
 fn with(loyal: CutOffGroup) -> String {
-    let places = if loyal.places == 0 { String::new() } else { format!(" with {}", places(loyal.places)) };
+    let places =
+        if loyal.places == 0 { String::new() } else { format!(" with {}", places(loyal.places)) };
     let holder = if loyal.holder { " with a holder" } else { "" };
     format!("{places}{holder}")
 }
 
 /// The places whose bits are set.
 fn places(bits: u32) -> String {
-    let places: Vec<String> = (0..32).filter(|place| bits >> place & 1 == 1).map(|place| format!("m{place}")).collect();
+    let places: Vec<String> =
+        (0..32).filter(|place| bits >> place & 1 == 1).map(|place| format!("m{place}")).collect();
     places.join(" ")
 }
 
@@ -289,7 +337,9 @@ fn target_words(target: Target) -> String {
 #[cfg(not(elderlock_mutants))]
 fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
     match mutant {
-        Some(_) => Err("planted breaks exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"".to_string()),
+        Some(_) => {
+            Err("planted breaks exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"".to_string())
+        }
         None => Ok(|world| world),
     }
 }
@@ -319,8 +369,19 @@ mod tests {
         // Numbers that are no sites.
         assert_eq!(said(FaultKind::Resets(7, 5)), "reset: 5 times, somewhere");
         let loyal = CutOffGroup { places: 5, holder: true };
-        assert_eq!(said(FaultKind::SplitView(loyal)), "split view: the elder with m0 m2 with a holder from the others");
-        let late = Late { kind: "Grant", from: Some(Target::Grantor), to: Some(1), blow: Some(ConcurrentFault::Crash) };
-        assert_eq!(said(FaultKind::Late(late)), "late: every Grant from the grantor to m1, and the sender is killed");
+        assert_eq!(
+            said(FaultKind::SplitView(loyal)),
+            "split view: the elder with m0 m2 with a holder from the others"
+        );
+        let late = Late {
+            kind: "Grant",
+            from: Some(Target::Grantor),
+            to: Some(1),
+            blow: Some(ConcurrentFault::Crash),
+        };
+        assert_eq!(
+            said(FaultKind::Late(late)),
+            "late: every Grant from the grantor to m1, and the sender is killed"
+        );
     }
 }

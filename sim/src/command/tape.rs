@@ -2,7 +2,9 @@
 
 use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
-use elderlock::wire::{Frame, GossipCodec, Handshake, HandshakeRefusal, StatusQuery, encode, seal, write_vote};
+use elderlock::wire::{
+    Frame, GossipCodec, Handshake, HandshakeRefusal, StatusQuery, encode, seal, write_vote,
+};
 use elderlock_sim::World;
 use elderlock_sim::chance::Rng;
 use elderlock_sim::kind::kind;
@@ -43,12 +45,25 @@ fn show(file: &Path) -> io::Result<ExitCode> {
     println!("{}", told.log.to_script());
     Ok(match told.world.broken() {
         Some(found) => {
-            println!("{} is broken at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, found.what);
+            println!(
+                "{} is broken at {:.6} s: {}",
+                found.invariant,
+                found.at as f64 / 1e9,
+                found.what
+            );
             ExitCode::FAILURE
         }
         None => {
-            let whole = if told.complete { "everything works in the end" } else { "a quorum was lost for good" };
-            println!("{} events, {} grants; {whole}", told.world.events(), told.world.history().grants);
+            let whole = if told.complete {
+                "everything works in the end"
+            } else {
+                "a quorum was lost for good"
+            };
+            println!(
+                "{} events, {} grants; {whole}",
+                told.world.events(),
+                told.world.history().grants
+            );
             ExitCode::SUCCESS
         }
     })
@@ -75,7 +90,11 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
         world.hold(move |flight| {
             let relayed = if matches!(flight.packet, Packet::Relay { .. }) { "Relay-" } else { "" };
             let name = format!("{relayed}{}", kind(flight.packet));
-            packets.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_insert_with(|| flight.packet.clone());
+            packets
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .entry(name)
+                .or_insert_with(|| flight.packet.clone());
             false
         });
         world
@@ -98,11 +117,17 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
         (0, "Hello".to_string(), Frame::Hello(handshake.clone().into())),
         (0, "Welcome".to_string(), Frame::Welcome(handshake.into())),
         (0, "Refused".to_string(), Frame::Refused(HandshakeRefusal::ForeignCluster("shed".into()))),
-        (0, "Question".to_string(), Frame::Question(StatusQuery { cluster: "shop".into(), reserved: Vec::new() })),
+        (
+            0,
+            "Question".to_string(),
+            Frame::Question(StatusQuery { cluster: "shop".into(), reserved: Vec::new() }),
+        ),
         (2, "GossipWanted".to_string(), Frame::GossipWanted),
         (2, "Gossip".to_string(), Frame::Gossip(vec![7; 20])),
     ];
-    frames.extend(status.map(|status| (1, "StatusIs".to_string(), Frame::StatusIs(Box::new(status)))));
+    frames.extend(
+        status.map(|status| (1, "StatusIs".to_string(), Frame::StatusIs(Box::new(status)))),
+    );
     let packets = std::mem::take(&mut *packets.lock().unwrap_or_else(PoisonError::into_inner));
     frames.extend(packets.into_iter().map(|(name, packet)| (2, name, Frame::Packet(packet))));
     for (stage, name, frame) in frames {
@@ -110,7 +135,11 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
         encode(&frame, &mut bytes).map_err(io::Error::other)?;
         // A stream with corrected checksums, and the body between length and checksum.
         write("frame", &name, &[&[stage | 8, 255][..], &bytes].concat())?;
-        write("frame", &format!("{name}-body"), &[&[stage | 4, 255], &bytes[4..bytes.len() - 4]].concat())?;
+        write(
+            "frame",
+            &format!("{name}-body"),
+            &[&[stage | 4, 255], &bytes[4..bytes.len() - 4]].concat(),
+        )?;
     }
 
     let mut world = World::new(7).members(3).durable();
@@ -137,7 +166,11 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
 
 /// The gossip of two members in their first seconds.
 fn gossip(me: &MemberInfo) -> Vec<Vec<u8>> {
-    let other = MemberInfo { process: ProcessId(7), addr: SocketAddr::from(([10, 0, 0, 5], 7400)), host: None };
+    let other = MemberInfo {
+        process: ProcessId(7),
+        addr: SocketAddr::from(([10, 0, 0, 5], 7400)),
+        host: None,
+    };
     let mut swims = [me, &other].map(|who| Swim::new(who, 3, 5, GossipCodec, 5));
     let mut said: Vec<Vec<u8>> = Vec::new();
     let mut out = Vec::new();

@@ -79,8 +79,18 @@ impl Progress {
         let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}");
         bar.set_style(style.expect("the template is sound").progress_chars("━╸─"));
         let zero = || AtomicU64::new(0);
-        let (done, virtual_seconds, faults, grants, lines) = (zero(), zero(), zero(), zero(), zero());
-        Progress { bar, started: Instant::now(), seeds, done, virtual_seconds, faults, grants, lines }
+        let (done, virtual_seconds, faults, grants, lines) =
+            (zero(), zero(), zero(), zero(), zero());
+        Progress {
+            bar,
+            started: Instant::now(),
+            seeds,
+            done,
+            virtual_seconds,
+            faults,
+            grants,
+            lines,
+        }
     }
 
     /// A run is done.
@@ -93,7 +103,9 @@ impl Progress {
         let speed = done as f64 / self.started.elapsed().as_secs_f64().max(1e-9);
         let words = || {
             let (done, all) = (grouped(done), grouped(self.seeds));
-            format!("{done} of {all} seeds, {speed:.0}/s, {hours:.1} simulated hours, {faults} faults, {grants} grants")
+            format!(
+                "{done} of {all} seeds, {speed:.0}/s, {hours:.1} simulated hours, {faults} faults, {grants} grants"
+            )
         };
         self.bar.set_position(done);
         if !self.bar.is_hidden() {
@@ -119,7 +131,12 @@ impl Progress {
 }
 
 /// The verdict for people.
-pub(crate) fn print(batch: &RunTotals, took: Duration, broken: Option<&BrokenRun>, idle: Option<&str>) {
+pub(crate) fn print(
+    batch: &RunTotals,
+    took: Duration,
+    broken: Option<&BrokenRun>,
+    idle: Option<&str>,
+) {
     let total = &batch.summary;
     match (broken, idle) {
         (Some(broken), _) => {
@@ -134,23 +151,31 @@ pub(crate) fn print(batch: &RunTotals, took: Duration, broken: Option<&BrokenRun
         (None, None) => println!("Held: {}", held(total)),
     }
     println!("\n{:<28} {:>13} {:>13}  in words", "invariant", "premise held", "and offline");
-    let names: BTreeSet<&str> = total.premises.keys().chain(total.offline.keys()).copied().collect();
+    let names: BTreeSet<&str> =
+        total.premises.keys().chain(total.offline.keys()).copied().collect();
     for name in names {
-        let count = |of: &BTreeMap<&str, u64>| of.get(name).map_or_else(|| "-".to_string(), |count| grouped(*count));
+        let count = |of: &BTreeMap<&str, u64>| {
+            of.get(name).map_or_else(|| "-".to_string(), |count| grouped(*count))
+        };
         let (online, offline) = (count(&total.premises), count(&total.offline));
         println!("{name:<28} {online:>13} {offline:>13}  {}", meaning(name).0);
     }
     let line = |what: &str, counts: &BTreeMap<&'static str, u64>| {
-        let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+        let counts: Vec<String> =
+            counts.iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
         println!("{what:<8} {}", counts.join(", "));
     };
     println!("\n{:<52} {:>13}", "rare state", "seeds");
     for (name, count) in &total.rare {
         println!("{name:<52} {:>13}", grouped(*count));
     }
-    println!("\n{:<32} {:>10} {:>12} {:>12} {:>12} {:>12}", "how long", "times", "50 %", "90 %", "99 %", "longest");
+    println!(
+        "\n{:<32} {:>10} {:>12} {:>12} {:>12} {:>12}",
+        "how long", "times", "50 %", "90 %", "99 %", "longest"
+    );
     for (what, times) in timed(&total.timed) {
-        let [half, most, nearly] = [50.0, 90.0, 99.0].map(|percent| about(times.percentile(percent)));
+        let [half, most, nearly] =
+            [50.0, 90.0, 99.0].map(|percent| about(times.percentile(percent)));
         let (count, longest) = (grouped(times.count()), about(times.longest()));
         println!("{what:<32} {count:>10} {half:>12} {most:>12} {nearly:>12} {longest:>12}");
     }
@@ -175,7 +200,10 @@ pub(crate) fn print(batch: &RunTotals, took: Duration, broken: Option<&BrokenRun
     let (all, why) = (total.forced.values().sum(), forced.collect::<String>());
     println!("{:<8} {} runs that had lost their quorum for good{why}", "forced", grouped(all));
     let [damaged, broke, unended] = total.damages.map(grouped);
-    println!("{:<8} {damaged} damaged, {broke} broke a connection, {unended} did not end", "frames");
+    println!(
+        "{:<8} {damaged} damaged, {broke} broke a connection, {unended} did not end",
+        "frames"
+    );
     println!("{:<8} {:016x}, the same for these seeds on every machine", "digest", total.digest);
     let (all, one) = batch.rates(took);
     println!(
@@ -204,7 +232,12 @@ fn tell(broken: &BrokenRun) {
 }
 
 /// The verdict for machines.
-pub(crate) fn json(batch: &RunTotals, took: Duration, broken: Option<&BrokenRun>, idle: Option<&str>) -> Value {
+pub(crate) fn json(
+    batch: &RunTotals,
+    took: Duration,
+    broken: Option<&BrokenRun>,
+    idle: Option<&str>,
+) -> Value {
     let total = &batch.summary;
     let (all, one) = batch.rates(took);
     let [damaged, broke, unended] = total.damages;

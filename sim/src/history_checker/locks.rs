@@ -187,7 +187,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
 
 impl<'a> Sweep<'a, '_> {
     fn call(&mut self, number: usize, line: &Line) -> Result<&mut LockCall<'a>, String> {
-        let call = self.calls.get_mut(&number).ok_or_else(|| format!("call {number} was never asked"))?;
+        let call =
+            self.calls.get_mut(&number).ok_or_else(|| format!("call {number} was never asked"))?;
         if line.place != Some(call.place) {
             return Err(format!("call {number} of m{} goes on at {:?}", call.place, line.place));
         }
@@ -202,7 +203,8 @@ impl<'a> Sweep<'a, '_> {
         let (at, place) = (line.at, line.place.unwrap_or_default());
         match &line.entry {
             Entry::Invoke { call, service, deed, names, permits, owner, wait, .. } => {
-                let mut locks: Vec<Lock<'a>> = names.iter().map(|name| (service.as_str(), name.as_str())).collect();
+                let mut locks: Vec<Lock<'a>> =
+                    names.iter().map(|name| (service.as_str(), name.as_str())).collect();
                 if *deed == RecordedRequest::Suspend {
                     locks.push((service, ""));
                     self.suspended.insert(service);
@@ -242,7 +244,9 @@ impl<'a> Sweep<'a, '_> {
                     self.open.entry(lock).or_default().push(*call);
                 }
             }
-            Entry::Ok { call, .. } if self.calls.get(call).is_some_and(|call| call.deed == RecordedRequest::Open) => {
+            Entry::Ok { call, .. }
+                if self.calls.get(call).is_some_and(|call| call.deed == RecordedRequest::Open) =>
+            {
                 self.on_answer(line, *call, false)?;
                 self.call(*call, line)?.opened = true;
             }
@@ -252,8 +256,12 @@ impl<'a> Sweep<'a, '_> {
                 call.more.push((at, call.permits));
                 call.permits = *left;
             }
-            Entry::Sees { call, version, value, .. } => self.on_sight(line, *call, *version, value)?,
-            Entry::Ok { call, token, until } => self.on_ok(line, *call, *token, until.unwrap_or(u64::MAX))?,
+            Entry::Sees { call, version, value, .. } => {
+                self.on_sight(line, *call, *version, value)?
+            }
+            Entry::Ok { call, token, until } => {
+                self.on_ok(line, *call, *token, until.unwrap_or(u64::MAX))?
+            }
             Entry::Fail { call, answer } => {
                 self.on_answer(line, *call, answer == "timed out")?;
                 let asked = self.call(*call, line)?;
@@ -261,7 +269,8 @@ impl<'a> Sweep<'a, '_> {
                 if deed == RecordedRequest::Become {
                     self.findings.premise("last_young_turk_wins");
                     if answer == "won" && !self.grants.contains(&(place, service)) {
-                        let what = format!("m{place} is told that it grants {service} and does not");
+                        let what =
+                            format!("m{place} is told that it grants {service} and does not");
                         self.flaw("last_young_turk_wins", at, what);
                     }
                 }
@@ -288,10 +297,16 @@ impl<'a> Sweep<'a, '_> {
                     self.flaw("one_outcome_per_request", at, what);
                 }
             }
-            Entry::Write { call, index, token, taken } => self.on_write(line, *call, *index, *token, *taken)?,
+            Entry::Write { call, index, token, taken } => {
+                self.on_write(line, *call, *index, *token, *taken)?
+            }
             Entry::Wake => self.on_wake(place, at),
             Entry::Pause => {
-                for call in self.calls.values_mut().filter(|call| call.place == place && call.life == line.life) {
+                for call in self
+                    .calls
+                    .values_mut()
+                    .filter(|call| call.place == place && call.life == line.life)
+                {
                     call.slept = true;
                 }
             }
@@ -304,7 +319,10 @@ impl<'a> Sweep<'a, '_> {
                 self.on_end(line, how);
             }
             Entry::View { members, lives, .. }
-                if members.iter().zip(lives).all(|(member, life)| (*member, *life) != (place, line.life)) =>
+                if members
+                    .iter()
+                    .zip(lives)
+                    .all(|(member, life)| (*member, *life) != (place, line.life)) =>
             {
                 self.out.insert((place, line.life, at));
             }
@@ -318,7 +336,10 @@ impl<'a> Sweep<'a, '_> {
                 self.epochs.entry(*epoch).or_insert((service, at));
                 self.ranges.entry(*epoch).or_insert((service, at));
                 let held = self.open.iter().filter(|(lock, _)| lock.0 == service.as_str());
-                let held = held.flat_map(|(_, open)| open).filter(|call| self.calls[*call].holds()).count();
+                let held = held
+                    .flat_map(|(_, open)| open)
+                    .filter(|call| self.calls[*call].holds())
+                    .count();
                 if *recovering {
                     (0..held).for_each(|_| self.findings.premise("holds_survive"));
                     return Ok(());
@@ -352,16 +373,28 @@ impl<'a> Sweep<'a, '_> {
             Some(0) => answer,
             Some(limit) => limit,
             None if timed_out => {
-                self.flaw("one_outcome_per_request", line.at, format!("call {number} waits for ever and timed out"));
+                self.flaw(
+                    "one_outcome_per_request",
+                    line.at,
+                    format!("call {number} waits for ever and timed out"),
+                );
                 return Ok(());
             }
             None => return Ok(()),
         };
         let took = line.at - call.asked;
         if bounded && !call.slept && took > limit + limit * 2 * error_ppm / 1_000_000 + LATE {
-            self.flaw("one_outcome_per_request", line.at, format!("call {number} took {took} ns of {limit}"));
+            self.flaw(
+                "one_outcome_per_request",
+                line.at,
+                format!("call {number} took {took} ns of {limit}"),
+            );
         }
-        if bounded && timed_out && !call.is_try() && took + LATE < limit - limit * 2 * error_ppm / 1_000_000 {
+        if bounded
+            && timed_out
+            && !call.is_try()
+            && took + LATE < limit - limit * 2 * error_ppm / 1_000_000
+        {
             self.flaw(
                 "one_outcome_per_request",
                 line.at,
@@ -389,7 +422,8 @@ impl<'a> Sweep<'a, '_> {
                 if !other.deed.suffers(deed) && !self.stage.place(other.place).paused {
                     self.untold.push((at, other.number, number));
                 }
-            } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try() {
+            } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try()
+            {
                 // An owner with a hold passes the requests that wait behind a suspension.
                 if self.suspended.contains(service) || self.terms.crowded {
                     continue;
@@ -400,7 +434,10 @@ impl<'a> Sweep<'a, '_> {
                         self.passed.push((at, other.number, number));
                         continue;
                     }
-                    let what = format!("call {number} of m{place} is served before {}, for {locks:?}", other.number);
+                    let what = format!(
+                        "call {number} of m{place} is served before {}, for {locks:?}",
+                        other.number
+                    );
                     self.findings.flaw("fifo_across_failover", at, what);
                 }
             }
@@ -412,7 +449,8 @@ impl<'a> Sweep<'a, '_> {
             // A grant that came while the member's lease did not run was reported. Its hold begins
             // when the lease runs again.
             if token < *acting && self.stage.place(place).resumed_at != Some(at) {
-                let what = format!("call {number} begins with {token}, when epoch {acting} has acted");
+                let what =
+                    format!("call {number} begins with {token}, when epoch {acting} has acted");
                 self.findings.flaw("no_resurrected_grant", at, what);
             }
         }
@@ -423,7 +461,13 @@ impl<'a> Sweep<'a, '_> {
     }
 
     /// A lock becomes a share, or a share the lock: no other hold may have excluded it.
-    fn on_turned(&mut self, line: &Line, number: usize, deed: RecordedRequest, token: u64) -> Result<(), String> {
+    fn on_turned(
+        &mut self,
+        line: &Line,
+        number: usize,
+        deed: RecordedRequest,
+        token: u64,
+    ) -> Result<(), String> {
         let at = line.at;
         self.granted += 1;
         let order = self.granted;
@@ -435,7 +479,13 @@ impl<'a> Sweep<'a, '_> {
             return Ok(());
         };
         let until = call.believed_until().min(at);
-        call.before.push(HoldInterval { deed: was, token: hold.token, from: hold.from, order: hold.order, until });
+        call.before.push(HoldInterval {
+            deed: was,
+            token: hold.token,
+            from: hold.from,
+            order: hold.order,
+            until,
+        });
         let order = if token == hold.token { hold.order } else { order };
         call.deed = deed;
         call.hold = Some(Hold { token, from: at, order, ..hold });
@@ -444,18 +494,34 @@ impl<'a> Sweep<'a, '_> {
 
     /// A client sees another value of its open object. It must be a later one, and all clients that
     /// see that version must see the same value.
-    fn on_sight(&mut self, line: &Line, number: usize, version: u64, value: &'a str) -> Result<(), String> {
+    fn on_sight(
+        &mut self,
+        line: &Line,
+        number: usize,
+        version: u64,
+        value: &'a str,
+    ) -> Result<(), String> {
         const NAME: &str = "values_are_seen_in_order";
         let call = self.call(number, line)?;
-        let Some(&object) = call.locks.first() else { return Err(format!("call {number} has no object")) };
+        let Some(&object) = call.locks.first() else {
+            return Err(format!("call {number} has no object"));
+        };
         let before = call.seen.replace(version);
         self.findings.premise(NAME);
         if before > Some(version) {
-            self.flaw(NAME, line.at, format!("call {number} sees version {version} after {before:?}"));
+            self.flaw(
+                NAME,
+                line.at,
+                format!("call {number} sees version {version} after {before:?}"),
+            );
         }
         let first = *self.values.entry(object).or_default().entry(version).or_insert(value);
         if first != value {
-            self.flaw(NAME, line.at, format!("version {version} of {object:?} is {first} and {value}"));
+            self.flaw(
+                NAME,
+                line.at,
+                format!("version {version} of {object:?} is {first} and {value}"),
+            );
         }
         if let Ok(limit) = value.parse() {
             let limits = self.limits.entry(object).or_default();
@@ -497,16 +563,29 @@ impl<'a> Sweep<'a, '_> {
         };
         self.findings.premise("holds_survive");
         if !why {
-            self.flaw("holds_survive", at, format!("call {number} of m{place} is lost without a cause: {reason}"));
+            self.flaw(
+                "holds_survive",
+                at,
+                format!("call {number} of m{place} is lost without a cause: {reason}"),
+            );
         }
         self.close(number);
         Ok(())
     }
 
-    fn on_write(&mut self, line: &Line, number: usize, index: usize, token: u64, taken: bool) -> Result<(), String> {
+    fn on_write(
+        &mut self,
+        line: &Line,
+        number: usize,
+        index: usize,
+        token: u64,
+        taken: bool,
+    ) -> Result<(), String> {
         // The writer may be gone while its write is under way: the store sees the token only.
-        let call = self.calls.get(&number).ok_or_else(|| format!("call {number} was never asked"))?;
-        let lock = *call.locks.get(index).ok_or_else(|| format!("call {number} has no lock {index}"))?;
+        let call =
+            self.calls.get(&number).ok_or_else(|| format!("call {number} was never asked"))?;
+        let lock =
+            *call.locks.get(index).ok_or_else(|| format!("call {number} has no lock {index}"))?;
         let own = call.hold.as_ref().map(|hold| hold.token + index as u64);
         // It may have had the lock before, with another token.
         let is_own = own == Some(token) || call.before.iter().any(|stay| stay.token == token);
@@ -517,7 +596,10 @@ impl<'a> Sweep<'a, '_> {
             let what = format!("call {number} writes with {token}, its token is {own:?}");
             self.findings.flaw("stale_writes_are_refused", line.at, what);
         } else if taken != (token >= *highest) {
-            let what = format!("a write with {token} after {highest} is {}", if taken { "taken" } else { "refused" });
+            let what = format!(
+                "a write with {token} after {highest} is {}",
+                if taken { "taken" } else { "refused" }
+            );
             self.findings.flaw("stale_writes_are_refused", line.at, what);
         } else if !taken && believes && own == Some(token) && self.terms.bounded {
             let what = format!("call {number} believes in {token}, and {highest} has written");
@@ -552,7 +634,9 @@ impl<'a> Sweep<'a, '_> {
         let place = line.place.unwrap_or_default();
         let end = self.stage.place(place).belief_end();
         let mut owing = Vec::new();
-        for call in self.calls.values_mut().filter(|call| (call.place, call.life) == (place, line.life)) {
+        for call in
+            self.calls.values_mut().filter(|call| (call.place, call.life) == (place, line.life))
+        {
             if call.unknown == Some(line.at) {
                 owing.push(call.number);
             }
@@ -588,7 +672,12 @@ impl<'a> Sweep<'a, '_> {
 
     /// Checks the holds of each lock by their tokens, which takes the whole record.
     fn finish(mut self) {
-        for place in self.stage.places().map(|(place, state)| (place, state.belief_end())).collect::<Vec<_>>() {
+        for place in self
+            .stage
+            .places()
+            .map(|(place, state)| (place, state.belief_end()))
+            .collect::<Vec<_>>()
+        {
             self.cap(place.0, place.1);
         }
         for (at, holder, next) in std::mem::take(&mut self.untold) {
@@ -599,13 +688,15 @@ impl<'a> Sweep<'a, '_> {
         }
         for (at, earlier, later) in std::mem::take(&mut self.passed) {
             if !self.was_told_late(earlier, at) {
-                let what = format!("call {later} is served before {earlier}, beside which it may be");
+                let what =
+                    format!("call {later} is served before {earlier}, beside which it may be");
                 self.flaw("fifo_across_failover", at, what);
             }
         }
         for (at, place, life, number) in std::mem::take(&mut self.expelled) {
             if !self.out.contains(&(place, life, at)) {
-                let what = format!("call {number} of m{place} is lost to an expulsion that was none");
+                let what =
+                    format!("call {number} of m{place} is lost to an expulsion that was none");
                 self.flaw("holds_survive", at, what);
             }
         }
@@ -617,8 +708,13 @@ impl<'a> Sweep<'a, '_> {
                 for (index, lock) in call.locks.iter().enumerate() {
                     let token = stay.token + index as u64;
                     for token in token..token + call.tokens() {
-                        if let Some(other) = owners.insert(token, call.number).filter(|other| *other != call.number) {
-                            let what = format!("calls {other} and {} both have the token {token}", call.number);
+                        if let Some(other) =
+                            owners.insert(token, call.number).filter(|other| *other != call.number)
+                        {
+                            let what = format!(
+                                "calls {other} and {} both have the token {token}",
+                                call.number
+                            );
                             self.findings.flaw("token_belongs_to_one_hold", stay.from, what);
                         }
                     }
@@ -652,12 +748,16 @@ fn find_crowds(lock: &Lock<'_>, holds: &[(HoldInterval, &LockCall<'_>)], finding
         let from = stay.from;
         findings.premise("exclusive_by_lease");
         for (_, (before, other)) in last.iter().filter(|(deed, _)| !deed.suffers(stay.deed)) {
-            let is_alone = before.deed == RecordedRequest::Lock && stay.deed == RecordedRequest::Lock;
+            let is_alone =
+                before.deed == RecordedRequest::Lock && stay.deed == RecordedRequest::Lock;
             let name = if is_alone { "exclusive_by_lease" } else { "no_writer_with_reader" };
             findings.premise(name);
             findings.premise("tokens_rise");
             if before.from > from {
-                let what = format!("{} of call {} for {lock:?} begins before a lower one", stay.token, call.number);
+                let what = format!(
+                    "{} of call {} for {lock:?} begins before a lower one",
+                    stay.token, call.number
+                );
                 findings.flaw("tokens_rise", before.from, what);
             }
             if other.lost.is_some_and(|lost| lost <= from) {
@@ -735,7 +835,10 @@ fn find_strays(
         let range = ranges.range(..=token).next_back();
         let is_its = |(_, (of, told)): (&u64, &(&str, u64))| *of == lock.0 && *told <= from;
         if !range.is_some_and(is_its) {
-            let what = format!("{token} of call {} for {lock:?} is of no range: {range:?} is below it", call.number);
+            let what = format!(
+                "{token} of call {} for {lock:?} is of no range: {range:?} is below it",
+                call.number
+            );
             findings.flaw("tokens_rise", from, what);
         }
         // An earlier grantor's grant may be told late. Beside a compatible hold that does not
@@ -744,7 +847,10 @@ fn find_strays(
             && before.order > hold.order
             && !(before.deed.suffers(hold.deed) && is_late(epochs, lock.0, before))
         {
-            let what = format!("m{} has {lock:?} with {lower}, and had it with {token} before", call.place);
+            let what = format!(
+                "m{} has {lock:?} with {lower}, and had it with {token} before",
+                call.place
+            );
             findings.flaw("tokens_rise", before.from, what);
         }
     }
@@ -759,14 +865,24 @@ fn find_company(calls: &BTreeMap<usize, LockCall<'_>>, findings: &mut Findings) 
         holds.entry(call.service).or_default().extend(stays);
     }
     for holds in holds.values() {
-        for (suspension, from, until) in holds.iter().filter(|(call, ..)| call.deed == RecordedRequest::Suspend) {
+        for (suspension, from, until) in
+            holds.iter().filter(|(call, ..)| call.deed == RecordedRequest::Suspend)
+        {
             findings.premise("suspension_is_exclusive");
-            for (hold, began, ended) in holds.iter().filter(|(hold, ..)| hold.number != suspension.number) {
+            for (hold, began, ended) in
+                holds.iter().filter(|(hold, ..)| hold.number != suspension.number)
+            {
                 let is_own = (hold.place, hold.life) == (suspension.place, suspension.life)
                     && (hold.owner == suspension.owner || hold.owner == 0 || suspension.owner == 0);
                 if !is_own && began < until && from < ended {
-                    let who = |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.place);
-                    let what = format!("{} suspends {} beside {}", who(suspension), suspension.service, who(hold));
+                    let who =
+                        |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.place);
+                    let what = format!(
+                        "{} suspends {} beside {}",
+                        who(suspension),
+                        suspension.service,
+                        who(hold)
+                    );
                     findings.flaw("suspension_is_exclusive", *(from.max(began)), what);
                 }
             }

@@ -39,21 +39,32 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         let who = (place, line.life);
         match &line.entry {
             Entry::View { number, slots, members, lives, ghosts, founder } => {
-                let members: Vec<ProcessKey> = members.iter().copied().zip(lives.iter().copied()).collect();
-                let view =
-                    RecordedView { founder: *founder, number: *number, slots: *slots, members, ghosts: ghosts.clone() };
+                let members: Vec<ProcessKey> =
+                    members.iter().copied().zip(lives.iter().copied()).collect();
+                let view = RecordedView {
+                    founder: *founder,
+                    number: *number,
+                    slots: *slots,
+                    members,
+                    ghosts: ghosts.clone(),
+                };
                 one_lineage(&stage, &present, who, &view, at, findings);
                 if let Some(before) = present.get(&who)
                     && (before.founder != view.founder || before.number >= view.number)
                 {
-                    let what = format!("m{place} goes from view {} to {}", before.number, view.number);
+                    let what =
+                        format!("m{place} goes from view {} to {}", before.number, view.number);
                     findings.flaw("views_agree", at, what);
                 }
                 match views.get(&(*founder, *number)) {
                     Some(other) => {
                         findings.premise("views_agree");
                         if *other != view {
-                            findings.flaw("views_agree", at, format!("m{place} has {view:?}, another {other:?}"));
+                            findings.flaw(
+                                "views_agree",
+                                at,
+                                format!("m{place} has {view:?}, another {other:?}"),
+                            );
                         }
                     }
                     None => {
@@ -65,11 +76,19 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             Entry::Event { name } if name == "became_elder" => {
                 findings.premise("one_elder_per_view");
                 let Some(view) = present.get(&who) else {
-                    findings.flaw("one_elder_per_view", at, format!("m{place} is elder of no view"));
+                    findings.flaw(
+                        "one_elder_per_view",
+                        at,
+                        format!("m{place} is elder of no view"),
+                    );
                     continue;
                 };
                 if view.elder() != Some(who) {
-                    findings.flaw("one_elder_per_view", at, format!("m{place} calls itself elder of {view:?}"));
+                    findings.flaw(
+                        "one_elder_per_view",
+                        at,
+                        format!("m{place} calls itself elder of {view:?}"),
+                    );
                 }
                 let elder = *elders.entry((view.founder, view.number)).or_insert(who);
                 if elder != who {
@@ -78,7 +97,11 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 }
             }
             Entry::Event { name } if name == "expelled" && stage.place(place).leaving => {
-                findings.flaw("one_outcome_per_request", at, format!("m{place} was to leave and is expelled"));
+                findings.flaw(
+                    "one_outcome_per_request",
+                    at,
+                    format!("m{place} was to leave and is expelled"),
+                );
             }
             Entry::Grantor { service, epoch, recovering } => {
                 findings.premise("one_grantor_per_epoch");
@@ -90,15 +113,20 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 // Independent of clocks, the epoch was dealt in a view that a member had, and it is
                 // the highest at its process.
                 let slot = epoch / Slot::TOKENS;
-                let has = |view: &RecordedView| (view.slots.0..view.slots.0 + u64::from(view.slots.1)).contains(&slot);
+                let has = |view: &RecordedView| {
+                    (view.slots.0..view.slots.0 + u64::from(view.slots.1)).contains(&slot)
+                };
                 if !views.values().any(has) {
-                    let what = format!("m{place} grants {service} in {epoch}, of a view that no member has");
+                    let what = format!(
+                        "m{place} grants {service} in {epoch}, of a view that no member has"
+                    );
                     findings.flaw("epochs_rise", at, what);
                 }
                 if !recovering && let Some(before) = own.insert((who, service), *epoch) {
                     findings.premise("epochs_rise");
                     if before >= *epoch {
-                        let what = format!("m{place} grants {service} in {epoch}, and did in {before}");
+                        let what =
+                            format!("m{place} grants {service} in {epoch}, and did in {before}");
                         findings.flaw("epochs_rise", at, what);
                     }
                 }
@@ -106,7 +134,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     if let Some(last) = highest.get(service.as_str()) {
                         findings.premise("epochs_rise");
                         if last > epoch {
-                            let what = format!("m{place} grants {service} in {epoch}, after {last}");
+                            let what =
+                                format!("m{place} grants {service} in {epoch}, after {last}");
                             findings.flaw("epochs_rise", at, what);
                         }
                     }
@@ -128,18 +157,26 @@ fn one_lineage(
     at: u64,
     findings: &mut Findings,
 ) {
-    for (place, state) in stage.places().filter(|(place, state)| *place != who.0 && state.is_leased(at)) {
+    for (place, state) in
+        stage.places().filter(|(place, state)| *place != who.0 && state.is_leased(at))
+    {
         let Some(theirs) = present.get(&(place, state.life)) else { continue };
         findings.premise("one_lineage");
         if theirs.founder != view.founder {
-            let what = format!("m{} is of the lineage of {:?}, m{place} of {:?}", who.0, view.founder, theirs.founder);
+            let what = format!(
+                "m{} is of the lineage of {:?}, m{place} of {:?}",
+                who.0, view.founder, theirs.founder
+            );
             findings.flaw("one_lineage", at, what);
         }
     }
 }
 
 /// A process that was out of a view is in no later view of that lineage.
-fn no_process_comes_back(views: &BTreeMap<(ProcessKey, u64), RecordedView>, findings: &mut Findings) {
+fn no_process_comes_back(
+    views: &BTreeMap<(ProcessKey, u64), RecordedView>,
+    findings: &mut Findings,
+) {
     let mut lineage = None;
     let (mut before, mut out): (BTreeSet<ProcessKey>, BTreeSet<ProcessKey>) = Default::default();
     for view in views.values() {
@@ -151,7 +188,11 @@ fn no_process_comes_back(views: &BTreeMap<(ProcessKey, u64), RecordedView>, find
         let members: BTreeSet<ProcessKey> = view.members.iter().copied().collect();
         out.extend(before.difference(&members));
         if let Some(back) = members.intersection(&out).next() {
-            findings.flaw("views_agree", 0, format!("{back:?} was out and is back in view {}", view.number));
+            findings.flaw(
+                "views_agree",
+                0,
+                format!("{back:?} was out and is back in view {}", view.number),
+            );
         }
         before = members;
     }

@@ -32,7 +32,12 @@ struct ReachabilityMap {
 impl ReachabilityMap {
     fn new(places: usize) -> ReachabilityMap {
         let ways = places * places;
-        ReachabilityMap { places, running: vec![false; places], cut: vec![false; ways], last: vec![None; ways] }
+        ReachabilityMap {
+            places,
+            running: vec![false; places],
+            cut: vec![false; ways],
+            last: vec![None; ways],
+        }
     }
 
     fn is_there(&self, place: usize) -> bool {
@@ -76,7 +81,9 @@ impl ReachabilityMap {
         }
         while let Some(to) = next.pop() {
             for (from, is_heard) in heard.iter_mut().enumerate() {
-                if !*is_heard && self.last[from * self.places + to].is_some_and(|last| last >= since) {
+                if !*is_heard
+                    && self.last[from * self.places + to].is_some_and(|last| last >= since)
+                {
                     *is_heard = true;
                     next.push(from);
                 }
@@ -110,15 +117,23 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 mended.iter().for_each(|way| map.set_cut(*way, false, at));
             }
             (Entry::Slow { upto }, _) => slow = slow.max(*upto),
-            (Entry::View { slots: (slot, _), .. }, _) if reigns.last().is_none_or(|last| last.slot < *slot) => {
+            (Entry::View { slots: (slot, _), .. }, _)
+                if reigns.last().is_none_or(|last| last.slot < *slot) =>
+            {
                 if let Some(last) = reigns.last_mut() {
                     last.until = at;
                 }
-                reigns.push(LatestView { slot: *slot, votes: votes(line, terms.council), until: u64::MAX });
+                reigns.push(LatestView {
+                    slot: *slot,
+                    votes: votes(line, terms.council),
+                    until: u64::MAX,
+                });
             }
             (Entry::Invoke { call, deed: RecordedRequest::Open, .. }, _) => _ = opens.insert(*call),
             (Entry::Ok { call, .. }, _) if opens.contains(call) => {}
-            (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(place)) if terms.bounded && terms.council > 0 => {
+            (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(place))
+                if terms.bounded && terms.council > 0 =>
+            {
                 // A lease may come from an elder whose own lease rests on answers as old as a
                 // lease. And the elder's renewal may arrive an elder lease after its last exchange
                 // with others.
@@ -127,17 +142,27 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 let Some(since) = at.checked_sub(memory) else { continue };
                 let heard = map.heard(place, since);
                 let is_quorum = |reign: &LatestView| {
-                    let weigh = |of: &mut dyn Iterator<Item = &VoteRecord>| of.map(|(_, weight)| weight).sum::<u64>();
+                    let weigh = |of: &mut dyn Iterator<Item = &VoteRecord>| {
+                        of.map(|(_, weight)| weight).sum::<u64>()
+                    };
                     let all = weigh(&mut reign.votes.iter());
-                    2 * weigh(&mut reign.votes.iter().filter(|(place, _)| heard.get(*place) == Some(&true))) > all
+                    2 * weigh(
+                        &mut reign
+                            .votes
+                            .iter()
+                            .filter(|(place, _)| heard.get(*place) == Some(&true)),
+                    ) > all
                 };
-                if reigns.is_empty() || reigns.iter().rev().take_while(|reign| reign.until >= since).any(is_quorum) {
+                if reigns.is_empty()
+                    || reigns.iter().rev().take_while(|reign| reign.until >= since).any(is_quorum)
+                {
                     continue;
                 }
                 findings.premise(SILENT);
                 if let Entry::Ok { call, .. } = entry {
-                    let what =
-                        format!("m{place} is granted call {call} and could not hear of a quorum for {memory} ns");
+                    let what = format!(
+                        "m{place} is granted call {call} and could not hear of a quorum for {memory} ns"
+                    );
                     findings.flaw(SILENT, at, what);
                 }
             }
@@ -149,8 +174,13 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
 /// The votes that a view has on the next one: of its oldest living members; the first has more.
 fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
     let Entry::View { members, lives, ghosts, .. } = &line.entry else { return Vec::new() };
-    let living = members.iter().copied().zip(lives.iter().copied()).filter(|who| !ghosts.contains(who));
-    living.take(council).enumerate().map(|(age, (place, _))| (place, if age == 0 { 3 } else { 2 })).collect()
+    let living =
+        members.iter().copied().zip(lives.iter().copied()).filter(|who| !ghosts.contains(who));
+    living
+        .take(council)
+        .enumerate()
+        .map(|(age, (place, _))| (place, if age == 0 { 3 } else { 2 }))
+        .collect()
 }
 
 /// Checks the record's packet count of each second, and the packets themselves if the record has

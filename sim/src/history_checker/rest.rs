@@ -34,23 +34,32 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
             Entry::Heal => healed_at = Some(line.at),
             Entry::Invoke { call, service, deed, names, .. } => {
                 let place = line.place.unwrap_or_default();
-                let mut keys: Vec<_> = names.iter().map(|name| (service.as_str(), name.as_str())).collect();
+                let mut keys: Vec<_> =
+                    names.iter().map(|name| (service.as_str(), name.as_str())).collect();
                 if *deed == RecordedRequest::Suspend {
                     keys.push((service, ""));
                 }
                 // Objects are no locks, and exclude nothing.
                 keys.retain(|_| deed.is_hold());
-                calls.insert(*call, FinalCall { place, keys, asked: line.at, held: false, over: false });
+                calls.insert(
+                    *call,
+                    FinalCall { place, keys, asked: line.at, held: false, over: false },
+                );
             }
             Entry::Ok { call, .. } => {
                 if let Some(call) = calls.get_mut(call) {
                     call.held = true;
                     if healed_at.is_some_and(|healed| call.asked >= healed) {
-                        had.extend(call.keys.iter().map(|(service, name)| (call.place, *service, *name)));
+                        had.extend(
+                            call.keys.iter().map(|(service, name)| (call.place, *service, *name)),
+                        );
                     }
                 }
             }
-            Entry::Fail { call, .. } | Entry::Unknown { call } | Entry::Release { call } | Entry::Lost { call, .. } => {
+            Entry::Fail { call, .. }
+            | Entry::Unknown { call }
+            | Entry::Release { call }
+            | Entry::Lost { call, .. } => {
                 if let Some(call) = calls.get_mut(call) {
                     call.over = true;
                 }
@@ -60,8 +69,10 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
         if let (Some(place), entry @ Entry::View { .. }) = (line.place, &line.entry) {
             views.insert(place, entry);
         }
-        let looks_new =
-            matches!(line.entry, Entry::View { .. } | Entry::Event { .. } | Entry::Heal | Entry::Rest { .. });
+        let looks_new = matches!(
+            line.entry,
+            Entry::View { .. } | Entry::Event { .. } | Entry::Heal | Entry::Rest { .. }
+        );
         settled |= healed_at.is_some() && looks_new && is_settled(&stage, &views, &places, line.at);
     }
     findings.premise("converges_after_heal");
@@ -69,10 +80,19 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
         findings.flaw("converges_after_heal", at, format!("never one view with all of {places:?}"));
     }
     findings.premise("no_lost_wakeup");
-    for (number, call) in calls.iter().filter(|(_, call)| !call.over && places.contains(&call.place)) {
-        let (invariant, what) =
-            if call.held { ("no_leaked_hold", "still held") } else { ("no_lost_wakeup", "not answered") };
-        findings.flaw(invariant, at, format!("call {number} of m{} for {:?} is {what}", call.place, call.keys));
+    for (number, call) in
+        calls.iter().filter(|(_, call)| !call.over && places.contains(&call.place))
+    {
+        let (invariant, what) = if call.held {
+            ("no_leaked_hold", "still held")
+        } else {
+            ("no_lost_wakeup", "not answered")
+        };
+        findings.flaw(
+            invariant,
+            at,
+            format!("call {number} of m{} for {:?} is {what}", call.place, call.keys),
+        );
     }
     let keys: BTreeSet<_> = calls.values().flat_map(|call| call.keys.iter().copied()).collect();
     for (service, name) in keys {
@@ -87,16 +107,25 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
 }
 
 /// Whether those at `places` are in one view of exactly them, all living, and their leases run.
-fn is_settled(stage: &SiteIndex, views: &BTreeMap<usize, &Entry>, places: &BTreeSet<usize>, at: u64) -> bool {
-    let all_leased = places
-        .iter()
-        .all(|wanted| stage.places().any(|(place, state)| place == *wanted && !state.paused && state.is_leased(at)));
+fn is_settled(
+    stage: &SiteIndex,
+    views: &BTreeMap<usize, &Entry>,
+    places: &BTreeSet<usize>,
+    at: u64,
+) -> bool {
+    let all_leased = places.iter().all(|wanted| {
+        stage
+            .places()
+            .any(|(place, state)| place == *wanted && !state.paused && state.is_leased(at))
+    });
     let mut first = None;
     all_leased
         && places.iter().all(|place| match views.get(place) {
             Some(view @ Entry::View { members, lives, ghosts, .. }) => {
                 let there = |(place, life): (&usize, &u64)| {
-                    stage.places().any(|(at, state)| at == *place && state.life == *life && state.alive)
+                    stage
+                        .places()
+                        .any(|(at, state)| at == *place && state.life == *life && state.alive)
                 };
                 *first.get_or_insert(*view) == *view
                     && ghosts.is_empty()

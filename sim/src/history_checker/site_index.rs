@@ -54,7 +54,9 @@ impl SiteIndex {
         let Some(place) = line.place else { return };
         let place = self.place(place);
         match &line.entry {
-            Entry::Start => *place = SiteHistory { life: line.life, alive: true, ..SiteHistory::default() },
+            Entry::Start => {
+                *place = SiteHistory { life: line.life, alive: true, ..SiteHistory::default() }
+            }
             Entry::End { .. } => (place.alive, place.paused, place.leased) = (false, false, false),
             Entry::Pause => (place.paused, place.lease_end) = (true, u64::MAX),
             Entry::Lease { until } => place.lease_end = until.unwrap_or(u64::MAX),

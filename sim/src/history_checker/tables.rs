@@ -42,7 +42,9 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         stage.heed(line);
         let (at, place) = (line.at, line.place.unwrap_or_default());
         match &line.entry {
-            Entry::Invoke { call, service, deed, wait, .. } if deed.is_hold() || *deed == RecordedRequest::Open => {
+            Entry::Invoke { call, service, deed, wait, .. }
+                if deed.is_hold() || *deed == RecordedRequest::Open =>
+            {
                 let standing = CallRecord {
                     who: (place, line.life),
                     service,
@@ -66,7 +68,10 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     standing.token = Some(*token);
                 }
             }
-            Entry::Fail { call, .. } | Entry::Unknown { call } | Entry::Release { call } | Entry::Lost { call, .. } => {
+            Entry::Fail { call, .. }
+            | Entry::Unknown { call }
+            | Entry::Release { call }
+            | Entry::Lost { call, .. } => {
                 if let Some(standing) = calls.get_mut(call) {
                     standing.over = standing.over.min(at);
                 }
@@ -89,14 +94,23 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 if !terms.bounded || follows || !stage.place(place).is_leased(at) {
                     continue;
                 }
-                let (Some(question), Some(view)) = (questions.get(&(service.as_str(), *epoch)), views.get(&place))
+                let (Some(question), Some(view)) =
+                    (questions.get(&(service.as_str(), *epoch)), views.get(&place))
                 else {
-                    findings.flaw(NAME, at, format!("m{place} begins with what it has not asked for: {service}"));
+                    findings.flaw(
+                        NAME,
+                        at,
+                        format!("m{place} begins with what it has not asked for: {service}"),
+                    );
                     continue;
                 };
                 let table = Table { place, service, holds: holds.iter().copied().collect(), waits };
                 if *strange > 0 {
-                    findings.flaw(NAME, at, format!("m{place} has {strange} of {service} that no member asked for"));
+                    findings.flaw(
+                        NAME,
+                        at,
+                        format!("m{place} has {strange} of {service} that no member asked for"),
+                    );
                 }
                 let mut wrong = table.surplus(&calls, question, view);
                 wrong.extend(table.lacks(&calls, question, view, findings));
@@ -128,9 +142,15 @@ impl Table<'_> {
         view: &BTreeSet<ProcessKey>,
     ) -> Vec<String> {
         let (place, service) = (self.place, self.service);
-        let is_right = |of: &CallRecord<'_>| of.service == service && of.over >= question.at && view.contains(&of.who);
+        let is_right = |of: &CallRecord<'_>| {
+            of.service == service && of.over >= question.at && view.contains(&of.who)
+        };
         let wrong = self.calls().filter(|call| !calls.get(*call).is_some_and(is_right));
-        wrong.map(|call| format!("m{place} begins to grant {service} with call {call}, which was over")).collect()
+        wrong
+            .map(|call| {
+                format!("m{place} begins to grant {service} with call {call}, which was over")
+            })
+            .collect()
     }
 
     /// Missing entries: each hold of a member with its token, and each wait of the asked members.
@@ -149,15 +169,20 @@ impl Table<'_> {
             if let Some(token) = of.token {
                 findings.premise(NAME);
                 if held != Some(&token) && !(of.turns && held.is_some()) {
-                    lacks.push(format!("m{place} begins to grant {service} with {held:?} of call {call}: {token}"));
+                    lacks.push(format!(
+                        "m{place} begins to grant {service} with {held:?} of call {call}: {token}"
+                    ));
                 }
             } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {
                 findings.premise(NAME);
                 // Of two holders that want to suspend the service, one is refused.
-                let suspends = |call| calls.get(call).is_some_and(|of: &CallRecord<'_>| of.suspends);
+                let suspends =
+                    |call| calls.get(call).is_some_and(|of: &CallRecord<'_>| of.suspends);
                 let is_refused = of.suspends && self.calls().any(suspends);
                 if held.is_none() && !self.waits.contains(call) && !is_refused {
-                    lacks.push(format!("m{place} begins to grant {service} without call {call}, which waits"));
+                    lacks.push(format!(
+                        "m{place} begins to grant {service} without call {call}, which waits"
+                    ));
                 }
             }
         }

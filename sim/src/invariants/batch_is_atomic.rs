@@ -26,15 +26,23 @@ pub struct BatchIsAtomic {
 impl BatchIsAtomic {
     fn check(&mut self, world: &World, place: usize) -> Verdict {
         let peer = &world.peers[place];
-        let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive() && world.is_ready(place)) else { return Ok(()) };
+        let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive() && world.is_ready(place))
+        else {
+            return Ok(());
+        };
         for (service, epoch, state) in node.grantors() {
             if state != GrantorState::Acting || self.latest.of(service) > Some(epoch) {
                 continue;
             }
-            let held: BTreeMap<&LockName, (ProcessId, RequestId, Token)> =
-                node.held(service).map(|(name, process, request, token)| (name, (process, request, token))).collect();
-            let is_batch = |ask: &Ask| world.call(*ask).keys.len() > 1 && world.call(*ask).service == *service;
-            for ask in world.history().claims().filter(is_batch).filter(|ask| world.fence(*ask).is_some()) {
+            let held: BTreeMap<&LockName, (ProcessId, RequestId, Token)> = node
+                .held(service)
+                .map(|(name, process, request, token)| (name, (process, request, token)))
+                .collect();
+            let is_batch =
+                |ask: &Ask| world.call(*ask).keys.len() > 1 && world.call(*ask).service == *service;
+            for ask in
+                world.history().claims().filter(is_batch).filter(|ask| world.fence(*ask).is_some())
+            {
                 let call = world.call(ask);
                 if !node.view().is_some_and(|view| view.contains(call.process)) {
                     continue;
@@ -44,7 +52,9 @@ impl BatchIsAtomic {
                     let there = key.1.as_ref().and_then(|name| held.get(name));
                     if there != Some(&(call.process, call.request, token)) {
                         self.torn = Some(key.clone());
-                        return Err(format!("m{place} has {there:?} at {key:?} of a batch with {token:?}: {call:?}"));
+                        return Err(format!(
+                            "m{place} has {there:?} at {key:?} of a batch with {token:?}: {call:?}"
+                        ));
                     }
                 }
             }
@@ -52,7 +62,9 @@ impl BatchIsAtomic {
                 let call = world.call(ask);
                 let has = |key: &&Key| {
                     let holder = key.1.as_ref().and_then(|name| held.get(name));
-                    holder.is_some_and(|(process, request, _)| (*process, *request) == (call.process, call.request))
+                    holder.is_some_and(|(process, request, _)| {
+                        (*process, *request) == (call.process, call.request)
+                    })
                 };
                 let some = call.keys.iter().filter(has).count();
                 if some != 0 && some != call.keys.len() {
@@ -85,7 +97,9 @@ impl Invariant for BatchIsAtomic {
                 self.latest.begins(service, *epoch);
                 self.changed = true;
             }
-            Observation::Answered { ask } if world.is_granted(*ask) && world.call(*ask).keys.len() > 1 => {
+            Observation::Answered { ask }
+                if world.is_granted(*ask) && world.call(*ask).keys.len() > 1 =>
+            {
                 self.granted = true
             }
             Observation::Stepped { place } => {

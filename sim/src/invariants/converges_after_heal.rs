@@ -25,7 +25,10 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         .demanded()
         .map(|place| {
             let view = world.view(place).map(|view| (view.number, view.members.len()));
-            format!("m{place} {view:?}{}", if world.is_ready(place) { "" } else { " without a lease" })
+            format!(
+                "m{place} {view:?}{}",
+                if world.is_ready(place) { "" } else { " without a lease" }
+            )
         })
         .collect();
     world.fail(NAME, format!("after {:?}: {}", demand.converge, views.join(", ")));

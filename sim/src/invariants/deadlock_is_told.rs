@@ -1,21 +1,22 @@
-//! `deadlock_is_told`: two owners that have a hold of a service and want to suspend it would wait for
-//! each other. The one that asks later is told so, and does not queue; no other one is told so.
+//! `deadlock_is_told`: two owners that have a hold of a service and want to suspend it would wait
+//! for each other. The one that asks later is told so, and does not queue; no other one is told so.
 //!
 //! The check comes after the step in which a suspension gets its position in the line of an acting
 //! grantor, at its own member as well. The suspension must not wait for the first one in line, and
 //! that one for it: each of their owners has a hold that came before this step and is not the
 //! other's. An owner that is the whole member beside another owner of that member is left out.
 //!
-//! A suspension that is refused as a deadlock has such a rival in its grantor's table, and both have
-//! a hold there; or its owner has or wants the suspension already. A step with a grant is left out.
+//! A suspension that is refused as a deadlock has such a rival in its grantor's table, and both
+//! have a hold there; or its owner has or wants the suspension already. A step with a grant is left
+//! out.
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call};
 use crate::world::World;
 use elderlock::protocol::message::Refusal;
 use elderlock::protocol::{
-    GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId, RequestId, ServiceName, Ticket, WaitReport,
-    Want,
+    GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId, RequestId, ServiceName,
+    Ticket, WaitReport, Want,
 };
 use std::collections::BTreeSet;
 
@@ -54,16 +55,20 @@ impl DeadlockIsTold {
             .collect();
         line.sort_by_key(|(ticket, key, _)| (*ticket, *key));
         let ask = |key: (ProcessId, RequestId)| world.history().find(key.0, key.1);
-        let is_new = |key: &(ProcessId, RequestId)| ask(*key).is_some_and(|ask| !self.placed.contains(&ask));
+        let is_new =
+            |key: &(ProcessId, RequestId)| ask(*key).is_some_and(|ask| !self.placed.contains(&ask));
         let new: Vec<_> = line.iter().filter(|(_, key, _)| is_new(key)).collect();
         // With two at once the order of their arrival is unknown.
         let [(_, key, wait)] = new[..] else {
             self.placed.extend(new.iter().filter_map(|(_, key, _)| ask(*key)));
             return Ok(());
         };
-        let (by, asked) = ((key.0, wait.owner), ask(*key).map(|ask| world.call(ask).asked).unwrap_or_default());
+        let (by, asked) =
+            ((key.0, wait.owner), ask(*key).map(|ask| world.call(ask).asked).unwrap_or_default());
         self.placed.extend(ask(*key));
-        let Some((_, of, other)) = line.iter().find(|(_, other, _)| other != key) else { return Ok(()) };
+        let Some((_, of, other)) = line.iter().find(|(_, other, _)| other != key) else {
+            return Ok(());
+        };
         let rival = (of.0, other.owner);
         let has_hold = |who: Holder| {
             kept.holds.iter().any(|((process, request), hold)| {
@@ -75,7 +80,9 @@ impl DeadlockIsTold {
             })
         };
         if world.bounded && waits_for(by, rival) && has_hold(by) && has_hold(rival) {
-            return Err(format!("m{place} lets {key:?} wait for {of:?}, and that one waits for it"));
+            return Err(format!(
+                "m{place} lets {key:?} wait for {of:?}, and that one waits for it"
+            ));
         }
         Ok(())
     }
@@ -87,12 +94,14 @@ impl DeadlockIsTold {
         let others = || world.history().calls.iter().filter(|other| other.request != call.request);
         let is_over = |other: &Call| {
             let end = other.released.then_some(other.released_at);
-            let refused = (other.outcome.is_some() && !other.is_granted()).then_some(other.answered);
+            let refused =
+                (other.outcome.is_some() && !other.is_granted()).then_some(other.answered);
             end.or(refused).is_some_and(|end| end >= call.asked)
         };
         // A second suspension of one owner waits for the first one.
         let is_own = |other: &Call| {
-            let is_same = (other.process, other.owner, &other.service) == (call.process, call.owner, &call.service);
+            let is_same = (other.process, other.owner, &other.service)
+                == (call.process, call.owner, &call.service);
             is_same && other.suspends() && (other.is_open() || other.is_claim())
         };
         if others().any(|other| is_own(other) || other.process == call.process && is_over(other)) {
@@ -103,11 +112,14 @@ impl DeadlockIsTold {
         let first = waits.min_by_key(|(key, wait)| (wait.ticket, **key));
         let has_hold = |who: Holder| {
             let is_its = |(process, _): &(ProcessId, RequestId), hold: &HoldReport| {
-                *process == who.0 && [OwnerId::default(), hold.owner].contains(&who.1) && !hold.want.opens()
+                *process == who.0
+                    && [OwnerId::default(), hold.owner].contains(&who.1)
+                    && !hold.want.opens()
             };
             kept.holds.iter().any(|(key, hold)| is_its(key, hold))
         };
-        let is_rival = |(key, wait): (&(ProcessId, RequestId), &WaitReport)| has_hold((key.0, wait.owner));
+        let is_rival =
+            |(key, wait): (&(ProcessId, RequestId), &WaitReport)| has_hold((key.0, wait.owner));
         if has_hold((call.process, call.owner)) && first.is_some_and(is_rival) {
             return Ok(());
         }
@@ -148,7 +160,10 @@ impl Invariant for DeadlockIsTold {
                 }
             }
             Observation::Answers { outcome: Outcome::Granted { .. }, .. }
-            | Observation::Sent { packet: Packet::Linked { message: Message::Grant { .. }, .. }, .. } => {
+            | Observation::Sent {
+                packet: Packet::Linked { message: Message::Grant { .. }, .. },
+                ..
+            } => {
                 self.grants = true;
             }
             Observation::Stepped { place } => {
@@ -157,14 +172,21 @@ impl Invariant for DeadlockIsTold {
                 let node = world.peers[*place].node.as_ref();
                 let Some(node) = node.filter(|_| world.is_alive(*place)) else { return Ok(()) };
                 let acts = |service: &ServiceName| {
-                    node.grantors().any(|(of, _, state)| of == service && state == GrantorState::Acting)
+                    node.grantors()
+                        .any(|(of, _, state)| of == service && state == GrantorState::Acting)
                 };
-                for ask in refused.into_iter().filter(|ask| acts(&world.call(*ask).service) && !grants) {
+                for ask in
+                    refused.into_iter().filter(|ask| acts(&world.call(*ask).service) && !grants)
+                {
                     self.check_refusal(world, *place, ask)?;
                 }
                 let is_new = |ask: &Ask| world.call(*ask).suspends() && !self.placed.contains(ask);
-                let new: BTreeSet<&ServiceName> =
-                    world.history().open().filter(is_new).map(|ask| &world.call(ask).service).collect();
+                let new: BTreeSet<&ServiceName> = world
+                    .history()
+                    .open()
+                    .filter(is_new)
+                    .map(|ask| &world.call(ask).service)
+                    .collect();
                 for service in new.into_iter().filter(|service| acts(service)) {
                     self.check(world, *place, service)?;
                 }

@@ -19,7 +19,8 @@ pub const NAME: &str = "destroyed_is_over";
 /// confirmed.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let (locks, objects) = (world.history().keys(), world.history().objects());
-    let services: BTreeSet<ServiceName> = locks.into_iter().chain(objects).map(|(service, _)| service).collect();
+    let services: BTreeSet<ServiceName> =
+        locks.into_iter().chain(objects).map(|(service, _)| service).collect();
     let places: Vec<usize> = world.demanded().filter(|place| world.is_up(*place)).collect();
     for service in &services {
         for &place in &places {
@@ -27,7 +28,10 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
             world.run_until(|world| world.is_answered(ask), demand.answer);
             if world.outcome(ask) != Some(&Outcome::Destroyed) {
                 let said = world.outcome(ask);
-                world.fail(NAME, format!("m{place} destroys {service} when all are at rest, and hears {said:?}"));
+                world.fail(
+                    NAME,
+                    format!("m{place} destroys {service} when all are at rest, and hears {said:?}"),
+                );
                 return false;
             }
             world.count_premise(NAME);
@@ -63,25 +67,40 @@ impl Invariant for DestroyedIsOver {
                     return Ok(());
                 }
                 self.premises += 1;
-                let own = world.peers[call.member].node.as_ref().filter(|node| node.process() == call.process);
-                let grants = own.is_some_and(|node| node.grantors().any(|(service, ..)| *service == call.service));
+                let own = world.peers[call.member]
+                    .node
+                    .as_ref()
+                    .filter(|node| node.process() == call.process);
+                let grants = own.is_some_and(|node| {
+                    node.grantors().any(|(service, ..)| *service == call.service)
+                });
                 if grants && !world.history().was_used_since(call) {
-                    return Err(format!("m{} still grants {}, which is destroyed there", call.member, call.service));
+                    return Err(format!(
+                        "m{} still grants {}, which is destroyed there",
+                        call.member, call.service
+                    ));
                 }
                 for place in world.places().filter(|place| world.is_ready(*place)) {
                     let Some(node) = world.peers[place].node.as_ref() else { continue };
-                    let is_latest = |(service, epoch, state): (&ServiceName, Epoch, GrantorState)| {
-                        *service == call.service
-                            && state == GrantorState::Acting
-                            && self.latest.of(service) == Some(epoch)
-                    };
+                    let is_latest =
+                        |(service, epoch, state): (&ServiceName, Epoch, GrantorState)| {
+                            *service == call.service
+                                && state == GrantorState::Acting
+                                && self.latest.of(service) == Some(epoch)
+                        };
                     if !node.grantors().any(is_latest) {
                         continue;
                     }
-                    let is_left = |(process, request): (_, _)| process == call.process && request < call.request;
-                    let mut left = node.table(&call.service).map(|(process, request, _)| (process, request));
+                    let is_left = |(process, request): (_, _)| {
+                        process == call.process && request < call.request
+                    };
+                    let mut left =
+                        node.table(&call.service).map(|(process, request, _)| (process, request));
                     if let Some((_, request)) = left.find(|left| is_left(*left)) {
-                        return Err(format!("m{place} still has {request:?} of m{}, which destroyed it", call.member));
+                        return Err(format!(
+                            "m{place} still has {request:?} of m{}, which destroyed it",
+                            call.member
+                        ));
                     }
                 }
             }

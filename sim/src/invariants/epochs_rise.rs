@@ -12,7 +12,9 @@
 
 use super::{Count, Highest, Invariant, Observation, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName, Token};
+use elderlock::protocol::{
+    Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName, Token,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -31,14 +33,22 @@ pub struct EpochsRise {
 }
 
 impl EpochsRise {
-    fn on_range(&mut self, world: &World, place: usize, elder: ProcessId, (first, last): (Token, Token)) -> Verdict {
+    fn on_range(
+        &mut self,
+        world: &World,
+        place: usize,
+        elder: ProcessId,
+        (first, last): (Token, Token),
+    ) -> Verdict {
         let dealt = self.dealt.entry(world.dealt_apart(elder)).or_default();
         if let Some((end, by)) = dealt.get(&first) {
             // A retransmission. If it goes to another grantor, `one_grantor_per_epoch` reports it.
             if (*end, *by) == (last, elder) {
                 return Ok(());
             }
-            return Err(format!("m{place} deals {first:?} to {last:?}, and {by} dealt {first:?} to {end:?}"));
+            return Err(format!(
+                "m{place} deals {first:?} to {last:?}, and {by} dealt {first:?} to {end:?}"
+            ));
         }
         self.premises += 1;
         let below = dealt.range(..first).next_back().filter(|(_, (end, _))| *end >= first);
@@ -60,9 +70,10 @@ impl EpochsRise {
             {
                 Ok(())
             }
-            view => {
-                Err(format!("m{place} deals {first:?} in {:?}", view.map(|view| (view.number, view.elder().process))))
-            }
+            view => Err(format!(
+                "m{place} deals {first:?} in {:?}",
+                view.map(|view| (view.number, view.elder().process))
+            )),
         }
     }
 }
@@ -82,16 +93,29 @@ impl Invariant for EpochsRise {
                 place,
                 process,
                 packet:
-                    Packet::Linked { message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. }, .. },
+                    Packet::Linked {
+                        message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. },
+                        ..
+                    },
                 ..
             } => self.on_range(world, *place, *process, (range.first, range.last)),
             Observation::Stepped { .. } => {
                 self.ranges.on_stepped();
                 Ok(())
             }
-            Observation::Event { place, process, event: Event::BecameGrantor { service, epoch } } => {
-                if let Some(own) = self.terms.insert((*process, service.clone()), *epoch).filter(|own| own >= epoch) {
-                    return Err(format!("m{place} becomes grantor of {service} in {epoch}, and was in {own}"));
+            Observation::Event {
+                place,
+                process,
+                event: Event::BecameGrantor { service, epoch },
+            } => {
+                if let Some(own) = self
+                    .terms
+                    .insert((*process, service.clone()), *epoch)
+                    .filter(|own| own >= epoch)
+                {
+                    return Err(format!(
+                        "m{place} becomes grantor of {service} in {epoch}, and was in {own}"
+                    ));
                 }
                 if self.acting.iter().any(|(whose, of, _)| (whose, of) == (process, service)) {
                     return Err(format!(
@@ -105,7 +129,9 @@ impl Invariant for EpochsRise {
                 if let Some(highest) = self.highest.get(service) {
                     self.premises += 1;
                     if epoch < highest {
-                        return Err(format!("m{place} becomes grantor of {service} in {epoch}, after {highest}"));
+                        return Err(format!(
+                            "m{place} becomes grantor of {service} in {epoch}, after {highest}"
+                        ));
                     }
                 }
                 self.highest.insert(service.clone(), *epoch);

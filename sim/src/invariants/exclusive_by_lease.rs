@@ -39,10 +39,13 @@ impl Invariant for ExclusiveByLease {
         // A belief begins only in a step, so a check after each step misses nothing.
         for (key, claims) in world.history().crowded() {
             // Another invariant checks shares and permits.
-            let alone = claims.iter().copied().filter(|ask| world.call(*ask).mode == HoldMode::Alone);
+            let alone =
+                claims.iter().copied().filter(|ask| world.call(*ask).mode == HoldMode::Alone);
             let believing: Vec<Ask> = alone.filter(|ask| world.fence(*ask).is_some()).collect();
             if believing.len() > 1 {
-                let who = |ask: &Ask| format!("m{} with {:?}", world.call(*ask).member, world.token(*ask));
+                let who = |ask: &Ask| {
+                    format!("m{} with {:?}", world.call(*ask).member, world.token(*ask))
+                };
                 self.crowded = Some(key.clone());
                 let who: Vec<String> = believing.iter().map(who).collect();
                 return Err(format!("{key:?} is held by {}", who.join(" and by ")));

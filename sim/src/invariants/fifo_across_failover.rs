@@ -2,15 +2,17 @@
 //! served first, also by later grantors.
 //!
 //! A position counts as acknowledged when the waiter's process has acknowledged the message that
-//! told it. A waiter at the grantor's own member is told without a message: its position counts from
-//! the end of the step in which its member knows it.
+//! told it. A waiter at the grantor's own member is told without a message: its position counts
+//! from the end of the step in which its member knows it.
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call, HoldMode};
 use crate::network::SECOND;
 use crate::world::World;
 use elderlock::protocol::message::WaitReport;
-use elderlock::protocol::{Epoch, GrantorState, Message, Outcome, Packet, ProcessId, ServiceName, Ticket, Token};
+use elderlock::protocol::{
+    Epoch, GrantorState, Message, Outcome, Packet, ProcessId, ServiceName, Ticket, Token,
+};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -49,7 +51,8 @@ pub struct FifoAcrossFailover {
 struct ServedPlace {
     ticket: Ticket,
     token: Token,
-    /// When it was granted: not before, and not after. Of a grant without a packet the step is known.
+    /// When it was granted: not before, and not after. Of a grant without a packet the step is
+    /// known.
     when: (u64, u64),
 }
 
@@ -65,7 +68,9 @@ impl FifoAcrossFailover {
         waits: &[WaitReport],
     ) {
         for wait in waits {
-            if let (Some(ask), Some(ticket)) = (world.history().find(process, wait.request), wait.ticket) {
+            if let (Some(ask), Some(ticket)) =
+                (world.history().find(process, wait.request), wait.ticket)
+            {
                 self.places.entry(ask).or_insert(ticket);
             }
         }
@@ -74,7 +79,9 @@ impl FifoAcrossFailover {
         *latest = epoch.max(*latest);
         let epoch = *latest;
         self.told.retain(|(_, to, _), (ask, ticket)| {
-            *to != process || world.call(*ask).service != *service || ticket.epoch.0.as_i64() >= epoch.0.as_i64()
+            *to != process
+                || world.call(*ask).service != *service
+                || ticket.epoch.0.as_i64() >= epoch.0.as_i64()
         });
     }
 }
@@ -83,11 +90,16 @@ impl FifoAcrossFailover {
 impl FifoAcrossFailover {
     /// Notes the positions that a member knows of its own grantors.
     fn note_own(&mut self, world: &World, place: usize) {
-        let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_alive(place)) else { return };
+        let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_alive(place)) else {
+            return;
+        };
         for (service, ..) in node.grantors().filter(|(.., state)| *state == GrantorState::Acting) {
             for ask in world.history().open() {
                 let call = world.call(ask);
-                if call.member != place || call.service != *service || self.places.contains_key(&ask) {
+                if call.member != place
+                    || call.service != *service
+                    || self.places.contains_key(&ask)
+                {
                     continue;
                 }
                 if let Some(ticket) = node.place_of(call.request) {
@@ -119,12 +131,15 @@ impl FifoAcrossFailover {
         let view = world.latest.values().max_by_key(|view| view.number);
         for (earlier, ticket) in &self.places {
             let other = world.call(*earlier);
-            let is_before = call.clashes(other) || (other.suspends() && other.service == call.service);
+            let is_before =
+                call.clashes(other) || (other.suspends() && other.service == call.service);
             let is_member = view.is_some_and(|view| view.contains(other.process));
             let is_told = self.told_at.get(earlier).is_some_and(|told| *told < call.asked);
             if is_before && is_member && is_told && !self.first.contains_key(earlier) {
                 self.premises += 1;
-                return Err(format!("{ask:?}, which came later, is granted before {earlier:?} with {ticket:?}"));
+                return Err(format!(
+                    "{ask:?}, which came later, is granted before {earlier:?} with {ticket:?}"
+                ));
             }
         }
         Ok(())
@@ -139,15 +154,19 @@ impl FifoAcrossFailover {
         let call = world.call(ask);
         let lease = world.common.timing.member_lease.as_nanos() as u64;
         // Until the holder has released an unwanted grant, its grantor counts it as a hold.
-        let is_unwanted = |number: usize| self.unwanted.get(&Ask(number)).is_some_and(|sent| call.asked < sent + lease);
+        let is_unwanted = |number: usize| {
+            self.unwanted.get(&Ask(number)).is_some_and(|sent| call.asked < sent + lease)
+        };
         let is_over = |other: &Call| {
             let released = other.released && other.released_at < call.asked;
-            let refused = other.outcome.is_some() && !other.is_granted() && other.answered < call.asked;
+            let refused =
+                other.outcome.is_some() && !other.is_granted() && other.answered < call.asked;
             // A lost hold was lost at some time after its grant.
             released || refused || other.lost.is_some() && other.answered + MAX_HOLD < call.asked
         };
         let calls = world.history().calls.iter().enumerate();
-        let mut others = calls.filter(|(_, other)| (other.process, &other.service) == (call.process, &call.service));
+        let mut others = calls
+            .filter(|(_, other)| (other.process, &other.service) == (call.process, &call.service));
         others.any(|(number, other)| {
             let was_granted = other.is_granted() || self.first.contains_key(&Ask(number));
             let holds = was_granted && (!is_over(other) || is_unwanted(number));
@@ -171,10 +190,15 @@ impl Invariant for FifoAcrossFailover {
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
             Observation::Sent { process, to: Some(to), packet, .. } => {
-                let (Packet::Linked { ack, .. } | Packet::Ack { ack, .. }) = packet else { return Ok(()) };
+                let (Packet::Linked { ack, .. } | Packet::Ack { ack, .. }) = packet else {
+                    return Ok(());
+                };
                 if !self.told.is_empty() {
-                    let acknowledged: Vec<_> =
-                        self.told.range((*to, *process, 0)..=(*to, *process, *ack)).map(|(key, _)| *key).collect();
+                    let acknowledged: Vec<_> = self
+                        .told
+                        .range((*to, *process, 0)..=(*to, *process, *ack))
+                        .map(|(key, _)| *key)
+                        .collect();
                     for key in acknowledged {
                         if let Some((ask, ticket)) = self.told.remove(&key) {
                             self.places.entry(ask).or_insert(ticket);
@@ -184,15 +208,27 @@ impl Invariant for FifoAcrossFailover {
                 // The next grantor has asked itself without a packet, and no longer accepts
                 // messages of an older one.
                 if let Packet::Linked { message, .. } = packet
-                    && let Message::Recover { service, epoch } | Message::RequestTable { service, epoch } = message
-                    && self.reported.get(&(*process, service.clone())).is_none_or(|reported| reported < epoch)
+                    && let Message::Recover { service, epoch }
+                    | Message::RequestTable { service, epoch } = message
+                    && self
+                        .reported
+                        .get(&(*process, service.clone()))
+                        .is_none_or(|reported| reported < epoch)
                 {
                     self.on_report(world, *process, service, *epoch, &[]);
                 }
-                if let Packet::Linked { message: Message::Report { service, epoch, waits, .. }, .. } = packet {
+                if let Packet::Linked {
+                    message: Message::Report { service, epoch, waits, .. },
+                    ..
+                } = packet
+                {
                     self.on_report(world, *process, service, *epoch, waits);
                 }
-                if let Packet::Linked { seq, message: Message::Queued { service, request, ticket, .. }, .. } = packet
+                if let Packet::Linked {
+                    seq,
+                    message: Message::Queued { service, request, ticket, .. },
+                    ..
+                } = packet
                     && let Some(ask) = world.history().find(*to, *request)
                     && !self.places.contains_key(&ask)
                 {
@@ -216,7 +252,8 @@ impl Invariant for FifoAcrossFailover {
                 {
                     self.unwanted.insert(ask, world.now);
                 }
-                if let Packet::Linked { message: Message::Grant { request, token, .. }, .. } = packet
+                if let Packet::Linked { message: Message::Grant { request, token, .. }, .. } =
+                    packet
                     && let Some(ask) = world.history().find(*to, *request)
                     && self.granted.get(&ask).is_none_or(|(known, _)| known < token)
                 {
@@ -227,12 +264,15 @@ impl Invariant for FifoAcrossFailover {
                 Ok(())
             }
             Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
-                let Some(place) = self.places.remove(ask) else { return self.hear_newcomer(world, *ask) };
+                let Some(place) = self.places.remove(ask) else {
+                    return self.hear_newcomer(world, *ask);
+                };
                 self.told_at.remove(ask);
                 let served = world.call(*ask);
                 // A grant of its own member has no packet, and is of this step.
                 let sent = self.granted.remove(ask);
-                let (is_own, granted) = (sent.is_none(), sent.map_or(self.before + 1, |(_, at)| at));
+                let (is_own, granted) =
+                    (sent.is_none(), sent.map_or(self.before + 1, |(_, at)| at));
                 let (told, first) = (self.since.remove(ask), self.first.remove(ask));
                 self.places.retain(|ask, _| world.call(*ask).is_open());
                 let is_early = |(of, other_place): &(&Ask, &ServedPlace)| {
@@ -243,17 +283,25 @@ impl Invariant for FifoAcrossFailover {
                     let is_told = told.is_none_or(|told| told < from)
                         && first.is_none_or(|first| first > until)
                         && served.asked < other.answered;
-                    other.shares(served) && other_place.ticket > place && other_place.token < *token && is_told
+                    other.shares(served)
+                        && other_place.ticket > place
+                        && other_place.token < *token
+                        && is_told
                 };
                 let serving = self.serving.iter().map(|(ask, place)| (ask, place));
-                if let Some((other, ServedPlace { ticket, .. })) = self.served.iter().chain(serving).find(is_early)
+                if let Some((other, ServedPlace { ticket, .. })) =
+                    self.served.iter().chain(serving).find(is_early)
                     && world.bounded
                 {
-                    return Err(format!("{other:?} with {ticket:?} is granted before {ask:?} with {place:?}"));
+                    return Err(format!(
+                        "{other:?} with {ticket:?} is granted before {ask:?} with {place:?}"
+                    ));
                 }
                 // A waiter at the head of its queue needs no entry.
                 let is_first = |of: &Ask, ticket: &Ticket| {
-                    !self.places.iter().any(|(one, before)| before < ticket && world.call(*one).shares(world.call(*of)))
+                    !self.places.iter().any(|(one, before)| {
+                        before < ticket && world.call(*one).shares(world.call(*of))
+                    })
                 };
                 self.served.retain(|of, place| !is_first(of, &place.ticket));
                 if served.mode != HoldMode::Alone {
@@ -266,12 +314,16 @@ impl Invariant for FifoAcrossFailover {
                     let is_member = view.is_some_and(|view| view.contains(call.process));
                     // A waiter behind a suspension is not served before it.
                     let is_before = call.clashes(served)
-                        || (call.suspends() && call.service == served.service && !served.suspends());
+                        || (call.suspends()
+                            && call.service == served.service
+                            && !served.suspends());
                     let is_told = self.since.get(earlier).is_none_or(|since| *since < granted);
                     if is_before && is_member && is_told {
                         self.premises += 1;
                         if *ticket < place && world.bounded {
-                            return Err(format!("{ask:?} with {place:?} is served before {earlier:?} with {ticket:?}"));
+                            return Err(format!(
+                                "{ask:?} with {place:?} is served before {earlier:?} with {ticket:?}"
+                            ));
                         }
                     }
                 }

@@ -8,7 +8,9 @@
 use super::{Count, Invariant, Latest, Observation, Verdict};
 use crate::history::{Ask, ClientRequest};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, RevokeCommand, ServiceName, Time, Token};
+use elderlock::protocol::{
+    Epoch, Event, GrantorState, LostReason, RevokeCommand, ServiceName, Time, Token,
+};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -47,12 +49,22 @@ impl HoldsSurvive {
             LostReason::Superseded => !world.bounded,
             // `told_before_taken` checks this more closely.
             LostReason::Revoked => {
-                let takes = |deed: &ClientRequest| matches!(deed, ClientRequest::Revoke(RevokeCommand::Take(_)));
-                world.history().calls.iter().any(|takes_it| takes(&takes_it.deed) && takes_it.service == call.service)
+                let takes = |deed: &ClientRequest| {
+                    matches!(deed, ClientRequest::Revoke(RevokeCommand::Take(_)))
+                };
+                world
+                    .history()
+                    .calls
+                    .iter()
+                    .any(|takes_it| takes(&takes_it.deed) && takes_it.service == call.service)
             }
             _ => false,
         };
-        if has_cause { Ok(()) } else { Err(format!("m{} lost it ({reason:?}) without a cause: {call:?}", call.member)) }
+        if has_cause {
+            Ok(())
+        } else {
+            Err(format!("m{} lost it ({reason:?}) without a cause: {call:?}", call.member))
+        }
     }
 
     /// After a new view at `place`: its own holds must be in its lock client, and the holds of
@@ -71,11 +83,16 @@ impl HoldsSurvive {
             if peer.is(call.process) {
                 self.premises += 1;
                 if !may_be(node.granted(call.request)) {
-                    return Err(format!("m{place} has {:?} of {call:?}", node.granted(call.request)));
+                    return Err(format!(
+                        "m{place} has {:?} of {call:?}",
+                        node.granted(call.request)
+                    ));
                 }
             }
             let is_latest = |(service, epoch, state): &(&ServiceName, Epoch, GrantorState)| {
-                **service == call.service && *state == GrantorState::Acting && self.latest.of(service) <= Some(*epoch)
+                **service == call.service
+                    && *state == GrantorState::Acting
+                    && self.latest.of(service) <= Some(*epoch)
             };
             let is_granted_here = node.grantors().any(|term| is_latest(&term));
             if is_granted_here && world.bounded && view.contains(call.process) {
@@ -84,16 +101,23 @@ impl HoldsSurvive {
                 if !held.any(|(process, request, token)| {
                     (process, request) == (call.process, call.request) && may_be(token)
                 }) {
-                    return Err(format!("m{place} grants {} and knows nothing of {call:?}", call.service));
+                    return Err(format!(
+                        "m{place} grants {} and knows nothing of {call:?}",
+                        call.service
+                    ));
                 }
             }
-            let counts = world.bounded && !world.common.trust_refused && !view.contains(call.process);
+            let counts =
+                world.bounded && !world.common.trust_refused && !view.contains(call.process);
             // An old view that is told late lacks the members that came since.
-            let is_later = world
-                .view(call.member)
-                .is_some_and(|theirs| theirs.lineage == view.lineage && theirs.number < view.number);
+            let is_later = world.view(call.member).is_some_and(|theirs| {
+                theirs.lineage == view.lineage && theirs.number < view.number
+            });
             if counts && is_later && !call.opens() && world.fence(ask).is_some() {
-                return Err(format!("view {} is without a member that believes: {call:?}", view.number));
+                return Err(format!(
+                    "view {} is without a member that believes: {call:?}",
+                    view.number
+                ));
             }
         }
         Ok(())

@@ -21,7 +21,9 @@ use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call, ClientRequest};
 use crate::liveness::Demand;
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, RequestId, ServiceName};
+use elderlock::protocol::{
+    Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, RequestId, ServiceName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The highest number of requests of one member.
@@ -31,7 +33,8 @@ const ASKS: u32 = 3;
 /// the other. Of two members that ask at once, one must be told that it has won, and the other must
 /// not wait for ever. False if this is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
-    let services: BTreeSet<ServiceName> = world.history().keys().into_iter().map(|(service, _)| service).collect();
+    let services: BTreeSet<ServiceName> =
+        world.history().keys().into_iter().map(|(service, _)| service).collect();
     let places: Vec<usize> = world.demanded().filter(|place| world.is_up(*place)).collect();
     for service in services {
         let service = service.as_str();
@@ -39,12 +42,16 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
             let (ask, acts) = ask_to_grant(world, place, service, demand);
             if world.outcome(ask) != Some(&Outcome::Won) || !acts {
                 let (said, who) = (world.outcome(ask), world.find_grantor(service));
-                world.fail(NAME, format!("m{place} asks to grant {service}, hears {said:?}, and {who:?} does"));
+                world.fail(
+                    NAME,
+                    format!("m{place} asks to grant {service}, hears {said:?}, and {who:?} does"),
+                );
                 return false;
             }
             world.count_premise(NAME);
         }
-        let asks: Vec<Ask> = places.iter().take(3).map(|place| world.become_grantor(*place, service)).collect();
+        let asks: Vec<Ask> =
+            places.iter().take(3).map(|place| world.become_grantor(*place, service)).collect();
         world.run_until(|world| asks.iter().all(|ask| world.is_answered(*ask)), demand.answer * 2);
         let winners = asks.iter().filter(|ask| world.outcome(**ask) == Some(&Outcome::Won)).count();
         if winners == 0 || asks.iter().any(|ask| !world.is_answered(*ask)) {
@@ -66,7 +73,9 @@ fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand)
         world.run_until(|world| world.is_answered(ask), demand.answer);
         // Where bounds are drawn tiny, open objects leave no room.
         let opened = world.history().opened().find(|open| world.call(*open).member == place);
-        if let Some(open) = opened.filter(|_| world.outcome(ask) == Some(&Outcome::Busy) && asks < ASKS) {
+        if let Some(open) =
+            opened.filter(|_| world.outcome(ask) == Some(&Outcome::Busy) && asks < ASKS)
+        {
             world.release(open);
             continue;
         }
@@ -75,7 +84,8 @@ fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand)
             continue;
         }
         // If the member was stopped, the healing may come at the last instant of its lease.
-        let acts = world.run_until(|world| world.find_grantor(service) == Some(place), demand.answer);
+        let acts =
+            world.run_until(|world| world.find_grantor(service) == Some(place), demand.answer);
         let is_expelled = world.peers[place].process() != Some(world.call(ask).process);
         if !is_expelled || asks == ASKS {
             return (ask, acts);
@@ -152,14 +162,20 @@ impl LastYoungTurkWins {
         self.unheard.entry(of.clone()).or_default().insert(epoch, (elder, seq));
         let (service, process) = of;
         let Some(next) = self.next.remove(&(service.clone(), elder)) else { return Ok(()) };
-        let peer_of =
-            |process| world.place_of(process).map(|place| &world.peers[place]).filter(|peer| peer.is(process));
+        let peer_of = |process| {
+            world.place_of(process).map(|place| &world.peers[place]).filter(|peer| peer.is(process))
+        };
         // A leaving member is forgotten, and a member that grants already need not be named. An
         // elder's messages to itself are not seen.
-        let waits =
-            peer_of(next).filter(|peer| peer.is_alive() && !peer.leaving && next != elder).is_some_and(|peer| {
-                let grants = peer.node.as_ref().is_some_and(|node| node.grantors().any(|(of, ..)| *of == service));
-                let elders = peer_of(elder).and_then(|peer| peer.node.as_ref()).and_then(|node| node.view());
+        let waits = peer_of(next)
+            .filter(|peer| peer.is_alive() && !peer.leaving && next != elder)
+            .is_some_and(|peer| {
+                let grants = peer
+                    .node
+                    .as_ref()
+                    .is_some_and(|node| node.grantors().any(|(of, ..)| *of == service));
+                let elders =
+                    peer_of(elder).and_then(|peer| peer.node.as_ref()).and_then(|node| node.view());
                 !grants && elders.is_some_and(|view| view.contains(next))
             });
         if waits {
@@ -185,11 +201,9 @@ impl LastYoungTurkWins {
         self.premises += 1;
         let is_true = if by == elder {
             // The elder asks itself without a packet.
-            world
-                .history()
-                .calls
-                .iter()
-                .any(|of| of.process == by && of.deed == ClientRequest::Become && of.service == service)
+            world.history().calls.iter().any(|of| {
+                of.process == by && of.deed == ClientRequest::Become && of.service == service
+            })
         } else {
             let spent = self.spent.entry((service.clone(), by, elder, process)).or_default();
             *spent += 1;
@@ -201,9 +215,13 @@ impl LastYoungTurkWins {
             ));
         }
         self.outbid.entry(of).or_default().insert((elder, seq), (by, last));
-        let grants = world.place_of(by).filter(|place| world.peers[*place].is(by)).is_some_and(|place| {
-            world.peers[place].node.as_ref().is_some_and(|node| node.grantors().any(|(of, ..)| *of == service))
-        });
+        let grants =
+            world.place_of(by).filter(|place| world.peers[*place].is(by)).is_some_and(|place| {
+                world.peers[place]
+                    .node
+                    .as_ref()
+                    .is_some_and(|node| node.grantors().any(|(of, ..)| *of == service))
+            });
         match grants {
             true => _ = self.next.remove(&(service, elder)),
             false => _ = self.next.insert((service, elder), by),
@@ -215,17 +233,20 @@ impl LastYoungTurkWins {
     fn hear_superseded(&mut self, call: &Call, by: ProcessId) -> Verdict {
         self.premises += 1;
         let of = (call.service.clone(), call.process);
-        let present = self.terms.get(&call.process).and_then(|terms| terms.get(&call.service)).copied();
+        let present =
+            self.terms.get(&call.process).and_then(|terms| terms.get(&call.service)).copied();
         self.lost.extend(present.map(|epoch| (of.0.clone(), of.1, epoch)));
         let unheard = self.unheard.get(&of).into_iter().flat_map(|terms| terms.keys().copied());
-        let ended = self.ended.iter().filter(|(service, process, _)| (service, process) == (&of.0, &of.1));
+        let ended =
+            self.ended.iter().filter(|(service, process, _)| (service, process) == (&of.0, &of.1));
         let own = unheard.chain(present).chain(ended.map(|(.., epoch)| *epoch)).min();
         let theirs = self.named.get(&(call.service.clone(), by)).copied();
         let followed = own.is_some_and(|own| theirs > Some(own));
         // It may have ceased to be the elder in this step.
         let asked_here = self.bids.contains_key(&(call.service.clone(), by, call.process));
         let counts = |(turk, last): &(ProcessId, RequestId)| *turk == by && call.request <= *last;
-        let told = self.outbid.get(&of).and_then(|words| words.iter().find(|(_, word)| counts(word)));
+        let told =
+            self.outbid.get(&of).and_then(|words| words.iter().find(|(_, word)| counts(word)));
         if let Some((word, _)) = told.filter(|_| !followed && !asked_here) {
             self.used.insert((of.0, of.1, *word));
         }
@@ -248,12 +269,18 @@ impl LastYoungTurkWins {
                 words.retain(|(from, said), _| *from != elder || *said > seq);
             }
         }
-        let Some((node, process)) = world.peers[place].node.as_ref().zip(world.peers[place].process()) else { return };
+        let Some((node, process)) =
+            world.peers[place].node.as_ref().zip(world.peers[place].process())
+        else {
+            return;
+        };
         self.passing.retain(|(_, whose, _)| *whose != process);
         let passes = node.grantors().filter(|(.., state)| *state == GrantorState::PassingOn);
         self.passing.extend(passes.map(|(service, epoch, _)| (service.clone(), process, epoch)));
         let before = self.terms.entry(process).or_default();
-        let same = |((service, epoch), (of, term, _)): ((&ServiceName, &Epoch), _)| (service, *epoch) == (of, term);
+        let same = |((service, epoch), (of, term, _)): ((&ServiceName, &Epoch), _)| {
+            (service, *epoch) == (of, term)
+        };
         if before.len() == node.grantors().count() && before.iter().zip(node.grantors()).all(same) {
             return;
         }
@@ -288,28 +315,48 @@ impl Invariant for LastYoungTurkWins {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Observation::Sent { process, to: Some(to), packet: Packet::Linked { message, seq, .. }, .. } => {
+            Observation::Sent {
+                process,
+                to: Some(to),
+                packet: Packet::Linked { message, seq, .. },
+                ..
+            } => {
                 match message {
                     Message::NameGrantor { service, range, .. } => {
                         let epoch = Epoch(range.first);
                         self.name(service, *to, epoch);
                         if self.is_news(*process, *to, *seq) {
-                            return self.hear_name(world, *process, (service.clone(), *to), (epoch, *seq));
+                            return self.hear_name(
+                                world,
+                                *process,
+                                (service.clone(), *to),
+                                (epoch, *seq),
+                            );
                         }
                     }
                     Message::Become { service, .. } if self.is_news(*process, *to, *seq) => {
                         *self.bids.entry((service.clone(), *process, *to)).or_default() += 1;
                     }
-                    Message::Outbid { service, request, by } if self.is_news(*process, *to, *seq) => {
-                        return self.hear_outbid(world, (*process, *seq), (service.clone(), *to), (*by, *request));
+                    Message::Outbid { service, request, by }
+                        if self.is_news(*process, *to, *seq) =>
+                    {
+                        return self.hear_outbid(
+                            world,
+                            (*process, *seq),
+                            (service.clone(), *to),
+                            (*by, *request),
+                        );
                     }
                     // An elder names itself without a packet. Its first message as grantor shows
                     // it.
-                    Message::RequestTable { service, epoch } | Message::Recover { service, epoch } => {
+                    Message::RequestTable { service, epoch }
+                    | Message::Recover { service, epoch } => {
                         self.name(service, *process, *epoch);
                     }
-                    Message::TableChunk { service, epoch, .. } | Message::Report { service, epoch, .. } => {
-                        let latest = self.answered.entry((service.clone(), *process)).or_insert(*epoch);
+                    Message::TableChunk { service, epoch, .. }
+                    | Message::Report { service, epoch, .. } => {
+                        let latest =
+                            self.answered.entry((service.clone(), *process)).or_insert(*epoch);
                         *latest = (*latest).max(*epoch);
                     }
                     Message::Decline { service, epoch } => {
@@ -318,7 +365,11 @@ impl Invariant for LastYoungTurkWins {
                     _ => {}
                 }
             }
-            Observation::Event { place, process, event: Event::BecameGrantor { service, epoch } } => {
+            Observation::Event {
+                place,
+                process,
+                event: Event::BecameGrantor { service, epoch },
+            } => {
                 self.name(service, *process, *epoch);
                 self.premises += 1;
                 self.began.insert(service.clone());
@@ -328,7 +379,9 @@ impl Invariant for LastYoungTurkWins {
                 if self.passing.contains(&term) {
                     return Err(format!("{begins} a younger one waits for its table"));
                 }
-                if let Some(later) = self.answered.get(&(service.clone(), *process)).filter(|later| *later > epoch) {
+                if let Some(later) =
+                    self.answered.get(&(service.clone(), *process)).filter(|later| *later > epoch)
+                {
                     return Err(format!("{begins} it has given what it knows to {later:?}"));
                 }
                 if self.lost.contains(&term) {
@@ -337,7 +390,8 @@ impl Invariant for LastYoungTurkWins {
             }
             Observation::Event {
                 process,
-                event: Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch },
+                event:
+                    Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch },
                 ..
             } => {
                 self.ended.insert((service.clone(), *process, *epoch));
@@ -354,8 +408,13 @@ impl Invariant for LastYoungTurkWins {
                     *service == call.service && state == GrantorState::Acting
                 };
                 self.premises += 1;
-                if !self.began.contains(&call.service) && !node.is_some_and(|node| node.grantors().any(acts)) {
-                    return Err(format!("m{} is told that it grants {} and does not", call.member, call.service));
+                if !self.began.contains(&call.service)
+                    && !node.is_some_and(|node| node.grantors().any(acts))
+                {
+                    return Err(format!(
+                        "m{} is told that it grants {} and does not",
+                        call.member, call.service
+                    ));
                 }
             }
             Observation::Answers { ask, outcome: Outcome::Superseded(by) } => {

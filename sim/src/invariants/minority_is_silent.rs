@@ -52,7 +52,9 @@ impl MinorityIsSilent {
         let Some(view) = world.latest.values().max_by_key(|view| view.number) else { return };
         world.places().for_each(|place| self.look_from(world, place));
         let timing = world.common.timing;
-        let window = timing.surely(timing.member_lease).as_nanos() as u64 + LOOK_EVERY + 2 * world.longest_way();
+        let window = timing.surely(timing.member_lease).as_nanos() as u64
+            + LOOK_EVERY
+            + 2 * world.longest_way();
         self.open.retain(|_, at| *at + window >= world.now);
         let mut there = vec![Vec::new(); world.places().len()];
         let mut back = there.clone();
@@ -63,7 +65,8 @@ impl MinorityIsSilent {
         let mut last = BTreeMap::new();
         for place in world.places().filter(|place| world.is_alive(*place)) {
             let (reached, reaching) = (reach(place, &there), reach(place, &back));
-            let side: Vec<usize> = world.places().filter(|other| reached[*other] && reaching[*other]).collect();
+            let side: Vec<usize> =
+                world.places().filter(|other| reached[*other] && reaching[*other]).collect();
             let with_quorum = world.is_quorum(view, side.iter().copied());
             let heard = side.iter().filter_map(|other| self.last.get(other)).max().copied();
             last.insert(place, if with_quorum { world.now } else { heard.unwrap_or(world.now) });
@@ -111,7 +114,8 @@ impl Invariant for MinorityIsSilent {
             Observation::Answered { ask } if world.bounded => {
                 let Some(since) = self.last.get(&world.call(*ask).member) else { return Ok(()) };
                 let timing = world.common.timing;
-                let leases = timing.surely(timing.member_lease + timing.elder_lease).as_nanos() as u64;
+                let leases =
+                    timing.surely(timing.member_lease + timing.elder_lease).as_nanos() as u64;
                 let since = *since;
                 let silent_from = since + leases + 2 * world.longest_way() + LOOK_EVERY;
                 if world.now > silent_from {
@@ -119,11 +123,17 @@ impl Invariant for MinorityIsSilent {
                     // This covers the time since the last interval check.
                     self.look(world);
                     let member = world.call(*ask).member;
-                    let still = self.last.get(&member).is_some_and(|last| world.now > last + (silent_from - since));
+                    let still = self
+                        .last
+                        .get(&member)
+                        .is_some_and(|last| world.now > last + (silent_from - since));
                     // An object is no lock: opening it takes nothing from others, so it is open
                     // when the answer comes.
                     if world.is_granted(*ask) && !world.call(*ask).opens() && still {
-                        return Err(format!("m{member} is granted {:?} far from any quorum", world.call(*ask).lock()));
+                        return Err(format!(
+                            "m{member} is granted {:?} far from any quorum",
+                            world.call(*ask).lock()
+                        ));
                     }
                 }
             }

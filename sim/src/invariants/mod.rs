@@ -44,8 +44,8 @@ use crate::history::{Ask, Key, ObjectView, lock_name};
 use crate::network::MS;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Epoch, Event, GrantorState, HoldReport, LockName, LostReason, Outcome, Packet, ProcessId, RequestId,
-    ServiceName, Token, WaitReport,
+    Content, Epoch, Event, GrantorState, HoldReport, LockName, LostReason, Outcome, Packet,
+    ProcessId, RequestId, ServiceName, Token, WaitReport,
 };
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -129,9 +129,9 @@ impl Observation<'_> {
     /// The request that it is about.
     fn ask(&self) -> Option<Ask> {
         match self {
-            Observation::Answers { ask, .. } | Observation::Answered { ask } | Observation::Wanted { ask } => {
-                Some(*ask)
-            }
+            Observation::Answers { ask, .. }
+            | Observation::Answered { ask }
+            | Observation::Wanted { ask } => Some(*ask),
             Observation::Loses { ask, .. } | Observation::Sees { ask, .. } => Some(*ask),
             _ => None,
         }
@@ -285,9 +285,18 @@ impl GrantorRecord {
         let Some(node) = &peer.node else { return GrantorRecord::default() };
         let (holds, waits) = node.contents(service, peer.clock.local(world.now));
         GrantorRecord {
-            holds: holds.into_iter().map(|(process, hold)| ((process, hold.request), hold)).collect(),
-            waits: waits.into_iter().map(|(process, wait)| ((process, wait.request), wait)).collect(),
-            objects: node.objects(service).map(|(name, content)| (name.clone(), content.clone())).collect(),
+            holds: holds
+                .into_iter()
+                .map(|(process, hold)| ((process, hold.request), hold))
+                .collect(),
+            waits: waits
+                .into_iter()
+                .map(|(process, wait)| ((process, wait.request), wait))
+                .collect(),
+            objects: node
+                .objects(service)
+                .map(|(name, content)| (name.clone(), content.clone()))
+                .collect(),
         }
     }
 
@@ -310,8 +319,10 @@ impl GrantorRecord {
     pub(crate) fn differs(&self, world: &World) -> Option<(Ask, String)> {
         let of_hold = |hold: &HoldReport| (hold.owner, hold.revocable, hold.held_for);
         let of_wait = |wait: &WaitReport| (wait.owner, wait.revocable, Duration::ZERO);
-        let holds = self.holds.iter().map(|(key, hold)| (key, &hold.want, &hold.metadata, of_hold(hold)));
-        let waits = self.waits.iter().map(|(key, wait)| (key, &wait.want, &wait.metadata, of_wait(wait)));
+        let holds =
+            self.holds.iter().map(|(key, hold)| (key, &hold.want, &hold.metadata, of_hold(hold)));
+        let waits =
+            self.waits.iter().map(|(key, wait)| (key, &wait.want, &wait.metadata, of_wait(wait)));
         holds.chain(waits).find_map(|((process, request), want, metadata, (owner, revocable, held_for))| {
             let ask = world.history().find(*process, *request)?;
             let call = world.call(ask);
@@ -342,7 +353,12 @@ fn last_state(world: &World, place: usize, role: GrantorRole<'_>) -> Option<Opti
 }
 
 /// Whether a grantor acts, and was in that state before.
-pub(crate) fn acts_after(state: GrantorState, world: &World, place: usize, role: GrantorRole<'_>) -> bool {
+pub(crate) fn acts_after(
+    state: GrantorState,
+    world: &World,
+    place: usize,
+    role: GrantorRole<'_>,
+) -> bool {
     last_state(world, place, role) == Some(Some(state))
 }
 

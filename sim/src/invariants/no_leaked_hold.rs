@@ -17,7 +17,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
             let want = name.clone().map_or(Want::Suspension, Want::Lock);
             let ask = ask_for(world, place, service.as_str(), want, demand);
             if !world.is_granted(ask) {
-                let what = format!("m{place} cannot get {}: {:?}", lock_name(&key), world.outcome(ask));
+                let what =
+                    format!("m{place} cannot get {}: {:?}", lock_name(&key), world.outcome(ask));
                 let lock = world.call(ask).lock();
                 world.fail_about(NAME, Some(lock), what);
                 return false;
@@ -37,7 +38,11 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
             let want = Want::Open(OpenRequest::new(name.clone(), Value::default()));
             let ask = ask_for(world, place, service.as_str(), want, demand);
             if !world.is_granted(ask) {
-                let what = format!("m{place} cannot open {name:?} of {}: {:?}", service.as_str(), world.outcome(ask));
+                let what = format!(
+                    "m{place} cannot open {name:?} of {}: {:?}",
+                    service.as_str(),
+                    world.outcome(ask)
+                );
                 world.fail(NAME, what);
                 return false;
             }
@@ -46,15 +51,19 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         }
     }
     if !world.run_until(World::is_empty_everywhere, demand.answer) {
-        let left: Vec<_> =
-            world.demanded().filter_map(|place| world.status(place)).map(|status| status.services).collect();
+        let left: Vec<_> = world
+            .demanded()
+            .filter_map(|place| world.status(place))
+            .map(|status| status.services)
+            .collect();
         world.fail(NAME, format!("all is given back and there is still {left:?}"));
         return false;
     }
     // A detour ends a member lease after the last fault, and the answers to it another one later.
     // Gossip may call a member unreachable some leases after the healing.
     if !world.run_until(World::is_at_rest, world.common.timing.member_lease * 6) {
-        let left: Vec<_> = world.demanded().filter_map(|place| Some((place, world.sizes(place)?))).collect();
+        let left: Vec<_> =
+            world.demanded().filter_map(|place| Some((place, world.sizes(place)?))).collect();
         world.fail(NAME, format!("nothing is asked and there is still {left:?}"));
         return false;
     }

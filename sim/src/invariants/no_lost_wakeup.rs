@@ -4,7 +4,9 @@ use crate::history::{Ask, ClientRequest, HoldMode, Key};
 use crate::liveness::Demand;
 use crate::network::MS;
 use crate::world::World;
-use elderlock::protocol::{LockName, OpenRequest, Outcome, OwnerId, ServiceName, Value, Wait, Want};
+use elderlock::protocol::{
+    LockName, OpenRequest, Outcome, OwnerId, ServiceName, Value, Wait, Want,
+};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -26,11 +28,17 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
             pools.iter_mut().for_each(|pool| pool.raised = None);
         }
         pools.iter_mut().for_each(|pool| pool.raise(world));
-        let claims: Vec<Ask> = world.history().claims().filter(|ask| is_demanded(world, *ask)).collect();
+        let claims: Vec<Ask> =
+            world.history().claims().filter(|ask| is_demanded(world, *ask)).collect();
         for ask in claims {
             world.release(ask);
         }
-        if !world.history().open().chain(world.history().claims()).any(|ask| is_demanded(world, ask)) {
+        if !world
+            .history()
+            .open()
+            .chain(world.history().claims())
+            .any(|ask| is_demanded(world, ask))
+        {
             world.count_premise(NAME);
             return true;
         }
@@ -64,22 +72,37 @@ impl Pool {
         self.raised = self.raised.filter(|ask| !is_busy(ask));
         let Ok(many) = Value::new(&MANY.to_le_bytes()) else { return };
         let (deed, asked) = match self.opened {
-            None => (ClientRequest::Hold(Want::Open(OpenRequest::new(self.name.clone(), many))), &mut self.opened),
+            None => (
+                ClientRequest::Hold(Want::Open(OpenRequest::new(self.name.clone(), many))),
+                &mut self.opened,
+            ),
             Some(open) if world.is_granted(open) && self.raised.is_none() => {
                 (ClientRequest::Put(open, many, None), &mut self.raised)
             }
             Some(_) => return,
         };
-        *asked = Some(world.want(self.place, self.service.as_str(), deed, OwnerId::default(), Wait::Forever, None));
+        *asked = Some(world.want(
+            self.place,
+            self.service.as_str(),
+            deed,
+            OwnerId::default(),
+            Wait::Forever,
+            None,
+        ));
     }
 }
 
 fn pools(world: &World) -> Vec<Pool> {
     let Some(place) = world.demanded().find(|place| world.is_up(*place)) else { return Vec::new() };
-    let wanted =
-        world.history().open().map(|ask| world.call(ask)).filter(|call| matches!(call.mode, HoldMode::Permits(_)));
+    let wanted = world
+        .history()
+        .open()
+        .map(|ask| world.call(ask))
+        .filter(|call| matches!(call.mode, HoldMode::Permits(_)));
     let keys: BTreeSet<Key> = wanted.flat_map(|call| call.keys.clone()).collect();
-    let pool = |(service, name): Key| Some(Pool { place, service, name: name?, opened: None, raised: None });
+    let pool = |(service, name): Key| {
+        Some(Pool { place, service, name: name?, opened: None, raised: None })
+    };
     keys.into_iter().filter_map(pool).collect()
 }
 

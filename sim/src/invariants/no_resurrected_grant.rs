@@ -21,7 +21,8 @@ pub struct NoResurrectedGrant {
 impl NoResurrectedGrant {
     fn on_answer(&mut self, process: ProcessId, service: &ServiceName, epoch: Epoch) {
         let of_it = self.sent.range((process, RequestId(0))..=(process, RequestId(u64::MAX)));
-        let late = of_it.filter(|(key, (of, by))| *of < epoch && by == service && !self.told.contains(key));
+        let late = of_it
+            .filter(|(key, (of, by))| *of < epoch && by == service && !self.told.contains(key));
         self.premises += late.count() as u64;
         self.answered.insert((process, service.clone()), epoch);
     }
@@ -38,12 +39,17 @@ impl Invariant for NoResurrectedGrant {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Observation::Sent { process, place, to: Some(to), packet: Packet::Linked { message, .. } } => match message
-            {
+            Observation::Sent {
+                process,
+                place,
+                to: Some(to),
+                packet: Packet::Linked { message, .. },
+            } => match message {
                 Message::Grant { service, epoch, request, .. } => {
                     // A grantor that takes over a table repeats the grants in it. They count as its
                     // own.
-                    let sent = self.sent.entry((*to, *request)).or_insert((*epoch, service.clone()));
+                    let sent =
+                        self.sent.entry((*to, *request)).or_insert((*epoch, service.clone()));
                     sent.0 = sent.0.max(*epoch);
                 }
                 Message::Report { service, epoch, holds, .. } => {
@@ -54,11 +60,16 @@ impl Invariant for NoResurrectedGrant {
                 }
                 // A grantor that asks others has also asked itself, and answered without a packet.
                 Message::Recover { service, epoch }
-                    if self.answered.get(&(*process, service.clone())).is_none_or(|known| known < epoch) =>
+                    if self
+                        .answered
+                        .get(&(*process, service.clone()))
+                        .is_none_or(|known| known < epoch) =>
                 {
                     let Some(node) = world.peers[*place].node.as_ref() else { return Ok(()) };
                     let own = world.history().open().map(|ask| world.call(ask));
-                    let own = own.filter(|call| call.process == *process && node.granted(call.request).is_some());
+                    let own = own.filter(|call| {
+                        call.process == *process && node.granted(call.request).is_some()
+                    });
                     self.told.extend(own.map(|call| (*process, call.request)));
                     self.on_answer(*process, service, *epoch);
                 }
@@ -69,7 +80,8 @@ impl Invariant for NoResurrectedGrant {
                 let key = (call.process, call.request);
                 let said_by = self.sent.remove(&key).map(|(epoch, _)| epoch);
                 let node = world.peers[call.member].node.as_ref();
-                let own = node.and_then(|node| node.grantors().find(|(of, ..)| **of == call.service));
+                let own =
+                    node.and_then(|node| node.grantors().find(|(of, ..)| **of == call.service));
                 let said_by = said_by.max(own.map(|(_, epoch, _)| epoch));
                 let was_told = self.told.remove(&key);
                 if let Some(epoch) = self.answered.get(&(call.process, call.service.clone()))

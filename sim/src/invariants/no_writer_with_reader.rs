@@ -40,19 +40,30 @@ impl Invariant for NoWriterWithReader {
         for (key, claims) in world.history().crowded() {
             let mode = |ask: &Ask| world.call(*ask).mode;
             // Another invariant checks two exclusive holds.
-            let Some(first) = claims.iter().find(|ask| mode(ask) != HoldMode::Alone) else { continue };
+            let Some(first) = claims.iter().find(|ask| mode(ask) != HoldMode::Alone) else {
+                continue;
+            };
             if claims.iter().all(|ask| mode(ask).suffers(mode(first))) {
                 continue;
             }
-            let believing: Vec<&Ask> = claims.iter().filter(|ask| world.fence(**ask).is_some()).collect();
+            let believing: Vec<&Ask> =
+                claims.iter().filter(|ask| world.fence(**ask).is_some()).collect();
             let is_beside = |one: &Ask, other: &Ask| {
-                !mode(one).suffers(mode(other)) && (mode(one), mode(other)) != (HoldMode::Alone, HoldMode::Alone)
+                !mode(one).suffers(mode(other))
+                    && (mode(one), mode(other)) != (HoldMode::Alone, HoldMode::Alone)
             };
-            let pair =
-                believing.iter().find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));
+            let pair = believing
+                .iter()
+                .find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));
             if let Some((one, other)) = pair {
-                let who =
-                    |ask: &Ask| format!("m{} as {:?} with {:?}", world.call(*ask).member, mode(ask), world.token(*ask));
+                let who = |ask: &Ask| {
+                    format!(
+                        "m{} as {:?} with {:?}",
+                        world.call(*ask).member,
+                        mode(ask),
+                        world.token(*ask)
+                    )
+                };
                 self.mixed = Some(key.clone());
                 return Err(format!("{key:?} is held by {} beside {}", who(one), who(other)));
             }

@@ -9,7 +9,9 @@
 use super::{Count, GrantorRecord, Invariant, Latest, Observation, Verdict, acts_after, shrunk};
 use crate::history::Key;
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName};
+use elderlock::protocol::{
+    Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -29,9 +31,17 @@ pub struct NothingLostInTransfer {
 }
 
 impl NothingLostInTransfer {
-    fn check(&mut self, world: &World, place: usize, service: &ServiceName, epoch: Epoch) -> Verdict {
+    fn check(
+        &mut self,
+        world: &World,
+        place: usize,
+        service: &ServiceName,
+        epoch: Epoch,
+    ) -> Verdict {
         let ages = self.ages.remove(&(service.clone(), epoch)).unwrap_or_default();
-        let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_ready(place)) else { return Ok(()) };
+        let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_ready(place)) else {
+            return Ok(());
+        };
         let kept = GrantorRecord::at(world, place, service);
         if let Some((ask, what)) = kept.differs(world) {
             self.lost = world.call(ask).keys.first().cloned();
@@ -71,7 +81,9 @@ impl NothingLostInTransfer {
             if call.service == *service && is_member(call.process) && world.is_ready(call.member) {
                 self.premises += 1;
                 let is_there = kept.holds.contains_key(&(call.process, call.request));
-                if let Some(what) = kept.lacks(ask, world).or_else(|| (!is_there).then(|| "nothing".to_string())) {
+                if let Some(what) =
+                    kept.lacks(ask, world).or_else(|| (!is_there).then(|| "nothing".to_string()))
+                {
                     self.lost = call.object.clone();
                     return Err(format!("m{place} has taken over {what}: {call:?}"));
                 }
@@ -79,16 +91,26 @@ impl NothingLostInTransfer {
         }
         for ask in world.history().open() {
             let call = world.call(ask);
-            let theirs = world.peers[call.member].node.as_ref().filter(|node| node.process() == call.process);
-            let Some(ticket) = theirs.and_then(|node| node.place_of(call.request)) else { continue };
+            let theirs = world.peers[call.member]
+                .node
+                .as_ref()
+                .filter(|node| node.process() == call.process);
+            let Some(ticket) = theirs.and_then(|node| node.place_of(call.request)) else {
+                continue;
+            };
             // It may have been granted meanwhile.
             let known = (call.process, call.request);
-            if call.service == *service && is_member(call.process) && !kept.holds.contains_key(&known) {
+            if call.service == *service
+                && is_member(call.process)
+                && !kept.holds.contains_key(&known)
+            {
                 self.premises += 1;
                 let there = kept.waits.get(&known).and_then(|wait| wait.ticket);
                 if there != Some(ticket) {
                     self.lost = call.keys.first().cloned();
-                    return Err(format!("m{place} has taken over {there:?} of a waiter with {ticket:?}: {call:?}"));
+                    return Err(format!(
+                        "m{place} has taken over {there:?} of a waiter with {ticket:?}: {call:?}"
+                    ));
                 }
             }
         }
@@ -112,17 +134,25 @@ impl Invariant for NothingLostInTransfer {
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
             Observation::Sent {
-                packet: Packet::Linked { message: Message::TableChunk { service, epoch, holds, last, .. }, .. },
+                packet:
+                    Packet::Linked {
+                        message: Message::TableChunk { service, epoch, holds, last, .. },
+                        ..
+                    },
                 ..
             } if self.latest.of(service) < Some(*epoch) => {
                 let term = (service.clone(), *epoch);
                 let ages = self.ages.entry(term.clone()).or_default();
-                ages.extend(holds.iter().map(|(process, hold)| ((*process, hold.request), hold.held_for)));
+                ages.extend(
+                    holds.iter().map(|(process, hold)| ((*process, hold.request), hold.held_for)),
+                );
                 if *last {
                     self.handed.insert(term);
                 }
             }
-            Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event {
+                place, event: Event::BecameGrantor { service, epoch }, ..
+            } => {
                 self.latest.begins(service, *epoch);
                 let is_handed = self.handed.remove(&(service.clone(), *epoch));
                 // One that asked the members last has lost the table, or never got it.
@@ -136,8 +166,9 @@ impl Invariant for NothingLostInTransfer {
             Observation::Stepped { place } => {
                 let Some((service, epoch)) = self.begun.take() else { return Ok(()) };
                 let node = world.peers[*place].node.as_ref();
-                let goes_on =
-                    node.is_some_and(|node| node.grantors().any(|(of, term, _)| (of, term) == (&service, epoch)));
+                let goes_on = node.is_some_and(|node| {
+                    node.grantors().any(|(of, term, _)| (of, term) == (&service, epoch))
+                });
                 if world.bounded && goes_on {
                     return self.check(world, *place, &service, epoch);
                 }

@@ -34,20 +34,23 @@ impl Invariant for ObjectsForgetTheGone {
         let Some(node) = &world.peers[*place].node else { return Ok(()) };
         let acts = |(of, _, state)| of == service && state == GrantorState::Acting;
         // It is sent from the table as it was in this step, and may be sent again later.
-        let is_present = node.objects(service).any(|(of, present)| of == name && *present == **content);
+        let is_present =
+            node.objects(service).any(|(of, present)| of == name && *present == **content);
         if content.writes.is_empty() || !is_present || !node.grantors().any(acts) {
             return Ok(());
         }
         self.premises += 1;
         let kept = GrantorRecord::at(world, *place, service);
         let has_open = |process| {
-            let opens = |hold: &elderlock::protocol::HoldReport| hold.want.opens() && hold.want.names().contains(name);
+            let opens = |hold: &elderlock::protocol::HoldReport| {
+                hold.want.opens() && hold.want.names().contains(name)
+            };
             kept.holds.iter().any(|((of, _), hold)| *of == process && opens(hold))
         };
         match content.writes.keys().find(|process| !has_open(**process)) {
-            Some(process) => {
-                Err(format!("m{place} keeps what {process} wrote into {name:?}, which has it open no more"))
-            }
+            Some(process) => Err(format!(
+                "m{place} keeps what {process} wrote into {name:?}, which has it open no more"
+            )),
             None => Ok(()),
         }
     }

@@ -32,7 +32,9 @@ impl Invariant for OneElderPerView {
         let Event::BecameElder(number) = event else { return Ok(()) };
         self.premises += 1;
         let Some((lineage, head)) = self.installed.get(&(*process, *number)) else {
-            return Err(format!("m{place} calls itself elder of view {number}, which it has not installed"));
+            return Err(format!(
+                "m{place} calls itself elder of view {number}, which it has not installed"
+            ));
         };
         if head != process {
             return Err(format!("m{place} calls itself elder of a view with the elder {head}"));

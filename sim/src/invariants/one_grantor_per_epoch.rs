@@ -15,10 +15,18 @@ pub struct OneGrantorPerEpoch {
 }
 
 impl OneGrantorPerEpoch {
-    fn claim(&mut self, world: &World, epoch: Epoch, service: &ServiceName, process: ProcessId) -> Verdict {
+    fn claim(
+        &mut self,
+        world: &World,
+        epoch: Epoch,
+        service: &ServiceName,
+        process: ProcessId,
+    ) -> Verdict {
         self.premises += 1;
-        let (of, by) =
-            self.terms.entry((epoch, world.dealt_apart(process))).or_insert_with(|| (service.clone(), process));
+        let (of, by) = self
+            .terms
+            .entry((epoch, world.dealt_apart(process)))
+            .or_insert_with(|| (service.clone(), process));
         if of != service || *by != process {
             return Err(format!("epoch {epoch} is {by}'s for {of} and {process}'s for {service}"));
         }
@@ -37,18 +45,19 @@ impl Invariant for OneGrantorPerEpoch {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Observation::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
-                self.claim(world, *epoch, service, *process)
-            }
+            Observation::Event {
+                process, event: Event::BecameGrantor { service, epoch }, ..
+            } => self.claim(world, *epoch, service, *process),
             Observation::Sent { process, packet, .. } => {
                 let speaker = match packet {
                     Packet::Relay { from, .. } => from.process,
                     _ => *process,
                 };
                 match message(packet) {
-                    Some(Message::Grant { service, epoch, .. } | Message::Queued { service, epoch, .. }) => {
-                        self.claim(world, *epoch, service, speaker)
-                    }
+                    Some(
+                        Message::Grant { service, epoch, .. }
+                        | Message::Queued { service, epoch, .. },
+                    ) => self.claim(world, *epoch, service, speaker),
                     _ => Ok(()),
                 }
             }

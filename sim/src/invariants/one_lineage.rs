@@ -31,7 +31,10 @@ impl Invariant for OneLineage {
             if let Some(theirs) = world.view(other) {
                 self.premises += 1;
                 if theirs.lineage != view.lineage {
-                    return Err(format!("m{place} is of lineage {}, m{other} of {}", view.lineage, theirs.lineage));
+                    return Err(format!(
+                        "m{place} is of lineage {}, m{other} of {}",
+                        view.lineage, theirs.lineage
+                    ));
                 }
             }
         }

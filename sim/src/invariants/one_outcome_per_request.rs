@@ -22,19 +22,31 @@ pub struct OneOutcomePerRequest {
 impl OneOutcomePerRequest {
     fn check_limit(world: &World, call: &Call, outcome: &Outcome) -> Verdict {
         let peer = &world.peers[call.member];
-        let timing = peer.node.as_ref().and_then(|node| node.view()).map_or(world.common.timing, |view| view.timing);
+        let timing = peer
+            .node
+            .as_ref()
+            .and_then(|node| node.view())
+            .map_or(world.common.timing, |view| view.timing);
         let limit = match call.wait {
             Wait::Try => timing.answer,
             Wait::AtMost(limit) => limit,
-            Wait::Forever if *outcome == Outcome::TimedOut => return Err("for ever has timed out".to_string()),
+            Wait::Forever if *outcome == Outcome::TimedOut => {
+                return Err("for ever has timed out".to_string());
+            }
             Wait::Forever => return Ok(()),
         };
         let took = peer.clock.local(world.now).since(call.asked_local);
         if peer.pauses == call.pauses && took > limit + LATE {
-            return Err(format!("m{} answers {outcome:?} after {took:?}, the limit was {limit:?}", call.member));
+            return Err(format!(
+                "m{} answers {outcome:?} after {took:?}, the limit was {limit:?}",
+                call.member
+            ));
         }
         if *outcome == Outcome::TimedOut && call.wait != Wait::Try && took < limit {
-            return Err(format!("m{} times out after {took:?}, the limit is {limit:?}", call.member));
+            return Err(format!(
+                "m{} times out after {took:?}, the limit is {limit:?}",
+                call.member
+            ));
         }
         Ok(())
     }
@@ -56,7 +68,8 @@ impl Invariant for OneOutcomePerRequest {
                 let call = world.call(*ask);
                 // An answer that the member finds first in the step of the giving up may still be
                 // told.
-                let crossing = call.released && call.released_at == world.now && call.outcome.is_none();
+                let crossing =
+                    call.released && call.released_at == world.now && call.outcome.is_none();
                 if !call.is_open() && !crossing {
                     return Err(format!("m{} answers {outcome:?} to {call:?}", call.member));
                 }
@@ -64,12 +77,20 @@ impl Invariant for OneOutcomePerRequest {
             }
             Observation::Loses { ask, reason } => {
                 let call = world.call(*ask);
-                let crossing = call.released && call.released_at == world.now && call.lost.is_none();
+                let crossing =
+                    call.released && call.released_at == world.now && call.lost.is_none();
                 if !call.is_claim() && !crossing {
-                    return Err(format!("m{} loses ({reason:?}) what it does not hold: {call:?}", call.member));
+                    return Err(format!(
+                        "m{} loses ({reason:?}) what it does not hold: {call:?}",
+                        call.member
+                    ));
                 }
             }
-            Observation::Event { process, event: Event::Expelled | Event::Left { .. } | Event::Abandoned, .. } => {
+            Observation::Event {
+                process,
+                event: Event::Expelled | Event::Left { .. } | Event::Abandoned,
+                ..
+            } => {
                 self.ended.insert(*process);
             }
             // The event may come before the answers, so they are looked for after the step.
@@ -77,7 +98,10 @@ impl Invariant for OneOutcomePerRequest {
                 let history = world.history();
                 for ask in history.open().chain(history.claims()) {
                     if self.ended.contains(&world.call(ask).process) {
-                        return Err(format!("a process ended in order and owes an answer to {:?}", world.call(ask)));
+                        return Err(format!(
+                            "a process ended in order and owes an answer to {:?}",
+                            world.call(ask)
+                        ));
                     }
                 }
                 self.ended.clear();

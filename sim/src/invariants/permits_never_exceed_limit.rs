@@ -45,8 +45,9 @@ impl PermitsNeverExceedLimit {
         // A process outside the view was not asked.
         let view = world.latest.values().max_by_key(|view| view.number)?;
         let opened = world.history().opened_of(key).map(|ask| world.call(ask));
-        let seen =
-            opened.filter(|call| view.contains(call.process)).filter_map(|call| Some(call.sight.as_ref()?.version));
+        let seen = opened
+            .filter(|call| view.contains(call.process))
+            .filter_map(|call| Some(call.sight.as_ref()?.version));
         let since = seen.filter(|version| *version < term).max()?;
         limits.range(since..term).map(|(_, limit)| *limit).max()
     }
@@ -94,16 +95,24 @@ impl Invariant for PermitsNeverExceedLimit {
                 }
             }
             Observation::Sent {
-                packet: Packet::Linked { message: Message::Value { service, epoch, name, content, .. }, .. },
+                packet:
+                    Packet::Linked {
+                        message: Message::Value { service, epoch, name, content, .. }, ..
+                    },
                 ..
             } => {
                 self.on_term(service, *epoch);
-                self.on_version((service.clone(), Some(name.clone())), content.version, &content.value);
+                self.on_version(
+                    (service.clone(), Some(name.clone())),
+                    content.version,
+                    &content.value,
+                );
             }
             Observation::Sent {
                 packet:
                     Packet::Linked {
-                        message: Message::Grant { service, epoch, .. } | Message::Recover { service, epoch },
+                        message:
+                            Message::Grant { service, epoch, .. } | Message::Recover { service, epoch },
                         ..
                     },
                 ..

@@ -50,14 +50,22 @@ impl RecoveredTableIsTheUnion {
         [released, answered, lost, gone].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    fn check(&mut self, world: &World, place: usize, service: &ServiceName, asking: &Asking) -> Verdict {
+    fn check(
+        &mut self,
+        world: &World,
+        place: usize,
+        service: &ServiceName,
+        asking: &Asking,
+    ) -> Verdict {
         if !world.is_ready(place) {
             return Ok(()); // it slept, and others have gone on: it grants nothing with what it heard
         }
         let since = asking.since;
         let Some(node) = world.peers[place].node.as_ref() else { return Ok(()) };
-        let table: BTreeMap<(ProcessId, RequestId), Option<Token>> =
-            node.table(service).map(|(process, request, token)| ((process, request), token)).collect();
+        let table: BTreeMap<(ProcessId, RequestId), Option<Token>> = node
+            .table(service)
+            .map(|(process, request, token)| ((process, request), token))
+            .collect();
         let kept = GrantorRecord::at(world, place, service);
         if let Some((ask, what)) = kept.differs(world) {
             return Err(format!("m{place} has recovered {what}: {:?}", world.call(ask)));
@@ -87,7 +95,10 @@ impl RecoveredTableIsTheUnion {
             }
             let known = table.get(&(call.process, call.request));
             let granted = call.token().or_else(|| {
-                let node = world.peers[call.member].node.as_ref().filter(|node| node.process() == call.process);
+                let node = world.peers[call.member]
+                    .node
+                    .as_ref()
+                    .filter(|node| node.process() == call.process);
                 node.and_then(|node| node.granted(call.request))
             });
             let is_try = matches!(call.wait, Wait::Try | Wait::AtMost(Duration::ZERO));
@@ -96,7 +107,9 @@ impl RecoveredTableIsTheUnion {
                 // A share may be the lock before its client hears it.
                 let turns = call.turns.is_some() && matches!(known, Some(Some(_)));
                 if known != Some(&Some(token)) && !turns {
-                    return Err(format!("m{place} has recovered {known:?} of a hold with {token:?}: {call:?}"));
+                    return Err(format!(
+                        "m{place} has recovered {known:?} of a hold with {token:?}: {call:?}"
+                    ));
                 }
                 // A member that knew of its hold before it was asked reports the hold's age.
                 let age = match call.token() {
@@ -150,14 +163,22 @@ impl Invariant for RecoveredTableIsTheUnion {
                     return Ok(());
                 }
                 if self.asking.get(service).is_none_or(|latest| latest.epoch < *epoch) {
-                    let asking = Asking { epoch: *epoch, since: world.now, whom: BTreeSet::from([*process]) };
+                    let asking = Asking {
+                        epoch: *epoch,
+                        since: world.now,
+                        whom: BTreeSet::from([*process]),
+                    };
                     self.asking.insert(service.clone(), asking);
                 }
-                if let Some(asking) = self.asking.get_mut(service).filter(|asking| asking.epoch == *epoch) {
+                if let Some(asking) =
+                    self.asking.get_mut(service).filter(|asking| asking.epoch == *epoch)
+                {
                     asking.whom.insert(*to);
                 }
             }
-            Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event {
+                place, event: Event::BecameGrantor { service, epoch }, ..
+            } => {
                 let role = (service, *epoch);
                 let asked = acts_after(GrantorState::Recovering, world, *place, role);
                 match self.asking.get(service) {
@@ -175,7 +196,9 @@ impl Invariant for RecoveredTableIsTheUnion {
             }
             Observation::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),
             Observation::Ends { process, .. } => _ = self.gone.insert(*process, world.now),
-            Observation::Stepped { place } if self.ended.as_ref().is_some_and(|(of, ..)| of == place) => {
+            Observation::Stepped { place }
+                if self.ended.as_ref().is_some_and(|(of, ..)| of == place) =>
+            {
                 let Some((place, service)) = self.ended.take() else { return Ok(()) };
                 if let Some(asking) = self.asking.get(&service).cloned()
                     && world.bounded

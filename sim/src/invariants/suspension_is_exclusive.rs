@@ -18,7 +18,8 @@ pub struct SuspensionIsExclusive {
 /// Whether a hold may stand beside a suspension: it is of the same owner, or the suspension is of
 /// the whole member.
 fn may_stand_beside(suspension: &Call, hold: &Call) -> bool {
-    suspension.process == hold.process && (suspension.owner == hold.owner || suspension.owner == OwnerId::default())
+    suspension.process == hold.process
+        && (suspension.owner == hold.owner || suspension.owner == OwnerId::default())
 }
 
 impl Invariant for SuspensionIsExclusive {
@@ -36,7 +37,9 @@ impl Invariant for SuspensionIsExclusive {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Observation::Answered { ask } if world.is_granted(*ask) && world.call(*ask).suspends() => {
+            Observation::Answered { ask }
+                if world.is_granted(*ask) && world.call(*ask).suspends() =>
+            {
                 self.premises += 1
             }
             Observation::Stepped { .. } => {}
@@ -47,17 +50,22 @@ impl Invariant for SuspensionIsExclusive {
         }
         for suspension in world.history().suspensions().filter(|ask| world.fence(*ask).is_some()) {
             let suspends = world.call(suspension);
-            let of_it = |hold: &Call| hold.service == suspends.service && !may_stand_beside(suspends, hold);
+            let of_it =
+                |hold: &Call| hold.service == suspends.service && !may_stand_beside(suspends, hold);
             let is_second = |call: &Call| {
                 let of = |call: &Call| (call.process, call.owner);
                 call.suspends() && call.service == suspends.service && of(call) == of(suspends)
             };
             if world.history().open().any(|ask| is_second(world.call(ask))) {
                 let (member, service) = (suspends.member, &suspends.service);
-                return Err(format!("m{member} has suspended {service} and waits for itself to end that"));
+                return Err(format!(
+                    "m{member} has suspended {service} and waits for itself to end that"
+                ));
             }
             let beside = |ask| of_it(world.call(ask)) && world.fence(ask).is_some();
-            if let Some(other) = world.history().claims().find(|ask| *ask != suspension && beside(*ask)) {
+            if let Some(other) =
+                world.history().claims().find(|ask| *ask != suspension && beside(*ask))
+            {
                 self.shared = suspends.keys.first().cloned();
                 let other = world.call(other);
                 return Err(format!(

@@ -18,11 +18,20 @@ pub struct TokenBelongsToOneHold {
 }
 
 impl TokenBelongsToOneHold {
-    fn grant(&mut self, world: &World, token: Token, process: ProcessId, request: RequestId) -> Verdict {
+    fn grant(
+        &mut self,
+        world: &World,
+        token: Token,
+        process: ProcessId,
+        request: RequestId,
+    ) -> Verdict {
         let token = (token, world.dealt_apart(process));
         let owner = *self.granted.entry(token).or_insert((process, request));
         if owner != (process, request) {
-            return Err(format!("{token:?} is granted to {owner:?} and to {:?}", (process, request)));
+            return Err(format!(
+                "{token:?} is granted to {owner:?} and to {:?}",
+                (process, request)
+            ));
         }
         Ok(())
     }
@@ -47,9 +56,12 @@ impl Invariant for TokenBelongsToOneHold {
                     _ => 1,
                 };
                 let apart = world.dealt_apart(call.process);
-                for (index, key) in call.keys.iter().flat_map(|key| vec![key; permits]).enumerate() {
+                for (index, key) in call.keys.iter().flat_map(|key| vec![key; permits]).enumerate()
+                {
                     let token = nth(*token, index);
-                    if let Some((other, before)) = self.answered.insert((token, apart), (*ask, key.clone())) {
+                    if let Some((other, before)) =
+                        self.answered.insert((token, apart), (*ask, key.clone()))
+                    {
                         return Err(format!(
                             "{token:?} is the token of {other:?} for {before:?} and of {ask:?} for {key:?}"
                         ));
@@ -68,16 +80,22 @@ impl Invariant for TokenBelongsToOneHold {
                         self.answered.insert((*token, world.dealt_apart(call.process)), (of, key))
                     && other != of
                 {
-                    return Err(format!("{token:?} of an upgrade is the token of {other:?} for {before:?}"));
+                    return Err(format!(
+                        "{token:?} of an upgrade is the token of {other:?} for {before:?}"
+                    ));
                 }
                 self.grant(world, *token, call.process, *hold)
             }
             // The packet's address names the receiver, so a relayed grant is seen when it is
             // relayed.
-            Observation::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => match message(packet) {
-                Some(Message::Grant { token, request, .. }) => self.grant(world, *token, *to, *request),
-                _ => Ok(()),
-            },
+            Observation::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => {
+                match message(packet) {
+                    Some(Message::Grant { token, request, .. }) => {
+                        self.grant(world, *token, *to, *request)
+                    }
+                    _ => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }

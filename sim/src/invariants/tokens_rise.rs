@@ -16,7 +16,9 @@
 use super::{Count, Highest, Invariant, Observation, Verdict};
 use crate::history::{Ask, HoldMode, Key, nth};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, LineageId, Message, Outcome, Packet, ServiceName, Slot, Token};
+use elderlock::protocol::{
+    Epoch, Event, LineageId, Message, Outcome, Packet, ServiceName, Slot, Token,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -36,10 +38,17 @@ pub struct TokensRise {
 
 impl TokensRise {
     /// The epoch of a token.
-    fn epoch_of(&self, lineage: LineageId, token: Token, service: &ServiceName) -> Result<Epoch, String> {
+    fn epoch_of(
+        &self,
+        lineage: LineageId,
+        token: Token,
+        service: &ServiceName,
+    ) -> Result<Epoch, String> {
         match self.ranges.range((lineage, Token::new(Slot(0), 0))..=(lineage, token)).next_back() {
             Some((_, (of, epoch))) if of == service => Ok(*epoch),
-            Some(((_, first), (of, _))) => Err(format!("{token:?} is granted for {service}, above {first:?} of {of}")),
+            Some(((_, first), (of, _))) => {
+                Err(format!("{token:?} is granted for {service}, above {first:?} of {of}"))
+            }
             None => Err(format!("{token:?} is granted for {service}, below every epoch")),
         }
     }
@@ -79,14 +88,19 @@ impl TokensRise {
         let call = world.call(ask);
         let place = (!world.bounded).then_some(call.member);
         // The number of permits makes no difference.
-        let kind = |mode| if matches!(mode, HoldMode::Permits(_)) { HoldMode::Permits(0) } else { mode };
+        let kind =
+            |mode| if matches!(mode, HoldMode::Permits(_)) { HoldMode::Permits(0) } else { mode };
         let mode = kind(call.mode);
         for (index, key) in call.keys.iter().enumerate() {
             let token = nth(first, index);
             self.epoch_of(world.dealt_apart(call.process), token, &key.0)?;
             let last = self.last.entry((place, key.clone())).or_default();
             // Compatible holds begin in any order.
-            let clashing = last.iter().filter(|(other, _)| !other.suffers(mode)).map(|(_, token)| *token).max();
+            let clashing = last
+                .iter()
+                .filter(|(other, _)| !other.suffers(mode))
+                .map(|(_, token)| *token)
+                .max();
             if let Some(before) = clashing {
                 self.premises += 1;
                 if before >= token {
@@ -115,11 +129,19 @@ impl Invariant for TokensRise {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => self.on_hold(world, *ask, *token),
+            Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
+                self.on_hold(world, *ask, *token)
+            }
             Observation::Answers { ask, outcome: Outcome::Upgraded { hold, token } } => {
-                let Some(of) = world.history().find(world.call(*ask).process, *hold) else { return Ok(()) };
+                let Some(of) = world.history().find(world.call(*ask).process, *hold) else {
+                    return Ok(());
+                };
                 let place = (!world.bounded).then_some(world.call(of).member);
-                let last = world.call(of).keys.first().and_then(|key| self.last.get(&(place, key.clone())));
+                let last = world
+                    .call(of)
+                    .keys
+                    .first()
+                    .and_then(|key| self.last.get(&(place, key.clone())));
                 // An upgrade of a hold that is the lock already returns the same token.
                 if last.and_then(|last| last.get(&HoldMode::Alone)) == Some(token) {
                     return Ok(());
@@ -127,12 +149,23 @@ impl Invariant for TokensRise {
                 // It is the lock by now.
                 self.on_hold(world, of, *token)
             }
-            Observation::Sent { place, process, to, packet: Packet::Linked { message, .. }, .. } => match message {
+            Observation::Sent {
+                place,
+                process,
+                to,
+                packet: Packet::Linked { message, .. },
+                ..
+            } => match message {
                 Message::Upgraded { service, epoch, token, .. } => {
                     self.on_grant((*place, world.dealt_apart(*process)), service, *epoch, *token)
                 }
                 Message::Grant { service, epoch, token, request } => {
-                    let verdict = self.on_grant((*place, world.dealt_apart(*process)), service, *epoch, *token);
+                    let verdict = self.on_grant(
+                        (*place, world.dealt_apart(*process)),
+                        service,
+                        *epoch,
+                        *token,
+                    );
                     if verdict.is_err() {
                         let ask = to.and_then(|to| world.history().find(to, *request));
                         self.wrong = ask.and_then(|ask| world.call(ask).keys.first().cloned());
@@ -146,11 +179,18 @@ impl Invariant for TokensRise {
                 _ => Ok(()),
             },
             // This includes an elder's ranges for itself.
-            Observation::Event { process, event: Event::Supplied { service, epoch, first }, .. } => {
-                self.ranges.insert((world.dealt_apart(*process), *first), (service.clone(), *epoch));
+            Observation::Event {
+                process,
+                event: Event::Supplied { service, epoch, first },
+                ..
+            } => {
+                self.ranges
+                    .insert((world.dealt_apart(*process), *first), (service.clone(), *epoch));
                 Ok(())
             }
-            Observation::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event {
+                process, event: Event::BecameGrantor { service, epoch }, ..
+            } => {
                 self.on_epoch(world.dealt_apart(*process), service, *epoch);
                 Ok(())
             }

@@ -3,7 +3,9 @@
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Affiliation, Event, Lineage, Notice, Packet, ProcessId, View, ViewNumber};
+use elderlock::protocol::{
+    Affiliation, Event, Lineage, Notice, Packet, ProcessId, View, ViewNumber,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -29,20 +31,25 @@ impl ToldAfterKept {
 
     fn told(&mut self, world: &World, place: usize, notice: &Notice) -> Verdict {
         let stored = world.peers[place].disk.vote.as_ref();
-        let later = |instance: ViewNumber| stored.is_some_and(|stored| stored.view.number >= instance);
+        let later =
+            |instance: ViewNumber| stored.is_some_and(|stored| stored.view.number >= instance);
         let (is_kept, what) = match notice {
-            Notice::Promise { instance, ballot, .. } => {
-                (later(*instance) || stored.is_some_and(|stored| stored.has_promised(*instance, *ballot)), "a promise")
-            }
+            Notice::Promise { instance, ballot, .. } => (
+                later(*instance)
+                    || stored.is_some_and(|stored| stored.has_promised(*instance, *ballot)),
+                "a promise",
+            ),
             Notice::Accepted { instance, ballot } => {
-                let has = stored.is_some_and(|stored| stored.has_promised(*instance, *ballot) && stored.has_accepted());
+                let has = stored.is_some_and(|stored| {
+                    stored.has_promised(*instance, *ballot) && stored.has_accepted()
+                });
                 (later(*instance) || has, "an acceptance")
             }
             Notice::Beat { view, kept: true, .. } => (later(*view), "a view"),
             Notice::Hello { belonging: Affiliation::Member { view, kept: true, .. }, .. }
-            | Notice::HelloReply { belonging: Affiliation::Member { view, kept: true, .. }, .. } => {
-                (later(*view), "a view")
-            }
+            | Notice::HelloReply {
+                belonging: Affiliation::Member { view, kept: true, .. }, ..
+            } => (later(*view), "a view"),
             _ => return Ok(()),
         };
         self.premises += 1;
@@ -71,14 +78,15 @@ impl Invariant for ToldAfterKept {
             | Observation::Sent { place, packet: Packet::VoteSuccessor { notice, .. }, .. } => {
                 self.told(world, *place, notice)
             }
-            Observation::Sent { place, packet: Packet::Relay { from, packet, .. }, process, .. }
-                if from.process == *process =>
-            {
-                match &**packet {
-                    Packet::Notice(notice) => self.told(world, *place, notice),
-                    _ => Ok(()),
-                }
-            }
+            Observation::Sent {
+                place,
+                packet: Packet::Relay { from, packet, .. },
+                process,
+                ..
+            } if from.process == *process => match &**packet {
+                Packet::Notice(notice) => self.told(world, *place, notice),
+                _ => Ok(()),
+            },
             Observation::Event { place, event: Event::ViewInstalled(view), .. } => {
                 let key = (view.lineage, view.number);
                 if self.installed.insert(key, view.clone()).is_some() {
@@ -87,9 +95,9 @@ impl Invariant for ToldAfterKept {
                 // At the first installation, a quorum of the view before has chosen it, each with
                 // its vote on a disk.
                 let before = self.installed.range(..key).next_back();
-                let Some((_, before)) =
-                    before.filter(|((lineage, number), _)| *lineage == view.lineage && number.next() == view.number)
-                else {
+                let Some((_, before)) = before.filter(|((lineage, number), _)| {
+                    *lineage == view.lineage && number.next() == view.number
+                }) else {
                     return Ok(());
                 };
                 self.premises += 1;
@@ -97,7 +105,10 @@ impl Invariant for ToldAfterKept {
                 if before.is_quorum(&voters) {
                     return Ok(());
                 }
-                Err(format!("m{place} installs view {}, which only {voters:?} have accepted on a disk", view.number))
+                Err(format!(
+                    "m{place} installs view {}, which only {voters:?} have accepted on a disk",
+                    view.number
+                ))
             }
             Observation::Kept { place } => {
                 self.look(world, *place);

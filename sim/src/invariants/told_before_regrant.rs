@@ -41,7 +41,10 @@ impl Invariant for ToldBeforeRegrant {
                 }
                 let busy_now = world.peers[theirs.member].due.is_some_and(|due| due <= world.now);
                 if world.is_up(theirs.member) && !busy_now {
-                    return Err(format!("m{} gets {key:?} and m{} was not told", call.member, theirs.member));
+                    return Err(format!(
+                        "m{} gets {key:?} and m{} was not told",
+                        call.member, theirs.member
+                    ));
                 }
             }
         }

@@ -20,7 +20,10 @@ impl ToldBeforeTaken {
     fn knows(&self, world: &World, holder: &HolderInfo) -> bool {
         self.told.iter().any(|(ask, tokens)| {
             let call = world.call(*ask);
-            let has = || tokens.contains(&holder.token) || call.tokens().any(|(_, token)| token == holder.token);
+            let has = || {
+                tokens.contains(&holder.token)
+                    || call.tokens().any(|(_, token)| token == holder.token)
+            };
             call.process == holder.process && has()
         })
     }
@@ -44,7 +47,10 @@ impl Invariant for ToldBeforeTaken {
             Observation::Loses { ask, reason: LostReason::Revoked } => {
                 self.premises += 1;
                 if !self.told.contains_key(ask) {
-                    return Err(format!("taken away before its holder was told: {:?}", world.call(*ask)));
+                    return Err(format!(
+                        "taken away before its holder was told: {:?}",
+                        world.call(*ask)
+                    ));
                 }
             }
             Observation::Answers { outcome: Outcome::RevocationRequested { told, .. }, .. } => {

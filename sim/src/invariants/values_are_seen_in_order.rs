@@ -19,8 +19,8 @@ use crate::history::{Ask, Call, ClientRequest, Key, ObjectView, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Epoch, Event, GrantorState, LastWrite, Message, Outcome, Packet, ProcessId, RequestId, ServiceName, Token,
-    Value,
+    Content, Epoch, Event, GrantorState, LastWrite, Message, Outcome, Packet, ProcessId, RequestId,
+    ServiceName, Token, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,10 +49,15 @@ pub struct ValuesAreSeenInOrder {
 /// they do not.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let differ = |world: &World| {
-        let is_demanded = |ask: &Ask| world.demanded().any(|place| place == world.call(*ask).member);
+        let is_demanded =
+            |ask: &Ask| world.demanded().any(|place| place == world.call(*ask).member);
         world.history().objects().into_iter().find_map(|key| {
-            let sights: Vec<_> =
-                world.history().opened_of(&key).filter(is_demanded).map(|ask| world.call(ask).sight.clone()).collect();
+            let sights: Vec<_> = world
+                .history()
+                .opened_of(&key)
+                .filter(is_demanded)
+                .map(|ask| world.call(ask).sight.clone())
+                .collect();
             sights.windows(2).any(|two| two[0] != two[1]).then_some((key, sights))
         })
     };
@@ -84,9 +89,14 @@ impl ValuesAreSeenInOrder {
     /// that the next grantor has asked knew of it.
     fn on_second(&mut self, world: &World, key: &Key, version: Token, value: &Value) -> Verdict {
         let view = world.latest.values().max_by_key(|view| view.number);
-        let is_member = |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
-        let earlier =
-            self.told.get(key).into_iter().flatten().find(|(other, known)| **other < version && *known == value);
+        let is_member =
+            |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
+        let earlier = self
+            .told
+            .get(key)
+            .into_iter()
+            .flatten()
+            .find(|(other, known)| **other < version && *known == value);
         if is_unique(value)
             && world.bounded
             && let Some((other, _)) = earlier
@@ -97,7 +107,9 @@ impl ValuesAreSeenInOrder {
                 .flatten()
                 .find(|ask| world.call(**ask).is_claim() && is_member(ask))
         {
-            return Err(format!("{value:?} is written as {version:?}, and {ask:?} has seen it as {other:?}"));
+            return Err(format!(
+                "{value:?} is written as {version:?}, and {ask:?} has seen it as {other:?}"
+            ));
         }
         Ok(())
     }
@@ -105,7 +117,8 @@ impl ValuesAreSeenInOrder {
     /// A write is not made again if a process that the next grantor has asked knows of it.
     fn on_made(&mut self, world: &World, key: &Key, content: &Content) -> Verdict {
         let view = world.latest.values().max_by_key(|view| view.number);
-        let is_member = |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
+        let is_member =
+            |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
         for (process, last) in &content.writes {
             let made = self.made.entry((key.clone(), *process, last.request)).or_default();
             made.insert(last.version);
@@ -115,15 +128,20 @@ impl ValuesAreSeenInOrder {
             // service's own calls keep it open while they write; a client of this simulation may
             // close it, and open it anew.
             let is_closed = || {
-                let written = world.history().find(*process, last.request).map(|ask| world.call(ask));
+                let written =
+                    world.history().find(*process, last.request).map(|ask| world.call(ask));
                 written.is_some_and(|written| {
-                    let mut calls = world.history().calls.iter().filter(|call| call.opens() && call.released);
-                    let of = |call: &Call| (call.process, &call.object) == (written.process, &written.object);
+                    let mut calls =
+                        world.history().calls.iter().filter(|call| call.opens() && call.released);
+                    let of = |call: &Call| {
+                        (call.process, &call.object) == (written.process, &written.object)
+                    };
                     calls.any(|call| of(call) && call.released_at >= written.asked)
                 })
             };
             if let Some(earlier) = earlier.filter(|_| world.bounded && !is_closed())
-                && let Some(ask) = self.seen.get(&(key.clone(), *earlier)).into_iter().flatten().find(knows)
+                && let Some(ask) =
+                    self.seen.get(&(key.clone(), *earlier)).into_iter().flatten().find(knows)
             {
                 let LastWrite { request, version, .. } = last;
                 return Err(format!(
@@ -139,16 +157,23 @@ impl ValuesAreSeenInOrder {
         let number = |value: &Value| value.as_bytes().try_into().map(i32::from_le_bytes).ok();
         let Some(told) = self.told.get(key) else { return Ok(()) };
         if told.get(&version).and_then(number) != sum {
-            return Err(format!("{version:?} is said to be {sum:?}, and is {:?}", told.get(&version)));
+            return Err(format!(
+                "{version:?} is said to be {sum:?}, and is {:?}",
+                told.get(&version)
+            ));
         }
         let Some((before, value)) = told.range(..version).next_back() else { return Ok(()) };
-        let is_between = |(of, term): &&(ServiceName, Epoch)| *of == key.0 && term.0 > *before && term.0 <= version;
+        let is_between = |(of, term): &&(ServiceName, Epoch)| {
+            *of == key.0 && term.0 > *before && term.0 <= version
+        };
         // The last writes of a former grantor may be lost with it.
         if self.asked.iter().chain(&self.unclear).any(|term| is_between(&term)) {
             return Ok(());
         }
         if number(value).and_then(|number| number.checked_add(by)) != sum {
-            return Err(format!("{by} was added to {value:?} of {before:?}, and {version:?} is {sum:?}"));
+            return Err(format!(
+                "{by} was added to {value:?} of {before:?}, and {version:?} is {sum:?}"
+            ));
         }
         Ok(())
     }
@@ -166,8 +191,11 @@ impl ValuesAreSeenInOrder {
         self.on_version(key, *version, value)?;
         self.on_made(world, key, content)?;
         self.premises += 1;
-        let is_between = |(of, term): &(ServiceName, Epoch)| *of == key.0 && term.0 > *version && *term <= epoch;
-        if !self.unclear.iter().any(is_between) && *maybe_stale != self.was_asked_for(&key.0, *version, Some(epoch)) {
+        let is_between =
+            |(of, term): &(ServiceName, Epoch)| *of == key.0 && term.0 > *version && *term <= epoch;
+        if !self.unclear.iter().any(is_between)
+            && *maybe_stale != self.was_asked_for(&key.0, *version, Some(epoch))
+        {
             return Err(format!("{epoch:?} tells of {version:?} as maybe stale: {maybe_stale}"));
         }
         if let Some(last) = self.before.get(&(key.clone(), epoch))
@@ -187,21 +215,31 @@ impl ValuesAreSeenInOrder {
         self.premises += 1;
         let before = world.call(ask).sight.as_ref();
         let is_older = before.is_some_and(|before| {
-            before.version > sight.version || (before.version == sight.version && before.stale && !sight.stale)
+            before.version > sight.version
+                || (before.version == sight.version && before.stale && !sight.stale)
         });
         if is_older {
             return Err(format!("{sight:?} is seen after {before:?}: {:?}", world.call(ask)));
         }
         let service = &key.0;
-        let is_unclear = self.unclear.iter().any(|(of, epoch)| of == service && epoch.0 > sight.version);
+        let is_unclear =
+            self.unclear.iter().any(|(of, epoch)| of == service && epoch.0 > sight.version);
         if sight.stale && !is_unclear && !self.was_asked_for(service, sight.version, None) {
-            return Err(format!("{sight:?} is marked as maybe stale, and no grantor had to ask for it"));
+            return Err(format!(
+                "{sight:?} is marked as maybe stale, and no grantor had to ask for it"
+            ));
         }
         Ok(())
     }
 
     /// A write is answered: checks its writer's view.
-    fn on_write(&mut self, world: &World, key: &Key, ask: Ask, (version, number): (Token, Option<i32>)) -> Verdict {
+    fn on_write(
+        &mut self,
+        world: &World,
+        key: &Key,
+        ask: Ask,
+        (version, number): (Token, Option<i32>),
+    ) -> Verdict {
         let (open, expected) = match &world.call(ask).deed {
             ClientRequest::Put(open, value, expected) => {
                 self.on_version(key, version, value)?;
@@ -217,11 +255,20 @@ impl ValuesAreSeenInOrder {
         if let Some(between) = expected.and_then(|expected| {
             let told = self.told.get(key)?;
             // The last writes of a former grantor may be lost with it.
-            let term = self.before.keys().filter(|(of, epoch)| of == key && epoch.0 <= version).map(|(_, e)| e.0).max();
+            let term = self
+                .before
+                .keys()
+                .filter(|(of, epoch)| of == key && epoch.0 <= version)
+                .map(|(_, e)| e.0)
+                .max();
             let after = term.map_or(expected, |term| term.max(expected));
-            told.range(after..version).map(|(version, _)| *version).find(|version| *version > expected)
+            told.range(after..version)
+                .map(|(version, _)| *version)
+                .find(|version| *version > expected)
         }) {
-            return Err(format!("{version:?} was to follow {expected:?}, and {between:?} stands between"));
+            return Err(format!(
+                "{version:?} was to follow {expected:?}, and {between:?} stands between"
+            ));
         }
         let call = world.call(*open);
         if call.is_claim() && call.sight.as_ref().is_none_or(|sight| sight.version < version) {
@@ -247,7 +294,10 @@ impl Invariant for ValuesAreSeenInOrder {
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
             Observation::Sent {
-                packet: Packet::Linked { message: Message::Value { service, epoch, name, content, .. }, .. },
+                packet:
+                    Packet::Linked {
+                        message: Message::Value { service, epoch, name, content, .. }, ..
+                    },
                 ..
             } => {
                 let key = (service.clone(), Some(name.clone()));
@@ -260,12 +310,16 @@ impl Invariant for ValuesAreSeenInOrder {
                 self.on_sight(world, &key, *ask, sight)
             }
             Observation::Answered { ask } => {
-                let Some(Outcome::Written { version, number }) = world.call(*ask).outcome else { return Ok(()) };
+                let Some(Outcome::Written { version, number }) = world.call(*ask).outcome else {
+                    return Ok(());
+                };
                 let Some(key) = world.call(*ask).object.clone() else { return Ok(()) };
                 self.wrong = Some(key.clone());
                 self.on_write(world, &key, *ask, (version, number))
             }
-            Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event {
+                place, event: Event::BecameGrantor { service, epoch }, ..
+            } => {
                 let role = (service.clone(), *epoch);
                 match last_state(world, *place, (service, *epoch)) {
                     Some(Some(GrantorState::Recovering)) => _ = self.asked.insert(role),

@@ -29,7 +29,9 @@ impl Invariant for ViewsAgree {
     }
 
     fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Event { place, process, event: Event::ViewInstalled(view) } = fact else { return Ok(()) };
+        let Observation::Event { place, process, event: Event::ViewInstalled(view) } = fact else {
+            return Ok(());
+        };
         if !view.is_sound() {
             return Err(format!("m{place} installs what no view may be: {view:?}"));
         }
@@ -47,7 +49,10 @@ impl Invariant for ViewsAgree {
             Some(other) => {
                 self.premises += 1;
                 if other != view {
-                    return Err(format!("view {} is\n  {other:?}\nand at m{place}\n  {view:?}", view.number));
+                    return Err(format!(
+                        "view {} is\n  {other:?}\nand at m{place}\n  {view:?}",
+                        view.number
+                    ));
                 }
             }
             None => {
@@ -59,15 +64,24 @@ impl Invariant for ViewsAgree {
                     if let Some(number) = self.left.get(&(view.lineage, process))
                         && *number < view.number
                     {
-                        return Err(format!("{process} was out of view {number} and is back in view {}", view.number));
+                        return Err(format!(
+                            "{process} was out of view {number} and is back in view {}",
+                            view.number
+                        ));
                     }
                 }
                 let known = |number| self.installed.get(&(view.lineage, ViewNumber(number)));
-                for (before, after) in [(known(view.number.0 - 1), Some(view)), (Some(view), known(view.number.0 + 1))]
+                for (before, after) in
+                    [(known(view.number.0 - 1), Some(view)), (Some(view), known(view.number.0 + 1))]
                 {
                     let (Some(before), Some(after)) = (before, after) else { continue };
-                    for member in before.members.iter().filter(|member| !after.contains(member.info.process)) {
-                        let left = self.left.entry((view.lineage, member.info.process)).or_insert(after.number);
+                    for member in
+                        before.members.iter().filter(|member| !after.contains(member.info.process))
+                    {
+                        let left = self
+                            .left
+                            .entry((view.lineage, member.info.process))
+                            .or_insert(after.number);
                         *left = after.number.min(*left);
                     }
                 }

@@ -63,21 +63,31 @@ impl WayRoundKeepsLeases {
     fn is_fine(&self, world: &World) -> Option<bool> {
         let mut lineages = world.latest.values();
         let (Some(view), None) = (lineages.next(), lineages.next()) else { return None };
-        let place = |process: ProcessId| world.place_of(process).filter(|place| world.peers[*place].is(process));
-        let of = |processes: Vec<ProcessId>| -> Option<Vec<usize>> { processes.into_iter().map(place).collect() };
+        let place = |process: ProcessId| {
+            world.place_of(process).filter(|place| world.peers[*place].is(process))
+        };
+        let of = |processes: Vec<ProcessId>| -> Option<Vec<usize>> {
+            processes.into_iter().map(place).collect()
+        };
         let members = of(view.members.iter().map(|member| member.info.process).collect())?;
         let council = of(view.council().map(|info| info.process).collect())?;
         let runs = |place: &usize| world.is_up(*place) && !world.peers[*place].leaving;
         let weather = world.network.weather();
-        let is_fair = weather == LinkConditions { slowest: weather.slowest, ..LinkConditions::FAIR }
+        let is_fair = weather
+            == LinkConditions { slowest: weather.slowest, ..LinkConditions::FAIR }
             && weather.slowest <= 10 * MS;
-        if !(world.bounded && is_fair && world.rules.is_empty() && world.network.is_plain() && members.iter().all(runs))
+        if !(world.bounded
+            && is_fair
+            && world.rules.is_empty()
+            && world.network.is_plain()
+            && members.iter().all(runs))
         {
             return None;
         }
         let is_open = |from: usize, to: usize| !world.network.is_cut(from, to);
         let mut goes_round = false;
-        for (from, to) in members.iter().flat_map(|from| members.iter().map(move |to| (*from, *to))) {
+        for (from, to) in members.iter().flat_map(|from| members.iter().map(move |to| (*from, *to)))
+        {
             if from != to && !is_open(from, to) {
                 goes_round = true;
                 let others = council.iter().filter(|relay| ![from, to].contains(relay));
@@ -108,7 +118,9 @@ impl Invariant for WayRoundKeepsLeases {
                 self.look(world);
                 let is_member = world.latest.values().any(|view| view.contains(*process));
                 if is_member && self.has_lasted(world) {
-                    return Err(format!("m{place} has lost its lease, though all others can be reached"));
+                    return Err(format!(
+                        "m{place} has lost its lease, though all others can be reached"
+                    ));
                 }
             }
             _ => {}

@@ -1,8 +1,8 @@
 //! `what_is_seen_is_so`: a grantor's statements about holds and waits are true when it makes them.
 //! Each listed holder was granted that lock with that token, says the same of itself, and has not
 //! held for longer than it wanted to. Of the members that believe in the lock, none is left out.
-//! Each listed waiter waits, in the order of the tickets. A told position names as many requests and
-//! holds before it as there are, and the suspension that it waits for.
+//! Each listed waiter waits, in the order of the tickets. A told position names as many requests
+//! and holds before it as there are, and the suspension that it waits for.
 //!
 //! A grantor may not have heard yet that a hold is over. So a listed holder need not hold any more.
 //! The check comes after the step in which the grantor answers, and only for a grantor with a
@@ -15,8 +15,8 @@ use super::{Count, GrantorRecord, Invariant, Observation, Verdict, stretched};
 use crate::history::{Ask, Call, ClientRequest, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
-    Event, HoldReport, HolderInfo, LockName, Message, Mode, Outcome, OwnerId, Packet, ProcessId, Query, QueryReply,
-    RequestId, Ticket, WaitReport, WaiterInfo, Want,
+    Event, HoldReport, HolderInfo, LockName, Message, Mode, Outcome, OwnerId, Packet, ProcessId,
+    Query, QueryReply, RequestId, Ticket, WaitReport, WaiterInfo, Want,
 };
 use std::collections::BTreeSet;
 
@@ -51,9 +51,8 @@ impl WhatIsSeenIsSo {
                 self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
                 self.check_waiters(world, place, &key, waiters)
             }
-            (Query::Place(request), QueryReply::Place { before, holds, suspension }) => {
-                self.check_place(world, place, (ask, *request), (*before, *holds, suspension.as_ref()))
-            }
+            (Query::Place(request), QueryReply::Place { before, holds, suspension }) => self
+                .check_place(world, place, (ask, *request), (*before, *holds, suspension.as_ref())),
             (Query::Waiting(name, None), QueryReply::Waiting { waiters, .. }) => {
                 self.check_waiters(world, place, &(service.clone(), Some(name.clone())), waiters)
             }
@@ -67,20 +66,33 @@ impl WhatIsSeenIsSo {
     }
 
     /// Checks the listed holders. No other member may believe in any of these locks.
-    fn check_holders(&mut self, world: &World, place: usize, keys: &[Key], holders: &[HolderInfo]) -> Verdict {
+    fn check_holders(
+        &mut self,
+        world: &World,
+        place: usize,
+        keys: &[Key],
+        holders: &[HolderInfo],
+    ) -> Verdict {
         for holder in holders {
             self.premises += 1;
             let is_it = |(key, token): (&Key, _)| key.1 == holder.name && token == holder.token;
             // The grant may be on its way still. Beyond the clock bound a former grantor may grant
             // beside the next.
-            let fits = world.history().calls.iter().filter(|call| call.process == holder.process).any(|call| {
-                let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
-                // A share may be the lock before its client hears it.
-                let turns = call.turns.is_some();
-                let granted = !world.bounded || turns || call.token().is_none() || call.tokens().any(is_it);
-                let lasted = !world.bounded || holder.held_for <= stretched(world, world.now - call.asked);
-                wants && granted && lasted && call.metadata == holder.metadata
-            });
+            let fits =
+                world.history().calls.iter().filter(|call| call.process == holder.process).any(
+                    |call| {
+                        let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
+                        // A share may be the lock before its client hears it.
+                        let turns = call.turns.is_some();
+                        let granted = !world.bounded
+                            || turns
+                            || call.token().is_none()
+                            || call.tokens().any(is_it);
+                        let lasted = !world.bounded
+                            || holder.held_for <= stretched(world, world.now - call.asked);
+                        wants && granted && lasted && call.metadata == holder.metadata
+                    },
+                );
             if !fits {
                 return Err(format!("m{place} reports a holder that does not hold: {holder:?}"));
             }
@@ -88,7 +100,9 @@ impl WhatIsSeenIsSo {
         if !world.bounded {
             return Ok(());
         }
-        let Some(view) = world.peers[place].node.as_ref().and_then(|node| node.view()) else { return Ok(()) };
+        let Some(view) = world.peers[place].node.as_ref().and_then(|node| node.view()) else {
+            return Ok(());
+        };
         for key in keys {
             // A list that is full may leave holders out.
             let listed = holders.iter().filter(|holder| holder.name == key.1).count();
@@ -97,17 +111,25 @@ impl WhatIsSeenIsSo {
             }
             for ask in world.history().claims_of(key).filter(|ask| world.fence(*ask).is_some()) {
                 let call = world.call(ask);
-                if !view.contains(call.process) || call.answered == world.now || call.turns.is_some() {
+                if !view.contains(call.process)
+                    || call.answered == world.now
+                    || call.turns.is_some()
+                {
                     continue;
                 }
                 self.premises += 1;
                 let is_told = |(of, token): (&Key, _)| {
-                    let is_it = |holder: &HolderInfo| (holder.process, holder.token) == (call.process, token);
+                    let is_it = |holder: &HolderInfo| {
+                        (holder.process, holder.token) == (call.process, token)
+                    };
                     of == key && holders.iter().any(|holder| holder.name == key.1 && is_it(holder))
                 };
                 if !call.tokens().any(is_told) {
                     self.lock = Some(key.clone());
-                    return Err(format!("m{place} does not report a holder of {}: {call:?}", lock_name(key)));
+                    return Err(format!(
+                        "m{place} does not report a holder of {}: {call:?}",
+                        lock_name(key)
+                    ));
                 }
             }
         }
@@ -127,13 +149,16 @@ impl WhatIsSeenIsSo {
         let look = world.call(at.0);
         let kept = GrantorRecord::at(world, place, &look.service);
         let (waits, key) = (&kept.waits, (look.process, at.1));
-        let Some(own) = waits.get(&key).filter(|own| own.ticket.is_some() && !self.grants) else { return Ok(()) };
+        let Some(own) = waits.get(&key).filter(|own| own.ticket.is_some() && !self.grants) else {
+            return Ok(());
+        };
         let is_before = |(other, wait): &(&(ProcessId, RequestId), &WaitReport)| {
             (wait.ticket, **other) < (own.ticket, key) && !wait.want.opens()
         };
         let (first, rest): (Vec<_>, Vec<_>) =
             waits.iter().filter(is_before).partition(|(_, wait)| wait.want == Want::Suspension);
-        let of_name = |name| rest.iter().filter(|(_, wait)| wait.want.names().contains(name)).count();
+        let of_name =
+            |name| rest.iter().filter(|(_, wait)| wait.want.names().contains(name)).count();
         let others = match own.want {
             Want::Suspension => rest.len(),
             _ => own.want.names().iter().map(of_name).max().unwrap_or_default(),
@@ -143,7 +168,13 @@ impl WhatIsSeenIsSo {
                 || call.outcome.is_some() && call.answered >= look.asked;
             call.process == look.process && (call.asked >= look.asked || is_over)
         };
-        let slack = world.history().calls.iter().filter(said_since).filter(|call| call.request != look.request).count();
+        let slack = world
+            .history()
+            .calls
+            .iter()
+            .filter(said_since)
+            .filter(|call| call.request != look.request)
+            .count();
         let is = (first.len() + others) as u64;
         self.premises += 1;
         if before.abs_diff(is) > slack as u64 {
@@ -152,26 +183,38 @@ impl WhatIsSeenIsSo {
         if slack > 0 {
             return Ok(());
         }
-        // A ticket that passes a held suspension names its token by the complement. So do those that
-        // passed a later one, which are lower.
+        // A ticket that passes a held suspension names its token by the complement. So do those
+        // that passed a later one, which are lower.
         let held = kept.holds.iter().find(|(_, hold)| hold.want == Want::Suspension);
         let number = |ticket: Ticket| ticket.epoch.0.as_i64();
-        let gate = held.filter(|(_, hold)| own.ticket.is_some_and(|ticket| number(ticket) > !hold.token.as_i64()));
+        let gate = held.filter(|(_, hold)| {
+            own.ticket.is_some_and(|ticket| number(ticket) > !hold.token.as_i64())
+        });
         let first = first.iter().min_by_key(|(other, wait)| (wait.ticket, **other));
         let suspends = gate.map(|(by, hold)| (by.0, &hold.metadata));
         let suspends = suspends.or_else(|| first.map(|(by, wait)| (by.0, &wait.metadata)));
         if suspension.map(|seen| (seen.process, &seen.metadata)) != suspends {
-            return Err(format!("m{place} says that {key:?} waits for {suspension:?}, and it is {suspends:?}"));
+            return Err(format!(
+                "m{place} says that {key:?} waits for {suspension:?}, and it is {suspends:?}"
+            ));
         }
         let others = holds_before(&kept, own, key, gate.is_some());
         if holds != others {
-            return Err(format!("m{place} says that {holds} holds are before {key:?}, and {others} are"));
+            return Err(format!(
+                "m{place} says that {holds} holds are before {key:?}, and {others} are"
+            ));
         }
         Ok(())
     }
 
     /// Checks the listed waiters of the lock and their order.
-    fn check_waiters(&mut self, world: &World, place: usize, key: &Key, waiters: &[WaiterInfo]) -> Verdict {
+    fn check_waiters(
+        &mut self,
+        world: &World,
+        place: usize,
+        key: &Key,
+        waiters: &[WaiterInfo],
+    ) -> Verdict {
         let waits = GrantorRecord::at(world, place, &key.0).waits;
         let mut last = None;
         self.lock = Some(key.clone());
@@ -181,11 +224,17 @@ impl WhatIsSeenIsSo {
                 Some(name) => want.names().contains(name) && want.mode() == waiter.mode,
                 None => false,
             };
-            let asks = |deed: &ClientRequest| matches!(deed, ClientRequest::Hold(want) if wants(want));
-            let of_this = |call: &&Call| call.process == waiter.process && call.metadata == waiter.metadata;
-            let mut calls = world.history().calls.iter().filter(of_this).filter(|call| asks(&call.deed));
+            let asks =
+                |deed: &ClientRequest| matches!(deed, ClientRequest::Hold(want) if wants(want));
+            let of_this =
+                |call: &&Call| call.process == waiter.process && call.metadata == waiter.metadata;
+            let mut calls =
+                world.history().calls.iter().filter(of_this).filter(|call| asks(&call.deed));
             if calls.next().is_none() {
-                let what = format!("this one waits for {}, and it did not ask: {waiter:?}", lock_name(key));
+                let what = format!(
+                    "this one waits for {}, and it did not ask: {waiter:?}",
+                    lock_name(key)
+                );
                 return Err(format!("m{place} says that {what}"));
             }
             let this = waits.iter().find(|((process, _), wait)| {
@@ -196,7 +245,8 @@ impl WhatIsSeenIsSo {
             let (Some((_, wait)), None) = (this, calls.next()) else { continue };
             self.premises += u64::from(last.is_some());
             if wait.ticket < last {
-                let what = format!("{waiter:?} with {:?} waits after one with {last:?}", wait.ticket);
+                let what =
+                    format!("{waiter:?} with {:?} waits after one with {last:?}", wait.ticket);
                 return Err(format!("m{place} says of {}: {what}", lock_name(key)));
             }
             last = wait.ticket;
@@ -208,24 +258,37 @@ impl WhatIsSeenIsSo {
 
 /// The holds that have to end before a waiting request can be granted. `gated`: the suspension that
 /// is held is one of them.
-fn holds_before(kept: &GrantorRecord, own: &WaitReport, key: (ProcessId, RequestId), gated: bool) -> u64 {
+fn holds_before(
+    kept: &GrantorRecord,
+    own: &WaitReport,
+    key: (ProcessId, RequestId),
+    gated: bool,
+) -> u64 {
     let holds = || kept.holds.iter().filter(|(_, hold)| !hold.want.opens());
     let is_own = |process: ProcessId, owner: OwnerId| {
         process == key.0 && (own.owner == OwnerId::default() || own.owner == owner)
     };
     if own.want == Want::Suspension {
-        let is_before = |hold: &HoldReport, by: ProcessId| hold.want == Want::Suspension || !is_own(by, hold.owner);
+        let is_before = |hold: &HoldReport, by: ProcessId| {
+            hold.want == Want::Suspension || !is_own(by, hold.owner)
+        };
         return holds().filter(|((by, _), hold)| is_before(hold, *by)).count() as u64;
     }
     let has = |hold: &HoldReport, name: &LockName| hold.want.names().contains(name);
     let permits = |want: &Want| if let Want::Permits(_, count) = want { count.get() } else { 0 };
     let is_missed = |name: &LockName| match own.want {
-        Want::Share(_) => holds().any(|(_, hold)| has(hold, name) && !matches!(hold.want, Want::Share(_))),
+        Want::Share(_) => {
+            holds().any(|(_, hold)| has(hold, name) && !matches!(hold.want, Want::Share(_)))
+        }
         Want::Permits(..) => {
             let limit = kept.objects.get(name).map_or(0, |content| content.value.limit());
-            let used: u32 = holds().filter(|(_, hold)| has(hold, name)).map(|(_, hold)| permits(&hold.want)).sum();
+            let used: u32 = holds()
+                .filter(|(_, hold)| has(hold, name))
+                .map(|(_, hold)| permits(&hold.want))
+                .sum();
             let beside = |hold: &HoldReport| matches!(hold.want, Want::Permits(..));
-            used + permits(&own.want) > limit || holds().any(|(_, hold)| has(hold, name) && !beside(hold))
+            used + permits(&own.want) > limit
+                || holds().any(|(_, hold)| has(hold, name) && !beside(hold))
         }
         _ => true,
     };
@@ -257,7 +320,10 @@ impl Invariant for WhatIsSeenIsSo {
                 packet: Packet::Linked { message: Message::QueryReply { request, seen, .. }, .. },
                 ..
             } => {
-                let ask = world.history().find(*to, *request).filter(|ask| world.call(*ask).outcome.is_none());
+                let ask = world
+                    .history()
+                    .find(*to, *request)
+                    .filter(|ask| world.call(*ask).outcome.is_none());
                 if let Some(ask) = ask.filter(|_| **seen != QueryReply::Undecided)
                     && self.on_its_way.insert((*to, *request))
                 {
@@ -275,9 +341,10 @@ impl Invariant for WhatIsSeenIsSo {
                     self.told.push((*ask, seen.clone()));
                 }
             }
-            Observation::Sent { packet: Packet::Linked { message: Message::Grant { .. }, .. }, .. } => {
-                self.grants = true
-            }
+            Observation::Sent {
+                packet: Packet::Linked { message: Message::Grant { .. }, .. },
+                ..
+            } => self.grants = true,
             Observation::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),
             Observation::Stepped { place } => {
                 let resumed = self.resumed.take() == Some(*place);

@@ -46,11 +46,20 @@ impl Invariant for WhoHasMostFollows {
         let suspected = node.status(peer.clock.local(world.now)).suspected;
         let kept = GrantorRecord::at(world, *place, service);
         let rank = |(age, process): (usize, ProcessId)| {
-            let holds = kept.holds.iter().filter(|((of, _), hold)| *of == process && !hold.want.opens()).count();
+            let holds = kept
+                .holds
+                .iter()
+                .filter(|((of, _), hold)| *of == process && !hold.want.opens())
+                .count();
             let waits = kept.waits.keys().filter(|(of, _)| *of == process).count();
             (!suspected.contains(&process), holds, waits, Reverse(age))
         };
-        let others = || view.living().map(|member| member.info.process).enumerate().filter(|(_, other)| other != me);
+        let others = || {
+            view.living()
+                .map(|member| member.info.process)
+                .enumerate()
+                .filter(|(_, other)| other != me)
+        };
         let best = others().max_by_key(|other| rank(*other));
         self.premises += u64::from(others().count() > 1);
         match best {

@@ -195,7 +195,11 @@ impl BeliefChecker {
         if story.len() >= LINES {
             story.pop_front();
         }
-        story.push_back(format!("{:>6}.{:03} {line}", now / 1_000_000_000, now / 1_000_000 % 1_000));
+        story.push_back(format!(
+            "{:>6}.{:03} {line}",
+            now / 1_000_000_000,
+            now / 1_000_000 % 1_000
+        ));
     }
 
     /// Mixes something into the digest.
@@ -238,7 +242,14 @@ impl BeliefChecker {
     }
 
     /// `who` believes from now on. The claim is checked at once.
-    pub fn claim(&self, who: u64, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
+    pub fn claim(
+        &self,
+        who: u64,
+        service: &'static str,
+        name: &str,
+        mode: ClaimMode,
+        belief: Belief,
+    ) {
         // A hold that was lost before its first use is no claim.
         let Some(token) = belief() else { return self.count("lost before use") };
         let mut claims = self.claims.borrow_mut();
@@ -247,26 +258,40 @@ impl BeliefChecker {
             let is_same = other.name == name;
             let there = (other.belief)();
             let invariant = match (&mode, &other.mode) {
-                (ClaimMode::Suspension, _) | (_, ClaimMode::Suspension) => "suspension_is_exclusive",
+                (ClaimMode::Suspension, _) | (_, ClaimMode::Suspension) => {
+                    "suspension_is_exclusive"
+                }
                 (ClaimMode::Lock, ClaimMode::Lock) if is_same => "exclusive_by_lease",
                 (ClaimMode::Lead, ClaimMode::Lead) if is_same => "one_leader_per_term",
-                (ClaimMode::Lock, ClaimMode::Share) | (ClaimMode::Share, ClaimMode::Lock) if is_same => {
+                (ClaimMode::Lock, ClaimMode::Share) | (ClaimMode::Share, ClaimMode::Lock)
+                    if is_same =>
+                {
                     "no_writer_with_reader"
                 }
                 _ => continue,
             };
-            let there = format!("player {} has {} of {} by {there:?}", other.who, other.mode, other.name);
-            self.fail(invariant, format!("player {who} has {mode} of {service}/{name} by {token:?} while {there}"));
+            let there =
+                format!("player {} has {} of {} by {there:?}", other.who, other.mode, other.name);
+            self.fail(
+                invariant,
+                format!("player {who} has {mode} of {service}/{name} by {token:?} while {there}"),
+            );
         }
         let mut highest = self.highest.borrow_mut();
         let before = highest.get(&(service, name.to_owned())).copied();
         // Shared holds were granted in any order, but all of them after each exclusive hold before
         // them.
         if before.is_some_and(|before| before > token) {
-            self.fail("tokens_rise", format!("player {who} has {service}/{name} by {token:?} after {before:?}"));
+            self.fail(
+                "tokens_rise",
+                format!("player {who} has {service}/{name} by {token:?} after {before:?}"),
+            );
         }
         if matches!(mode, ClaimMode::Lock | ClaimMode::Lead) {
-            highest.insert((service, name.to_owned()), before.map_or(token, |before| before.max(token)));
+            highest.insert(
+                (service, name.to_owned()),
+                before.map_or(token, |before| before.max(token)),
+            );
         }
         self.count(match mode {
             ClaimMode::Lock => "locks held",
@@ -291,24 +316,38 @@ impl BeliefChecker {
             }
         }
         let tokens = |claim: &Claim| match &claim.mode {
-            ClaimMode::Permits { many, .. } => (claim.belief)().map(|token| (token.get(), u64::from(many()))),
+            ClaimMode::Permits { many, .. } => {
+                (claim.belief)().map(|token| (token.get(), u64::from(many())))
+            }
             _ => None,
         };
         let one = claims.last().and_then(tokens);
-        for other in claims.iter().rev().skip(1).filter(|claim| claim.service == service && claim.name == name) {
+        for other in claims
+            .iter()
+            .rev()
+            .skip(1)
+            .filter(|claim| claim.service == service && claim.name == name)
+        {
             if let (Some(one), Some(other)) = (one, tokens(other))
                 && (one.0 < other.0 + other.1 && other.0 < one.0 + one.1)
             {
-                let what =
-                    format!("of the permits of {service}/{name} some have the tokens of others: {one:?} and {other:?}");
+                let what = format!(
+                    "of the permits of {service}/{name} some have the tokens of others: {one:?} and {other:?}"
+                );
                 self.fail("token_belongs_to_one_hold", what);
             }
         }
         let limits = self.limits.borrow();
-        let may_count = |limit: &&Limit| limit.service == service && limit.until.is_none_or(|until| until >= since);
-        let greatest = limits.iter().filter(may_count).map(|limit| limit.limit).max().unwrap_or(u32::MAX);
+        let may_count = |limit: &&Limit| {
+            limit.service == service && limit.until.is_none_or(|until| until >= since)
+        };
+        let greatest =
+            limits.iter().filter(may_count).map(|limit| limit.limit).max().unwrap_or(u32::MAX);
         if sum > u64::from(greatest) {
-            self.fail("permits_never_exceed_limit", format!("{sum} permits of {service} under a limit of {greatest}"));
+            self.fail(
+                "permits_never_exceed_limit",
+                format!("{sum} permits of {service} under a limit of {greatest}"),
+            );
         }
     }
 
@@ -329,7 +368,9 @@ impl BeliefChecker {
     /// of that hold.
     pub fn refused(&self, who: u64, asked: u64, holder: Token) {
         if self.confirmed.borrow().get(&holder).is_some_and(|confirmed| *confirmed <= asked) {
-            let what = format!("player {who} is refused because of {holder:?}, whose release was confirmed before");
+            let what = format!(
+                "player {who} is refused because of {holder:?}, whose release was confirmed before"
+            );
             self.fail("confirmed_is_free", what);
         }
     }
@@ -411,14 +452,21 @@ impl BeliefChecker {
 
     /// A conditional write replaced the value `before`: while all is calm, no player saw one in
     /// between.
-    pub fn value_replaced(&self, service: &'static str, name: &'static str, before: Token, version: Token) {
+    pub fn value_replaced(
+        &self,
+        service: &'static str,
+        name: &'static str,
+        before: Token,
+        version: Token,
+    ) {
         let values = self.values.borrow();
         let between = values.range((service, name, before)..(service, name, version)).skip(1);
         if let Some(((.., one), _)) = between.into_iter().find(|(_, (_, was_calm))| *was_calm)
             && self.is_calm()
         {
-            let what =
-                format!("{service}/{name} of {before:?} was replaced by {version:?} though it was {one:?} by then");
+            let what = format!(
+                "{service}/{name} of {before:?} was replaced by {version:?} though it was {one:?} by then"
+            );
             self.fail("values_are_seen_in_order", what);
         }
     }
@@ -426,7 +474,13 @@ impl BeliefChecker {
     /// The holder of the lock with this token read version `from` of its value and wrote, or read,
     /// version `to`. No other holder read or wrote one in between. Across slots, and so across
     /// views, a write may have been lost with its grantor.
-    pub fn value_touched(&self, service: &'static str, name: &'static str, token: Token, (from, to): (Token, Token)) {
+    pub fn value_touched(
+        &self,
+        service: &'static str,
+        name: &'static str,
+        token: Token,
+        (from, to): (Token, Token),
+    ) {
         if from.slot() != to.slot() {
             return;
         }
@@ -435,10 +489,13 @@ impl BeliefChecker {
         let is_between = |one: Token, (from, to)| from < one && one < to;
         let meets = |other: &&ValueAccess| {
             let (first, last) = other.versions;
-            let is_met = is_between(first, (from, to)) || is_between(last, (from, to)) || is_between(to, (first, last));
+            let is_met = is_between(first, (from, to))
+                || is_between(last, (from, to))
+                || is_between(to, (first, last));
             other.token != token && is_met
         };
-        if let Some(ValueAccess { token: other, versions: (first, last) }) = all.iter().find(meets) {
+        if let Some(ValueAccess { token: other, versions: (first, last) }) = all.iter().find(meets)
+        {
             let what = format!(
                 "{service}/{name}: {token:?} read {from:?} and wrote {to:?}, and {other:?} read {first:?} and wrote {last:?}"
             );
@@ -499,7 +556,8 @@ impl BeliefChecker {
         self.count("rounds entered");
         let late = if self.is_calm() { SETTLED } else { 2 * AFTERMATH };
         let mut stays = self.stays.borrow_mut();
-        let there = stays.values().filter(|stay| stay.gone.is_none_or(|gone| gone + late >= began)).count();
+        let there =
+            stays.values().filter(|stay| stay.gone.is_none_or(|gone| gone + late >= began)).count();
         if there < together as usize {
             self.fail("barrier_opens_once", format!("{there} have entered a round of {together}"));
         }
@@ -520,8 +578,13 @@ impl BeliefChecker {
     /// The player has left: all stays in `beside` must have begun to leave.
     pub fn left(&self, who: u64, beside: &[u64]) {
         let stays = self.stays.borrow();
-        for other in beside.iter().filter_map(|stay| stays.get(stay)).filter(|stay| stay.is_inside()) {
-            self.fail("barrier_opens_once", format!("player {who} has left while player {} is inside", other.who));
+        for other in
+            beside.iter().filter_map(|stay| stays.get(stay)).filter(|stay| stay.is_inside())
+        {
+            self.fail(
+                "barrier_opens_once",
+                format!("player {who} has left while player {} is inside", other.who),
+            );
         }
     }
 
@@ -546,7 +609,14 @@ impl BeliefChecker {
     /// The player has counted the latch down to `left`. It has had the latch open since `since`,
     /// and `is_open` says whether it still has. While all is calm, no other player that had it open
     /// all the while counts it down to the same number.
-    pub fn counted_down(&self, who: u64, latch: &str, left: u32, since: u64, is_open: Box<dyn Fn() -> bool>) {
+    pub fn counted_down(
+        &self,
+        who: u64,
+        latch: &str,
+        left: u32,
+        since: u64,
+        is_open: Box<dyn Fn() -> bool>,
+    ) {
         let mut counted = self.counted.borrow_mut();
         counted.retain(|one| (one.is_open)());
         if left == 0 || !self.is_calm() || !is_open() {
@@ -555,7 +625,8 @@ impl BeliefChecker {
         for other in counted.iter().filter(|other| other.latch == latch && other.left == left) {
             // The later of the two had it open before the other counted.
             if since <= other.at {
-                let what = format!("players {} and {who} both counted {latch} down to {left}", other.who);
+                let what =
+                    format!("players {} and {who} both counted {latch} down to {left}", other.who);
                 self.fail("barrier_opens_once", what);
             }
         }

@@ -129,7 +129,9 @@ impl ClusterHarness {
                 });
             }
             tokio::time::sleep(Duration::from_millis(self.plan.span)).await;
-            self.board.note(|| format!("the healing begins after {} ms", (self.board.now() - began) / MS));
+            self.board.note(|| {
+                format!("the healing begins after {} ms", (self.board.now() - began) / MS)
+            });
             self.heal().await;
         } else {
             self.board.fail("converges_after_heal", "not every member has joined at the beginning");
@@ -149,7 +151,8 @@ impl ClusterHarness {
 
     /// Starts a process at the seat; its players follow when it has joined.
     fn start(self: &Rc<Self>, seat: usize) {
-        let addrs: Vec<String> = self.seats.borrow().iter().map(|seat| seat.addr.to_string()).collect();
+        let addrs: Vec<String> =
+            self.seats.borrow().iter().map(|seat| seat.addr.to_string()).collect();
         let addr = self.seats.borrow()[seat].addr;
         let life = self.seats.borrow()[seat].life + 1;
         let postbox = self.postbox.clone();
@@ -161,12 +164,14 @@ impl ClusterHarness {
             }
         });
         let builder = Member::builder(CLUSTER).timing(Timing::fast()).seeds(addrs);
-        let Simulated { member, timer, ears } = builder.simulate(addr, self.plan.clocks[seat], post);
+        let Simulated { member, timer, ears } =
+            builder.simulate(addr, self.plan.clocks[seat], post);
         self.board.note(|| format!("member {seat} starts as {}", member.process()));
         {
             let mut seats = self.seats.borrow_mut();
             let seat = &mut seats[seat];
-            (seat.member, seat.ears, seat.frozen) = (Some(member.clone()), Some(ears.clone()), false);
+            (seat.member, seat.ears, seat.frozen) =
+                (Some(member.clone()), Some(ears.clone()), false);
             (seat.life, seat.joined) = (life, false);
         }
         self.tasks.begin(Some(seat), timer);
@@ -218,7 +223,8 @@ impl ClusterHarness {
     /// The running members, with their seats.
     fn members(&self) -> Vec<(usize, Member)> {
         let seats = self.seats.borrow();
-        let members = seats.iter().enumerate().filter_map(|(at, seat)| Some((at, seat.member.clone()?)));
+        let members =
+            seats.iter().enumerate().filter_map(|(at, seat)| Some((at, seat.member.clone()?)));
         members.collect()
     }
 
@@ -303,7 +309,10 @@ impl ClusterHarness {
                     (seat.life, seat.joined && !seat.frozen)
                 };
                 let member = self.seats.borrow()[seat].member.clone();
-                let Some(member) = member.filter(|_| self.away() < (seats - 1) / 2 && is_well) else { return };
+                let Some(member) = member.filter(|_| self.away() < (seats - 1) / 2 && is_well)
+                else {
+                    return;
+                };
                 self.board.count("leaves");
                 self.board.note(|| format!("member {seat} leaves"));
                 self.seats.borrow_mut()[seat].joined = false;
@@ -332,9 +341,13 @@ impl ClusterHarness {
                     self.thaw(seat);
                 }
             }
-            RecipeFaultKind::Isolate(seat) => self.cut(span, |from, to| from == seat || to == seat).await,
+            RecipeFaultKind::Isolate(seat) => {
+                self.cut(span, |from, to| from == seat || to == seat).await
+            }
             RecipeFaultKind::OneWay(from, to) => self.cut(span, |a, b| a == from && b == to).await,
-            RecipeFaultKind::Split(mask) => self.cut(span, |a, b| (mask >> a & 1) != (mask >> b & 1)).await,
+            RecipeFaultKind::Split(mask) => {
+                self.cut(span, |a, b| (mask >> a & 1) != (mask >> b & 1)).await
+            }
             RecipeFaultKind::Storm(weather) => {
                 self.board.count("storms");
                 self.board.note(|| "a storm".to_owned());
@@ -381,7 +394,8 @@ impl ClusterHarness {
     async fn heal(self: &Rc<Self>) {
         self.network.borrow_mut().mend_all();
         self.network.borrow_mut().set_weather(CALM);
-        let frozen: Vec<usize> = (0..self.plan.seats).filter(|seat| self.seats.borrow()[*seat].frozen).collect();
+        let frozen: Vec<usize> =
+            (0..self.plan.seats).filter(|seat| self.seats.borrow()[*seat].frozen).collect();
         for seat in frozen {
             self.thaw(seat);
         }
@@ -391,8 +405,11 @@ impl ClusterHarness {
                 self.board.note(|| "a quorum is lost for good".to_owned());
                 return self.board.count("quorums lost");
             }
-            let away: Vec<usize> = (0..self.plan.seats).filter(|seat| !self.seats.borrow()[*seat].joined).collect();
-            return self.board.fail("converges_after_heal", format!("these have not joined again: {away:?}"));
+            let away: Vec<usize> =
+                (0..self.plan.seats).filter(|seat| !self.seats.borrow()[*seat].joined).collect();
+            return self
+                .board
+                .fail("converges_after_heal", format!("these have not joined again: {away:?}"));
         }
         self.board.ending.set(true);
         self.board.note(|| "players come to their end".to_owned());
@@ -408,20 +425,28 @@ impl ClusterHarness {
         let members = self.members();
         for (seat, member) in &members {
             let all = paced(self.plan.clocks[*seat], workloads::have_all(self, member));
-            if let Err(why) =
-                tokio::time::timeout(LOCK_LIMIT, all).await.unwrap_or_else(|_| Err("no answer".to_owned()))
+            if let Err(why) = tokio::time::timeout(LOCK_LIMIT, all)
+                .await
+                .unwrap_or_else(|_| Err("no answer".to_owned()))
             {
-                return self.board.fail("no_lost_wakeup", format!("at {} after the healing: {why}", member.process()));
+                return self.board.fail(
+                    "no_lost_wakeup",
+                    format!("at {} after the healing: {why}", member.process()),
+                );
             }
         }
         // The last releases are still under way.
         let kept = || {
             let services = members.iter().flat_map(|(seat, member)| {
                 let process = member.process();
-                self.status(*seat, member).services.into_iter().map(move |service| (process, service))
+                self.status(*seat, member)
+                    .services
+                    .into_iter()
+                    .map(move |service| (process, service))
             });
             let is_kept = |service: &ServiceStatus| {
-                service.held_here + service.open_here + service.waiting_here + service.locks.len() > 0
+                service.held_here + service.open_here + service.waiting_here + service.locks.len()
+                    > 0
             };
             services.filter(|(_, service)| is_kept(service)).collect::<Vec<_>>()
         };
@@ -439,7 +464,8 @@ impl ClusterHarness {
     // The network.
 
     fn wake_pump(&self) {
-        if let Some(pump) = self.postbox.lock().unwrap_or_else(PoisonError::into_inner).pump.take() {
+        if let Some(pump) = self.postbox.lock().unwrap_or_else(PoisonError::into_inner).pump.take()
+        {
             pump.wake();
         }
     }
@@ -462,13 +488,16 @@ impl ClusterHarness {
                 next => {
                     let sleep = async {
                         match next {
-                            Some((at, _)) => tokio::time::sleep(Duration::from_nanos(at - now)).await,
+                            Some((at, _)) => {
+                                tokio::time::sleep(Duration::from_nanos(at - now)).await
+                            }
                             None => std::future::pending().await,
                         }
                     };
                     let mut sleep = std::pin::pin!(sleep);
                     poll_fn(|context| {
-                        let mut postbox = self.postbox.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut postbox =
+                            self.postbox.lock().unwrap_or_else(PoisonError::into_inner);
                         postbox.pump = Some(context.waker().clone());
                         if !postbox.parcels.is_empty() {
                             return Poll::Ready(());
@@ -485,12 +514,16 @@ impl ClusterHarness {
     /// Takes the sent packets and draws the arrival times.
     fn collect(&self) {
         loop {
-            let taken = self.postbox.lock().unwrap_or_else(PoisonError::into_inner).parcels.pop_front();
+            let taken =
+                self.postbox.lock().unwrap_or_else(PoisonError::into_inner).parcels.pop_front();
             let Some((from, life, parcel)) = taken else { return };
             if self.seats.borrow()[from].life != life {
                 continue;
             }
-            let Some(to) = self.seats.borrow().iter().position(|seat| seat.addr == parcel.to) else { continue };
+            let Some(to) = self.seats.borrow().iter().position(|seat| seat.addr == parcel.to)
+            else {
+                continue;
+            };
             let now = self.board.now();
             let route = self.network.borrow_mut().route(now, from, to);
             let is_cut = self.network.borrow().is_cut(from, to);
@@ -521,17 +554,26 @@ impl ClusterHarness {
         let PacketInFlight { from, to, parcel } = flight;
         let ears = self.seats.borrow()[to].ears.clone();
         let there = ears.as_ref().and_then(SimulatedInbox::process);
-        let is_wanted = there.is_some() && parcel.process.is_none_or(|process| there == Some(process));
+        let is_wanted =
+            there.is_some() && parcel.process.is_none_or(|process| there == Some(process));
         self.board.mix((self.board.now(), from, to, is_wanted));
         self.board.mix(&parcel.packet);
         match ears {
             Some(ears) if is_wanted => {
                 let packet = parcel.packet.clone();
-                ears.input(Input::Received { from: parcel.from.process, addr: parcel.from.addr, packet });
+                ears.input(Input::Received {
+                    from: parcel.from.process,
+                    addr: parcel.from.addr,
+                    packet,
+                });
             }
             _ => {
                 if let Some(process) = parcel.process {
-                    let hint = if there.is_some() { Hint::Replaced(process) } else { Hint::Refused(process) };
+                    let hint = if there.is_some() {
+                        Hint::Replaced(process)
+                    } else {
+                        Hint::Refused(process)
+                    };
                     self.dial_fails(from, to, hint);
                 }
             }

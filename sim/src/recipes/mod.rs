@@ -54,7 +54,9 @@ pub fn run(plan: &RecipePlan, lines: usize, mutant: Option<RuntimeMutant>) -> Re
     plant(None);
     told.unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<String>().cloned();
-        let what = what.or_else(|| panic.downcast_ref::<&str>().map(|what| (*what).to_owned())).unwrap_or_default();
+        let what = what
+            .or_else(|| panic.downcast_ref::<&str>().map(|what| (*what).to_owned()))
+            .unwrap_or_default();
         let broken = Some(RecipeViolation { invariant: "no_panic", what, at: 0 });
         RecipeRun { digest: 0, broken, counts: BTreeMap::new(), story: String::new(), took: 0 }
     })
@@ -62,7 +64,15 @@ pub fn run(plan: &RecipePlan, lines: usize, mutant: Option<RuntimeMutant>) -> Re
 
 /// The acts that must occur somewhere in a large batch, or the batch shows little.
 pub fn deeds(only: Option<WorkloadKind>) -> Vec<&'static str> {
-    let mut deeds = vec!["crashes", "leaves", "pauses", "cuts", "storms", "dropped futures", "runs that came to rest"];
+    let mut deeds = vec![
+        "crashes",
+        "leaves",
+        "pauses",
+        "cuts",
+        "storms",
+        "dropped futures",
+        "runs that came to rest",
+    ];
     for cast in WorkloadKind::ALL.into_iter().filter(|cast| only.is_none_or(|only| only == *cast)) {
         deeds.extend(cast.deeds());
     }

@@ -19,17 +19,27 @@ const STUCK: &[&str] = &["no_lost_wakeup", "no_leaked_hold"];
 /// The workload that hunts it, and the invariants of which one must break.
 pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]) {
     match mutant {
-        RuntimeMutant::FenceWithoutMember => (WorkloadKind::Locks, &["exclusive_by_lease", "suspension_is_exclusive"]),
-        RuntimeMutant::KeepDroppedRequest | RuntimeMutant::KeepDroppedHold => (WorkloadKind::Locks, STUCK),
+        RuntimeMutant::FenceWithoutMember => {
+            (WorkloadKind::Locks, &["exclusive_by_lease", "suspension_is_exclusive"])
+        }
+        RuntimeMutant::KeepDroppedRequest | RuntimeMutant::KeepDroppedHold => {
+            (WorkloadKind::Locks, STUCK)
+        }
         RuntimeMutant::ConfirmUnheard => (WorkloadKind::Locks, &["confirmed_is_free"]),
         RuntimeMutant::EnterForOthers => (WorkloadKind::Mutexes, &["exclusive_by_lease"]),
         RuntimeMutant::AskAgain => (WorkloadKind::Mutexes, &["owners_know_what_they_hold"]),
         RuntimeMutant::LetNoSiblingIn => (WorkloadKind::Mutexes, &["owners_enter_together"]),
         RuntimeMutant::GiveBackWithFirst => (WorkloadKind::Mutexes, &["exclusive_by_lease"]),
         RuntimeMutant::MultiAsksAgain => (WorkloadKind::Mutexes, &["owners_enter_together"]),
-        RuntimeMutant::MultiWithoutOrder | RuntimeMutant::MultiKeepsFirst => (WorkloadKind::Mutexes, STUCK),
-        RuntimeMutant::LeadOn | RuntimeMutant::WorkOn => (WorkloadKind::Leaders, &["one_leader_per_term"]),
-        RuntimeMutant::EndWithTerm | RuntimeMutant::StandOnce => (WorkloadKind::Leaders, &["selectors_stand_again"]),
+        RuntimeMutant::MultiWithoutOrder | RuntimeMutant::MultiKeepsFirst => {
+            (WorkloadKind::Mutexes, STUCK)
+        }
+        RuntimeMutant::LeadOn | RuntimeMutant::WorkOn => {
+            (WorkloadKind::Leaders, &["one_leader_per_term"])
+        }
+        RuntimeMutant::EndWithTerm | RuntimeMutant::StandOnce => {
+            (WorkloadKind::Leaders, &["selectors_stand_again"])
+        }
         RuntimeMutant::TellTwice | RuntimeMutant::LoseInSilence => {
             (WorkloadKind::Leaders, &["listeners_see_every_change_once"])
         }
@@ -49,16 +59,28 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::ReadInSilence | RuntimeMutant::WriteOverLater => {
             (WorkloadKind::LockValue, &["holders_write_alone"])
         }
-        RuntimeMutant::GateAlwaysOpen | RuntimeMutant::RoundOfOneLess | RuntimeMutant::LeaveAlone => {
+        RuntimeMutant::GateAlwaysOpen
+        | RuntimeMutant::RoundOfOneLess
+        | RuntimeMutant::LeaveAlone => (WorkloadKind::Barriers, BARRIER),
+        RuntimeMutant::GateForgets => {
+            (WorkloadKind::Barriers, &["barrier_opens_for_all", "no_lost_wakeup"])
+        }
+        RuntimeMutant::LatchOneEarly | RuntimeMutant::CountDownBlindly => {
             (WorkloadKind::Barriers, BARRIER)
         }
-        RuntimeMutant::GateForgets => (WorkloadKind::Barriers, &["barrier_opens_for_all", "no_lost_wakeup"]),
-        RuntimeMutant::LatchOneEarly | RuntimeMutant::CountDownBlindly => (WorkloadKind::Barriers, BARRIER),
-        RuntimeMutant::SuspendInSilence | RuntimeMutant::ConnectAgain => (WorkloadKind::Connections, STATES),
-        RuntimeMutant::GuardsOutliveMember => (WorkloadKind::Connections, &["guards_fail_before_it_is_told"]),
+        RuntimeMutant::SuspendInSilence | RuntimeMutant::ConnectAgain => {
+            (WorkloadKind::Connections, STATES)
+        }
+        RuntimeMutant::GuardsOutliveMember => {
+            (WorkloadKind::Connections, &["guards_fail_before_it_is_told"])
+        }
         RuntimeMutant::WantTwice => (WorkloadKind::Revocations, &["asked_back_once"]),
-        RuntimeMutant::WantInSilence | RuntimeMutant::CallItTaken => (WorkloadKind::Revocations, TAKEN),
-        RuntimeMutant::TakenAndKept => (WorkloadKind::Revocations, &["told_before_taken", "exclusive_by_lease"]),
+        RuntimeMutant::WantInSilence | RuntimeMutant::CallItTaken => {
+            (WorkloadKind::Revocations, TAKEN)
+        }
+        RuntimeMutant::TakenAndKept => {
+            (WorkloadKind::Revocations, &["told_before_taken", "exclusive_by_lease"])
+        }
     }
 }
 

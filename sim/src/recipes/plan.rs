@@ -141,10 +141,22 @@ impl RecipePlan {
         let seats = cut.members.map_or(seats, |members| members.clamp(1, seats));
         let span = cut.span.map_or(span, |cut| cut.min(span));
         let is_left = |number| cut.faults.as_ref().is_none_or(|faults| faults.contains(&number));
-        faults.retain(|fault| is_left(fault.number) && fault.at < span && fault.trouble.is_among(seats));
+        faults.retain(|fault| {
+            is_left(fault.number) && fault.at < span && fault.trouble.is_among(seats)
+        });
         let luck = if cut.luck == 0 { seed } else { mix(&[seed, cut.luck]) };
         clocks.truncate(seats);
-        RecipePlan { seed, luck, seats, span, clocks, vouched, casts, players: cut.players.unwrap_or(u64::MAX), faults }
+        RecipePlan {
+            seed,
+            luck,
+            seats,
+            span,
+            clocks,
+            vouched,
+            casts,
+            players: cut.players.unwrap_or(u64::MAX),
+            faults,
+        }
     }
 
     /// One line each.
@@ -159,8 +171,10 @@ impl RecipePlan {
             self.clocks,
         );
         for fault in &self.faults {
-            text +=
-                &format!("  fault {} at {} ms for {} ms: {:?}\n", fault.number, fault.at, fault.span, fault.trouble);
+            text += &format!(
+                "  fault {} at {} ms for {} ms: {:?}\n",
+                fault.number, fault.at, fault.span, fault.trouble
+            );
         }
         text
     }
@@ -175,7 +189,9 @@ impl RecipeFaultKind {
             | RecipeFaultKind::Pause(seat)
             | RecipeFaultKind::Isolate(seat) => seat < seats,
             RecipeFaultKind::OneWay(from, to) => from < seats && to < seats,
-            RecipeFaultKind::Split(mask) => ![0, (1 << seats) - 1].contains(&(mask & ((1 << seats) - 1))),
+            RecipeFaultKind::Split(mask) => {
+                ![0, (1 << seats) - 1].contains(&(mask & ((1 << seats) - 1)))
+            }
             RecipeFaultKind::Storm(_) => true,
         }
     }
@@ -191,7 +207,9 @@ impl RecipeFault {
             37..=52 => (RecipeFaultKind::Pause(seat), 50, 6_000),
             53..=67 => (RecipeFaultKind::Isolate(seat), 100, 6_000),
             68..=76 => (RecipeFaultKind::OneWay(seat, other), 100, 5_000),
-            77..=86 => (RecipeFaultKind::Split(dice.between(1, (1 << seats) - 2) as u32), 100, 5_000),
+            77..=86 => {
+                (RecipeFaultKind::Split(dice.between(1, (1 << seats) - 2) as u32), 100, 5_000)
+            }
             _ => (RecipeFaultKind::Storm(storm(dice)), 500, 5_000),
         };
         RecipeFault { at: dice.below(span), number: 0, trouble, span: dice.between(low, high) }

@@ -19,7 +19,8 @@ pub fn shrink(
     found: &RecipeViolation,
     run: impl FnMut(&RecipePlan) -> Option<RecipeViolation>,
 ) -> ShrunkPlan {
-    let mut shrinking = Shrinking { seed, cut: cut.clone(), found: found.clone(), runs: MAX_RUNS, run };
+    let mut shrinking =
+        Shrinking { seed, cut: cut.clone(), found: found.clone(), runs: MAX_RUNS, run };
     loop {
         let before = shrinking.cut.clone();
         shrinking.once();
@@ -65,7 +66,9 @@ impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
     fn once(&mut self) {
         let casts = self.plan().casts;
         if casts.len() > 1 {
-            let _ = casts.iter().any(|cast| self.suffices(ShrunkPlan { only: Some(*cast), ..self.cut.clone() }));
+            let _ = casts
+                .iter()
+                .any(|cast| self.suffices(ShrunkPlan { only: Some(*cast), ..self.cut.clone() }));
         }
         let faults: Vec<usize> = self.plan().faults.iter().map(|fault| fault.number).collect();
         let mut steps = MAX_RUNS;
@@ -85,7 +88,8 @@ impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
         // A break before the healing needs no time after it. Otherwise a part of the time may
         // suffice, or the time of the faults.
         let until = self.found.at / 1_000_000;
-        let faults = self.plan().faults.iter().map(|fault| fault.at + fault.span).max().unwrap_or_default();
+        let faults =
+            self.plan().faults.iter().map(|fault| fault.at + fault.span).max().unwrap_or_default();
         for span in [until, faults, self.plan().span / 2, self.plan().span * 3 / 4] {
             if span < self.plan().span {
                 self.suffices(ShrunkPlan { span: Some(span), ..self.cut.clone() });

@@ -149,8 +149,12 @@ impl TaskDriver {
                     }
                     Order::End(place) => {
                         self.frozen.remove(&place);
-                        let ended: Vec<u64> =
-                            self.tasks.iter().filter(|(_, (at, _))| *at == Some(place)).map(|(id, _)| *id).collect();
+                        let ended: Vec<u64> = self
+                            .tasks
+                            .iter()
+                            .filter(|(_, (at, _))| *at == Some(place))
+                            .map(|(id, _)| *id)
+                            .collect();
                         for task in ended {
                             let task = self.tasks.remove(&task);
                             by_clock(self.clock(Some(place)), || drop(task));
@@ -178,7 +182,8 @@ impl Future for TaskDriver {
         *lock(&this.bell.driver) = Some(context.waker().clone());
         this.obey();
         this.rounds += 1;
-        let mut round: Vec<u64> = std::mem::take(&mut *lock(&this.bell.woken)).into_iter().collect();
+        let mut round: Vec<u64> =
+            std::mem::take(&mut *lock(&this.bell.woken)).into_iter().collect();
         round.sort_by_key(|task| mix(&[this.seed, this.rounds, *task]));
         for id in round {
             // It may have ended since it was woken.
@@ -190,7 +195,8 @@ impl Future for TaskDriver {
             }
             let waker = Waker::from(Arc::new(TaskWaker { task: id, bell: this.bell.clone() }));
             let clock = this.clock(place);
-            if by_clock(clock, || task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()) {
+            if by_clock(clock, || task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending())
+            {
                 this.tasks.insert(id, (place, task));
             }
             this.obey();

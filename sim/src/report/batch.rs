@@ -46,7 +46,12 @@ impl Gallery {
         if run.complete
             && let Some(took) = healing(run.world.record())
         {
-            self.heals.push(Heal { took, seed: plan.seed, members, faults: run.faults.keys().copied().collect() });
+            self.heals.push(Heal {
+                took,
+                seed: plan.seed,
+                members,
+                faults: run.faults.keys().copied().collect(),
+            });
             self.keep_slowest();
         }
     }
@@ -115,7 +120,8 @@ pub fn of_batch(batch: &BatchReport<'_>) -> String {
     let mut body = String::new();
     let (low, high) = batch.members;
     let last = batch.from + total.seeds.saturating_sub(1);
-    let range = format!("Seeds {} to {}, {low} to {high} members.", grouped(batch.from), grouped(last));
+    let range =
+        format!("Seeds {} to {}, {low} to {high} members.", grouped(batch.from), grouped(last));
     verdict(&mut body, true, &held(total), &range);
     facts(
         &mut body,
@@ -123,7 +129,10 @@ pub fn of_batch(batch: &BatchReport<'_>) -> String {
             (grouped(total.events), "steps of a core"),
             (grouped(total.lost), "holds lost, each told in time"),
             (grouped(total.refused), "stale writes refused"),
-            (grouped(total.forced.values().sum()), "runs that lost their quorum for good and were forced to go on"),
+            (
+                grouped(total.forced.values().sum()),
+                "runs that lost their quorum for good and were forced to go on",
+            ),
         ],
     );
     columns(
@@ -134,7 +143,11 @@ pub fn of_batch(batch: &BatchReport<'_>) -> String {
                 let at = |percent| about(times.percentile(percent));
                 vec![what.to_string(), at(50.0), at(90.0), at(99.0), about(times.longest())]
             };
-            table(out, &["", "#half", "#90 %", "#99 %", "#longest"], timed(&total.timed).into_iter().map(row));
+            table(
+                out,
+                &["", "#half", "#90 %", "#99 %", "#longest"],
+                timed(&total.timed).into_iter().map(row),
+            );
             fail_overs(out, &total.timed);
         },
         |out| heat(out, batch.gallery),
@@ -178,8 +191,10 @@ fn fail_overs(out: &mut String, timed: &Timed) {
     out.push_str("<h2>From the end of a grantor to the next grant</h2>");
     let ranges = timed.grantor_failovers.ranges();
     let first = ranges.iter().position(|(_, count)| *count > 0).unwrap_or(0);
-    let rows: Vec<(String, u64)> =
-        ranges[first..].iter().map(|(until, count)| (format!("up to {}", round(*until)), *count)).collect();
+    let rows: Vec<(String, u64)> = ranges[first..]
+        .iter()
+        .map(|(until, count)| (format!("up to {}", round(*until)), *count))
+        .collect();
     bars(out, &rows);
 }
 
@@ -201,7 +216,12 @@ fn rare(out: &mut String, total: &Summary) {
     );
     for (name, count) in &total.rare {
         let class = if *count == 0 { " class=\"zero\"" } else { "" };
-        let _ = write!(out, "<li{class}><span>{}</span><b>{}</b></li>", super::page::escape(name), grouped(*count));
+        let _ = write!(
+            out,
+            "<li{class}><span>{}</span><b>{}</b></li>",
+            super::page::escape(name),
+            grouped(*count)
+        );
     }
     out.push_str("</ul>");
 }
@@ -237,7 +257,9 @@ fn heals(out: &mut String, batch: &BatchReport<'_>) {
         return;
     }
     out.push_str("<h2>The slowest heals</h2>");
-    out.push_str("<p class=\"soft\">From the end of all faults until all members are in one view.</p>");
+    out.push_str(
+        "<p class=\"soft\">From the end of all faults until all members are in one view.</p>",
+    );
     let (low, high) = batch.members;
     let slow = batch.gallery.heals.iter().filter(|heal| heal.took > 0);
     let row = |heal: &Heal| {

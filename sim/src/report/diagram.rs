@@ -90,7 +90,12 @@ pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
         "<div class=\"scroll\"><svg class=\"names\" width=\"40\" height=\"{height}\" aria-hidden=\"true\">"
     );
     for track in &tracks {
-        let _ = write!(out, "<text class=\"name\" x=\"2\" y=\"{}\">m{}</text>", track.base() + 4, track.place);
+        let _ = write!(
+            out,
+            "<text class=\"name\" x=\"2\" y=\"{}\">m{}</text>",
+            track.base() + 4,
+            track.place
+        );
     }
     let _ = write!(
         out,
@@ -121,14 +126,18 @@ pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
 }
 
 fn write_label(out: &mut String, words: &str, class: &str, x: i64, y: i64) {
-    let _ = write!(out, "<text class=\"label {class}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(words));
+    let _ =
+        write!(out, "<text class=\"label {class}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(words));
 }
 
 /// A label in a bar, which the page keeps in sight while its bar is.
 fn write_in_bar(out: &mut String, words: &str, class: &str, bar: (i64, i64), y: i64) {
     let (x, last) = (bar.0 + 4, (bar.1 - labels::width(words, TEXT)).max(bar.0 + 4));
     let words = escape(words);
-    let _ = write!(out, "<text class=\"label {class}\" x=\"{x}\" y=\"{y}\" data-last=\"{last}\">{words}</text>");
+    let _ = write!(
+        out,
+        "<text class=\"label {class}\" x=\"{x}\" y=\"{y}\" data-last=\"{last}\">{words}</text>"
+    );
 }
 
 impl<'a> DiagramFrame<'a> {
@@ -187,26 +196,40 @@ impl<'a> DiagramFrame<'a> {
         wanted: Vec<(String, &'static str, i64)>,
         rows: usize,
     ) -> Vec<(String, &'static str, i64, Option<LabelPosition>)> {
-        let label = |(words, _, at): &(String, &str, i64)| Label { at: *at, width: labels::width(words, TEXT) };
+        let label = |(words, _, at): &(String, &str, i64)| Label {
+            at: *at,
+            width: labels::width(words, TEXT),
+        };
         let spots = labels::stack(&wanted.iter().map(label).collect::<Vec<_>>(), self.width, rows);
-        wanted.into_iter().zip(spots).map(|((words, class, at), spot)| (words, class, at, spot)).collect()
+        wanted
+            .into_iter()
+            .zip(spots)
+            .map(|((words, class, at), spot)| (words, class, at, spot))
+            .collect()
     }
 
     fn track(&self, place: usize, lane: &'a SiteStory, focus: Option<&str>) -> Track<'a> {
-        let mut services: Vec<&str> =
-            lane.terms.iter().filter(|term| term.span.meets(&self.window)).map(|term| term.service.as_str()).collect();
+        let mut services: Vec<&str> = lane
+            .terms
+            .iter()
+            .filter(|term| term.span.meets(&self.window))
+            .map(|term| term.service.as_str())
+            .collect();
         services.sort_unstable();
         services.dedup();
-        let here =
-            |hold: &&HoldSpan| hold.place == place && Span { from: hold.asked, until: hold.over }.meets(&self.window);
+        let here = |hold: &&HoldSpan| {
+            hold.place == place && Span { from: hold.asked, until: hold.over }.meets(&self.window)
+        };
         let (shown, others): (Vec<&HoldSpan>, Vec<&HoldSpan>) = self
             .story
             .holds
             .iter()
             .filter(here)
             .partition(|hold| Some(hold.lock.as_str()) == focus && hold.got.is_some());
-        let others =
-            others.into_iter().filter(|hold| hold.got.is_some() || Some(hold.lock.as_str()) == focus).collect();
+        let others = others
+            .into_iter()
+            .filter(|hold| hold.got.is_some() || Some(hold.lock.as_str()) == focus)
+            .collect();
         let (shown, others) = (self.pack(shown, 2), self.pack(others, 1));
         let labels = self.lane_labels(place, lane, &shown);
         let label_rows = labels::height(&labels.iter().map(|(.., spot)| *spot).collect::<Vec<_>>());
@@ -239,7 +262,8 @@ impl<'a> DiagramFrame<'a> {
         let mut wanted: Vec<(u8, u64, String, &'static str)> = Vec::new();
         for hold in shown.iter().flatten() {
             let held = hold.held().filter(|span| span.meets(&self.window));
-            if let Some((span, (_, width))) = held.and_then(|span| Some((span, self.part(&span, 2)?)))
+            if let Some((span, (_, width))) =
+                held.and_then(|span| Some((span, self.part(&span, 2)?)))
                 && width < labels::width(&hold.token, TEXT) + 4
                 && (self.named || span.until >= self.story.end)
             {
@@ -268,18 +292,32 @@ impl<'a> DiagramFrame<'a> {
         if self.named {
             for &index in self.past {
                 let flight = &self.story.flights[index];
-                if let Some(at) = flight.arrived.filter(|at| flight.to == place && self.contains(*at)) {
-                    wanted.push((4, at, format!("{} from m{}", flight.kind, flight.from), "message"));
+                if let Some(at) =
+                    flight.arrived.filter(|at| flight.to == place && self.contains(*at))
+                {
+                    wanted.push((
+                        4,
+                        at,
+                        format!("{} from m{}", flight.kind, flight.from),
+                        "message",
+                    ));
                 }
             }
         }
         wanted.sort();
         wanted.dedup();
         // Right before the end a label stands behind the line.
-        let behind =
-            |x: i64| if x > self.plot() - 36 && self.plot() < self.width { self.plot() + STICKS_OUT + 4 } else { x };
-        let wanted =
-            wanted.into_iter().map(|(_, at, words, class)| (words, class, behind(self.x(at).max(0)))).collect();
+        let behind = |x: i64| {
+            if x > self.plot() - 36 && self.plot() < self.width {
+                self.plot() + STICKS_OUT + 4
+            } else {
+                x
+            }
+        };
+        let wanted = wanted
+            .into_iter()
+            .map(|(_, at, words, class)| (words, class, behind(self.x(at).max(0))))
+            .collect();
         self.stacked(wanted, if self.named { LANE_ROWS } else { 3 })
     }
 
@@ -303,9 +341,22 @@ impl<'a> DiagramFrame<'a> {
         clippy::too_many_arguments,
         reason = "where, how large, how and what it says: all of it differs each time"
     )]
-    fn rect(&self, out: &mut String, class: &str, span: &Span, y: i64, height: i64, least: i64, title: &str) {
+    fn rect(
+        &self,
+        out: &mut String,
+        class: &str,
+        span: &Span,
+        y: i64,
+        height: i64,
+        least: i64,
+        title: &str,
+    ) {
         if let Some((x, width)) = self.part_going_on(span, least) {
-            let title = if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
+            let title = if title.is_empty() {
+                String::new()
+            } else {
+                format!("<title>{}</title>", escape(title))
+            };
             let _ = write!(
                 out,
                 "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\">{title}</rect>"
@@ -316,10 +367,19 @@ impl<'a> DiagramFrame<'a> {
     fn draw_lane(&self, out: &mut String, track: &Track<'_>, focus: Option<&str>) {
         let (lane, body, base) = (track.lane, track.body(), track.base());
         for span in &lane.suspended {
-            self.rect(out, "suspended", span, body, base - body, 1, &format!("m{}: no lease", track.place));
+            self.rect(
+                out,
+                "suspended",
+                span,
+                body,
+                base - body,
+                1,
+                &format!("m{}: no lease", track.place),
+            );
         }
         for span in &lane.paused {
-            let title = format!("m{} is stopped for {}", track.place, duration(span.until - span.from));
+            let title =
+                format!("m{} is stopped for {}", track.place, duration(span.until - span.from));
             self.rect(out, "paused", span, body, base - body, 2, &title);
         }
         for span in &lane.elder {
@@ -354,29 +414,65 @@ impl<'a> DiagramFrame<'a> {
         }
         for (index, shared) in focus.map(|lock| self.story.clashes(lock)).unwrap_or_default() {
             let hold = &self.story.holds[index];
-            let row = track.shown.iter().position(|row| row.iter().any(|one| std::ptr::eq(*one, hold)));
+            let row =
+                track.shown.iter().position(|row| row.iter().any(|one| std::ptr::eq(*one, hold)));
             if let Some(row) = row {
                 let y = track.shown_at() + row as i64 * (BAND + 2) + BAND - 3;
-                self.rect(out, "clash", &shared, y, 4, 3, &format!("{}, while another holds it too", about(hold)));
+                self.rect(
+                    out,
+                    "clash",
+                    &shared,
+                    y,
+                    4,
+                    3,
+                    &format!("{}, while another holds it too", about(hold)),
+                );
             }
         }
     }
 
     fn draw_terms(&self, out: &mut String, track: &Track<'_>) {
         for term in &track.lane.terms {
-            let Some(row) = track.services.iter().position(|service| *service == term.service) else { continue };
+            let Some(row) = track.services.iter().position(|service| *service == term.service)
+            else {
+                continue;
+            };
             let Some((x, width)) = self.part(&term.span, 2) else { continue };
             let y = track.body() + 5 + row as i64 * (BAND + 2);
-            let colour = self.story.services.iter().position(|service| *service == term.service).unwrap_or(0) % 3;
+            let colour = self
+                .story
+                .services
+                .iter()
+                .position(|service| *service == term.service)
+                .unwrap_or(0)
+                % 3;
             let title = format!("m{} grants {} in epoch {}", track.place, term.service, term.epoch);
             let asks = Span { from: term.span.from, until: term.acts.unwrap_or(term.span.until) };
-            self.rect(out, &format!("asks s{colour}"), &asks, y, BAND, 1, &format!("{title}; asks all members first"));
+            self.rect(
+                out,
+                &format!("asks s{colour}"),
+                &asks,
+                y,
+                BAND,
+                1,
+                &format!("{title}; asks all members first"),
+            );
             if let Some(from) = term.acts {
-                self.rect(out, &format!("term s{colour}"), &Span { from, ..term.span }, y, BAND, 2, &title);
+                self.rect(
+                    out,
+                    &format!("term s{colour}"),
+                    &Span { from, ..term.span },
+                    y,
+                    BAND,
+                    2,
+                    &title,
+                );
             }
             let visible = (width + x.min(0)).min(self.plot() - x.max(0));
-            let words =
-                [format!("grants {} · epoch {}", term.service, term.epoch), format!("{} {}", term.service, term.epoch)];
+            let words = [
+                format!("grants {} · epoch {}", term.service, term.epoch),
+                format!("{} {}", term.service, term.epoch),
+            ];
             let words = words.into_iter().find(|words| labels::width(words, TEXT) + 8 <= visible);
             if let Some(words) = words {
                 write_in_bar(out, &words, "epoch", (x.max(0), x.max(0) + visible), y + 12);
@@ -386,11 +482,27 @@ impl<'a> DiagramFrame<'a> {
 
     fn draw_hold(&self, out: &mut String, hold: &HoldSpan, y: i64) {
         let got = hold.got.unwrap_or(hold.over);
-        self.rect(out, "wait", &Span { from: hold.asked, until: got }, y + 7, 2, 1, &format!("{} waits", about(hold)));
+        self.rect(
+            out,
+            "wait",
+            &Span { from: hold.asked, until: got },
+            y + 7,
+            2,
+            1,
+            &format!("{} waits", about(hold)),
+        );
         let Some(held) = hold.held() else { return };
         let rest = Span { from: held.until, until: hold.over };
         if rest.from < rest.until {
-            self.rect(out, "over", &rest, y, BAND, 1, &format!("{}; its lease is over", about(hold)));
+            self.rect(
+                out,
+                "over",
+                &rest,
+                y,
+                BAND,
+                1,
+                &format!("{}; its lease is over", about(hold)),
+            );
         }
         self.rect(out, "hold", &held, y, BAND, 2, &about(hold));
         if let Some((x, width)) = self.part(&held, 2) {
@@ -419,12 +531,18 @@ impl<'a> DiagramFrame<'a> {
 
     fn draw_messages(&self, out: &mut String, tracks: &[Track<'_>]) {
         let inside = |flight: &DrawnPacket| {
-            Span { from: flight.sent, until: flight.arrived.unwrap_or(flight.sent) }.meets(&self.window)
+            Span { from: flight.sent, until: flight.arrived.unwrap_or(flight.sent) }
+                .meets(&self.window)
         };
         let known = |flight: &&DrawnPacket| flight.to < tracks.len() && flight.from < tracks.len();
         out.push_str("<g class=\"all\">");
-        let mut rest: Vec<&DrawnPacket> =
-            self.story.flights.iter().filter(known).filter(|flight| inside(flight) && self.named).collect();
+        let mut rest: Vec<&DrawnPacket> = self
+            .story
+            .flights
+            .iter()
+            .filter(known)
+            .filter(|flight| inside(flight) && self.named)
+            .collect();
         rest.sort_by_key(|flight| (is_routine(&flight.kind), std::cmp::Reverse(flight.sent)));
         for flight in rest.into_iter().take(MESSAGES) {
             self.draw_flight(out, flight, tracks);
@@ -442,12 +560,24 @@ impl<'a> DiagramFrame<'a> {
     fn draw_flight(&self, out: &mut String, flight: &DrawnPacket, tracks: &[Track<'_>]) {
         let (from, to) = (tracks[flight.from].base(), tracks[flight.to].base());
         let (down, x) = (if to > from { 1 } else { -1 }, self.x(flight.sent));
-        let name =
-            format!("{} from m{} to m{}, sent at {}", flight.kind, flight.from, flight.to, duration(flight.sent));
+        let name = format!(
+            "{} from m{} to m{}, sent at {}",
+            flight.kind,
+            flight.from,
+            flight.to,
+            duration(flight.sent)
+        );
         let way = match (flight.arrived, &flight.lost) {
             (Some(at), _) => {
-                let (title, end) = (format!("{name}, {} under way", duration(at - flight.sent)), self.x(at));
-                (format!("class=\"arrow\" d=\"M{x} {from}L{end} {}\" marker-end=\"url(#head)\"", to - 3 * down), title)
+                let (title, end) =
+                    (format!("{name}, {} under way", duration(at - flight.sent)), self.x(at));
+                (
+                    format!(
+                        "class=\"arrow\" d=\"M{x} {from}L{end} {}\" marker-end=\"url(#head)\"",
+                        to - 3 * down
+                    ),
+                    title,
+                )
             }
             (None, Some(why)) => {
                 let end = from + 16 * down;
@@ -466,7 +596,12 @@ impl<'a> DiagramFrame<'a> {
     }
 
     /// The lines that go through all lanes, and the labels of the head.
-    fn draw_marks(&self, out: &mut String, head: &[(String, &'static str, i64, Option<LabelPosition>)], bottom: i64) {
+    fn draw_marks(
+        &self,
+        out: &mut String,
+        head: &[(String, &'static str, i64, Option<LabelPosition>)],
+        bottom: i64,
+    ) {
         for (words, class, at, spot) in head {
             let Some(spot) = spot else { continue };
             let y = 8 + spot.row as i64 * ROW + 11;
@@ -513,7 +648,14 @@ fn step(at_least: u64) -> u64 {
 
 /// An instant of the axis.
 fn seconds(at: u64, step: u64) -> String {
-    let places = [(1_000_000_000, 0), (100_000_000, 1), (10_000_000, 2), (1_000_000, 3), (100_000, 4), (10_000, 5)];
+    let places = [
+        (1_000_000_000, 0),
+        (100_000_000, 1),
+        (10_000_000, 2),
+        (1_000_000, 3),
+        (100_000, 4),
+        (10_000, 5),
+    ];
     let places = places.iter().find(|(unit, _)| step >= *unit).map_or(6, |(_, places)| *places);
     format!("{:.places$} s", at as f64 / 1e9)
 }

@@ -40,7 +40,9 @@ pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<Lab
         }
         let left = label.at.clamp(0, strip - label.width);
         let right = left + label.width;
-        let free = |row: &Vec<(i64, i64)>| row.iter().all(|(from, to)| right + GAP <= *from || to + GAP <= left);
+        let free = |row: &Vec<(i64, i64)>| {
+            row.iter().all(|(from, to)| right + GAP <= *from || to + GAP <= left)
+        };
         let row = taken.iter().position(free)?;
         taken[row].push((left, right));
         Some(LabelPosition { left, row })
@@ -75,12 +77,16 @@ mod tests {
             let (labels, strip) = some_labels(seed);
             let spots = stack(&labels, strip, 5);
             assert_eq!(spots.len(), labels.len());
-            let placed: Vec<(LabelPosition, i64)> =
-                labels.iter().zip(&spots).filter_map(|(label, spot)| Some(((*spot)?, label.width))).collect();
+            let placed: Vec<(LabelPosition, i64)> = labels
+                .iter()
+                .zip(&spots)
+                .filter_map(|(label, spot)| Some(((*spot)?, label.width)))
+                .collect();
             for (index, (one, width)) in placed.iter().enumerate() {
                 assert!(one.left >= 0 && one.left + width <= strip && one.row < 5);
                 for (other, other_width) in &placed[..index] {
-                    let apart = one.left + width <= other.left || other.left + other_width <= one.left;
+                    let apart =
+                        one.left + width <= other.left || other.left + other_width <= one.left;
                     assert!(one.row != other.row || apart, "seed {seed}: {one:?} covers {other:?}");
                 }
             }
@@ -103,6 +109,9 @@ mod tests {
     fn the_first_labels_are_the_last_to_be_left_out() {
         let same = [Label { at: 10, width: 50 }; 4];
         let spots = stack(&same, 100, 2);
-        assert_eq!(spots.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, false]);
+        assert_eq!(
+            spots.iter().map(Option::is_some).collect::<Vec<_>>(),
+            [true, true, false, false]
+        );
     }
 }

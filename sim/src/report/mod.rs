@@ -71,7 +71,12 @@ pub fn of_run(case: &Case) -> String {
     let title = match &story.breach {
         Some(breach) => {
             let (_, broken) = words::meaning(&breach.invariant);
-            verdict(&mut body, false, &format!("{broken}."), &format!("{}: {}", breach.invariant, breach.words));
+            verdict(
+                &mut body,
+                false,
+                &format!("{broken}."),
+                &format!("{}: {}", breach.invariant, breach.words),
+            );
             format!("Broken: {broken}")
         }
         None => {
@@ -80,12 +85,16 @@ pub fn of_run(case: &Case) -> String {
         }
     };
     let needed = case.faults.iter().filter(|fault| fault.needed).count();
-    let mut figures = vec![(case.source.clone(), "run"), (story.lanes.len().to_string(), "members")];
+    let mut figures =
+        vec![(case.source.clone(), "run"), (story.lanes.len().to_string(), "members")];
     if !case.faults.is_empty() {
         figures.push((format!("{} of {}", needed, case.faults.len()), "faults it takes"));
     }
     if let Some((needed, all)) = case.steps {
-        figures.push((format!("{} of {}", grouped(needed as u64), grouped(all as u64)), "steps it takes"));
+        figures.push((
+            format!("{} of {}", grouped(needed as u64), grouped(all as u64)),
+            "steps it takes",
+        ));
     }
     if let Some(breach) = &story.breach {
         figures.push((duration(breach.at), "into the run"));
@@ -101,10 +110,14 @@ pub fn of_run(case: &Case) -> String {
     tell_faults(&mut body, &story, case);
     if !case.script.is_empty() {
         let script = page::escape(&case.script);
-        let _ = write!(body, "<h2>The steps</h2><details><summary>all of them</summary><pre>{script}</pre></details>");
+        let _ = write!(
+            body,
+            "<h2>The steps</h2><details><summary>all of them</summary><pre>{script}</pre></details>"
+        );
     }
     if !case.setting.is_empty() {
-        let _ = write!(body, "<h2>The World</h2><p class=\"soft\">{}</p>", page::escape(&case.setting));
+        let _ =
+            write!(body, "<h2>The World</h2><p class=\"soft\">{}</p>", page::escape(&case.setting));
     }
     page(&title, &body)
 }
@@ -114,7 +127,8 @@ fn tell_faults(out: &mut String, story: &Story, case: &Case) {
     let row = |fault: &ReportedFault| {
         vec![fault.number.to_string(), about(fault.at), about(fault.lasts), fault.words.clone()]
     };
-    let (needed, rest): (Vec<&ReportedFault>, Vec<&ReportedFault>) = case.faults.iter().partition(|fault| fault.needed);
+    let (needed, rest): (Vec<&ReportedFault>, Vec<&ReportedFault>) =
+        case.faults.iter().partition(|fault| fault.needed);
     if case.faults.is_empty() {
         if !story.faults.is_empty() {
             out.push_str("<h2>Faults</h2>");
@@ -124,7 +138,12 @@ fn tell_faults(out: &mut String, story: &Story, case: &Case) {
                 &head,
                 story.faults.iter().map(|fault| {
                     let lasts = fault.span.until - fault.span.from;
-                    vec![fault.number.to_string(), about(fault.span.from), about(lasts), words(fault)]
+                    vec![
+                        fault.number.to_string(),
+                        about(fault.span.from),
+                        about(lasts),
+                        words(fault),
+                    ]
                 }),
             );
         }
@@ -148,11 +167,15 @@ fn draw(out: &mut String, story: &Story) {
     let windows = windows(story, &past);
     let first = usize::from(windows.len() > 2);
     let end = if story.breach.is_some() { " data-end" } else { "" };
-    let _ = write!(out, "<div class=\"diagram\"{end}><div class=\"controls\"><span class=\"tabs\">");
+    let _ =
+        write!(out, "<div class=\"diagram\"{end}><div class=\"controls\"><span class=\"tabs\">");
     for (level, (name, _)) in windows.iter().enumerate() {
         let checked = if level == first { " checked" } else { "" };
         let name = page::escape(name);
-        let _ = write!(out, "<label><input type=\"radio\" name=\"level\" id=\"level-{level}\"{checked}>{name}</label>");
+        let _ = write!(
+            out,
+            "<label><input type=\"radio\" name=\"level\" id=\"level-{level}\"{checked}>{name}</label>"
+        );
     }
     out.push_str("</span>");
     if !story.flights.is_empty() {
@@ -177,7 +200,10 @@ fn draw(out: &mut String, story: &Story) {
 }
 
 fn key(out: &mut String, story: &Story) {
-    let mut entries = vec![("elder", 3, "elder".to_string()), ("term s0", 12, "grantor and its epoch".to_string())];
+    let mut entries = vec![
+        ("elder", 3, "elder".to_string()),
+        ("term s0", 12, "grantor and its epoch".to_string()),
+    ];
     if let Some(lock) = story.focus() {
         entries.push(("hold", 12, format!("holds {lock}, with its token")));
         entries.push(("wait", 2, "waits for it".to_string()));
@@ -192,7 +218,8 @@ fn key(out: &mut String, story: &Story) {
     if !story.faults.is_empty() {
         entries.push(("fault", 12, "fault".to_string()));
     }
-    if story.focus().is_some_and(|lock| story.breach.is_some() && !story.clashes(&lock).is_empty()) {
+    if story.focus().is_some_and(|lock| story.breach.is_some() && !story.clashes(&lock).is_empty())
+    {
         entries.push(("clash", 4, "held twice".to_string()));
     }
     out.push_str("<div class=\"key\">");
@@ -215,20 +242,35 @@ fn windows(story: &Story, past: &[usize]) -> Vec<(String, Span)> {
     let whole = ("the whole run".to_string(), Span { from: 0, until: story.end.max(1) });
     let Some(breach) = &story.breach else {
         let healing = story.heal.filter(|heal| *heal < story.end);
-        let healing = healing.map(|heal| Span { from: heal.saturating_sub(heal / 20), until: story.end });
-        return [Some(whole), healing.map(|span| ("the healing".to_string(), span))].into_iter().flatten().collect();
+        let healing =
+            healing.map(|heal| Span { from: heal.saturating_sub(heal / 20), until: story.end });
+        return [Some(whole), healing.map(|span| ("the healing".to_string(), span))]
+            .into_iter()
+            .flatten()
+            .collect();
     };
     let clashes = breach.lock.as_deref().map(|lock| story.clashes(lock)).unwrap_or_default();
     let held = clashes.iter().filter_map(|(index, _)| story.holds[*index].got);
-    let faults =
-        story.faults.iter().rev().filter(|fault| fault.span.from <= breach.at).take(3).map(|fault| fault.span.from);
-    let earliest = held.chain(faults).min().unwrap_or_else(|| breach.at.saturating_sub(3_000_000_000));
-    let from = earliest.max(breach.at.saturating_sub(15_000_000_000)).min(breach.at.saturating_sub(20_000_000));
+    let faults = story
+        .faults
+        .iter()
+        .rev()
+        .filter(|fault| fault.span.from <= breach.at)
+        .take(3)
+        .map(|fault| fault.span.from);
+    let earliest =
+        held.chain(faults).min().unwrap_or_else(|| breach.at.saturating_sub(3_000_000_000));
+    let from = earliest
+        .max(breach.at.saturating_sub(15_000_000_000))
+        .min(breach.at.saturating_sub(20_000_000));
     let from = from.saturating_sub((breach.at - from) / 12);
     let mut sent: Vec<u64> = past.iter().map(|index| story.flights[*index].sent).collect();
     sent.sort_unstable();
     let near = sent.iter().rev().nth(9).or(sent.first()).copied().unwrap_or(breach.at);
-    let near = near.clamp(breach.at.saturating_sub((breach.at - from) / 3), breach.at.saturating_sub(3_000_000));
+    let near = near.clamp(
+        breach.at.saturating_sub((breach.at - from) / 3),
+        breach.at.saturating_sub(3_000_000),
+    );
     let near = near.saturating_sub((breach.at - near) / 12);
     let last = |from: u64| Span { from, until: breach.at };
     vec![

@@ -40,7 +40,10 @@ pub(super) fn verdict(out: &mut String, held: bool, words: &str, more: &str) {
     if more.chars().count() > LONG {
         let short: String = more.chars().take(LONG).collect();
         let (short, more) = (escape(&short), escape(more));
-        let _ = write!(out, "<details><summary>{short}…</summary><p class=\"soft\">{more}</p></details>");
+        let _ = write!(
+            out,
+            "<details><summary>{short}…</summary><p class=\"soft\">{more}</p></details>"
+        );
     } else if !more.is_empty() {
         let _ = write!(out, "<p class=\"soft\">{}</p>", escape(more));
     }
@@ -73,7 +76,8 @@ pub(super) fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Ite
     };
     out.push_str("<div class=\"wide\"><table><tr>");
     for name in head {
-        let _ = write!(out, "<th{}>{}</th>", class(name), escape(name.trim_start_matches(['#', '='])));
+        let _ =
+            write!(out, "<th{}>{}</th>", class(name), escape(name.trim_start_matches(['#', '='])));
     }
     out.push_str("</tr>");
     for row in rows {

@@ -18,14 +18,18 @@ pub(super) fn is_routine(kind: &str) -> bool {
 /// one step back: they connect all members and explain nothing.
 pub(super) fn past(story: &Story) -> Vec<usize> {
     let Some(breach) = &story.breach else { return Vec::new() };
-    let mut horizon: BTreeMap<usize, u64> = story.scene().into_iter().map(|place| (place, breach.at)).collect();
+    let mut horizon: BTreeMap<usize, u64> =
+        story.scene().into_iter().map(|place| (place, breach.at)).collect();
     let mut chosen = Vec::new();
     // The messages that led to each of those holds.
     if let Some(lock) = &breach.lock {
         for (index, _) in story.clashes(lock) {
             let hold = &story.holds[index];
             let grant = story.flights.iter().position(|flight| {
-                flight.to == hold.place && flight.kind == "Grant" && flight.arrived == hold.got && hold.got.is_some()
+                flight.to == hold.place
+                    && flight.kind == "Grant"
+                    && flight.arrived == hold.got
+                    && hold.got.is_some()
             });
             chosen.extend(grant);
         }
@@ -39,8 +43,11 @@ pub(super) fn past(story: &Story) -> Vec<usize> {
     for hop in 0..HOPS {
         let mut last: BTreeMap<(usize, usize, &str), usize> = BTreeMap::new();
         for (index, flight) in story.flights.iter().enumerate() {
-            let (Some(until), Some(arrived)) = (horizon.get(&flight.to), flight.arrived) else { continue };
-            let of_this_life = story.life(flight.to, *until).is_none_or(|life| life.from <= arrived);
+            let (Some(until), Some(arrived)) = (horizon.get(&flight.to), flight.arrived) else {
+                continue;
+            };
+            let of_this_life =
+                story.life(flight.to, *until).is_none_or(|life| life.from <= arrived);
             if arrived <= *until && of_this_life && !(hop > 0 && is_routine(&flight.kind)) {
                 let newest = last.entry((flight.to, flight.from, &flight.kind)).or_insert(index);
                 if story.flights[*newest].arrived <= flight.arrived {
@@ -48,7 +55,8 @@ pub(super) fn past(story: &Story) -> Vec<usize> {
                 }
             }
         }
-        let mut these: Vec<usize> = last.into_values().filter(|index| !seen.contains(index)).collect();
+        let mut these: Vec<usize> =
+            last.into_values().filter(|index| !seen.contains(index)).collect();
         these.sort_by_key(|index| {
             let flight = &story.flights[*index];
             (is_routine(&flight.kind), std::cmp::Reverse(flight.arrived))
@@ -91,7 +99,11 @@ mod tests {
             send(16, 2, 5, 1, "RequestLock"),
             arrive(18, 1, 5),
             arrive(20, 0, 3),
-            line(20, 0, Entry::Break { invariant: "tokens_rise".into(), lock: None, words: String::new() }),
+            line(
+                20,
+                0,
+                Entry::Break { invariant: "tokens_rise".into(), lock: None, words: String::new() },
+            ),
         ];
         let story = Story::of(&Record { lines });
         let kinds: Vec<(&str, u64)> = past(&story)

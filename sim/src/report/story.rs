@@ -193,7 +193,8 @@ impl Story {
     /// Puts a record together.
     pub(super) fn of(record: &Record) -> Story {
         let end = record.lines.iter().map(|line| line.at).max().unwrap_or(0);
-        let mut teller = StoryBuilder { story: Story { end, ..Story::default() }, ..StoryBuilder::default() };
+        let mut teller =
+            StoryBuilder { story: Story { end, ..Story::default() }, ..StoryBuilder::default() };
         for line in &record.lines {
             teller.hear(line);
         }
@@ -218,14 +219,18 @@ impl Story {
             .holds
             .iter()
             .enumerate()
-            .filter_map(|(index, hold)| (hold.lock == lock).then(|| hold.held().map(|span| (index, span))).flatten())
+            .filter_map(|(index, hold)| {
+                (hold.lock == lock).then(|| hold.held().map(|span| (index, span))).flatten()
+            })
             .collect();
         let mut clashes = Vec::new();
         for (index, span) in &held {
             for (other, with) in &held {
-                let shared = Span { from: span.from.max(with.from), until: span.until.min(with.until) };
+                let shared =
+                    Span { from: span.from.max(with.from), until: span.until.min(with.until) };
                 // A release and the next grant may share an instant.
-                let real = shared.from < shared.until || (shared.from == shared.until && shared.until == self.end);
+                let real = shared.from < shared.until
+                    || (shared.from == shared.until && shared.until == self.end);
                 if index != other && real && shared.from <= shared.until {
                     clashes.push((*index, shared));
                 }
@@ -248,7 +253,13 @@ impl Story {
 
     /// The life of a place at an instant.
     pub(super) fn life(&self, place: usize, at: u64) -> Option<Span> {
-        self.lanes.get(place)?.alive.iter().rev().find(|span| span.from <= at && at <= span.until).copied()
+        self.lanes
+            .get(place)?
+            .alive
+            .iter()
+            .rev()
+            .find(|span| span.from <= at && at <= span.until)
+            .copied()
     }
 }
 
@@ -284,7 +295,11 @@ impl StoryBuilder {
             (Entry::Invoke { call, service, deed, names, .. }, Some(place)) if deed.is_hold() => {
                 self.calls.insert(*call, self.story.holds.len());
                 self.lane(place);
-                let names = if *deed == RecordedRequest::Suspend { "*".to_string() } else { names.join("+") };
+                let names = if *deed == RecordedRequest::Suspend {
+                    "*".to_string()
+                } else {
+                    names.join("+")
+                };
                 let lock = format!("{service}/{names}");
                 let (token, how) = (String::new(), String::new());
                 let (got, lease, stopped) = (None, None, None);
@@ -342,7 +357,12 @@ impl StoryBuilder {
                 self.note(line, 0, "stopped");
             }
             (Entry::Wake, Some(place)) => {
-                for hold in self.story.holds.iter_mut().filter(|hold| hold.place == place && hold.end.is_empty()) {
+                for hold in self
+                    .story
+                    .holds
+                    .iter_mut()
+                    .filter(|hold| hold.place == place && hold.end.is_empty())
+                {
                     hold.stopped = hold.stopped.filter(|until| *until < at);
                 }
                 close(self.lane(place).paused.last_mut(), at);
@@ -352,21 +372,34 @@ impl StoryBuilder {
             (Entry::Lease { until: Some(until) }, Some(place)) => self.lease(place, at, *until),
             (Entry::View { number, members, ghosts, lives, .. }, Some(place)) => {
                 let elder = elder(members, lives, ghosts) == Some((place, line.life));
-                self.view(place, at, elder, format!("view {number}: {}{}", places(members), and_ghosts(ghosts)));
+                self.view(
+                    place,
+                    at,
+                    elder,
+                    format!("view {number}: {}{}", places(members), and_ghosts(ghosts)),
+                );
             }
             (Entry::Event { name }, Some(_)) => self.event(line, name),
             (Entry::Grantor { service, epoch, recovering }, Some(place)) => {
                 self.grantor(place, at, service, token(*epoch), *recovering);
             }
             (Entry::NoGrantor { service, .. }, Some(place)) => {
-                let of_it = |term: &&mut EpochSpan| term.span.until == end && term.service == *service;
+                let of_it =
+                    |term: &&mut EpochSpan| term.span.until == end && term.service == *service;
                 if let Some(term) = self.lane(place).terms.iter_mut().rev().find(of_it) {
                     term.span.until = at;
                 }
             }
             (Entry::Send { packet, to, kind, lost }, Some(from)) => {
                 let kind = kind.clone();
-                let flight = DrawnPacket { from, to: *to, kind, sent: at, arrived: None, lost: lost.clone() };
+                let flight = DrawnPacket {
+                    from,
+                    to: *to,
+                    kind,
+                    sent: at,
+                    arrived: None,
+                    lost: lost.clone(),
+                };
                 self.sent.insert(*packet, (flight, false));
             }
             (Entry::Arrive { packet }, Some(to)) => {
@@ -383,7 +416,12 @@ impl StoryBuilder {
             }
             (Entry::Mended { fault }, _) => {
                 let fault = self.faults.get(fault).copied();
-                close(fault.and_then(|index| self.story.faults.get_mut(index)).map(|shade| &mut shade.span), at);
+                close(
+                    fault
+                        .and_then(|index| self.story.faults.get_mut(index))
+                        .map(|shade| &mut shade.span),
+                    at,
+                );
             }
             (Entry::Heal, _) => {
                 self.story.heal = Some(at);
@@ -393,7 +431,8 @@ impl StoryBuilder {
             }
             (Entry::Break { invariant, lock, words }, place) => {
                 // Seen in the step that was written down last.
-                let place = place.or(self.last.filter(|(then, _)| *then == at).map(|(_, place)| place));
+                let place =
+                    place.or(self.last.filter(|(then, _)| *then == at).map(|(_, place)| place));
                 let (invariant, lock, words) = (invariant.clone(), lock.clone(), words.clone());
                 self.story.breach = Some(Breach { at, place, invariant, lock, words });
             }
@@ -425,7 +464,9 @@ impl StoryBuilder {
         for term in lane.terms.iter_mut().filter(|term| term.span.until == end) {
             term.span.until = at;
         }
-        for hold in self.story.holds.iter_mut().filter(|hold| hold.place == place && hold.end.is_empty()) {
+        for hold in
+            self.story.holds.iter_mut().filter(|hold| hold.place == place && hold.end.is_empty())
+        {
             (hold.over, hold.end) = (at, "its process ended".to_string());
         }
     }
@@ -445,7 +486,8 @@ impl StoryBuilder {
     /// The process is stopped. When its member's lease ends meanwhile, its holds end, unless it
     /// wakes before.
     fn lease(&mut self, place: usize, at: u64, until: u64) {
-        let open = |hold: &&mut HoldSpan| hold.place == place && hold.got.is_some() && hold.end.is_empty();
+        let open =
+            |hold: &&mut HoldSpan| hold.place == place && hold.got.is_some() && hold.end.is_empty();
         for hold in self.story.holds.iter_mut().filter(open) {
             hold.stopped = Some(until.max(at));
         }
@@ -454,7 +496,8 @@ impl StoryBuilder {
     fn event(&mut self, line: &Line, name: &str) {
         let Some(place) = line.place else { return };
         let (at, end) = (line.at, self.story.end);
-        let plain: String = name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
+        let plain: String =
+            name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
         match plain.as_str() {
             "suspended" => {
                 self.lane(place).suspended.push(Span { from: at, until: end });
@@ -483,16 +526,19 @@ impl StoryBuilder {
         }
         let acts = (!recovering).then_some(at);
         let lane = self.lane(place);
-        let known = lane
-            .terms
-            .iter_mut()
-            .rev()
-            .find(|term| term.service == service && term.epoch == epoch && term.span.until == end);
+        let known =
+            lane.terms.iter_mut().rev().find(|term| {
+                term.service == service && term.epoch == epoch && term.span.until == end
+            });
         match known {
             Some(term) => term.acts = term.acts.or(acts),
             None => {
                 // One member grants a service in one epoch at a time.
-                for term in lane.terms.iter_mut().filter(|term| term.service == service && term.span.until == end) {
+                for term in lane
+                    .terms
+                    .iter_mut()
+                    .filter(|term| term.service == service && term.span.until == end)
+                {
                     term.span.until = at;
                 }
                 let span = Span { from: at, until: end };
@@ -505,11 +551,17 @@ impl StoryBuilder {
         let story = &mut self.story;
         if let Some(breach) = &mut story.breach {
             // The history checker runs after the end, and its words name the time of the violation.
-            let late = breach.words.strip_prefix("offline, at ").and_then(|words| words.split_once(" ns: "));
-            if let Some((at, words)) = late.and_then(|(at, words)| Some((at.parse().ok()?, words.to_string()))) {
+            let late = breach
+                .words
+                .strip_prefix("offline, at ")
+                .and_then(|words| words.split_once(" ns: "));
+            if let Some((at, words)) =
+                late.and_then(|(at, words)| Some((at.parse().ok()?, words.to_string())))
+            {
                 (breach.at, breach.place, breach.words) = (at, None, words);
             }
-            let call = |call: usize| self.calls.get(&call).and_then(|index| story.holds.get(*index));
+            let call =
+                |call: usize| self.calls.get(&call).and_then(|index| story.holds.get(*index));
             let locks = story.holds.iter().map(|hold| hold.lock.as_str()).collect();
             let named = |mark: &str| {
                 let (_, rest) = breach.words.split_once(mark)?;
@@ -518,10 +570,12 @@ impl StoryBuilder {
             let first = named("call ").or_else(|| named("Ask("));
             breach.words = plain(&breach.words, call, &locks);
             breach.place = breach.place.or(first.map(|hold| hold.place));
-            let told = locks.iter().find(|lock| breach.words.contains(**lock)).map(ToString::to_string);
+            let told =
+                locks.iter().find(|lock| breach.words.contains(**lock)).map(ToString::to_string);
             breach.lock = breach.lock.take().or(told).or(first.map(|hold| hold.lock.clone()));
         }
-        let never = self.sent.into_values().filter(|(_, arrived)| !arrived).map(|(flight, _)| flight);
+        let never =
+            self.sent.into_values().filter(|(_, arrived)| !arrived).map(|(flight, _)| flight);
         self.story.flights.extend(never);
         self.story
     }
@@ -540,7 +594,11 @@ fn and_ghosts(ghosts: &[(usize, u64)]) -> String {
 
 /// Rewrites an invariant's technical text in plain words: calls with their members, locks and
 /// tokens as they are drawn. `call` finds a call's hold.
-fn plain<'a>(words: &str, call: impl Fn(usize) -> Option<&'a HoldSpan>, locks: &BTreeSet<&str>) -> String {
+fn plain<'a>(
+    words: &str,
+    call: impl Fn(usize) -> Option<&'a HoldSpan>,
+    locks: &BTreeSet<&str>,
+) -> String {
     let mut plain = words.to_string();
     for lock in locks {
         let (service, name) = lock.split_once('/').unwrap_or((lock, ""));
@@ -555,8 +613,12 @@ fn plain<'a>(words: &str, call: impl Fn(usize) -> Option<&'a HoldSpan>, locks: &
             let (number, rest) = part.split_at(digits);
             let known = number.parse().ok().and_then(&call);
             said += &match (mark, known) {
-                ("Some(t", _) => format!("token {number}{}", rest.strip_prefix(')').unwrap_or(rest)),
-                ("Ask(", Some(hold)) => format!("m{}{}", hold.place, rest.strip_prefix(')').unwrap_or(rest)),
+                ("Some(t", _) => {
+                    format!("token {number}{}", rest.strip_prefix(')').unwrap_or(rest))
+                }
+                ("Ask(", Some(hold)) => {
+                    format!("m{}{}", hold.place, rest.strip_prefix(')').unwrap_or(rest))
+                }
                 ("call ", Some(hold)) if !rest.starts_with(" of m") => {
                     format!("call {number} of m{}{rest}", hold.place)
                 }
@@ -624,7 +686,10 @@ mod tests {
         ]);
         let shared = Span { from: 50, until: 60 };
         assert_eq!(told.clashes("stock/a"), [(0, shared), (1, shared)]);
-        assert_eq!((told.holds[0].token.as_str(), told.focus().as_deref()), ("7.0", Some("stock/a")));
+        assert_eq!(
+            (told.holds[0].token.as_str(), told.focus().as_deref()),
+            ("7.0", Some("stock/a"))
+        );
         assert!(told.clashes("stock/b").is_empty());
     }
 
@@ -673,13 +738,19 @@ mod tests {
         let call = |call: usize| (call == 4).then(|| &told.holds[0]);
         let locks = BTreeSet::from(["stock/a"]);
         for (words, said) in [
-            ("(ServiceName(\"stock\"), a) is held by m1 with Some(t1040.1)", "stock/a is held by m1 with token 1040.1"),
+            (
+                "(ServiceName(\"stock\"), a) is held by m1 with Some(t1040.1)",
+                "stock/a is held by m1 with token 1040.1",
+            ),
             ("Ask(4) before Ask(9)", "m3 before Ask(9)"),
             (
                 "call 4 begins with 8388608003, when epoch 8392802305 has acted",
                 "call 4 of m3 begins with 2000.3, when epoch 2001.1 has acted",
             ),
-            ("call 4 of m3 for (\"stock\", \"a\") took 12 ns", "call 4 of m3 for stock/a took 12 ns"),
+            (
+                "call 4 of m3 for (\"stock\", \"a\") took 12 ns",
+                "call 4 of m3 for stock/a took 12 ns",
+            ),
         ] {
             assert_eq!(plain(words, call, &locks), said);
         }
@@ -688,10 +759,15 @@ mod tests {
     #[test]
     fn a_finding_of_the_history_checker_is_drawn_when_it_happened() {
         let words = "offline, at 50 ns: call 0 begins with 8388608003".to_string();
-        let told =
-            story(vec![(10, 2, ask(0)), (900, 1, Entry::Break { invariant: "tokens_rise".into(), lock: None, words })]);
+        let told = story(vec![
+            (10, 2, ask(0)),
+            (900, 1, Entry::Break { invariant: "tokens_rise".into(), lock: None, words }),
+        ]);
         let breach = told.breach.expect("it is broken");
-        assert_eq!((breach.at, breach.place, breach.lock.as_deref()), (50, Some(2), Some("stock/a")));
+        assert_eq!(
+            (breach.at, breach.place, breach.lock.as_deref()),
+            (50, Some(2), Some("stock/a"))
+        );
         assert_eq!(breach.words, "call 0 of m2 begins with 2000.3");
     }
 }

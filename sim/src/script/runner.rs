@@ -52,7 +52,9 @@ impl<'a> ScriptRunner<'a> {
     fn until(&mut self, args: &mut ArgumentConsumer<'_>) -> Parsed<()> {
         let within = args.take_key("within").map(read_span).transpose()?.unwrap_or(PATIENCE);
         let what = word(args, "a condition to wait for")?;
-        let of = |world: &World, call: usize| world.named(call).ok_or_else(|| format!("there is no c{call}"));
+        let of = |world: &World, call: usize| {
+            world.named(call).ok_or_else(|| format!("there is no c{call}"))
+        };
         let world = self.world();
         let so: Box<dyn Fn(&World) -> bool> = match what {
             "granted" => one(of(world, call(args)?)?, World::is_granted),
@@ -86,7 +88,10 @@ impl<'a> ScriptRunner<'a> {
     /// Cuts all ways between the two groups.
     fn part(&mut self, group: &[usize], others: &[usize]) -> Parsed<()> {
         for (a, b) in group.iter().flat_map(|a| others.iter().map(move |b| (*a, *b))) {
-            if a == b || !self.world().apply(&Step::Cut(a, b)) || !self.world().apply(&Step::Cut(b, a)) {
+            if a == b
+                || !self.world().apply(&Step::Cut(a, b))
+                || !self.world().apply(&Step::Cut(b, a))
+            {
                 return Err(format!("m{a} and m{b} cannot be parted").into());
             }
         }
@@ -114,7 +119,11 @@ impl<'a> ScriptRunner<'a> {
             "settle" => {
                 let world = self.world();
                 if !world.run_until(World::is_settled, PATIENCE * 2) && world.broken().is_none() {
-                    return Err(format!("there is not one view with every running process\n{}", show(world)).into());
+                    return Err(format!(
+                        "there is not one view with every running process\n{}",
+                        show(world)
+                    )
+                    .into());
                 }
             }
             "show" => said += &show(self.world()),
@@ -124,24 +133,31 @@ impl<'a> ScriptRunner<'a> {
             }
             "isolate" => {
                 let alone = place(args)?;
-                let others: Vec<usize> = self.world().places().filter(|place| *place != alone).collect();
+                let others: Vec<usize> =
+                    self.world().places().filter(|place| *place != alone).collect();
                 self.part(&[alone], &others)?;
             }
             "split" => {
                 let group = places(args)?;
-                let others: Vec<usize> = self.world().places().filter(|place| !group.contains(place)).collect();
+                let others: Vec<usize> =
+                    self.world().places().filter(|place| !group.contains(place)).collect();
                 self.part(&group, &others)?;
             }
             name => {
-                let step = read_step(name, args)?.ok_or_else(|| format!("there is no {name:?} here"))?;
+                let step =
+                    read_step(name, args)?.ok_or_else(|| format!("there is no {name:?} here"))?;
                 let world = self.world();
                 let done = world.broken().is_none() && world.apply(&step);
                 let is_broken = world.broken().is_some();
                 said += match (&step, done) {
                     (Step::Fence(_), true) => "the guard gives its token\n",
-                    (Step::Fence(_) | Step::Write(_), false) if !is_broken => "the guard gives no token\n",
+                    (Step::Fence(_) | Step::Write(_), false) if !is_broken => {
+                        "the guard gives no token\n"
+                    }
                     (Step::Restore | Step::RestorePart(_), true) => "everything works\n",
-                    (Step::Restore | Step::RestorePart(_), false) if !is_broken => "a quorum is lost for good\n",
+                    (Step::Restore | Step::RestorePart(_), false) if !is_broken => {
+                        "a quorum is lost for good\n"
+                    }
                     (_, false) if !is_broken => "there is nothing to do it to\n",
                     _ => "",
                 };
@@ -172,7 +188,8 @@ fn show(world: &World) -> String {
             view.members.iter().map(there).collect::<Vec<_>>().join(" ")
         });
         let lease = if world.is_ready(place) { "" } else { ", without a lease" };
-        text += &format!("m{place} sees {}{lease}\n", view.unwrap_or_else(|| "no view".to_string()));
+        text +=
+            &format!("m{place} sees {}{lease}\n", view.unwrap_or_else(|| "no view".to_string()));
     }
     text
 }

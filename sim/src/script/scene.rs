@@ -13,7 +13,8 @@ use std::time::Duration;
 pub(super) fn write_scene(scene: &Scene) -> String {
     let nanos = |span: Duration| span.as_nanos() as u64;
     let Scene { seed, founders, joiners, council, timing, .. } = scene;
-    let mut text = format!("world seed={seed} members={founders} joiners={joiners} council={council}");
+    let mut text =
+        format!("world seed={seed} members={founders} joiners={joiners} council={council}");
     for (said, word) in [
         (!scene.bounded, " clocks=unbounded"),
         (!scene.hints, " hints=none"),
@@ -40,7 +41,8 @@ pub(super) fn write_scene(scene: &Scene) -> String {
     }
     let shared = scene.hosts.iter().enumerate().any(|(place, host)| place != *host as usize);
     if shared {
-        text += &scene.hosts.iter().fold("hosts".to_string(), |text, host| text + &format!(" {host}"));
+        text +=
+            &scene.hosts.iter().fold("hosts".to_string(), |text, host| text + &format!(" {host}"));
         text += "\n";
     }
     for (place, ppm) in scene.clocks.iter().enumerate().filter(|(_, ppm)| **ppm != 0) {
@@ -50,7 +52,11 @@ pub(super) fn write_scene(scene: &Scene) -> String {
 }
 
 /// Reads a line of the scene. False: the line is no part of a scene.
-pub(super) fn read_scene(scene: &mut Scene, name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<bool> {
+pub(super) fn read_scene(
+    scene: &mut Scene,
+    name: &str,
+    args: &mut ArgumentConsumer<'_>,
+) -> Parsed<bool> {
     match name {
         "world" => {
             while let Some((key, value)) = args.next_key() {
@@ -98,7 +104,10 @@ pub(super) fn read_scene(scene: &mut Scene, name: &str, args: &mut ArgumentConsu
                 limits::read(&mut scene.limits, key, value)?;
             }
         }
-        "hosts" => scene.hosts = std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?,
+        "hosts" => {
+            scene.hosts =
+                std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?
+        }
         "clock" => {
             let place = place(args)?;
             scene.clocks.resize(scene.clocks.len().max(place + 1), 0);

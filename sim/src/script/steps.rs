@@ -2,7 +2,8 @@
 
 use super::words::write_rate;
 use super::words::{
-    Parsed, call, number, numbered, place, places, read_ppm, read_rate, read_span, read_time, time, word,
+    Parsed, call, number, numbered, place, places, read_ppm, read_rate, read_span, read_time, time,
+    word,
 };
 use crate::kind::KINDS;
 use crate::network::{LinkConditions, MS, NarrowPath};
@@ -22,14 +23,20 @@ pub fn write_step(step: &Step) -> String {
         Step::Ask { call, place, service, wanted, owner, says, wait, lease } => {
             let (verb, names): (&str, Vec<String>) = match wanted {
                 ClientWant::Lock(name) => ("lock", vec![quoted(name)]),
-                ClientWant::Batch(names) => ("lock-all", names.iter().map(|name| quoted(name)).collect()),
+                ClientWant::Batch(names) => {
+                    ("lock-all", names.iter().map(|name| quoted(name)).collect())
+                }
                 ClientWant::Suspension => ("suspend", Vec::new()),
                 ClientWant::Share(name) => ("share", vec![quoted(name)]),
-                ClientWant::Permits(name, count) => ("permits", vec![quoted(name), count.to_string()]),
+                ClientWant::Permits(name, count) => {
+                    ("permits", vec![quoted(name), count.to_string()])
+                }
                 ClientWant::Open(name, initial) => ("open", vec![quoted(name), quoted(initial)]),
                 ClientWant::Put(call, to) => ("put", vec![format!("c{call}"), quoted(to)]),
                 ClientWant::PutIf(call, to) => ("put-if", vec![format!("c{call}"), quoted(to)]),
-                ClientWant::Add(call, by) => ("add", vec![format!("c{call}"), quoted(&by.to_string())]),
+                ClientWant::Add(call, by) => {
+                    ("add", vec![format!("c{call}"), quoted(&by.to_string())])
+                }
                 ClientWant::Upgrade(call) => ("upgrade", vec![format!("c{call}")]),
                 ClientWant::Become => ("become", Vec::new()),
                 ClientWant::Destroy => ("destroy", Vec::new()),
@@ -65,7 +72,9 @@ pub fn write_step(step: &Step) -> String {
         Step::Release(call) => format!("release c{call}"),
         Step::Cancel(call) => format!("cancel c{call}"),
         Step::GiveUp(call, after) => format!("give-up c{call} after={}", span(nanos(after))),
-        Step::GiveUpAnswered(call, after) => format!("give-up-answered c{call} after={}", span(nanos(after))),
+        Step::GiveUpAnswered(call, after) => {
+            format!("give-up-answered c{call} after={}", span(nanos(after)))
+        }
         Step::Extend(call, lease) => format!("extend c{call} {}", span(nanos(lease))),
         Step::GiveBack(call, count) => format!("give-back c{call} {count}"),
         Step::Downgrade(call) => format!("downgrade c{call}"),
@@ -81,7 +90,9 @@ pub fn write_step(step: &Step) -> String {
         Step::Force(place) => format!("force m{place}"),
         Step::LoseDisk(place) => format!("lose-disk m{place}"),
         Step::Disk(place, DiskHealth::Fast) => format!("disk m{place} fast"),
-        Step::Disk(place, DiskHealth::Slow(takes)) => format!("disk m{place} slow takes={}", span(nanos(takes))),
+        Step::Disk(place, DiskHealth::Slow(takes)) => {
+            format!("disk m{place} slow takes={}", span(nanos(takes)))
+        }
         Step::Disk(place, DiskHealth::Failing) => format!("disk m{place} failing"),
         Step::Tear(TornStep { place, after, votes, until }) => {
             let what = if *votes { "votes" } else { "anything" };
@@ -119,11 +130,13 @@ pub fn write_step(step: &Step) -> String {
             format!("notice m{at} {what} m{about}")
         }
         Step::Restore => "restore".to_string(),
-        Step::RestorePart(places) => {
-            places.iter().fold("restore-part".to_string(), |text, place| text + &format!(" m{place}"))
-        }
+        Step::RestorePart(places) => places
+            .iter()
+            .fold("restore-part".to_string(), |text, place| text + &format!(" m{place}")),
         Step::Fault { fault, kind, places } => {
-            places.iter().fold(format!("fault {fault} {}", quoted(kind)), |text, place| text + &format!(" m{place}"))
+            places.iter().fold(format!("fault {fault} {}", quoted(kind)), |text, place| {
+                text + &format!(" m{place}")
+            })
         }
         Step::Mended { fault } => format!("mended {fault}"),
         Step::Deliver(number) => format!("deliver {number}"),
@@ -156,9 +169,10 @@ const RUMOURS: [(OutsideHint, &str); 5] = [
 /// A step from the line of a script: its first word, and the rest. `None`: no step has this name.
 pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>> {
     let step = match name {
-        "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become" | "try-become" | "destroy"
-        | "see" | "see-suspension" | "see-place" | "see-held" | "see-waiting" | "share" | "try-share" | "permits"
-        | "try-permits" | "open" | "try-open" | "put" | "put-if" | "add" | "upgrade" | "ask-back" | "take-back" => {
+        "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become"
+        | "try-become" | "destroy" | "see" | "see-suspension" | "see-place" | "see-held"
+        | "see-waiting" | "share" | "try-share" | "permits" | "try-permits" | "open"
+        | "try-open" | "put" | "put-if" | "add" | "upgrade" | "ask-back" | "take-back" => {
             let (call, place) = (self::call(args)?, place(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
@@ -204,10 +218,13 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
         }
         "release" => Step::Release(call(args)?),
         "cancel" => Step::Cancel(call(args)?),
-        "give-up" => Step::GiveUp(call(args)?, read_span(args.take_key("after").ok_or("wants after=")?)?),
-        "give-up-answered" => {
-            Step::GiveUpAnswered(call(args)?, read_span(args.take_key("after").ok_or("wants after=")?)?)
+        "give-up" => {
+            Step::GiveUp(call(args)?, read_span(args.take_key("after").ok_or("wants after=")?)?)
         }
+        "give-up-answered" => Step::GiveUpAnswered(
+            call(args)?,
+            read_span(args.take_key("after").ok_or("wants after=")?)?,
+        ),
         "extend" => Step::Extend(call(args)?, read_span(word(args, "a span")?)?),
         "give-back" => Step::GiveBack(call(args)?, u32::try_from(number(args)?)?),
         "downgrade" => Step::Downgrade(call(args)?),
@@ -226,7 +243,9 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             let place = place(args)?;
             let health = match word(args, "how it is")? {
                 "fast" => DiskHealth::Fast,
-                "slow" => DiskHealth::Slow(read_span(args.take_key("takes").ok_or("wants takes=")?)?),
+                "slow" => {
+                    DiskHealth::Slow(read_span(args.take_key("takes").ok_or("wants takes=")?)?)
+                }
                 "failing" => DiskHealth::Failing,
                 _ => return Err("fast, slow or failing".into()),
             };
@@ -243,10 +262,16 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             let until = read_time(args.take_key("until").ok_or("wants until=")?)?;
             Step::Tear(TornStep { place, after, votes, until })
         }
-        "die-deciding" => Step::DieDeciding { until: read_time(args.take_key("until").ok_or("wants until=")?)? },
+        "die-deciding" => {
+            Step::DieDeciding { until: read_time(args.take_key("until").ok_or("wants until=")?)? }
+        }
         "cut" => Step::Cut(place(args)?, place(args)?),
         "mend" => Step::Mend(place(args)?, place(args)?),
-        "slow" => Step::Slow(place(args)?, place(args)?, read_span(args.take_key("by").ok_or("wants by=")?)?),
+        "slow" => Step::Slow(
+            place(args)?,
+            place(args)?,
+            read_span(args.take_key("by").ok_or("wants by=")?)?,
+        ),
         "clog" => Step::Clog(place(args)?, place(args)?),
         "unclog" => Step::Unclog(place(args)?, place(args)?),
         "widen" => Step::Narrow(place(args)?, place(args)?, None),
@@ -361,7 +386,9 @@ fn write_packets(packets: &PacketFilter) -> String {
 
 pub(super) fn read_packets(args: &mut ArgumentConsumer<'_>) -> Parsed<PacketFilter> {
     let known = |name| KINDS.iter().copied().find(|kind| *kind == name);
-    let kind = args.next_pos().map(|name| known(name).ok_or_else(|| format!("no packet is called {name}")));
+    let kind = args
+        .next_pos()
+        .map(|name| known(name).ok_or_else(|| format!("no packet is called {name}")));
     Ok(PacketFilter {
         kind: kind.transpose()?,
         from: args.take_key("from").map(|text| numbered(text, 'm')).transpose()?,
@@ -404,7 +431,8 @@ mod tests {
             lease,
         };
         let want = |wanted, owner, wait, lease| saying(wanted, owner, "", wait, lease);
-        let ask = |wait, lease, name: &str| want(ClientWant::Lock(name.to_string()), 0, wait, lease);
+        let ask =
+            |wait, lease, name: &str| want(ClientWant::Lock(name.to_string()), 0, wait, lease);
         let packets = [
             PacketFilter::default(),
             PacketFilter { from: Some(1), to: None, kind: Some("Grant") },
@@ -435,7 +463,12 @@ mod tests {
             want(ClientWant::SeeWaiting("a".to_string()), 0, Wait::Try, None),
             want(ClientWant::Share("a".to_string()), 1, Wait::AtMost(Duration::from_secs(2)), None),
             want(ClientWant::Share("a".to_string()), 0, Wait::Try, None),
-            want(ClientWant::Permits("pool".to_string(), 3), 0, Wait::Forever, Some(Duration::from_secs(2))),
+            want(
+                ClientWant::Permits("pool".to_string(), 3),
+                0,
+                Wait::Forever,
+                Some(Duration::from_secs(2)),
+            ),
             want(ClientWant::Permits("pool".to_string(), 1), 0, Wait::Try, None),
             want(ClientWant::Open("pool".to_string(), "3".to_string()), 0, Wait::Forever, None),
             want(
@@ -445,12 +478,22 @@ mod tests {
                 None,
             ),
             want(ClientWant::Put(4, "x".to_string()), 0, Wait::Forever, None),
-            want(ClientWant::PutIf(4, "7".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(
+                ClientWant::PutIf(4, "7".to_string()),
+                0,
+                Wait::AtMost(Duration::from_secs(2)),
+                None,
+            ),
             want(ClientWant::Add(4, -7), 0, Wait::Forever, None),
             Step::GiveBack(1, 2),
             want(ClientWant::Upgrade(2), 0, Wait::Try, None),
             Step::Downgrade(3),
-            want(ClientWant::AskBack("a".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(
+                ClientWant::AskBack("a".to_string()),
+                0,
+                Wait::AtMost(Duration::from_secs(2)),
+                None,
+            ),
             want(ClientWant::TakeBack(3), 0, Wait::Forever, None),
             Step::Release(1),
             Step::Cancel(2),
@@ -514,7 +557,12 @@ mod tests {
         ];
         steps.extend(RUMOURS.map(|(what, _)| Step::Notice { at: 0, about: 1, what }));
         for these in packets {
-            steps.extend([Step::Hold(these), Step::LetGo(these), Step::DropHeld(these), Step::DropNext(these)]);
+            steps.extend([
+                Step::Hold(these),
+                Step::LetGo(these),
+                Step::DropHeld(these),
+                Step::DropNext(these),
+            ]);
         }
         for step in steps {
             assert_eq!(read(&write_step(&step)), step, "{}", write_step(&step));

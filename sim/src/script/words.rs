@@ -90,6 +90,10 @@ mod tests {
             assert_eq!(read_time(&time(nanos)).unwrap(), nanos);
         }
         assert_eq!(read_time("12.5").unwrap(), 12 * SECOND + SECOND / 2);
-        assert!(read_span("20").is_err() && read_span("m").is_err() && read_time("1.0000000001").is_err());
+        assert!(
+            read_span("20").is_err()
+                && read_span("m").is_err()
+                && read_time("1.0000000001").is_err()
+        );
     }
 }

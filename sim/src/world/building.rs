@@ -19,7 +19,8 @@ impl World {
         for peer in &mut self.peers {
             peer.seeds = seeds.clone();
         }
-        self.places = self.peers.iter().enumerate().map(|(place, peer)| (peer.addr, place)).collect();
+        self.places =
+            self.peers.iter().enumerate().map(|(place, peer)| (peer.addr, place)).collect();
         self
     }
 

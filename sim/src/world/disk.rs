@@ -58,11 +58,19 @@ impl World {
     }
 
     /// A process asks for a write.
-    pub(super) fn write_vote(&mut self, place: usize, process: ProcessId, number: u64, vote: StoredVote) {
+    pub(super) fn write_vote(
+        &mut self,
+        place: usize,
+        process: ProcessId,
+        number: u64,
+        vote: StoredVote,
+    ) {
         match self.peers[place].disk.health {
             DiskHealth::Failing => {
                 // A failing write may fail in its last part, when the new vote is stored already.
-                if mix(&[self.common.seed, 0xd15c, place as u64, number, self.now]).is_multiple_of(4) {
+                if mix(&[self.common.seed, 0xd15c, place as u64, number, self.now])
+                    .is_multiple_of(4)
+                {
                     self.keep(place, vote);
                 }
                 self.peers[place].disk.ended.push_back((number, false));
@@ -109,14 +117,20 @@ impl World {
         if more {
             self.begin_write(place, process);
         }
-        self.feed(place, if fails { Input::StoreFailed { number } } else { Input::Stored { number } });
+        self.feed(
+            place,
+            if fails { Input::StoreFailed { number } } else { Input::Stored { number } },
+        );
     }
 
     /// Gives the process the writes that ended in its step, as inputs.
     pub(super) fn hear_of_writes(&mut self, place: usize, process: ProcessId) {
         while let Some((number, is_done)) = self.peers[place].disk.ended.pop_front() {
             if self.peers[place].is(process) {
-                self.feed(place, if is_done { Input::Stored { number } } else { Input::StoreFailed { number } });
+                self.feed(
+                    place,
+                    if is_done { Input::Stored { number } } else { Input::StoreFailed { number } },
+                );
             }
         }
     }
@@ -160,8 +174,9 @@ impl World {
         }
         // A relayed packet is followed by its straight copy, by which invariants know it. Losing
         // the copy alone is the work of a lossy path.
-        let is_relayed =
-            |index: usize| matches!(outputs.get(index), Some(Output::Send { packet: Packet::Relay { .. }, .. }));
+        let is_relayed = |index: usize| {
+            matches!(outputs.get(index), Some(Output::Send { packet: Packet::Relay { .. }, .. }))
+        };
         let mut after = tear.after as usize;
         while after > 0 && is_relayed(after - 1) {
             after += 1;
@@ -171,7 +186,8 @@ impl World {
             return None;
         }
         self.torn = None;
-        let may_die = self.peers[place].run == ProcessState::Up && self.can_spare(&[place], ShutdownPlan::Dead, false);
+        let may_die = self.peers[place].run == ProcessState::Up
+            && self.can_spare(&[place], ShutdownPlan::Dead, false);
         may_die.then_some(after)
     }
 }
@@ -182,7 +198,10 @@ fn is_of_votes(output: &Output) -> bool {
         Output::Store { .. } | Output::Event(Event::ViewInstalled(_)) => true,
         Output::Send { packet: Packet::Notice(notice), .. }
         | Output::Send { packet: Packet::VoteSuccessor { notice, .. }, .. } => {
-            matches!(**notice, Notice::Promise { .. } | Notice::Accepted { .. } | Notice::Install { .. })
+            matches!(
+                **notice,
+                Notice::Promise { .. } | Notice::Accepted { .. } | Notice::Install { .. }
+            )
         }
         _ => false,
     }

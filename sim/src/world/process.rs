@@ -9,7 +9,9 @@ use crate::network::MS;
 use crate::rare::RareState;
 use crate::record::Entry;
 use crate::site::ProcessState;
-use elderlock::protocol::{Command, Content, Event, Hint, Input, LineageId, Outcome, Output, ProcessId};
+use elderlock::protocol::{
+    Command, Content, Event, Hint, Input, LineageId, Outcome, Output, ProcessId,
+};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -70,7 +72,9 @@ impl World {
         let dies = self.dies_deciding(place, &outputs);
         let torn = self.torn_after(place, &outputs);
         for (index, output) in outputs.drain(..).enumerate() {
-            if !(dies && matches!(output, Output::Send { .. })) && torn.is_none_or(|torn| index < torn) {
+            if !(dies && matches!(output, Output::Send { .. }))
+                && torn.is_none_or(|torn| index < torn)
+            {
                 self.carry_out(place, process, output);
             }
         }
@@ -94,7 +98,10 @@ impl World {
         };
         self.repeated += u64::from(self.at_once.2 > 0);
         if self.at_once.2 > MAX_STEPS_AT_ONCE {
-            self.fail("time_goes_on", format!("m{place} has something due at one instant again and again"));
+            self.fail(
+                "time_goes_on",
+                format!("m{place} has something due at one instant again and again"),
+            );
         }
         self.tell(&Observation::Stepped { place });
         self.hear_of_writes(place, process);
@@ -102,7 +109,8 @@ impl World {
 
     /// The timer of the member at `place` goes off.
     pub(crate) fn ring(&mut self, place: usize) -> bool {
-        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == ProcessState::Up) else {
+        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == ProcessState::Up)
+        else {
             return false;
         };
         self.now = self.now.max(due);
@@ -116,7 +124,10 @@ impl World {
     fn dies_deciding(&self, place: usize, outputs: &[Output]) -> bool {
         let decides = |output: &Output| match output {
             Output::Event(Event::ViewInstalled(view)) => {
-                let is_first = self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number);
+                let is_first = self
+                    .latest
+                    .get(&view.lineage)
+                    .is_some_and(|latest| latest.number < view.number);
                 is_first && self.can_die_deciding(place, view)
             }
             _ => false,
@@ -129,17 +140,25 @@ impl World {
             self.note_outcome(place, &output);
         }
         match output {
-            Output::Send { to, process: wanted, packet } => self.send(place, process, to, wanted, packet),
+            Output::Send { to, process: wanted, packet } => {
+                self.send(place, process, to, wanted, packet)
+            }
             Output::Answer { request, outcome } => {
                 self.note(place, |_| format!("answers {request:?}: {outcome:?}"));
                 let Some(ask) = self.history.find(process, request) else {
-                    return self.fail("one_outcome_per_request", format!("m{place} answers unknown {request:?}"));
+                    return self.fail(
+                        "one_outcome_per_request",
+                        format!("m{place} answers unknown {request:?}"),
+                    );
                 };
                 self.record_answer(ask, &outcome);
                 match outcome {
-                    Outcome::Extended { until } => Arc::make_mut(&mut self.history).extend(ask, until),
+                    Outcome::Extended { until } => {
+                        Arc::make_mut(&mut self.history).extend(ask, until)
+                    }
                     Outcome::Narrowed => {}
-                    Outcome::NotHeld if !matches!(self.call(ask).deed, ClientRequest::Upgrade(_)) => {}
+                    Outcome::NotHeld
+                        if !matches!(self.call(ask).deed, ClientRequest::Upgrade(_)) => {}
                     outcome => {
                         self.on_turned(ask, &outcome);
                         if let Outcome::Opened { content, .. } = &outcome {
@@ -157,14 +176,20 @@ impl World {
             Output::Value { request, content } => {
                 self.note(place, |_| format!("sees at {request:?}: {content:?}"));
                 let Some(ask) = self.history.find(process, request) else {
-                    return self.fail("one_outcome_per_request", format!("m{place} sees for unknown {request:?}"));
+                    return self.fail(
+                        "one_outcome_per_request",
+                        format!("m{place} sees for unknown {request:?}"),
+                    );
                 };
                 self.see(ask, &content);
             }
             Output::Lost { request, reason } => {
                 self.note(place, |_| format!("lost {request:?}: {reason:?}"));
                 let Some(ask) = self.history.find(process, request) else {
-                    return self.fail("one_outcome_per_request", format!("m{place} loses unknown {request:?}"));
+                    return self.fail(
+                        "one_outcome_per_request",
+                        format!("m{place} loses unknown {request:?}"),
+                    );
                 };
                 self.record_lost(ask, reason);
                 self.tell(&Observation::Loses { ask, reason });
@@ -173,7 +198,10 @@ impl World {
             Output::RevocationRequested { request, .. } => {
                 self.note(place, |_| format!("{request:?} is wanted back"));
                 let Some(ask) = self.history.find(process, request) else {
-                    return self.fail("told_before_taken", format!("m{place} is told of unknown {request:?}"));
+                    return self.fail(
+                        "told_before_taken",
+                        format!("m{place} is told of unknown {request:?}"),
+                    );
                 };
                 self.tell(&Observation::Wanted { ask });
             }
@@ -251,13 +279,19 @@ impl World {
         self.tell(&Observation::Event { place, process, event: &event });
         if let Event::Left { heard } = event {
             if heard && !self.is_known_to_be_gone(place, process) {
-                self.fail("who_leaves_has_left", format!("m{place} says that its goodbye was heard, and it was not"));
+                self.fail(
+                    "who_leaves_has_left",
+                    format!("m{place} says that its goodbye was heard, and it was not"),
+                );
             }
             self.peers[place].heard = Some(heard);
             self.count_premise("who_leaves_has_left");
         }
         if event == Event::Expelled && self.peers[place].leaving {
-            self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
+            self.fail(
+                "who_leaves_has_left",
+                format!("m{place} was told to leave and calls itself expelled"),
+            );
         }
         match event {
             Event::Expelled | Event::Abandoned | Event::Forced => {
@@ -278,7 +312,8 @@ impl World {
     /// Whether a view without `process` is decided, or no other member of its last view is alive.
     fn is_known_to_be_gone(&self, place: usize, process: ProcessId) -> bool {
         let Some(view) = self.view(place) else { return true };
-        let lives = |other: ProcessId| other != process && self.peers.iter().any(|peer| peer.is(other));
+        let lives =
+            |other: ProcessId| other != process && self.peers.iter().any(|peer| peer.is(other));
         let is_out = self.latest.get(&view.lineage).is_some_and(|latest| !latest.contains(process));
         is_out || !view.members.iter().any(|member| lives(member.info.process))
     }
@@ -309,7 +344,8 @@ impl World {
         }
         self.record_here(place, Entry::Wake);
         self.look_for_rare(|rare, world| rare.wakes(world, place));
-        let timer_first = mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
+        let timer_first =
+            mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
         if timer_first {
             self.feed(place, Input::Timer);
         }

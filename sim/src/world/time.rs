@@ -83,7 +83,11 @@ impl World {
     /// leases run.
     #[track_caller]
     pub fn settle(&mut self) {
-        self.expect_within("one view with every running process", Duration::from_secs(60), World::is_settled);
+        self.expect_within(
+            "one view with every running process",
+            Duration::from_secs(60),
+            World::is_settled,
+        );
     }
 
     /// Handles the next event that is due up to `until`. If there is none, advances to `until` and
@@ -152,8 +156,10 @@ impl World {
                 if self.peers[to].is(process) && self.peers[to].run == ProcessState::Paused {
                     self.peers[to].overdue = true;
                 } else if self.peers[to].is(process) {
-                    let next =
-                        self.peers[to].node.as_ref().map(|node| node.next_life(process, self.peers[to].slot(self.now)));
+                    let next = self.peers[to]
+                        .node
+                        .as_ref()
+                        .map(|node| node.next_life(process, self.peers[to].slot(self.now)));
                     self.end_process(to, "reborn");
                     self.peers[to].next_life = next;
                     self.start(to);
@@ -164,7 +170,11 @@ impl World {
             ScheduledEvent::FrameEnds { from, to, begun } => self.end_unfinished(from, to, begun),
             ScheduledEvent::Gossip { from, to, word } => {
                 if self.network.is_clogged(from, to) {
-                    self.clogged.entry((from, to)).or_default().push(ScheduledEvent::Gossip { from, to, word });
+                    self.clogged.entry((from, to)).or_default().push(ScheduledEvent::Gossip {
+                        from,
+                        to,
+                        word,
+                    });
                 } else {
                     if !matches!(word, GossipMessage::Datagram(_)) {
                         self.network.arrived(from, to);

@@ -59,7 +59,9 @@ impl World {
     pub(super) fn trace_input(&mut self, place: usize, input: &Input) {
         let text = match input {
             Input::Received { from, packet, .. } => {
-                let from = self.place_of(*from).map_or_else(|| format!("({from})"), |place| format!("m{place}"));
+                let from = self
+                    .place_of(*from)
+                    .map_or_else(|| format!("({from})"), |place| format!("m{place}"));
                 format!("<- {from} {}", show_packet(packet))
             }
             Input::Command(command) => format!("** {command:?}"),
@@ -82,20 +84,30 @@ pub(super) fn show(view: &View) -> String {
     let members: Vec<String> = view
         .members
         .iter()
-        .map(|member| format!("{}{}", member.info.process, if member.ghost { "(ghost)" } else { "" }))
+        .map(|member| {
+            format!("{}{}", member.info.process, if member.ghost { "(ghost)" } else { "" })
+        })
         .collect();
     format!("v{} of {}: {}", view.number, view.lineage, members.join(" "))
 }
 
 fn show_packet(packet: &Packet) -> String {
     match packet {
-        Packet::Relay { from, to, packet, .. } => format!("Relay {} -> {to}: {}", from.process, show_packet(packet)),
+        Packet::Relay { from, to, packet, .. } => {
+            format!("Relay {} -> {to}: {}", from.process, show_packet(packet))
+        }
         Packet::Notice(notice) => match &**notice {
             elderlock::protocol::Notice::FullView(view) => format!("FullView {}", show(view)),
             notice => format!("{notice:?}"),
         },
-        Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),
-        Packet::VoteSuccessor { voter, me, notice, .. } => format!("{} for {voter}: {notice:?}", me.process),
-        Packet::Ack { view, ack, again } => format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" }),
+        Packet::Linked { view, seq, ack, message } => {
+            format!("[v{view} #{seq} ack {ack}] {message:?}")
+        }
+        Packet::VoteSuccessor { voter, me, notice, .. } => {
+            format!("{} for {voter}: {notice:?}", me.process)
+        }
+        Packet::Ack { view, ack, again } => {
+            format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" })
+        }
     }
 }

@@ -56,20 +56,26 @@ impl World {
             damage: None,
         };
         let flight = PacketDescription { from, to, packet: &parcel.packet };
-        let matching = self.rules.iter().position(|rule| rule.fate != PacketFate::Over && (rule.test)(&flight));
+        let matching = self
+            .rules
+            .iter()
+            .position(|rule| rule.fate != PacketFate::Over && (rule.test)(&flight));
         if let Some(index) = matching {
             let rule = &mut self.rules[index];
             rule.matched += 1;
             let fate = rule.fate;
             match fate {
                 PacketFate::Hold => {
-                    self.note(from, |_| format!("    held back: {} to m{to}", kind(&parcel.packet)));
+                    self.note(from, |_| {
+                        format!("    held back: {} to m{to}", kind(&parcel.packet))
+                    });
                     parcel.number = self.record_send(from, to, kind(&parcel.packet), None);
                     self.held.push((index, parcel));
                     return;
                 }
                 PacketFate::Drop(left) => {
-                    rule.fate = if left > 1 { PacketFate::Drop(left - 1) } else { PacketFate::Over };
+                    rule.fate =
+                        if left > 1 { PacketFate::Drop(left - 1) } else { PacketFate::Over };
                     self.note(from, |_| format!("    dropped: {} to m{to}", kind(&parcel.packet)));
                     self.record_send(from, to, kind(&parcel.packet), Some("dropped"));
                     return;
@@ -83,11 +89,17 @@ impl World {
             self.look_for_rare(|rare, _| rare.loses(&parcel.packet));
         }
         let why = if self.network.is_cut(from, to) { "cut" } else { "lost" };
-        parcel.number = self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
+        parcel.number =
+            self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
         if arrivals[0].is_none() {
             self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
-            if let Some(wanted) = wanted.filter(|_| self.hints && self.network.is_refused(self.now, from, to)) {
-                self.schedule(MS / 5, ScheduledEvent::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+            if let Some(wanted) =
+                wanted.filter(|_| self.hints && self.network.is_refused(self.now, from, to))
+            {
+                self.schedule(
+                    MS / 5,
+                    ScheduledEvent::Hint { to: from, process: sender, hint: Hint::Refused(wanted) },
+                );
             }
         }
         let parcel = Arc::new(parcel);
@@ -100,10 +112,15 @@ impl World {
     pub(super) fn deliver(&mut self, parcel: PacketInTransit) {
         let (from, to) = (parcel.from, parcel.to);
         if !self.network.is_open(from, to, parcel.connection) {
-            return self.note(from, |_| format!("    lost with its connection: {} to m{to}", kind(&parcel.packet)));
+            return self.note(from, |_| {
+                format!("    lost with its connection: {} to m{to}", kind(&parcel.packet))
+            });
         }
         if self.network.is_clogged(from, to) {
-            self.clogged.entry((from, to)).or_default().push(ScheduledEvent::Packet(Arc::new(parcel)));
+            self.clogged
+                .entry((from, to))
+                .or_default()
+                .push(ScheduledEvent::Packet(Arc::new(parcel)));
             return;
         }
         self.network.arrived(from, to);

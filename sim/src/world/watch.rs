@@ -36,7 +36,12 @@ impl World {
     }
 
     /// An invariant is broken.
-    pub(crate) fn fail_about(&mut self, invariant: &'static str, lock: Option<String>, what: String) {
+    pub(crate) fn fail_about(
+        &mut self,
+        invariant: &'static str,
+        lock: Option<String>,
+        what: String,
+    ) {
         if self.broken.is_some() {
             return;
         }

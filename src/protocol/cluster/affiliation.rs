@@ -5,7 +5,11 @@ use super::*;
 impl Cluster {
     pub(super) fn belonging(&self, now: Time) -> Affiliation {
         if let Some(VoteSuccessor { voter, view, .. }) = &self.votes.successor {
-            return Affiliation::VoteSuccessor { voter: *voter, lineage: view.lineage, view: view.number };
+            return Affiliation::VoteSuccessor {
+                voter: *voter,
+                lineage: view.lineage,
+                view: view.number,
+            };
         }
         match (&self.phase, &self.view) {
             (MemberPhase::Seeking(seeking), _) => seeking.belonging(),
@@ -61,16 +65,16 @@ impl Cluster {
             self.defect(now, me.addr, step);
             return;
         }
-        if let (Some(mine), Affiliation::Member { lineage, view, .. }) = (&self.ballot_view(), &belonging)
+        if let (Some(mine), Affiliation::Member { lineage, view, .. }) =
+            (&self.ballot_view(), &belonging)
             && mine.lineage == *lineage
             && mine.number < *view
         {
             send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, step);
         }
         let of_theirs = match &belonging {
-            Affiliation::Member { lineage, view, .. } | Affiliation::VoteSuccessor { lineage, view, .. } => {
-                Some((lineage, view))
-            }
+            Affiliation::Member { lineage, view, .. }
+            | Affiliation::VoteSuccessor { lineage, view, .. } => Some((lineage, view)),
             Affiliation::Discovery { .. } => None,
         };
         if let Some(remembered) = self.config.last_view()
@@ -118,7 +122,9 @@ impl Cluster {
         if let Some(elder) = elder.filter(|elder| elder.process != self.config.me.process) {
             // First, as the goodbye says that nothing is held.
             let reason = LostReason::Left;
-            step.act(now, &self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
+            step.act(now, &self.standing(now), |locks, turn| {
+                locks.give_everything_up(reason, turn)
+            });
             send(elder.addr, elder.process, Notice::Leave, step);
         }
         self.end(now, Event::WrongClock { theirs, ours }, step);
@@ -127,12 +133,21 @@ impl Cluster {
     /// Installs the first view of a lineage that this process founds, and tells the others.
     pub(super) fn begin_with(&mut self, now: Time, view: View, step: &mut Step) {
         self.install(now, view.clone(), None, step);
-        for info in view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me) {
+        for info in
+            view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me)
+        {
             send(info.addr, info.process, Notice::FullView(view.clone()), step);
         }
     }
 
-    pub(super) fn on_join(&mut self, now: Time, from: ProcessId, info: MemberInfo, heard: ViewNumber, step: &mut Step) {
+    pub(super) fn on_join(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        info: MemberInfo,
+        heard: ViewNumber,
+        step: &mut Step,
+    ) {
         let Some(view) = &self.view else { return };
         if view.contains(info.process) || !view.admits(&info, heard) {
             send(info.addr, info.process, Notice::FullView(View::clone(view)), step);
@@ -161,13 +176,18 @@ impl Cluster {
             MemberPhase::Seeking(_) => self.end(now, Event::Left { heard: true }, step),
             MemberPhase::Retiring { left, .. } => *left = true,
             MemberPhase::Member => {
-                let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
+                let member_lease =
+                    self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
                 self.phase = MemberPhase::Leaving { again_at: now, until: now + member_lease };
-                step.act(now, &self.standing(now), |locks, turn| locks.close(LostReason::Left, turn));
+                step.act(now, &self.standing(now), |locks, turn| {
+                    locks.close(LostReason::Left, turn)
+                });
                 // By now this member's requests have ended at its own grantors; these hand over the
                 // rest of their tables.
                 for service in step.locks.granted_here() {
-                    step.act(now, &self.standing(now), |locks, turn| locks.depart_service(&service, turn));
+                    step.act(now, &self.standing(now), |locks, turn| {
+                        locks.depart_service(&service, turn)
+                    });
                 }
             }
             MemberPhase::Leaving { .. } | MemberPhase::Gone => {}
@@ -181,17 +201,24 @@ impl Cluster {
         let MemberPhase::Leaving { .. } = self.phase else { return };
         let has_handed_over = step.locks.has_handed_over();
         let is_led = now < self.lease.until || self.has_authority(now);
-        let (MemberPhase::Leaving { again_at, until }, Some(view)) = (&mut self.phase, &self.view) else { return };
+        let (MemberPhase::Leaving { again_at, until }, Some(view)) = (&mut self.phase, &self.view)
+        else {
+            return;
+        };
         let me = self.config.me.process;
         if is_led && !has_handed_over {
             *until = now + view.timing.member_lease;
         }
         let gone = gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
-        let others = || view.members.iter().map(|member| member.info.process).filter(|process| *process != me);
+        let others = || {
+            view.members.iter().map(|member| member.info.process).filter(|process| *process != me)
+        };
         // A member whose address belongs to another process by now is gone, also a former process
         // of this member.
-        let is_replaced = |process| view.member(process).is_some_and(|member| view.is_replaced(member));
-        let is_last = others().all(|process| self.liveness.dead.contains(&process) || is_replaced(process));
+        let is_replaced =
+            |process| view.member(process).is_some_and(|member| view.is_replaced(member));
+        let is_last =
+            others().all(|process| self.liveness.dead.contains(&process) || is_replaced(process));
         if is_last || now >= *until || others().all(|process| gone.contains(&process)) {
             let heard = is_last || planted!(self.config.mutant, CallItHeard);
             self.end(now, Event::Left { heard }, step);
@@ -208,7 +235,13 @@ impl Cluster {
 
     /// A view without this member is decided, by it or by the process that told it. If it went at
     /// once, and its messages were lost, no other process might know.
-    pub(crate) fn part(&mut self, now: Time, next: View, teller: Option<ProcessId>, step: &mut Step) {
+    pub(crate) fn part(
+        &mut self,
+        now: Time,
+        next: View,
+        teller: Option<ProcessId>,
+        step: &mut Step,
+    ) {
         // With stored votes the teller of the view may not have it on disk yet, and is asked.
         let teller = teller.filter(|_| !self.config.durable);
         let left = matches!(self.phase, MemberPhase::Leaving { .. });
@@ -224,13 +257,20 @@ impl Cluster {
         self.votes.proposal = None;
         self.liveness.death_suspicions.clear();
         self.sole_quorum = false;
-        self.phase = MemberPhase::Retiring { again_at: now, until, informed: teller.into_iter().collect(), left };
+        self.phase = MemberPhase::Retiring {
+            again_at: now,
+            until,
+            informed: teller.into_iter().collect(),
+            left,
+        };
         self.keep_parting(now, step);
     }
 
     pub(super) fn keep_parting(&mut self, now: Time, step: &mut Step) {
         let belonging = self.belonging(now);
-        let MemberPhase::Retiring { again_at, until, informed, .. } = &mut self.phase else { return };
+        let MemberPhase::Retiring { again_at, until, informed, .. } = &mut self.phase else {
+            return;
+        };
         let Some(view) = &self.view else { return };
         let heard = view.is_quorum(informed.iter())
             || view.members.iter().all(|member| self.liveness.dead.contains(&member.info.process));
@@ -242,8 +282,11 @@ impl Cluster {
             *again_at = now + view.timing.retry;
             for info in view.council().filter(|info| !informed.contains(&info.process)) {
                 send(info.addr, info.process, Notice::FullView(View::clone(view)), step);
-                let hello =
-                    Notice::Hello { me: self.config.me.clone(), asked: info.addr, belonging: belonging.clone() };
+                let hello = Notice::Hello {
+                    me: self.config.me.clone(),
+                    asked: info.addr,
+                    belonging: belonging.clone(),
+                };
                 send(info.addr, info.process, hello, step);
             }
         }
@@ -271,7 +314,11 @@ impl Cluster {
             addrs.extend(&self.config.seeds);
         }
         for addr in addrs.into_iter().filter(|addr| *addr != self.config.me.addr) {
-            let hello = Notice::Hello { me: self.config.me.clone(), asked: addr, belonging: self.belonging(now) };
+            let hello = Notice::Hello {
+                me: self.config.me.clone(),
+                asked: addr,
+                belonging: self.belonging(now),
+            };
             step.out.push(Output::Send { to: addr, process: None, packet: hello.into() });
         }
     }
@@ -287,7 +334,8 @@ impl Cluster {
 
     /// An operator declares every process that does not answer dead.
     pub(crate) fn force(&mut self, now: Time, step: &mut Step) {
-        let is_going = matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
+        let is_going =
+            matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
         if !self.is_ready(now) && !is_going {
             self.forced = true;
             self.end(now, Event::Forced, step);
@@ -296,10 +344,12 @@ impl Cluster {
 
     /// The end of this process as a member, reported as `event`.
     pub(super) fn end(&mut self, now: Time, event: Event, step: &mut Step) {
-        let reason = if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
+        let reason =
+            if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
         // No member is left to tell, so no message is sent: everything was given up with the
         // membership.
-        let _ = step.turn(now, &self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
+        let _ = step
+            .turn(now, &self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
         self.phase = MemberPhase::Gone;
         self.elder = None;
         self.votes.proposal = None;
@@ -313,12 +363,24 @@ impl Cluster {
     /// this member may go as well before it is asked.
     pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, step: &mut Step) {
         let Some(view) = &self.view else { return };
-        let (lineage, number, elder, kept) = (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
+        let (lineage, number, elder, kept) =
+            (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
         let belonging = Affiliation::Member { lineage, view: number, elder, led: false, kept };
-        send(addr, teller, Notice::HelloReply { me: self.config.me.clone(), asked: addr, belonging }, step);
+        send(
+            addr,
+            teller,
+            Notice::HelloReply { me: self.config.me.clone(), asked: addr, belonging },
+            step,
+        );
     }
 
-    pub(super) fn on_view_is(&mut self, now: Time, (from, addr): (ProcessId, SocketAddr), view: View, step: &mut Step) {
+    pub(super) fn on_view_is(
+        &mut self,
+        now: Time,
+        (from, addr): (ProcessId, SocketAddr),
+        view: View,
+        step: &mut Step,
+    ) {
         if !view.is_sound() {
             return;
         }
@@ -328,7 +390,8 @@ impl Cluster {
             self.end(now, Event::Abandoned, step);
             return;
         }
-        if let (Some(heir), false) = (&self.votes.successor, view.contains(self.config.me.process)) {
+        if let (Some(heir), false) = (&self.votes.successor, view.contains(self.config.me.process))
+        {
             if view.lineage == heir.view.lineage && view.number > heir.view.number {
                 self.inherit(view, step);
             }
@@ -348,13 +411,24 @@ impl Cluster {
     }
 
     /// Sends this member's view to `to`, which has view `have`.
-    pub(super) fn catch_up(&mut self, now: Time, addr: SocketAddr, to: ProcessId, have: ViewNumber, step: &mut Step) {
+    pub(super) fn catch_up(
+        &mut self,
+        now: Time,
+        addr: SocketAddr,
+        to: ProcessId,
+        have: ViewNumber,
+        step: &mut Step,
+    ) {
         let Some(view) = self.ballot_view() else { return };
         let notice = match &self.last_change {
             // A vote successor may have heard of a later view since, without the change that made
             // it.
             Some((number, change)) if have.next() == view.number && *number == view.number => {
-                Notice::Install { lineage: view.lineage, instance: view.number, change: change.clone() }
+                Notice::Install {
+                    lineage: view.lineage,
+                    instance: view.number,
+                    change: change.clone(),
+                }
             }
             _ => Notice::FullView(View::clone(&view)),
         };
@@ -362,7 +436,14 @@ impl Cluster {
     }
 
     /// Sends a notice to a member, on detours if need be, or to a stranger.
-    pub(super) fn reply(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, step: &mut Step) {
+    pub(super) fn reply(
+        &mut self,
+        now: Time,
+        addr: SocketAddr,
+        to: ProcessId,
+        notice: Notice,
+        step: &mut Step,
+    ) {
         match &self.view {
             Some(view) if view.contains(to) => {
                 step.dispatch(now, &self.config.me, view, to, notice.into());
@@ -373,7 +454,13 @@ impl Cluster {
 
     /// Installs a decided view, with the process that told it. Only this function adapts the state
     /// that depends on the view.
-    pub(super) fn install(&mut self, now: Time, view: View, teller: Option<(ProcessId, SocketAddr)>, step: &mut Step) {
+    pub(super) fn install(
+        &mut self,
+        now: Time,
+        view: View,
+        teller: Option<(ProcessId, SocketAddr)>,
+        step: &mut Step,
+    ) {
         let me = self.config.me.process;
         if !view.contains(me) && planted!(self.config.mutant, StayThoughExpelled) {
             return;
@@ -391,7 +478,8 @@ impl Cluster {
         let view = Arc::new(view);
         let before = self.view.replace(Arc::clone(&view));
         self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
-        self.liveness.elder_dead_at = self.liveness.dead.contains(&view.elder().process).then_some(now);
+        self.liveness.elder_dead_at =
+            self.liveness.dead.contains(&view.elder().process).then_some(now);
         self.votes.acceptor = Acceptor::default();
         self.votes.successor = None;
         self.votes.successors.clear();
@@ -422,9 +510,10 @@ impl Cluster {
             self.hello_at = now + view.timing.slow_beat();
         }
         // Over a view that this member did not see, another may have been elder meanwhile.
-        let same_elder =
-            follows && before.as_ref().is_some_and(|before| before.elder().process == view.elder().process);
-        let same_tenure = same_elder && before.as_ref().is_some_and(|before| before.tenure == view.tenure);
+        let same_elder = follows
+            && before.as_ref().is_some_and(|before| before.elder().process == view.elder().process);
+        let same_tenure =
+            same_elder && before.as_ref().is_some_and(|before| before.tenure == view.tenure);
         self.lease.on_view(now, &view.timing, same_elder);
         if planted!(self.config.mutant, ViewRenewsLease) {
             self.lease.until = self.lease.until.max(now + view.timing.member_lease);
@@ -434,19 +523,25 @@ impl Cluster {
         }
         self.liveness.suspected.retain(|process| view.contains(*process));
         self.liveness.death_suspicions.retain(|process, _| view.contains(*process));
-        self.liveness.vouch_at =
-            if self.liveness.dead.iter().any(|process| view.contains(*process)) { now } else { Time::MAX };
+        self.liveness.vouch_at = if self.liveness.dead.iter().any(|process| view.contains(*process))
+        {
+            now
+        } else {
+            Time::MAX
+        };
         step.out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
         let departed: Vec<ProcessId> = match &before {
             Some(before) => {
-                let gone = before.members.iter().filter(|member| !view.contains(member.info.process));
+                let gone =
+                    before.members.iter().filter(|member| !view.contains(member.info.process));
                 gone.map(|member| member.info.process).collect()
             }
             None => Vec::new(),
         };
         let joined: Vec<ProcessId> = match &before {
             Some(before) => {
-                let new = view.members.iter().filter(|member| !before.contains(member.info.process));
+                let new =
+                    view.members.iter().filter(|member| !before.contains(member.info.process));
                 new.map(|member| member.info.process).collect()
             }
             None => Vec::new(),
@@ -460,7 +555,9 @@ impl Cluster {
         let mut registry = RegistryChange::End;
         if view.elder().process == me {
             // Only the founder of a lineage knows that there was no elder before it.
-            let ask = before.is_some() || view.number.0 != view.lineage.founded.0 || view.lineage.founder != me;
+            let ask = before.is_some()
+                || view.number.0 != view.lineage.founded.0
+                || view.lineage.founder != me;
             let clocks = (self.clock, pace);
             match &mut self.elder {
                 Some(elder) => {
@@ -487,9 +584,11 @@ impl Cluster {
                 }
             }
         }
-        let installed = InstalledView { departed: &departed, joined: &joined, same_tenure, registry };
+        let installed =
+            InstalledView { departed: &departed, joined: &joined, same_tenure, registry };
         let standing = Standing { leased, ..self.standing(now) };
-        let messages = step.turn(now, &standing, |locks, turn| locks.on_view(&view, installed, turn));
+        let messages =
+            step.turn(now, &standing, |locks, turn| locks.on_view(&view, installed, turn));
         step.deliver(now, &self.standing(now), messages);
     }
 
@@ -500,7 +599,9 @@ impl Cluster {
     /// Whether this member is the elder and a quorum by itself, with nothing under way that could
     /// end that.
     pub(super) fn is_alone(&self) -> bool {
-        self.sole_quorum && self.votes.proposal.is_none() && self.elder.as_ref().is_some_and(|elder| !elder.deposed)
+        self.sole_quorum
+            && self.votes.proposal.is_none()
+            && self.elder.as_ref().is_some_and(|elder| !elder.deposed)
     }
 
     /// Ends its own elder's claim to be a quorum alone. This comes before this member's vote may

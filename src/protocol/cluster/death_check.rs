@@ -36,12 +36,16 @@ impl Cluster {
     /// The suspicion of a member of the view.
     fn doubt(&mut self, now: Time, process: ProcessId) -> Option<&mut DeathSuspicion> {
         let view = self.view.as_ref()?;
-        if !view.contains(process) || process == self.config.me.process || self.liveness.dead.contains(&process) {
+        if !view.contains(process)
+            || process == self.config.me.process
+            || self.liveness.dead.contains(&process)
+        {
             return None;
         }
         let again_at = now + view.timing.retry;
         let witnesses = BTreeSet::new();
-        let new = DeathSuspicion { since: now, refused: false, unreached: false, witnesses, again_at };
+        let new =
+            DeathSuspicion { since: now, refused: false, unreached: false, witnesses, again_at };
         Some(self.liveness.death_suspicions.entry(process).or_insert(new))
     }
 
@@ -50,7 +54,9 @@ impl Cluster {
         if !self.trusts_refused() {
             return self.on_unreached(now, process, step);
         }
-        if planted!(self.config.mutant, DoubtAlone) && self.view.as_ref().is_some_and(|view| view.contains(process)) {
+        if planted!(self.config.mutant, DoubtAlone)
+            && self.view.as_ref().is_some_and(|view| view.contains(process))
+        {
             return self.on_dead(now, process, step);
         }
         if let Some(doubt) = self.doubt(now, process) {
@@ -107,7 +113,13 @@ impl Cluster {
         let Some(doubt) = self.liveness.death_suspicions.remove(&process) else { return };
         let Some(view) = self.view.clone() else { return };
         for witness in doubt.witnesses.iter().filter_map(|witness| view.member(*witness)) {
-            self.reply(now, witness.info.addr, witness.info.process, Notice::Alive { process }, step);
+            self.reply(
+                now,
+                witness.info.addr,
+                witness.info.process,
+                Notice::Alive { process },
+                step,
+            );
         }
     }
 
@@ -122,8 +134,13 @@ impl Cluster {
     pub(super) fn keep_doubts(&mut self, now: Time, step: &mut Step) {
         let timing = *self.timing();
         let due = |doubt: &DeathSuspicion| doubt.again_at <= now;
-        let due: Vec<ProcessId> =
-            self.liveness.death_suspicions.iter().filter(|(_, one)| due(one)).map(|(process, _)| *process).collect();
+        let due: Vec<ProcessId> = self
+            .liveness
+            .death_suspicions
+            .iter()
+            .filter(|(_, one)| due(one))
+            .map(|(process, _)| *process)
+            .collect();
         for process in due {
             let Some(doubt) = self.liveness.death_suspicions.get_mut(&process) else { continue };
             doubt.again_at = now + timing.retry;
@@ -163,12 +180,16 @@ impl Cluster {
     /// Whether it is a death: this member is refused and a second one reports the same. All others
     /// have reported it too, or had their time to answer that they hear it.
     fn judge_doubt(&mut self, now: Time, process: ProcessId, step: &mut Step) {
-        let (Some(doubt), Some(view)) = (self.liveness.death_suspicions.get(&process), &self.view) else { return };
+        let (Some(doubt), Some(view)) = (self.liveness.death_suspicions.get(&process), &self.view)
+        else {
+            return;
+        };
         if !doubt.refused || doubt.witnesses.is_empty() {
             return;
         }
         let is_asked = |other: &ProcessId| {
-            ![process, self.config.me.process].contains(other) && !self.liveness.dead.contains(other)
+            ![process, self.config.me.process].contains(other)
+                && !self.liveness.dead.contains(other)
         };
         let is_shared = |other: ProcessId| !is_asked(&other) || doubt.witnesses.contains(&other);
         let has_waited = doubt.since + view.timing.retry * 2 <= now;

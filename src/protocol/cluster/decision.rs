@@ -31,7 +31,12 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(crate) fn on_prepare(&mut self, elder: ProcessId, instance: ViewNumber, ballot: Ballot) -> Notice {
+    pub(crate) fn on_prepare(
+        &mut self,
+        elder: ProcessId,
+        instance: ViewNumber,
+        ballot: Ballot,
+    ) -> Notice {
         match self.promised {
             Some(promised) if promised > ballot => Notice::Nack { instance, promised },
             _ => {
@@ -107,9 +112,15 @@ impl Proposal {
     pub(crate) fn question(&self, instance: ViewNumber, dead: &BTreeSet<ProcessId>) -> Notice {
         let ballot = self.ballot;
         match &self.step {
-            ProposalPhase::Canvassing { .. } => Notice::PreVote { instance, ballot, dead: dead.clone() },
-            ProposalPhase::Preparing { .. } => Notice::Prepare { instance, ballot, dead: dead.clone() },
-            ProposalPhase::Accepting { change, .. } => Notice::Accept { instance, ballot, change: change.clone() },
+            ProposalPhase::Canvassing { .. } => {
+                Notice::PreVote { instance, ballot, dead: dead.clone() }
+            }
+            ProposalPhase::Preparing { .. } => {
+                Notice::Prepare { instance, ballot, dead: dead.clone() }
+            }
+            ProposalPhase::Accepting { change, .. } => {
+                Notice::Accept { instance, ballot, change: change.clone() }
+            }
         }
     }
 
@@ -139,9 +150,13 @@ pub(crate) fn choose(
     if let Some((_, change)) = accepted {
         return change.clone();
     }
-    let is_present = |process: &ProcessId| promises.contains_key(process) && !heirs.contains_key(process);
-    let remove: BTreeSet<ProcessId> =
-        dead.iter().copied().filter(|process| view.contains(*process) && !is_present(process)).collect();
+    let is_present =
+        |process: &ProcessId| promises.contains_key(process) && !heirs.contains_key(process);
+    let remove: BTreeSet<ProcessId> = dead
+        .iter()
+        .copied()
+        .filter(|process| view.contains(*process) && !is_present(process))
+        .collect();
     // With answers of vote successors alone, no member of the view has been heard. So none of them
     // may head the next view.
     let is_led = view.council().any(|info| is_present(&info.process));
@@ -165,9 +180,19 @@ mod tests {
         let (elder, candidate) = (ProcessId(1), ProcessId(2));
         let instance = ViewNumber(3);
         let mut acceptor = Acceptor::default();
-        acceptor.on_accept(elder, instance, Ballot { round: 0, process: elder }, &Change::default());
+        acceptor.on_accept(
+            elder,
+            instance,
+            Ballot { round: 0, process: elder },
+            &Change::default(),
+        );
         assert!(!acceptor.is_bound);
-        acceptor.on_accept(elder, instance, Ballot { round: 1, process: candidate }, &Change::default());
+        acceptor.on_accept(
+            elder,
+            instance,
+            Ballot { round: 1, process: candidate },
+            &Change::default(),
+        );
         assert!(acceptor.is_bound);
     }
 }

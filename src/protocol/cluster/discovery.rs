@@ -137,10 +137,15 @@ impl Discovery {
         self.next_hello = now + config.timing.retry;
         let stale = config.timing.retry * 4;
         self.heard.retain(|_, heard| heard.at + stale > now);
-        if self.bound.as_ref().is_some_and(|bound| bound.since + config.timing.member_lease <= now) {
+        if self.bound.as_ref().is_some_and(|bound| bound.since + config.timing.member_lease <= now)
+        {
             return FoundingOutcome::Abandoned;
         }
-        if self.attempt.as_ref().is_some_and(|attempt| attempt.started + config.timing.member_lease / 2 <= now) {
+        if self
+            .attempt
+            .as_ref()
+            .is_some_and(|attempt| attempt.started + config.timing.member_lease / 2 <= now)
+        {
             self.attempt = None;
         }
         // The seeds each time, of the others only one, in turn: in a crowd in discovery, gossip
@@ -151,7 +156,8 @@ impl Discovery {
         self.greeted = next.or_else(|| others.clone().next()).copied();
         let often = often.iter().filter(|addr| **addr != config.me.addr);
         for &addr in often.chain(&self.greeted) {
-            let hello = Notice::Hello { me: config.me.clone(), asked: addr, belonging: belonging.clone() };
+            let hello =
+                Notice::Hello { me: config.me.clone(), asked: addr, belonging: belonging.clone() };
             out.push(Output::Send { to: addr, process: None, packet: hello.into() });
         }
         self.ask_to_join(config, out);
@@ -182,9 +188,13 @@ impl Discovery {
         // A hello from a seed's own address is from that seed; an alias is known only by its
         // answer.
         let addr = asked.unwrap_or(me.addr);
-        let known = self.heard.get(&addr).is_some_and(|heard| heard.belonging == belonging && heard.me == me);
+        let known = self
+            .heard
+            .get(&addr)
+            .is_some_and(|heard| heard.belonging == belonging && heard.me == me);
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
-        let has_room = self.heard.len() < self.most + self.seeds.len() || self.heard.contains_key(&addr);
+        let has_room =
+            self.heard.len() < self.most + self.seeds.len() || self.heard.contains_key(&addr);
         if matters && has_room {
             self.heard.insert(addr, SeedReply { me, belonging, at: now });
         }
@@ -213,7 +223,12 @@ impl Discovery {
         let Some(first) = view.members.first() else { return FoundingOutcome::Seeking };
         let in_it = view.contains(config.me.process) && view.is_sound();
         let known = self.knows_a_cluster();
-        if first.info.process != from || view.lineage.founder != from || !in_it || known || self.attempt.is_some() {
+        if first.info.process != from
+            || view.lineage.founder != from
+            || !in_it
+            || known
+            || self.attempt.is_some()
+        {
             return FoundingOutcome::Seeking;
         }
         if let Err(wrong) = self.clock.check(now, view.first_slot) {
@@ -251,16 +266,26 @@ impl Discovery {
             Affiliation::Discovery { seeds, .. } if *seeds != self.seeds => {
                 "seeks too, but with other seeds".to_string()
             }
-            Affiliation::Discovery { bound: true, .. } => "is about to be founded with others".to_string(),
+            Affiliation::Discovery { bound: true, .. } => {
+                "is about to be founded with others".to_string()
+            }
             Affiliation::Discovery { .. } => "seeks too".to_string(),
-            Affiliation::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
-            Affiliation::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
+            Affiliation::Member { view, elder, led: true, .. } => {
+                format!("is in view {view} of elder {}", elder.addr)
+            }
+            Affiliation::Member { view, .. } => {
+                format!("is in view {view}, but no elder has a quorum there")
+            }
             Affiliation::VoteSuccessor { voter, view, .. } => {
                 format!("has the stored vote of {voter} in view {view}, and seeks a quorum of it")
             }
         };
         let answer = |addr: &SocketAddr| {
-            if *addr == me.addr { Some("this member".to_string()) } else { self.heard.get(addr).map(describe) }
+            if *addr == me.addr {
+                Some("this member".to_string())
+            } else {
+                self.heard.get(addr).map(describe)
+            }
         };
         self.seeds.iter().map(|addr| (*addr, answer(addr))).collect()
     }
@@ -268,7 +293,9 @@ impl Discovery {
     /// A cluster with an elder that was founded too far above this machine's clock.
     fn wrong_clock(&self, now: Time) -> Option<WrongClock> {
         self.heard.values().find_map(|heard| match &heard.belonging {
-            Affiliation::Member { lineage, led: true, .. } => self.clock.check(now, lineage.founded).err(),
+            Affiliation::Member { lineage, led: true, .. } => {
+                self.clock.check(now, lineage.founded).err()
+            }
             _ => None,
         })
     }
@@ -276,7 +303,8 @@ impl Discovery {
     fn ask_to_join(&self, config: &Config, out: &mut Vec<Output>) {
         // A lineage that a later one has overtaken is not joined: its tokens would be lower than
         // some that were given out.
-        let is_overtaken = |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
+        let is_overtaken =
+            |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.belonging {
             Affiliation::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
                 Some((*led, *view, elder, &heard.me))
@@ -293,7 +321,12 @@ impl Discovery {
         }
     }
 
-    fn try_to_found(&mut self, config: &Config, now: Time, out: &mut Vec<Output>) -> FoundingOutcome {
+    fn try_to_found(
+        &mut self,
+        config: &Config,
+        now: Time,
+        out: &mut Vec<Output>,
+    ) -> FoundingOutcome {
         let busy = self.bound.is_some() || self.attempt.is_some();
         if !self.seeds.contains(&config.me.addr) || busy || !self.may_found(now) {
             return FoundingOutcome::Seeking;
@@ -301,7 +334,9 @@ impl Discovery {
         let mut founders = BTreeMap::from([(config.me.process, config.me.clone())]);
         for addr in self.seeds.iter().filter(|addr| **addr != config.me.addr) {
             match self.heard.get(addr) {
-                Some(SeedReply { me, belonging: Affiliation::Discovery { seeds, .. }, .. }) if *seeds == self.seeds => {
+                Some(SeedReply { me, belonging: Affiliation::Discovery { seeds, .. }, .. })
+                    if *seeds == self.seeds =>
+                {
                     founders.insert(me.process, me.clone());
                 }
                 _ if planted!(config.mutant, FoundWithoutAll) => {}
@@ -339,7 +374,9 @@ impl Discovery {
     /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its
     /// leases are.
     pub(crate) fn knows_a_cluster(&self) -> bool {
-        self.heard.values().any(|heard| matches!(heard.belonging, Affiliation::Member { led: true, .. }))
+        self.heard
+            .values()
+            .any(|heard| matches!(heard.belonging, Affiliation::Member { led: true, .. }))
     }
 
     fn propose(&self, attempt: &FoundingAttempt, config: &Config, out: &mut Vec<Output>) {
@@ -347,7 +384,11 @@ impl Discovery {
             let info = &member.info;
             if info.process != config.me.process && !attempt.agreed.contains(&info.process) {
                 let found = Notice::Found { attempt: self.attempts, view: attempt.view.clone() };
-                out.push(Output::Send { to: info.addr, process: Some(info.process), packet: found.into() });
+                out.push(Output::Send {
+                    to: info.addr,
+                    process: Some(info.process),
+                    packet: found.into(),
+                });
             }
         }
     }

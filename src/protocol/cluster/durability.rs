@@ -102,12 +102,15 @@ impl Hash for VoteDurability {
 impl VoteDurability {
     /// Its state without the waiting work; numbers count from the last confirmed write.
     fn parts(&self) -> impl PartialEq + Hash {
-        let unconfirmed = [self.asked, self.view_since].map(|number| number.saturating_sub(self.confirmed));
+        let unconfirmed =
+            [self.asked, self.view_since].map(|number| number.saturating_sub(self.confirmed));
         (&self.newest, unconfirmed, [self.is_first(), self.failing], self.again_at)
     }
 
     fn waiting(&self) -> impl Iterator<Item = (u64, &AfterStore)> {
-        self.waiting.iter().map(|(number, telling)| (number.saturating_sub(self.confirmed), telling))
+        self.waiting
+            .iter()
+            .map(|(number, telling)| (number.saturating_sub(self.confirmed), telling))
     }
 
     /// Has the vote written, unless it is on disk or on its way. Returns the number of its write.
@@ -171,7 +174,9 @@ impl VoteDurability {
     /// The next work that need not wait any longer.
     pub(crate) fn next(&mut self) -> Option<AfterStore> {
         match self.waiting.front() {
-            Some((number, _)) if self.has(*number) => self.waiting.pop_front().map(|(_, telling)| telling),
+            Some((number, _)) if self.has(*number) => {
+                self.waiting.pop_front().map(|(_, telling)| telling)
+            }
             _ => None,
         }
     }

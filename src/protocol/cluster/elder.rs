@@ -57,7 +57,12 @@ pub(crate) struct Elder {
 }
 
 impl Elder {
-    pub(crate) fn new(now: Time, me: ProcessId, view: &View, (last_pulse, joins): (u64, u32)) -> Elder {
+    pub(crate) fn new(
+        now: Time,
+        me: ProcessId,
+        view: &View,
+        (last_pulse, joins): (u64, u32),
+    ) -> Elder {
         let mut elder = Elder {
             members: BTreeMap::new(),
             lease_ends: BTreeSet::new(),
@@ -88,7 +93,9 @@ impl Elder {
     pub(crate) fn on_view(&mut self, now: Time, me: ProcessId, view: &View) {
         self.deposed = false;
         (self.rally_at, self.viewed_at) = (now, now);
-        self.joins.retain(|process, (info, _)| !view.contains(*process) && view.admits(info, view.number));
+        self.joins.retain(|process, (info, _)| {
+            !view.contains(*process) && view.admits(info, view.number)
+        });
         self.leaves.retain(|process, _| view.contains(*process));
         self.revives.clear();
         self.condemned.clear();
@@ -114,8 +121,11 @@ impl Elder {
     }
 
     fn recount(&mut self, me: ProcessId, view: &View) {
-        let mut asked: BTreeMap<ProcessId, Time> =
-            self.members.iter().filter_map(|(process, seat)| seat.acked.map(|sent| (*process, sent))).collect();
+        let mut asked: BTreeMap<ProcessId, Time> = self
+            .members
+            .iter()
+            .filter_map(|(process, seat)| seat.acked.map(|sent| (*process, sent)))
+            .collect();
         asked.insert(me, Time::MAX);
         self.quorum_since = view.quorum_value(&asked);
     }
@@ -177,7 +187,8 @@ impl Elder {
         }
         // Only a member that knows of its last renewal gets another one. A member that cannot hear
         // this elder must not stay for ever.
-        let can_hear = seat.renewed == 0 || confirmed >= seat.renewed || planted!(self.mutant, RenewTheDeaf);
+        let can_hear =
+            seat.renewed == 0 || confirmed >= seat.renewed || planted!(self.mutant, RenewTheDeaf);
         if may_renew && beat > seat.renewed && can_hear {
             self.lease_ends.remove(&(lease_end(seat, &view.timing), from));
             seat.renewed = beat;
@@ -201,7 +212,12 @@ impl Elder {
     /// longer than its lease. A member with a pulse waits for this elder, so a pulse that no member
     /// can answer would have all of them wait for ever. If the members can answer it after all,
     /// they beat anyhow.
-    pub(crate) fn rally(&mut self, now: Time, me: ProcessId, view: &View) -> Vec<(ProcessId, Notice)> {
+    pub(crate) fn rally(
+        &mut self,
+        now: Time,
+        me: ProcessId,
+        view: &View,
+    ) -> Vec<(ProcessId, Notice)> {
         self.look(now, &view.timing);
         if now < self.rally_at {
             return Vec::new();
@@ -211,14 +227,21 @@ impl Elder {
             return Vec::new();
         }
         let margin = view.timing.elder_lease / 2;
-        if self.backed_since(now).is_some_and(|since| now + margin < since + view.timing.elder_lease) {
-            return Vec::new();
-        }
-        if self.backed_since(now).max(Some(self.viewed_at)).is_some_and(|since| since + view.timing.elder_lease <= now)
+        if self
+            .backed_since(now)
+            .is_some_and(|since| now + margin < since + view.timing.elder_lease)
         {
             return Vec::new();
         }
-        let others: Vec<ProcessId> = view.council().map(|info| info.process).filter(|process| *process != me).collect();
+        if self
+            .backed_since(now)
+            .max(Some(self.viewed_at))
+            .is_some_and(|since| since + view.timing.elder_lease <= now)
+        {
+            return Vec::new();
+        }
+        let others: Vec<ProcessId> =
+            view.council().map(|info| info.process).filter(|process| *process != me).collect();
         let pulse = |process: ProcessId| {
             let renews = self.members.get(&process).map_or(0, |seat| seat.renewed);
             let pulse = self.pulses.next(now, &view.timing);
@@ -235,7 +258,12 @@ impl Elder {
 
     /// Whether the members that wait for an answer are to be looked at again. Most changes that
     /// concern them are seen at once.
-    pub(crate) fn is_time_to_answer(&mut self, now: Time, has_parked: bool, timing: &Timing) -> bool {
+    pub(crate) fn is_time_to_answer(
+        &mut self,
+        now: Time,
+        has_parked: bool,
+        timing: &Timing,
+    ) -> bool {
         let due = has_parked && now >= self.answer_at;
         if due {
             self.answer_at = now + timing.retry;
@@ -260,12 +288,19 @@ impl Elder {
     }
 
     /// Members that have to be told of the present view now.
-    pub(crate) fn take_behind(&mut self, now: Time, timing: &Timing) -> Vec<(ProcessId, ViewNumber)> {
+    pub(crate) fn take_behind(
+        &mut self,
+        now: Time,
+        timing: &Timing,
+    ) -> Vec<(ProcessId, ViewNumber)> {
         let mut due = Vec::new();
         for (process, at) in &mut self.missing_view {
             if *at <= now {
                 *at = now + timing.retry;
-                due.push((*process, self.members.get(process).map_or(ViewNumber(0), |seat| seat.view)));
+                due.push((
+                    *process,
+                    self.members.get(process).map_or(ViewNumber(0), |seat| seat.view),
+                ));
             }
         }
         due
@@ -290,28 +325,43 @@ impl Elder {
         let patience = view.timing.retry * 4;
         self.joins.retain(|process, (_, heard)| *heard + patience > now && !dead.contains(process));
         let mut change = Change { longer, ..Change::default() };
-        change.remove.extend(dead.iter().copied().filter(|process| view.contains(*process) && *process != me));
+        change.remove.extend(
+            dead.iter().copied().filter(|process| view.contains(*process) && *process != me),
+        );
         change.remove.extend(self.leaves.keys().copied().filter(|process| view.contains(*process)));
         if now >= self.patient_until && self.has_authority(now, &view.timing) {
-            let is_over =
-                |at: Time| at <= if planted!(self.mutant, RemoveEarly) { now + view.timing.member_lease } else { now };
-            let over = self.lease_ends.iter().take_while(|(at, _)| is_over(*at)).map(|(_, process)| *process);
+            let is_over = |at: Time| {
+                at <= if planted!(self.mutant, RemoveEarly) {
+                    now + view.timing.member_lease
+                } else {
+                    now
+                }
+            };
+            let over = self
+                .lease_ends
+                .iter()
+                .take_while(|(at, _)| is_over(*at))
+                .map(|(_, process)| *process);
             change.remove.extend(over.filter(|process| self.is_lost(*process, now, view)));
         }
-        change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
+        change.revive.extend(
+            self.revives.iter().copied().filter(|process| !change.remove.contains(process)),
+        );
         // Of two processes that ask from one address the former is no more.
         let mut latest = BTreeMap::new();
         for (info, heard) in self.joins.values() {
             let at = latest.entry(info.addr).or_insert(*heard);
             *at = (*at).max(*heard);
         }
-        let joins = self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
+        let joins =
+            self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
         change.join.extend(joins.map(|(info, _)| info.clone()).take(self.most_joins));
         // A process that comes in place of a former one votes for itself from then on, also if it
         // was its vote successor. The former one becomes a ghost, or the view would count on the
         // word of a dead process.
-        let former =
-            |info: &MemberInfo| view.others_at(info).map(|one| one.process).filter(move |process| *process != me);
+        let former = |info: &MemberInfo| {
+            view.others_at(info).map(|one| one.process).filter(move |process| *process != me)
+        };
         // An elder that decides a view without itself needs the word of a quorum of that view, and
         // only the present council is asked. So the elder goes with a view whose council is known
         // to be there: first without the joining processes, and if other members go at the same
@@ -334,19 +384,25 @@ impl Elder {
                 false => view.council().map(|info| info.process).collect(),
             };
             let since = self.leaves.get(&me).copied().unwrap_or(now);
-            let is_there =
-                |process: &ProcessId| !is_sole || self.members.get(process).is_none_or(|seat| seat.heard_at >= since);
-            let silent = heirs.iter().filter(|process| is_silent(process) && !change.remove.contains(process));
+            let is_there = |process: &ProcessId| {
+                !is_sole || self.members.get(process).is_none_or(|seat| seat.heard_at >= since)
+            };
+            let silent = heirs
+                .iter()
+                .filter(|process| is_silent(process) && !change.remove.contains(process));
             change.ghost.extend(silent);
             let can_go = |change: &Change| {
                 let next = view.next(change);
-                let is_present = |process: &&ProcessId| !change.ghost.contains(process) && is_there(process);
+                let is_present =
+                    |process: &&ProcessId| !change.ghost.contains(process) && is_there(process);
                 let present: Vec<&ProcessId> = heirs.iter().filter(is_present).collect();
                 // Without the word of the present council nothing would come of it but a proposal
                 // that lies about. A member that finds it later has to finish it, though the
                 // members that it calls silent are the ones that stayed.
                 let present = || present.iter().copied();
-                view.is_quorum(present()) && next.living().next().is_some() && next.is_quorum(present())
+                view.is_quorum(present())
+                    && next.living().next().is_some()
+                    && next.is_quorum(present())
             };
             if !can_go(&change) {
                 change.join.clear();
@@ -357,7 +413,9 @@ impl Elder {
             }
         } else {
             let former: Vec<ProcessId> = change.join.iter().flat_map(former).collect();
-            change.ghost.extend(former.into_iter().filter(|former| !change.remove.contains(former)));
+            change
+                .ghost
+                .extend(former.into_iter().filter(|former| !change.remove.contains(former)));
         }
         change
     }
@@ -398,7 +456,9 @@ impl Elder {
             due = due.min(at);
         }
         // Leases that were over when last looked at are looked at again with the next rally.
-        let ahead = self.lease_ends.range((Bound::Excluded((self.looked_at, ProcessId(u128::MAX))), Bound::Unbounded));
+        let ahead = self
+            .lease_ends
+            .range((Bound::Excluded((self.looked_at, ProcessId(u128::MAX))), Bound::Unbounded));
         if let Some((at, _)) = ahead.into_iter().next().filter(|_| idle && !self.deposed) {
             due = due.min(*at);
         }

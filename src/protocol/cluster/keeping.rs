@@ -17,7 +17,8 @@ impl Cluster {
 
     /// Has the vote written, unless it is on disk or on its way. Returns the number of that write.
     pub(super) fn store(&mut self, step: &mut Step) -> Option<u64> {
-        let forgets = planted!(self.config.mutant, ForgetOnDisk) && self.votes.acceptor.promised.is_some();
+        let forgets =
+            planted!(self.config.mutant, ForgetOnDisk) && self.votes.acceptor.promised.is_some();
         let vote = self.stored_vote().filter(|_| self.config.durable && !forgets)?;
         Some(self.votes.durability.put(vote, step.out))
     }
@@ -33,9 +34,13 @@ impl Cluster {
 
     /// Sends or does something as soon as the vote, as it is now, is on disk.
     pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
-        let counts_itself = matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
-            && planted!(self.config.mutant, CountUnstored);
-        match self.store(step).filter(|number| !self.votes.durability.has(*number) && !counts_itself) {
+        let counts_itself =
+            matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
+                && planted!(self.config.mutant, CountUnstored);
+        match self
+            .store(step)
+            .filter(|number| !self.votes.durability.has(*number) && !counts_itself)
+        {
             Some(number) => self.votes.durability.wait(number, telling),
             None => self.tell_kept(now, telling, step),
         }
@@ -43,7 +48,13 @@ impl Cluster {
 
     /// Answers the question of another voter. A refusal tells of no vote that another process could
     /// count.
-    pub(super) fn answer_when_kept(&mut self, now: Time, to: &VoteSender, answer: Notice, step: &mut Step) {
+    pub(super) fn answer_when_kept(
+        &mut self,
+        now: Time,
+        to: &VoteSender,
+        answer: Notice,
+        step: &mut Step,
+    ) {
         let is_refusal = matches!(answer, Notice::Nack { .. });
         let telling = AfterStore::Answer { addr: to.addr, to: to.process, notice: answer };
         if is_refusal || planted!(self.config.mutant, TellUnstored) {
@@ -70,7 +81,10 @@ impl Cluster {
             && self.elder.is_none()
             && matches!(
                 &self.votes.proposal,
-                Some(Proposal { step: ProposalPhase::Canvassing { .. } | ProposalPhase::Preparing { .. }, .. })
+                Some(Proposal {
+                    step: ProposalPhase::Canvassing { .. } | ProposalPhase::Preparing { .. },
+                    ..
+                })
             )
         {
             self.votes.proposal = None;

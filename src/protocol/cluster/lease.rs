@@ -58,7 +58,12 @@ impl OwnLease {
     }
 
     /// The next beat to the elder. `kept`: the view is on disk.
-    pub(crate) fn beat(&mut self, now: Time, (view, kept): (ViewNumber, bool), period: std::time::Duration) -> Notice {
+    pub(crate) fn beat(
+        &mut self,
+        now: Time,
+        (view, kept): (ViewNumber, bool),
+        period: std::time::Duration,
+    ) -> Notice {
         self.beat += 1;
         self.sent.push_back((self.beat, now));
         if self.sent.len() > MAX_BEATS {
@@ -70,7 +75,14 @@ impl OwnLease {
     }
 
     /// A pulse of the present elder. `free`: this member has promised its vote to no other process.
-    pub(crate) fn on_pulse(&mut self, now: Time, pulse: u64, renews: u64, free: bool, timing: &Timing) {
+    pub(crate) fn on_pulse(
+        &mut self,
+        now: Time,
+        pulse: u64,
+        renews: u64,
+        free: bool,
+        timing: &Timing,
+    ) {
         self.unanswered = 0;
         if free && pulse > self.pulse {
             self.pulse = pulse;

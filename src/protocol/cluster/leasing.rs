@@ -67,7 +67,11 @@ impl Cluster {
             self.fetch(now, from, addr, step);
         } else if !view.contains(from) {
             send(addr, from, Notice::FullView(View::clone(&view)), step);
-        } else if self.elder.as_ref().is_some_and(|elder| theirs == view.number && pulse > elder.last_pulse()) {
+        } else if self
+            .elder
+            .as_ref()
+            .is_some_and(|elder| theirs == view.number && pulse > elder.last_pulse())
+        {
             self.yield_identity(now, step);
         } else if let Some(elder) = &mut self.elder {
             let had = elder.has_authority(now, &view.timing);
@@ -75,7 +79,8 @@ impl Cluster {
                 elder.step_down_from_alone(now);
             }
             let beat = (theirs, beat, pulse, confirmed, kept);
-            let answer = elder.on_beat(now, self.config.me.process, &view, from, beat, &self.liveness.dead);
+            let answer =
+                elder.on_beat(now, self.config.me.process, &view, from, beat, &self.liveness.dead);
             if theirs < view.number {
                 self.catch_up(now, addr, from, theirs, step);
             } else if let Some(answer) = answer {
@@ -119,12 +124,22 @@ impl Cluster {
             if !self.lease.has_sent(renews) {
                 return self.yield_identity(now, step);
             }
-            let free = !self.votes.acceptor.is_bound || planted!(self.config.mutant, StandByElderThoughBound);
+            let free = !self.votes.acceptor.is_bound
+                || planted!(self.config.mutant, StandByElderThoughBound);
             if let Some(promised) = self.votes.acceptor.promised.filter(|_| !free) {
                 // The elder is back, but this member's vote is bound: a view decided in a later
                 // round sets it free.
-                self.reply(now, addr, from, Notice::Nack { instance: view.number.next(), promised }, step);
-            } else if matches!(self.votes.proposal, Some(Proposal { step: ProposalPhase::Canvassing { .. }, .. })) {
+                self.reply(
+                    now,
+                    addr,
+                    from,
+                    Notice::Nack { instance: view.number.next(), promised },
+                    step,
+                );
+            } else if matches!(
+                self.votes.proposal,
+                Some(Proposal { step: ProposalPhase::Canvassing { .. }, .. })
+            ) {
                 self.votes.proposal = None;
             }
             let first = self.lease.until == Time::ZERO;
@@ -134,7 +149,11 @@ impl Cluster {
             }
             // The first pulse of an elder cannot renew a beat that it has not confirmed yet: do not
             // wait a whole beat.
-            if again || (first && self.lease.until == Time::ZERO && self.lease.next_beat > now + view.timing.stagger) {
+            if again
+                || (first
+                    && self.lease.until == Time::ZERO
+                    && self.lease.next_beat > now + view.timing.stagger)
+            {
                 self.lease.next_beat = if again { now } else { now + view.timing.stagger };
             }
         }
@@ -177,7 +196,9 @@ impl Cluster {
         self.liveness.vouch_at = if dead.is_empty() { Time::MAX } else { now + view.timing.retry };
         let me = self.config.me.process;
         for process in dead {
-            for info in view.council().filter(|info| info.process != me && !self.liveness.dead.contains(&info.process))
+            for info in view
+                .council()
+                .filter(|info| info.process != me && !self.liveness.dead.contains(&info.process))
             {
                 send(info.addr, info.process, Notice::Vouch { dead: process }, step);
             }
@@ -185,12 +206,19 @@ impl Cluster {
     }
 
     /// Members are not malicious: a vouched death is certain.
-    pub(super) fn believe(&mut self, now: Time, from: ProcessId, dead: BTreeSet<ProcessId>, step: &mut Step) {
+    pub(super) fn believe(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        dead: BTreeSet<ProcessId>,
+        step: &mut Step,
+    ) {
         let Some(view) = &self.view else { return };
         if !view.contains(from) {
             return;
         }
-        let known: Vec<ProcessId> = dead.into_iter().filter(|process| view.contains(*process)).collect();
+        let known: Vec<ProcessId> =
+            dead.into_iter().filter(|process| view.contains(*process)).collect();
         for process in known {
             self.on_dead(now, process, step);
         }

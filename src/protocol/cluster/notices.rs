@@ -36,7 +36,14 @@ impl Cluster {
             Hint::Connected(process) => {
                 let was_broken = self.liveness.suspected.remove(&process);
                 if let Some(view) = &self.view {
-                    step.links.on_connected(now, &self.config.me, view, process, was_broken, step.out);
+                    step.links.on_connected(
+                        now,
+                        &self.config.me,
+                        view,
+                        process,
+                        was_broken,
+                        step.out,
+                    );
                 }
             }
         }
@@ -113,14 +120,27 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn on_notice(&mut self, now: Time, from: ProcessId, addr: SocketAddr, notice: Notice, step: &mut Step) {
+    pub(crate) fn on_notice(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        notice: Notice,
+        step: &mut Step,
+    ) {
         match notice {
             Notice::Hello { me, asked, belonging } => {
-                let answer = Notice::HelloReply { me: self.config.me.clone(), asked, belonging: self.belonging(now) };
+                let answer = Notice::HelloReply {
+                    me: self.config.me.clone(),
+                    asked,
+                    belonging: self.belonging(now),
+                };
                 send(addr, from, answer, step);
                 self.on_heard(now, me, None, belonging, step);
             }
-            Notice::HelloReply { me, asked, belonging } => self.on_heard(now, me, Some(asked), belonging, step),
+            Notice::HelloReply { me, asked, belonging } => {
+                self.on_heard(now, me, Some(asked), belonging, step)
+            }
             Notice::Found { attempt, view } => {
                 if let MemberPhase::Seeking(seeking) = &mut self.phase {
                     let found = seeking.on_found(&self.config, now, from, attempt, &view, step.out);
@@ -175,7 +195,12 @@ impl Cluster {
                 }
             }
             Notice::StaleVote { voter } => self.on_stale(voter),
-            ballot => self.on_ballot(now, VoteSender { vote: from, process: from, addr, heir: None }, ballot, step),
+            ballot => self.on_ballot(
+                now,
+                VoteSender { vote: from, process: from, addr, heir: None },
+                ballot,
+                step,
+            ),
         }
     }
 
@@ -189,7 +214,8 @@ impl Cluster {
         step: &mut Step,
     ) {
         if self.hear_heir(now, voter, lineage, &me) {
-            let speaker = VoteSender { vote: voter, process: me.process, addr: me.addr, heir: Some(me) };
+            let speaker =
+                VoteSender { vote: voter, process: me.process, addr: me.addr, heir: Some(me) };
             self.on_ballot(now, speaker, notice, step);
         }
     }

@@ -20,14 +20,16 @@ pub struct ViewMember {
 
 /// An agreed list of members, oldest first.
 ///
-/// - `one_lineage`: view n+1 is chosen by a quorum of the council of view n, so no number names two views.
+/// - `one_lineage`: view n+1 is chosen by a quorum of the council of view n, so no number names two
+///   views.
 /// - The order of the remaining members never changes; new members are appended.
-/// - In the view means "may still hold": a process leaves it only when it said goodbye, its lease has surely run
-///   out, or its death is vouched for.
+/// - In the view means "may still hold": a process leaves it only when it said goodbye, its lease
+///   has surely run out, or its death is vouched for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct View {
-    /// The founding that it comes from. Views of different lineages have nothing to do with each other.
+    /// The founding that it comes from. Views of different lineages have nothing to do with each
+    /// other.
     pub lineage: Lineage,
     /// Rises by one with each view.
     pub number: ViewNumber,
@@ -72,25 +74,37 @@ pub struct Change {
     pub revive: BTreeSet<ProcessId>,
     /// All slots of the view were dealt: the next one has twice as many.
     pub longer: bool,
-    /// Proposed by a candidate: the elder of the next view begins a new tenure, also if it was the elder before.
+    /// Proposed by a candidate: the elder of the next view begins a new tenure, also if it was the
+    /// elder before.
     pub takeover: bool,
 }
 
 impl Change {
     /// Whether the next view would have the same members in the same state.
     pub fn is_empty(&self) -> bool {
-        self.join.is_empty() && self.remove.is_empty() && self.ghost.is_empty() && self.revive.is_empty()
+        self.join.is_empty()
+            && self.remove.is_empty()
+            && self.ghost.is_empty()
+            && self.revive.is_empty()
     }
 }
 
 impl View {
     /// The first view of a lineage.
-    pub fn first(first_slot: Slot, founders: Vec<MemberInfo>, timing: Timing, council_size: u8) -> View {
+    pub fn first(
+        first_slot: Slot,
+        founders: Vec<MemberInfo>,
+        timing: Timing,
+        council_size: u8,
+    ) -> View {
         let lineage = Lineage { founded: first_slot, founder: founders[0].process };
         // Above the numbers of all lineages founded before, so that no number is mixed up between
         // two lineages.
         let number = ViewNumber(first_slot.0);
-        let members = founders.into_iter().map(|info| ViewMember { info, joined: number, ghost: false }).collect();
+        let members = founders
+            .into_iter()
+            .map(|info| ViewMember { info, joined: number, ghost: false })
+            .collect();
         View {
             lineage,
             number,
@@ -127,7 +141,8 @@ impl View {
         members.retain(|member| !change.remove.contains(&member.info.process));
         for member in &mut members {
             let process = member.info.process;
-            member.ghost = (member.ghost || change.ghost.contains(&process)) && !change.revive.contains(&process);
+            member.ghost = (member.ghost || change.ghost.contains(&process))
+                && !change.revive.contains(&process);
         }
         for info in &change.join {
             if !members.iter().any(|member| member.info.process == info.process) {
@@ -136,10 +151,12 @@ impl View {
         }
         let mut departed = self.departed.clone();
         departed.retain(|(_, left)| left.0.saturating_add(ENTRY_WINDOW) > number.0);
-        let gone = self.members.iter().filter(|member| change.remove.contains(&member.info.process));
+        let gone =
+            self.members.iter().filter(|member| change.remove.contains(&member.info.process));
         departed.extend(gone.map(|member| (member.info.process, number)));
-        let elder =
-            |members: &[ViewMember]| members.iter().find(|member| !member.ghost).map(|member| member.info.process);
+        let elder = |members: &[ViewMember]| {
+            members.iter().find(|member| !member.ghost).map(|member| member.info.process)
+        };
         let goes_on = !change.takeover && elder(&members) == elder(&self.members);
         let tenure = if goes_on { self.tenure } else { first_slot };
         View { number, first_slot, slots, tenure, members, departed, ..self.clone() }
@@ -150,7 +167,8 @@ impl View {
         self.members.iter().find(|member| member.info.process == process)
     }
 
-    /// Whether `info`, which asks to join and had heard of view `heard`, may be taken in: an id never comes back.
+    /// Whether `info`, which asks to join and had heard of view `heard`, may be taken in: an id
+    /// never comes back.
     pub fn admits(&self, info: &MemberInfo, heard: ViewNumber) -> bool {
         let process = info.process;
         heard.0.saturating_add(ENTRY_WINDOW) > self.number.0
@@ -178,7 +196,10 @@ impl View {
     }
 
     /// Living members at the address of `info` that are other processes.
-    pub(crate) fn others_at<'a>(&'a self, info: &MemberInfo) -> impl Iterator<Item = &'a MemberInfo> + use<'a> {
+    pub(crate) fn others_at<'a>(
+        &'a self,
+        info: &MemberInfo,
+    ) -> impl Iterator<Item = &'a MemberInfo> + use<'a> {
         let (addr, process) = (info.addr, info.process);
         let others = self.living().map(|member| &member.info);
         others.filter(move |other| other.addr == addr && other.process != process)
@@ -209,16 +230,21 @@ impl View {
     pub fn is_quorum<'a>(&self, voters: impl IntoIterator<Item = &'a ProcessId>) -> bool {
         let voters: BTreeSet<_> = voters.into_iter().copied().collect();
         let all: u32 = self.council().map(|info| self.weight(info.process)).sum();
-        let for_it: u32 =
-            self.council().filter(|info| voters.contains(&info.process)).map(|info| self.weight(info.process)).sum();
+        let for_it: u32 = self
+            .council()
+            .filter(|info| voters.contains(&info.process))
+            .map(|info| self.weight(info.process))
+            .sum();
         for_it * 2 > all
     }
 
     /// The latest instant that the values of a quorum reach; `None` stands for a member without a
     /// value.
     pub fn quorum_value<T: Ord + Copy>(&self, values: &BTreeMap<ProcessId, T>) -> Option<T> {
-        let mut sorted: Vec<(T, ProcessId)> =
-            self.council().filter_map(|info| values.get(&info.process).map(|value| (*value, info.process))).collect();
+        let mut sorted: Vec<(T, ProcessId)> = self
+            .council()
+            .filter_map(|info| values.get(&info.process).map(|value| (*value, info.process)))
+            .collect();
         sorted.sort_unstable_by(|a, b| b.cmp(a));
         let mut voters = BTreeSet::new();
         for (value, process) in sorted {
@@ -263,9 +289,16 @@ mod tests {
         let joined = first.next(&Change { join: vec![info(4)], ..Change::default() });
         assert_eq!(joined.tenure, first.first_slot);
 
-        let candidates = joined.next(&Change { ghost: [ProcessId(3)].into(), takeover: true, ..Change::default() });
+        let candidates = joined.next(&Change {
+            ghost: [ProcessId(3)].into(),
+            takeover: true,
+            ..Change::default()
+        });
         assert_eq!(candidates.elder(), joined.elder());
-        assert_eq!(candidates.tenure, candidates.first_slot, "the elder may not have seen the view before");
+        assert_eq!(
+            candidates.tenure, candidates.first_slot,
+            "the elder may not have seen the view before"
+        );
 
         let other = joined.next(&Change { ghost: [ProcessId(1)].into(), ..Change::default() });
         assert_eq!((other.elder().process, other.tenure), (ProcessId(2), other.first_slot));

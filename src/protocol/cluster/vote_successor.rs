@@ -48,7 +48,8 @@ impl StoredVote {
 
     /// Whether this ballot, or a later one, was promised for the view with that number.
     pub fn has_promised(&self, instance: ViewNumber, ballot: Ballot) -> bool {
-        self.view.number.next() == instance && self.acceptor.promised.is_some_and(|promised| promised >= ballot)
+        self.view.number.next() == instance
+            && self.acceptor.promised.is_some_and(|promised| promised >= ballot)
     }
 
     /// Whether a change was accepted for the view after its own.
@@ -65,7 +66,8 @@ impl StoredVote {
     /// The same with this change accepted, by the voter itself.
     #[cfg(test)]
     pub(crate) fn accept(&mut self, change: super::view::Change) {
-        self.acceptor.accepted = Some((crate::protocol::message::Ballot { round: 0, process: self.voter }, change));
+        self.acceptor.accepted =
+            Some((crate::protocol::message::Ballot { round: 0, process: self.voter }, change));
     }
 }
 
@@ -107,7 +109,9 @@ impl VoteSuccessor {
     pub(crate) fn inherit(&mut self, view: View) {
         let spoken_for = || self.heirs.iter().rev().chain([&self.voter]).copied();
         let voter = spoken_for().find(|process| view.has_vote(*process));
-        self.voter = voter.or_else(|| spoken_for().find(|process| view.contains(*process))).unwrap_or(self.voter);
+        self.voter = voter
+            .or_else(|| spoken_for().find(|process| view.contains(*process)))
+            .unwrap_or(self.voter);
         self.view = Arc::new(view);
     }
 
@@ -127,7 +131,13 @@ pub(crate) struct VoteSuccessors {
 impl VoteSuccessors {
     /// `info` claims the vote of `voter`. False if another process, at another address, claims the
     /// same: one of the two has a copy of the other's data directory, and the first stays.
-    pub(crate) fn hear(&mut self, now: Time, voter: ProcessId, info: &MemberInfo, patience: Duration) -> bool {
+    pub(crate) fn hear(
+        &mut self,
+        now: Time,
+        voter: ProcessId,
+        info: &MemberInfo,
+        patience: Duration,
+    ) -> bool {
         let rival = self.known.get(&voter).is_some_and(|(known, at)| {
             known.process != info.process && known.addr != info.addr && *at + patience > now
         });
@@ -177,8 +187,13 @@ mod tests {
     const PORT: u16 = 7400;
 
     fn lone(process: u128, stored: Option<StoredVote>) -> Node {
-        let me = MemberInfo { process: ProcessId(process), addr: ([127, 0, 0, 1], PORT).into(), host: None };
-        let config = Config { found_alone: true, durable: true, stored, ..Config::new(me, Timing::fast()) };
+        let me = MemberInfo {
+            process: ProcessId(process),
+            addr: ([127, 0, 0, 1], PORT).into(),
+            host: None,
+        };
+        let config =
+            Config { found_alone: true, durable: true, stored, ..Config::new(me, Timing::fast()) };
         Node::new(config, Time::from_nanos(1))
     }
 
@@ -210,7 +225,10 @@ mod tests {
         let mut heir = lone(8, Some(stored.clone()));
         go_on(&mut heir);
         let after = heir.stored_vote().expect("it has a vote").view;
-        assert!(after.number > sound.number && after.contains(ProcessId(8)), "alone it is a quorum, and goes on");
+        assert!(
+            after.number > sound.number && after.contains(ProcessId(8)),
+            "alone it is a quorum, and goes on"
+        );
 
         stored.accept(Change { remove: [ProcessId(7)].into(), ..Change::default() });
         assert!(!stored.is_sound());

@@ -18,17 +18,34 @@ impl Cluster {
     /// The vote that a data directory has to store of this process now.
     pub(crate) fn stored_vote(&self) -> Option<StoredVote> {
         let view = self.ballot_view()?;
-        let heirs = self.votes.successor.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
-        Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.votes.acceptor.clone(), heirs })
+        let heirs =
+            self.votes.successor.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
+        Some(StoredVote {
+            voter: self.voter(),
+            view: View::clone(&view),
+            acceptor: self.votes.acceptor.clone(),
+            heirs,
+        })
     }
 
     /// Sends a notice about the choice of a view to a member or a vote successor.
-    pub(super) fn say_ballot(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, step: &mut Step) {
+    pub(super) fn say_ballot(
+        &mut self,
+        now: Time,
+        addr: SocketAddr,
+        to: ProcessId,
+        notice: Notice,
+        step: &mut Step,
+    ) {
         match &self.votes.successor {
             Some(VoteSuccessor { voter, view, .. }) => {
                 let (me, lineage) = (self.config.me.clone(), view.lineage);
-                let packet =
-                    Packet::VoteSuccessor { voter: *voter, me: Box::new(me), lineage, notice: Box::new(notice) };
+                let packet = Packet::VoteSuccessor {
+                    voter: *voter,
+                    me: Box::new(me),
+                    lineage,
+                    notice: Box::new(notice),
+                };
                 step.out.push(Output::Send { to: addr, process: Some(to), packet });
             }
             None => self.reply(now, addr, to, notice, step),
@@ -36,7 +53,13 @@ impl Cluster {
     }
 
     /// A process claims the vote of `voter`. False if the claim does not count.
-    pub(super) fn hear_heir(&mut self, now: Time, voter: ProcessId, lineage: Lineage, info: &MemberInfo) -> bool {
+    pub(super) fn hear_heir(
+        &mut self,
+        now: Time,
+        voter: ProcessId,
+        lineage: Lineage,
+        info: &MemberInfo,
+    ) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         let is_rival = voter == self.voter() || voter == self.config.me.process;
         view.lineage == lineage
@@ -107,13 +130,25 @@ impl Cluster {
     }
 
     /// Handles all notices about the choice of the next view.
-    pub(crate) fn on_ballot(&mut self, now: Time, speaker: VoteSender, notice: Notice, step: &mut Step) {
+    pub(crate) fn on_ballot(
+        &mut self,
+        now: Time,
+        speaker: VoteSender,
+        notice: Notice,
+        step: &mut Step,
+    ) {
         let from = speaker.process;
         match notice {
             Notice::PreVote { instance, ballot, dead } => {
                 self.believe(now, speaker.vote, dead, step);
                 if let Some(willing) = self.on_canvass(now, &speaker, instance, ballot, step) {
-                    self.say_ballot(now, speaker.addr, from, Notice::PreVoteReply { instance, ballot, willing }, step);
+                    self.say_ballot(
+                        now,
+                        speaker.addr,
+                        from,
+                        Notice::PreVoteReply { instance, ballot, willing },
+                        step,
+                    );
                 }
             }
             Notice::Prepare { instance, ballot, dead } => {
@@ -123,11 +158,15 @@ impl Cluster {
                     self.stand_down(now, ballot);
                     if let Some(view) = self.ballot_view() {
                         if is_news {
-                            self.votes.yield_until = self.votes.yield_until.max(now + view.timing.retry * 4);
+                            self.votes.yield_until =
+                                self.votes.yield_until.max(now + view.timing.retry * 4);
                         }
-                        let answer = self.votes.acceptor.on_prepare(view.elder().process, instance, ballot);
+                        let answer =
+                            self.votes.acceptor.on_prepare(view.elder().process, instance, ballot);
                         let answer = match answer {
-                            Notice::Promise { .. } if planted!(self.config.mutant, ForgetAccepted) => {
+                            Notice::Promise { .. }
+                                if planted!(self.config.mutant, ForgetAccepted) =>
+                            {
                                 Notice::Promise { instance, ballot, accepted: None }
                             }
                             answer => answer,
@@ -138,7 +177,13 @@ impl Cluster {
                     && self.is_open(instance)
                     && promised > ballot
                 {
-                    self.say_ballot(now, speaker.addr, from, Notice::Nack { instance, promised }, step);
+                    self.say_ballot(
+                        now,
+                        speaker.addr,
+                        from,
+                        Notice::Nack { instance, promised },
+                        step,
+                    );
                 }
             }
             Notice::Accept { instance, ballot, change } => {
@@ -153,7 +198,12 @@ impl Cluster {
                     #[cfg(elderlock_mutants)]
                     let promised = self.votes.acceptor.promised;
                     if let Some(view) = self.ballot_view() {
-                        let answer = self.votes.acceptor.on_accept(view.elder().process, instance, ballot, &change);
+                        let answer = self.votes.acceptor.on_accept(
+                            view.elder().process,
+                            instance,
+                            ballot,
+                            &change,
+                        );
                         #[cfg(elderlock_mutants)]
                         if planted!(self.config.mutant, AcceptPromisesNothing) {
                             self.votes.acceptor.promised = promised;
@@ -171,7 +221,9 @@ impl Cluster {
             Notice::Accepted { instance, ballot } if self.is_open(instance) => {
                 self.on_accepted(now, speaker.vote, ballot, step);
             }
-            Notice::Nack { instance, promised } if self.is_open(instance) => self.on_nack(now, promised, step),
+            Notice::Nack { instance, promised } if self.is_open(instance) => {
+                self.on_nack(now, promised, step)
+            }
             _ => {}
         }
     }
@@ -191,7 +243,13 @@ impl Cluster {
 
     /// Whether this process may give its vote in `instance` to `from`. A process with an older view
     /// is told.
-    pub(super) fn is_voter(&mut self, now: Time, from: &VoteSender, instance: ViewNumber, step: &mut Step) -> bool {
+    pub(super) fn is_voter(
+        &mut self,
+        now: Time,
+        from: &VoteSender,
+        instance: ViewNumber,
+        step: &mut Step,
+    ) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         if instance > view.number.next() {
             match self.votes.successor {
@@ -237,7 +295,12 @@ impl Cluster {
             || planted!(self.config.mutant, BreakPromise);
         // A member that cannot store its promise could not answer the `Prepare` that comes after
         // this.
-        Some(is_open && released && ballot.process == from.process && !self.votes.durability.is_failing())
+        Some(
+            is_open
+                && released
+                && ballot.process == from.process
+                && !self.votes.durability.is_failing(),
+        )
     }
 
     /// When this member tries to take over: after its promise to the elder, and after its elders in
@@ -250,7 +313,9 @@ impl Cluster {
         }
         let listens_until = match &self.phase {
             // A vote successor goes on with a lineage only if no other process does.
-            MemberPhase::Seeking(seeking) if self.votes.successor.is_none() || seeking.knows_a_cluster() => {
+            MemberPhase::Seeking(seeking)
+                if self.votes.successor.is_none() || seeking.knows_a_cluster() =>
+            {
                 return Time::MAX;
             }
             MemberPhase::Seeking(seeking) => seeking.listens_until(),
@@ -271,7 +336,9 @@ impl Cluster {
 
     pub(super) fn proposal_due(&self, view: &View, proposal: &Proposal) -> Time {
         match &proposal.step {
-            ProposalPhase::Preparing { quorum_at: Some(at), .. } => proposal.again_at.min(*at + view.timing.stagger),
+            ProposalPhase::Preparing { quorum_at: Some(at), .. } => {
+                proposal.again_at.min(*at + view.timing.stagger)
+            }
             _ => proposal.again_at,
         }
     }
@@ -285,12 +352,15 @@ impl Cluster {
                 proposal.again_at = now + view.timing.retry;
                 self.question(now, &view, step);
             }
-            if let Some(Proposal { step: ProposalPhase::Preparing { promises, quorum_at: Some(at) }, .. }) =
-                &self.votes.proposal
+            if let Some(Proposal {
+                step: ProposalPhase::Preparing { promises, quorum_at: Some(at) },
+                ..
+            }) = &self.votes.proposal
             {
-                let all = view
-                    .council()
-                    .all(|info| promises.contains_key(&info.process) || self.liveness.dead.contains(&info.process));
+                let all = view.council().all(|info| {
+                    promises.contains_key(&info.process)
+                        || self.liveness.dead.contains(&info.process)
+                });
                 if all || *at + view.timing.stagger <= now {
                     self.propose_chosen(now, step);
                 }
@@ -327,7 +397,12 @@ impl Cluster {
     }
 
     pub(super) fn next_round(&self) -> u32 {
-        self.votes.acceptor.promised.map_or(0, |ballot| ballot.round).max(self.votes.rounds).saturating_add(1)
+        self.votes
+            .acceptor
+            .promised
+            .map_or(0, |ballot| ballot.round)
+            .max(self.votes.rounds)
+            .saturating_add(1)
     }
 
     pub(super) fn question(&mut self, now: Time, view: &View, step: &mut Step) {
@@ -355,7 +430,14 @@ impl Cluster {
         }
     }
 
-    pub(super) fn accept_own(&mut self, now: Time, view: &View, ballot: Ballot, change: Change, step: &mut Step) {
+    pub(super) fn accept_own(
+        &mut self,
+        now: Time,
+        view: &View,
+        ballot: Ballot,
+        change: Change,
+        step: &mut Step,
+    ) {
         if !view.next(&change).is_sound() {
             // Data on a disk may be anything: no process may install a view without members.
             (self.votes.proposal, self.votes.yield_until) = (None, now + view.timing.retry);
@@ -364,10 +446,16 @@ impl Cluster {
         if let Some(elder) = &mut self.elder {
             elder.condemn(&change.remove);
         }
-        let own = self.votes.acceptor.on_accept(view.elder().process, view.number.next(), ballot, &change);
+        let own = self.votes.acceptor.on_accept(
+            view.elder().process,
+            view.number.next(),
+            ballot,
+            &change,
+        );
         let phase = ProposalPhase::Accepting { change, accepted: BTreeSet::new() };
         let heirs = self.votes.proposal.take().map(|proposal| proposal.heirs).unwrap_or_default();
-        self.votes.proposal = Some(Proposal { heirs, ..Proposal::new(ballot, phase, now + view.timing.retry) });
+        self.votes.proposal =
+            Some(Proposal { heirs, ..Proposal::new(ballot, phase, now + view.timing.retry) });
         self.question(now, view, step);
         if let Notice::Accepted { .. } = own {
             self.tell_when_kept(now, AfterStore::Accepted { ballot }, step);
@@ -394,7 +482,12 @@ impl Cluster {
                 willing.insert(from.vote);
                 if view.is_quorum(willing.iter()) {
                     let round = self.next_round();
-                    self.prepare(now, &view, Ballot { round, process: self.config.me.process }, step);
+                    self.prepare(
+                        now,
+                        &view,
+                        Ballot { round, process: self.config.me.process },
+                        step,
+                    );
                 }
             }
             (ProposalPhase::Preparing { promises, quorum_at }, Some(accepted)) => {
@@ -416,8 +509,9 @@ impl Cluster {
     /// A quorum has promised, and the other voters had their chance.
     pub(super) fn propose_chosen(&mut self, now: Time, step: &mut Step) {
         let Some(view) = self.ballot_view() else { return };
-        let Some(Proposal { ballot, step: ProposalPhase::Preparing { promises, .. }, heirs, .. }) =
-            &self.votes.proposal
+        let Some(Proposal {
+            ballot, step: ProposalPhase::Preparing { promises, .. }, heirs, ..
+        }) = &self.votes.proposal
         else {
             return;
         };
@@ -428,7 +522,14 @@ impl Cluster {
             // The elder itself, in a later round: it may propose its pending change.
             let gone = || gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
             let longer = step.locks.wants_more_slots();
-            change = elder.wanted_change(now, self.config.me.process, &view, &self.liveness.dead, longer, gone);
+            change = elder.wanted_change(
+                now,
+                self.config.me.process,
+                &view,
+                &self.liveness.dead,
+                longer,
+                gone,
+            );
         }
         if planted!(self.config.mutant, ForgetGhosts) {
             change.remove.append(&mut change.ghost);
@@ -436,7 +537,13 @@ impl Cluster {
         self.accept_own(now, &view, ballot, change, step);
     }
 
-    pub(crate) fn on_accepted(&mut self, now: Time, from: ProcessId, ballot: Ballot, step: &mut Step) {
+    pub(crate) fn on_accepted(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        ballot: Ballot,
+        step: &mut Step,
+    ) {
         let Some(view) = self.ballot_view() else { return };
         let Some(proposal) = &mut self.votes.proposal else { return };
         let ProposalPhase::Accepting { change, accepted } = &mut proposal.step else { return };
@@ -458,7 +565,11 @@ impl Cluster {
             || next.is_quorum(accepted.iter())
             || view.has_sole_voter();
         let change = change.clone();
-        let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
+        let install = Notice::Install {
+            lineage: view.lineage,
+            instance: next.number,
+            change: change.clone(),
+        };
         for member in view.members.iter().filter(|member| member.info.process != me) {
             match self.votes.successor {
                 Some(_) => send(member.info.addr, member.info.process, install.clone(), step),
@@ -502,7 +613,8 @@ impl Cluster {
             // Let the other candidate finish; if it does not, try a higher ballot.
             self.votes.proposal = None;
             let rivals = view.council().map(|info| info.process);
-            self.votes.yield_until = now + view.timing.retry + view.timing.stagger * (rank(rivals, self.voter()) + 1);
+            self.votes.yield_until =
+                now + view.timing.retry + view.timing.stagger * (rank(rivals, self.voter()) + 1);
             self.votes.rounds = self.votes.rounds.max(promised.round);
         }
     }

@@ -18,11 +18,16 @@
 
 use crate::protocol::cluster::view::View;
 use crate::protocol::edit::Edit;
-use crate::protocol::event::{LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait};
-use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use crate::protocol::event::{
+    LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait,
+};
+use crate::protocol::id::{
+    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
+};
 use crate::protocol::limits::Limits;
 use crate::protocol::message::{
-    Content, HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal, RevocationAnswer, WaitReport,
+    Content, HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal,
+    RevocationAnswer, WaitReport,
 };
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::step_context::StepContext;
@@ -94,13 +99,21 @@ impl LockRequest {
             Wait::AtMost(span) => (false, now + span),
             Wait::Forever => (false, Time::MAX),
         };
-        WaitState { lease: self.lease, only_if_free, is_try: self.wait == Wait::Try, limit, ticket: None }
+        WaitState {
+            lease: self.lease,
+            only_if_free,
+            is_try: self.wait == Wait::Try,
+            limit,
+            ticket: None,
+        }
     }
 
     /// The request as this client keeps it.
     fn kept(self, waiting: Option<WaitState>, state: ClientRequestState) -> ClientRequest {
         let LockRequest { want, owner, revocable, metadata, .. } = self;
-        let rare = RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }.kept();
+        let rare =
+            RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }
+                .kept();
         ClientRequest { want, owner, state, rare }
     }
 }
@@ -221,7 +234,10 @@ impl ServiceState {
         !self.objects.is_empty()
             || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
             || self.errands.values().any(|errand| match &errand.what {
-                CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Upgrade(..) | CallKind::Write(..) => true,
+                CallKind::Look(..)
+                | CallKind::Confirm(..)
+                | CallKind::Upgrade(..)
+                | CallKind::Write(..) => true,
                 CallKind::Revoke(revoking) => revoking.looks(),
                 CallKind::Bid | CallKind::Ending(_) => false,
             })
@@ -262,7 +278,10 @@ impl ServiceState {
 
     /// The requests to be the grantor, in the order in which they were made.
     fn bids(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.errands.iter().filter(|(_, errand)| errand.what == CallKind::Bid).map(|(request, _)| *request)
+        self.errands
+            .iter()
+            .filter(|(_, errand)| errand.what == CallKind::Bid)
+            .map(|(request, _)| *request)
     }
 
     /// Tells the elder that this member wants to be the grantor, if it does.
@@ -345,7 +364,9 @@ impl LockClient {
                 return;
             }
             Want::Suspension => {
-                if self.suspends(&service, wish.owner, turn) && !planted!(turn.mutant, WaitForItself) {
+                if self.suspends(&service, wish.owner, turn)
+                    && !planted!(turn.mutant, WaitForItself)
+                {
                     turn.out.push(Output::Answer { request, outcome: Outcome::Deadlock });
                     return;
                 }
@@ -371,7 +392,9 @@ impl LockClient {
     fn suspends(&self, service: &ServiceName, owner: OwnerId, turn: &StepContext) -> bool {
         let first = self.sessions.get(service).and_then(|session| session.suspensions.get(&owner));
         first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
-            Some(ClientRequestState::Held { .. }) => turn.leased && turn.now < self.lease_end(*request),
+            Some(ClientRequestState::Held { .. }) => {
+                turn.leased && turn.now < self.lease_end(*request)
+            }
             waits => waits.is_some(),
         })
     }
@@ -395,7 +418,9 @@ impl LockClient {
 
     /// Whether this very member grants the service, in that epoch, and may have one more request.
     pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
-        let is_home = |session: &ServiceState| session.grantor == Some(home) && session.newest == Some(home.1);
+        let is_home = |session: &ServiceState| {
+            session.grantor == Some(home) && session.newest == Some(home.1)
+        };
         self.sessions.get(service).is_some_and(is_home) && !self.is_full()
     }
 
@@ -407,7 +432,9 @@ impl LockClient {
         if let Some(session) = self.sessions.get_mut(&wish.service) {
             session.destroyed = false;
             self.services.insert(request, session.number);
-            session.requests.insert(request, wish.kept(None, ClientRequestState::Held { token, since }));
+            session
+                .requests
+                .insert(request, wish.kept(None, ClientRequestState::Held { token, since }));
             self.lease_until(request, until);
         }
         until
@@ -446,16 +473,21 @@ impl LockClient {
         let Some(service) = self.service_of(request).cloned() else { return };
         match self.drop_errand(request) {
             None => self.end(request, turn),
-            Some(PendingCall { what: CallKind::Upgrade(hold, Some(_)), .. }) => self.stay_narrow(&service, hold, turn),
-            Some(PendingCall { what: CallKind::Write(name, ..), .. }) => self.write_next(&service, &name, turn),
+            Some(PendingCall { what: CallKind::Upgrade(hold, Some(_)), .. }) => {
+                self.stay_narrow(&service, hold, turn)
+            }
+            Some(PendingCall { what: CallKind::Write(name, ..), .. }) => {
+                self.write_next(&service, &name, turn)
+            }
             Some(_) => {}
         }
     }
 
     fn say_narrow(&self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
         if let Some(session) = self.sessions.get(service)
-            && let Some(ClientRequest { want, state: ClientRequestState::Held { token, .. }, .. }) =
-                session.requests.get(&request)
+            && let Some(ClientRequest {
+                want, state: ClientRequestState::Held { token, .. }, ..
+            }) = session.requests.get(&request)
             && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
             && let Some(epoch) = session.newest
         {
@@ -503,8 +535,11 @@ impl LockClient {
                 turn.out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
             }
         }
-        let opens = |holder: &LockClient, request| holder.request(request).is_some_and(|entry| entry.want.opens());
-        let (opens, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| opens(self, *request));
+        let opens = |holder: &LockClient, request| {
+            holder.request(request).is_some_and(|entry| entry.want.opens())
+        };
+        let (opens, others): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|request| opens(self, *request));
         for request in others.into_iter().chain(opens) {
             let Some(entry) = self.request(request) else { continue };
             turn.out.push(match entry.state {
@@ -518,7 +553,9 @@ impl LockClient {
     /// The application wants a hold to last.
     pub(crate) fn extend(&mut self, request: RequestId, lease: Duration, turn: &mut StepContext) {
         let before = self.lease_end(request);
-        let is_held = self.request(request).is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }));
+        let is_held = self
+            .request(request)
+            .is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }));
         let outcome = if is_held && turn.leased && turn.now < before {
             let until = before.max(turn.now + lease);
             self.leases.remove(&request);
@@ -565,7 +602,9 @@ impl LockClient {
             }
             let Some(entry) = self.request_mut(request) else { continue };
             let output = match entry.state {
-                ClientRequestState::Held { .. } => Output::Lost { request, reason: LostReason::LeaseEnded },
+                ClientRequestState::Held { .. } => {
+                    Output::Lost { request, reason: LostReason::LeaseEnded }
+                }
                 _ => Output::Answer { request, outcome: entry.at_limit() },
             };
             turn.out.push(output);
@@ -614,7 +653,9 @@ impl LockClient {
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
         let entry = self.request(request)?;
         match entry.state {
-            ClientRequestState::Held { token, .. } if now < self.lease_end(request) && !entry.want.opens() => {
+            ClientRequestState::Held { token, .. }
+                if now < self.lease_end(request) && !entry.want.opens() =>
+            {
                 Some(token)
             }
             _ => None,
@@ -624,7 +665,9 @@ impl LockClient {
     /// The token that the request was granted, whether or not it may be believed.
     pub(crate) fn granted(&self, request: RequestId) -> Option<Token> {
         match self.request(request)?.state {
-            ClientRequestState::Held { token, .. } | ClientRequestState::Won(token, _) => Some(token),
+            ClientRequestState::Held { token, .. } | ClientRequestState::Won(token, _) => {
+                Some(token)
+            }
             _ => None,
         }
     }
@@ -633,7 +676,9 @@ impl LockClient {
     pub(crate) fn place_of(&self, request: RequestId) -> Option<Ticket> {
         let entry = self.request(request)?;
         match entry.state {
-            ClientRequestState::Unsent | ClientRequestState::Asked(_) | ClientRequestState::Queued(_) => entry.ticket(),
+            ClientRequestState::Unsent
+            | ClientRequestState::Asked(_)
+            | ClientRequestState::Queued(_) => entry.ticket(),
             ClientRequestState::Won(..) | ClientRequestState::Held { .. } => None,
         }
     }
@@ -666,7 +711,13 @@ impl LockClient {
 
     /// A grantor shows by its answer that it acts. It may have refused a request of the same epoch
     /// before, because it did not act yet. This member then knows of no grantor.
-    fn on_acting(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
+    fn on_acting(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         if session.grantor.is_none() && session.newest == Some(epoch) {
             session.refused = None;
@@ -696,7 +747,9 @@ impl LockClient {
         turn: &mut StepContext,
     ) {
         let session = self.sessions.get_mut(service);
-        let outdated = session.as_ref().is_some_and(|session| session.newest.is_some_and(|newest| newest > epoch));
+        let outdated = session
+            .as_ref()
+            .is_some_and(|session| session.newest.is_some_and(|newest| newest > epoch));
         let Some((reported, entry)) = session.and_then(|session| {
             let entry = session.requests.get_mut(&request)?;
             Some((session.reported, entry))
@@ -707,7 +760,10 @@ impl LockClient {
             }
             return;
         };
-        if let ClientRequestState::Unsent | ClientRequestState::Asked(_) | ClientRequestState::Queued(_) = entry.state {
+        if let ClientRequestState::Unsent
+        | ClientRequestState::Asked(_)
+        | ClientRequestState::Queued(_) = entry.state
+        {
             let Some(waiting) = entry.waiting_mut() else { return };
             if !outdated {
                 waiting.ticket = Some(place);
@@ -741,7 +797,8 @@ impl LockClient {
             return;
         };
         match entry.state {
-            ClientRequestState::Held { .. } | ClientRequestState::Won(..) if !planted!(turn.mutant, AnswerTwice) => {}
+            ClientRequestState::Held { .. } | ClientRequestState::Won(..)
+                if !planted!(turn.mutant, AnswerTwice) => {}
             _ => {
                 entry.state = ClientRequestState::Won(token, turn.now);
                 self.accept(request, turn);
@@ -751,7 +808,13 @@ impl LockClient {
     }
 
     /// The grantor neither grants nor queues it.
-    pub(crate) fn on_refuse(&mut self, epoch: Epoch, request: RequestId, refusal: Refusal, turn: &mut StepContext) {
+    pub(crate) fn on_refuse(
+        &mut self,
+        epoch: Epoch,
+        request: RequestId,
+        refusal: Refusal,
+        turn: &mut StepContext,
+    ) {
         if let Some(errand) = self.errand_mut(request) {
             // The next grantor has been asked since, and may have done it.
             if errand.what.asked().is_some_and(|asked| *asked > Some(epoch)) {
@@ -760,7 +823,8 @@ impl LockClient {
             return self.on_errand_refused(request, &refusal, turn);
         }
         let Some(entry) = self.request_mut(request) else { return };
-        let is_final = entry.is_only_if_free() || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen);
+        let is_final =
+            entry.is_only_if_free() || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen);
         if !matches!(entry.state, ClientRequestState::Asked(_)) || !is_final {
             return;
         }
@@ -790,7 +854,8 @@ impl LockClient {
     ) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         let homeless = |_: RequestId, entry: &mut ClientRequest| {
-            if let ClientRequestState::Asked(asked) | ClientRequestState::Queued(asked) = entry.state
+            if let ClientRequestState::Asked(asked) | ClientRequestState::Queued(asked) =
+                entry.state
                 && asked == epoch
             {
                 entry.state = ClientRequestState::Unsent;
@@ -895,7 +960,10 @@ impl LockClient {
                 bytes = 0;
                 let (service, objects) = (service.clone(), std::mem::take(&mut objects).into());
                 let (holds, waits) = (Vec::new(), Vec::new());
-                turn.send(from, Message::Report { service, epoch, objects, holds, waits, last: false });
+                turn.send(
+                    from,
+                    Message::Report { service, epoch, objects, holds, waits, last: false },
+                );
             }
         }
         for (request, entry) in session.requests.iter_mut() {
@@ -908,14 +976,26 @@ impl LockClient {
             match entry.state {
                 ClientRequestState::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
                 ClientRequestState::Held { .. }
-                    if want == Want::Suspension && planted!(turn.mutant, KeepSuspensionToItself) => {}
-                ClientRequestState::Held { token, since, .. } | ClientRequestState::Won(token, since) => {
+                    if want == Want::Suspension
+                        && planted!(turn.mutant, KeepSuspensionToItself) => {}
+                ClientRequestState::Held { token, since, .. }
+                | ClientRequestState::Won(token, since) => {
                     let held_for = turn.now.since(since);
-                    holds.push(HoldReport { request, want, owner, token, held_for, revocable, metadata });
+                    holds.push(HoldReport {
+                        request,
+                        want,
+                        owner,
+                        token,
+                        held_for,
+                        revocable,
+                        metadata,
+                    });
                 }
                 // A try does not wait, so it is asked again instead.
                 _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
-                _ if planted!(turn.mutant, ReportNoWaits) => entry.state = ClientRequestState::Asked(epoch),
+                _ if planted!(turn.mutant, ReportNoWaits) => {
+                    entry.state = ClientRequestState::Asked(epoch)
+                }
                 _ => {
                     entry.state = ClientRequestState::Asked(epoch);
                     let ticket = entry.ticket();
@@ -925,20 +1005,34 @@ impl LockClient {
             if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
                 let objects = std::mem::take(&mut objects).into();
-                let (service, holds, waits) = (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
-                turn.send(from, Message::Report { service, epoch, objects, holds, waits, last: false });
+                let (service, holds, waits) =
+                    (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
+                turn.send(
+                    from,
+                    Message::Report { service, epoch, objects, holds, waits, last: false },
+                );
             }
         }
         turn.send(
             from,
-            Message::Report { service: service.clone(), epoch, objects: objects.into(), holds, waits, last: true },
+            Message::Report {
+                service: service.clone(),
+                epoch,
+                objects: objects.into(),
+                holds,
+                waits,
+                last: true,
+            },
         );
         for (request, errand) in &mut session.errands {
             if let CallKind::Ending(whom @ Some(_)) = &mut errand.what {
                 // The process that we told may have handed its table over before. A request that is
                 // not in our report is over here.
                 *whom = Some(from);
-                turn.send(from, Message::ConfirmDestroy { service: service.clone(), request: *request });
+                turn.send(
+                    from,
+                    Message::ConfirmDestroy { service: service.clone(), request: *request },
+                );
             }
         }
         self.pursue(service, None, turn);
@@ -955,7 +1049,9 @@ impl LockClient {
             if session.grantor.is_some_and(|(process, _)| !view.contains(process)) {
                 session.grantor = None;
                 session.each_waiting(|_, entry| {
-                    if let ClientRequestState::Asked(_) | ClientRequestState::Queued(_) = entry.state {
+                    if let ClientRequestState::Asked(_) | ClientRequestState::Queued(_) =
+                        entry.state
+                    {
                         entry.state = ClientRequestState::Unsent;
                     }
                 });
@@ -964,12 +1060,18 @@ impl LockClient {
             session.say_bids(service, turn);
             for (request, errand) in &mut session.errands {
                 match &mut errand.what {
-                    CallKind::Bid | CallKind::Look(..) | CallKind::Upgrade(..) | CallKind::Write(..) => {}
+                    CallKind::Bid
+                    | CallKind::Look(..)
+                    | CallKind::Upgrade(..)
+                    | CallKind::Write(..) => {}
                     CallKind::Revoke(_) | CallKind::Confirm(..) => {}
                     CallKind::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
-                        turn.send(*whom, Message::ConfirmDestroy { service: service.clone(), request: *request });
+                        turn.send(
+                            *whom,
+                            Message::ConfirmDestroy { service: service.clone(), request: *request },
+                        );
                     }
                     CallKind::Ending(_) => {}
                 }
@@ -1027,14 +1129,17 @@ impl LockClient {
     /// The grantors this member has heard of.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&ServiceName, ProcessId, Epoch)> {
         self.sessions.iter().filter_map(|(service, session)| {
-            let (grantor, epoch) = session.grantor.or(session.newest.map(|newest| (ProcessId(0), newest)))?;
+            let (grantor, epoch) =
+                session.grantor.or(session.newest.map(|newest| (ProcessId(0), newest)))?;
             Some((service, grantor, epoch))
         })
     }
 
     /// Whether this member knows of the epoch. Its own epochs that are over count, too.
     pub(crate) fn has_heard_of(&self, service: &ServiceName, epoch: Epoch) -> bool {
-        self.sessions.get(service).is_some_and(|session| session.newest.max(session.ended) >= Some(epoch))
+        self.sessions
+            .get(service)
+            .is_some_and(|session| session.newest.max(session.ended) >= Some(epoch))
     }
 
     /// An epoch of this member's own is over, or will never begin.
@@ -1053,18 +1158,20 @@ impl LockClient {
         self.sessions.get(service)?.newest
     }
 
-    /// For [`Status`](crate::protocol::Status): the service, its grantor and epoch, waits, holds and open
-    /// objects of this member. Services `after` that one, all if there is none, in the order of
-    /// their names.
+    /// For [`Status`](crate::protocol::Status): the service, its grantor and epoch, waits, holds
+    /// and open objects of this member. Services `after` that one, all if there is none, in the
+    /// order of their names.
     pub(crate) fn status(
         &self,
         after: Bound<&ServiceName>,
     ) -> impl Iterator<Item = (&ServiceName, Option<(ProcessId, Epoch)>, [usize; 3])> {
-        self.sessions.range::<ServiceName, _>((after, Bound::Unbounded)).map(|(service, session)| {
-            touch();
-            let (waits, opens) = (session.waits.len(), session.opens);
-            (service, session.grantor, [waits, session.requests.len() - waits - opens, opens])
-        })
+        self.sessions.range::<ServiceName, _>((after, Bound::Unbounded)).map(
+            |(service, session)| {
+                touch();
+                let (waits, opens) = (session.waits.len(), session.opens);
+                (service, session.grantor, [waits, session.requests.len() - waits - opens, opens])
+            },
+        )
     }
 
     /// How many services it knows.
@@ -1075,8 +1182,9 @@ impl LockClient {
 
     fn held(&self) -> Vec<RequestId> {
         let requests = self.sessions.values().flat_map(|session| session.requests.iter());
-        let holds =
-            |entry: &ClientRequest| matches!(entry.state, ClientRequestState::Held { .. }) && !entry.want.opens();
+        let holds = |entry: &ClientRequest| {
+            matches!(entry.state, ClientRequestState::Held { .. }) && !entry.want.opens()
+        };
         requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| request).collect()
     }
 
@@ -1110,7 +1218,16 @@ impl LockClient {
             let revocable = entry.is_revocable();
             turn.send(
                 grantor,
-                Message::RequestLock { service, epoch, request, want, owner, only_if_free, revocable, metadata },
+                Message::RequestLock {
+                    service,
+                    epoch,
+                    request,
+                    want,
+                    owner,
+                    only_if_free,
+                    revocable,
+                    metadata,
+                },
             );
         };
         match only {
@@ -1125,7 +1242,9 @@ impl LockClient {
         let objects = &session.objects;
         let mut run = |request: RequestId, errand: &mut PendingCall| {
             let asked = match &mut errand.what {
-                CallKind::Look(_, asked) | CallKind::Confirm(_, asked) | CallKind::Upgrade(_, asked) => asked,
+                CallKind::Look(_, asked)
+                | CallKind::Confirm(_, asked)
+                | CallKind::Upgrade(_, asked) => asked,
                 CallKind::Revoke(revoking) => match revoking.asked() {
                     Some(asked) => asked,
                     None => return,
@@ -1142,14 +1261,21 @@ impl LockClient {
             }
             let service = service.clone();
             let message = match errand.what.clone() {
-                CallKind::Look(at, _) => Message::Query { service, epoch, request, at: Box::new(at) },
+                CallKind::Look(at, _) => {
+                    Message::Query { service, epoch, request, at: Box::new(at) }
+                }
                 CallKind::Confirm(over, _) => {
                     // Before the question, on the same link: a grantor that answers the question
                     // has heard the release.
-                    turn.send(grantor, Message::Release { service: service.clone(), request: over });
+                    turn.send(
+                        grantor,
+                        Message::Release { service: service.clone(), request: over },
+                    );
                     Message::Query { service, epoch, request, at: Box::new(Query::Place(over)) }
                 }
-                CallKind::Revoke(revoking) => Message::Query { service, epoch, request, at: Box::new(revoking.at()) },
+                CallKind::Revoke(revoking) => {
+                    Message::Query { service, epoch, request, at: Box::new(revoking.at()) }
+                }
                 CallKind::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
                 CallKind::Write(name, edit, _) => {
                     Message::Write { service, epoch, request, name, edit: Box::new(edit) }
@@ -1190,7 +1316,10 @@ impl LockClient {
             match want {
                 Want::Permits(name, _) => drop(session.permits.remove(&(name, request))),
                 Want::Open(opening) => {
-                    if let Some(content) = session.objects.get(opening.name()).and_then(|object| object.content.clone())
+                    if let Some(content) = session
+                        .objects
+                        .get(opening.name())
+                        .and_then(|object| object.content.clone())
                     {
                         outcome = Outcome::Opened { token, content };
                     }
@@ -1218,14 +1347,18 @@ impl LockClient {
     fn end(&mut self, request: RequestId, turn: &mut StepContext) {
         let Some((service, entry)) = self.take(request) else { return };
         self.shut(&service, &entry, turn);
-        if planted!(turn.mutant, KeepUnwantedGrant) && !matches!(entry.state, ClientRequestState::Held { .. }) {
+        if planted!(turn.mutant, KeepUnwantedGrant)
+            && !matches!(entry.state, ClientRequestState::Held { .. })
+        {
             return;
         }
         let Some(session) = self.sessions.get(&service) else { return };
         let grantor = session.grantor.map(|(process, _)| process);
         // A process that said it does not grant may have learned since that it does, and have us in
         // its table.
-        if let Some(grantor) = grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last) {
+        if let Some(grantor) =
+            grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last)
+        {
             turn.send(grantor, Message::Release { service, request });
         }
     }

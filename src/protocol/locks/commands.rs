@@ -4,11 +4,17 @@ use super::*;
 
 impl Locks {
     /// A command of the program. `crowded`: whether too much is on its way to a member already.
-    pub(crate) fn on_command(&mut self, command: Command, crowded: &dyn Fn(ProcessId) -> bool, turn: &mut StepContext) {
+    pub(crate) fn on_command(
+        &mut self,
+        command: Command,
+        crowded: &dyn Fn(ProcessId) -> bool,
+        turn: &mut StepContext,
+    ) {
         let client = &mut self.client;
         match command {
             Command::Lock { request, service, want, owner, wait, lease, revocable, metadata } => {
-                let wish = LockRequest { request, service, want, owner, wait, lease, revocable, metadata };
+                let wish =
+                    LockRequest { request, service, want, owner, wait, lease, revocable, metadata };
                 client.lock(wish, turn.timing.answer, crowded, turn);
             }
             Command::Confirm { request, service, over } => {
@@ -20,7 +26,13 @@ impl Locks {
             Command::Revoke { request, service, what, wait } => {
                 let view = turn.view;
                 let is_there = |process| view.is_none_or(|view| view.contains(process));
-                client.revoke((request, service), what, (wait, turn.timing.member_lease), (crowded, is_there), turn);
+                client.revoke(
+                    (request, service),
+                    what,
+                    (wait, turn.timing.member_lease),
+                    (crowded, is_there),
+                    turn,
+                );
             }
             Command::Become { request, service, wait } => {
                 // A member that has destroyed the service, and bids for it again, has given the
@@ -29,21 +41,30 @@ impl Locks {
                 let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
                 client.bid((request, service), (wait, turn.timing.answer), acts, turn);
             }
-            Command::Destroy { request, service } => client.destroy(request, service, turn.timing.member_lease, turn),
+            Command::Destroy { request, service } => {
+                client.destroy(request, service, turn.timing.member_lease, turn)
+            }
             Command::Release { request } => client.release(request, turn),
             Command::Extend { request, lease } => client.extend(request, lease, turn),
             Command::Reduce { request, want } => client.narrow(request, want, turn),
-            Command::Upgrade { request, hold } => client.upgrade(request, hold, turn.timing.answer, turn),
-            Command::Write { request, open, edit } => client.write((request, open), edit, crowded, turn),
+            Command::Upgrade { request, hold } => {
+                client.upgrade(request, hold, turn.timing.answer, turn)
+            }
+            Command::Write { request, open, edit } => {
+                client.write((request, open), edit, crowded, turn)
+            }
             Command::Seeds(_) | Command::Leave | Command::Force => {}
         }
     }
 
-    /// The requests for the destruction of a service that its grantor knows, and of which nothing is
-    /// granted here any more.
+    /// The requests for the destruction of a service that its grantor knows, and of which nothing
+    /// is granted here any more.
     pub(crate) fn settled(&self) -> Vec<RequestId> {
         let settled = self.client.settled().into_iter();
-        settled.filter(|(_, service)| !self.is_departing(service)).map(|(request, _)| request).collect()
+        settled
+            .filter(|(_, service)| !self.is_departing(service))
+            .map(|(request, _)| request)
+            .collect()
     }
 
     /// Answers one of these.
@@ -53,17 +74,36 @@ impl Locks {
 
     /// Grants or releases a free lock, or a share of one, if only this member, `me`, is concerned:
     /// see [`Node::try_fast`](crate::protocol::Node::try_fast).
-    pub(crate) fn try_fast(&mut self, me: ProcessId, now: Time, command: &Command) -> Option<FastOutcome> {
+    pub(crate) fn try_fast(
+        &mut self,
+        me: ProcessId,
+        now: Time,
+        command: &Command,
+    ) -> Option<FastOutcome> {
         match command {
             Command::Lock { request, service, want, owner, wait, lease, revocable, metadata } => {
                 let (request, owner, lease, revocable) = (*request, *owner, *lease, *revocable);
                 let grantor = self.grantors.get_mut(service)?;
                 let (service, want, metadata) = (service.clone(), want.clone(), metadata.clone());
-                let wish = LockRequest { request, service, want, owner, wait: *wait, lease, revocable, metadata };
+                let wish = LockRequest {
+                    request,
+                    service,
+                    want,
+                    owner,
+                    wait: *wait,
+                    lease,
+                    revocable,
+                    metadata,
+                };
                 let home = (me, grantor.epoch());
                 let (token, until) = self.client.hold_at_once(wish, home, now, |wish| {
                     let (want, metadata) = (&wish.want, &wish.metadata);
-                    let entry = || RequestSpec { want: want.clone(), owner, revocable, metadata: metadata.clone() };
+                    let entry = || RequestSpec {
+                        want: want.clone(),
+                        owner,
+                        revocable,
+                        metadata: metadata.clone(),
+                    };
                     grantor.grant_at_once((me, request), entry, now)
                 })?;
                 Some(FastOutcome::Granted(token, until))
@@ -71,7 +111,9 @@ impl Locks {
             Command::Release { request } => {
                 let (service, name) = self.client.held_lock(*request)?;
                 let grantor = self.grantors.get_mut(service)?;
-                if !self.client.is_home(service, (me, grantor.epoch())) || !grantor.end_at_once((me, *request), name) {
+                if !self.client.is_home(service, (me, grantor.epoch()))
+                    || !grantor.end_at_once((me, *request), name)
+                {
                     return None;
                 }
                 self.client.end_at_once(*request);
@@ -82,9 +124,18 @@ impl Locks {
     }
 
     /// The tokens for local grants of one lock: see [`Node::offer`](crate::protocol::Node::offer).
-    pub(crate) fn offer(&self, me: ProcessId, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
+    pub(crate) fn offer(
+        &self,
+        me: ProcessId,
+        service: &ServiceName,
+        name: &LockName,
+    ) -> Option<TokenRange> {
         let grantor = self.grantors.get(service)?;
-        if self.client.may_hold(service, (me, grantor.epoch())) { grantor.offer(name) } else { None }
+        if self.client.may_hold(service, (me, grantor.epoch())) {
+            grantor.offer(name)
+        } else {
+            None
+        }
     }
 
     /// Enters local grants: see [`Node::absorb`](crate::protocol::Node::absorb).
@@ -98,11 +149,24 @@ impl Locks {
         let Some(grantor) = self.grantors.get_mut(service) else { return };
         for (request, LocalGrant { name, owner, token, since }) in held {
             let want = Want::Lock(name);
-            let entry = RequestSpec { want: want.clone(), owner, revocable: false, metadata: Metadata::default() };
+            let entry = RequestSpec {
+                want: want.clone(),
+                owner,
+                revocable: false,
+                metadata: Metadata::default(),
+            };
             grantor.hold((me, request), entry, token, since);
             let (service, metadata) = (service.clone(), Metadata::default());
-            let wish =
-                LockRequest { request, service, want, owner, wait: Wait::Try, lease: None, revocable: false, metadata };
+            let wish = LockRequest {
+                request,
+                service,
+                want,
+                owner,
+                wait: Wait::Try,
+                lease: None,
+                revocable: false,
+                metadata,
+            };
             self.client.hold(wish, token, since);
         }
         grantor.spend(spent);

@@ -40,10 +40,15 @@ pub(crate) struct Dealer {
 }
 
 impl Dealer {
-    pub(crate) fn new((clock, pace): (WallClock, WallClock), view: &View, limits: Limits) -> Dealer {
+    pub(crate) fn new(
+        (clock, pace): (WallClock, WallClock),
+        view: &View,
+        limits: Limits,
+    ) -> Dealer {
         let first = view.first_token();
         let founded = view.lineage.founded;
-        let mut dealer = Dealer { clock, limits, pace, founded, next: first, end: first, is_whole: true };
+        let mut dealer =
+            Dealer { clock, limits, pace, founded, next: first, end: first, is_whole: true };
         dealer.on_view(view);
         dealer
     }
@@ -135,7 +140,8 @@ mod tests {
     const LIMITS: Limits = Limits::DEFAULT;
 
     fn founded_at(slot: u64) -> View {
-        let me = MemberInfo { process: ProcessId(1), addr: ([127, 0, 0, 1], 7400).into(), host: None };
+        let me =
+            MemberInfo { process: ProcessId(1), addr: ([127, 0, 0, 1], 7400).into(), host: None };
         View::first(Slot(slot), vec![me], Timing::fast(), 7)
     }
 
@@ -145,7 +151,11 @@ mod tests {
 
     /// An elder whose clock shows `showed` when it has its view.
     fn elder(showed: u64, view: &View) -> Dealer {
-        Dealer::new((WallClock::new(at(0), Slot(showed)), WallClock::pace(at(0), view.first_slot)), view, LIMITS)
+        Dealer::new(
+            (WallClock::new(at(0), Slot(showed)), WallClock::pace(at(0), view.first_slot)),
+            view,
+            LIMITS,
+        )
     }
 
     fn later(view: &View) -> View {
@@ -161,7 +171,11 @@ mod tests {
         let range = dealer.deal(at(0), 1);
         assert_eq!((range.first, range.len()), (view.first_token(), u64::from(LIMITS.first_range)));
         dealer.on_view(&later(&view));
-        assert_eq!(dealer.may_deal(at(0)), Err(Some(at(2))), "the clock and a second come to the first slot at one");
+        assert_eq!(
+            dealer.may_deal(at(0)),
+            Err(Some(at(2))),
+            "the clock and a second come to the first slot at one"
+        );
         assert_eq!(dealer.may_deal(at(2)), Ok(()));
         assert!(dealer.deal(at(2), 1).first > range.last);
     }
@@ -173,7 +187,11 @@ mod tests {
         let mut dealer = elder(5_000 - AHEAD, &view);
         dealer.founded = Slot(1);
         let range = dealer.deal(at(0), u64::MAX);
-        assert_eq!(range.last, Token::new(Slot(5_000), Slot::TOKENS as u32 - 1), "the last token of the limit");
+        assert_eq!(
+            range.last,
+            Token::new(Slot(5_000), Slot::TOKENS as u32 - 1),
+            "the last token of the limit"
+        );
         assert_eq!(dealer.may_deal(at(0)), Err(Some(at(1))));
         let just_before = Time::from_nanos(at(1).as_nanos() - 1);
         assert!(dealer.may_deal(just_before).is_err());
@@ -227,7 +245,10 @@ mod tests {
     fn the_last_slot_of_all_is_no_views() {
         let last = View { first_slot: Slot(Slot::MAX.0 - 2), ..founded_at(1) };
         assert!(last.is_sound());
-        assert!(!last.next(&Change::default()).is_sound(), "it would have to be refused, and nothing overflows");
+        assert!(
+            !last.next(&Change::default()).is_sound(),
+            "it would have to be refused, and nothing overflows"
+        );
         assert!(Token::new(Slot::MAX, Slot::TOKENS as u32 - 1).as_i64() == i64::MAX);
         let years = Slot::MAX.0 / Slot::PER_SECOND / (365 * 24 * 3600);
         assert_eq!(years, 34);

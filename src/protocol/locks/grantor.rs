@@ -24,9 +24,12 @@ use super::table::{Contents, EntryStatus, RequestSpec, Table};
 use crate::protocol::cluster::view::View;
 use crate::protocol::edit::{Edit, Edited};
 use crate::protocol::event::{Event, GrantorLoad, GrantorState, LockStatus, Output};
-use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use crate::protocol::id::{
+    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
+};
 use crate::protocol::message::{
-    Content, HoldReport, LastWrite, Message, ObjectReply, Origin, Query, QueryReply, Refusal, TokenRange, WaitReport,
+    Content, HoldReport, LastWrite, Message, ObjectReply, Origin, Query, QueryReply, Refusal,
+    TokenRange, WaitReport,
 };
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
@@ -144,7 +147,10 @@ impl Grantor {
             rejected_successors: None,
         };
         if origin == Origin::Free {
-            turn.out.push(Output::Event(Event::BecameGrantor { service: grantor.service.clone(), epoch }));
+            turn.out.push(Output::Event(Event::BecameGrantor {
+                service: grantor.service.clone(),
+                epoch,
+            }));
             turn.send_elder(Message::Acts { service: grantor.service.clone(), epoch });
             return grantor;
         }
@@ -190,7 +196,10 @@ impl Grantor {
             setup.awaiting.pop_last();
         }
         for &process in &setup.awaiting {
-            turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+            turn.send(
+                process,
+                Message::Recover { service: self.service.clone(), epoch: self.epoch },
+            );
         }
     }
 
@@ -219,7 +228,12 @@ impl Grantor {
     /// Its load, if it acts.
     pub(crate) fn load(&self) -> Option<GrantorLoad> {
         let (holds, waits) = self.table.load();
-        self.is_acting().then_some(GrantorLoad { epoch: self.epoch, holds, waits, way: self.activation_path.0 })
+        self.is_acting().then_some(GrantorLoad {
+            epoch: self.epoch,
+            holds,
+            waits,
+            way: self.activation_path.0,
+        })
     }
 
     pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
@@ -242,7 +256,12 @@ impl Grantor {
         self.table.waiting()
     }
 
-    pub(crate) fn status(&self, now: Time, after: Option<Option<&LockName>>, most: usize) -> (Vec<LockStatus>, bool) {
+    pub(crate) fn status(
+        &self,
+        now: Time,
+        after: Option<Option<&LockName>>,
+        most: usize,
+    ) -> (Vec<LockStatus>, bool) {
         self.table.status(now, after, most)
     }
 
@@ -255,16 +274,16 @@ impl Grantor {
     /// The number of locks and requests that it keeps, and of the entries that it has heard before
     /// it acts.
     pub(crate) fn size(&self) -> usize {
-        let setup = self
-            .setup
-            .as_ref()
-            .map_or(0, |setup| setup.awaiting.len() + setup.waits.len() + setup.parked.len() + setup.over.len());
+        let setup = self.setup.as_ref().map_or(0, |setup| {
+            setup.awaiting.len() + setup.waits.len() + setup.parked.len() + setup.over.len()
+        });
         self.table.size() + setup + self.revalidating.len() + self.outdated_reports.len()
     }
 
     /// The members that it waits for.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        let setup = self.setup.iter().flat_map(|setup| setup.awaiting.iter().copied().chain(setup.source));
+        let setup =
+            self.setup.iter().flat_map(|setup| setup.awaiting.iter().copied().chain(setup.source));
         setup.chain(self.revalidating.keys().copied())
     }
 
@@ -289,7 +308,8 @@ impl Grantor {
             heard.insert(asked.request);
             // Holds of this member that came with the table may be over, and would let it pass a
             // suspension. It asks again in a while, when it has answered the check.
-            let may_pass = self.table.has_suspension() && self.table.holds_of(asked.from, asked.owner) > 0;
+            let may_pass =
+                self.table.has_suspension() && self.table.holds_of(asked.from, asked.owner) > 0;
             if may_pass && self.table.place(key).is_none() {
                 return self.send_on(&asked, None, turn);
             }
@@ -339,7 +359,9 @@ impl Grantor {
             _ if only_if_free && !turn.leased => {
                 return self.tell_refusal((from, request), Refusal::Undecided, turn);
             }
-            Err(refusal) if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) => {
+            Err(refusal)
+                if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) =>
+            {
                 return self.tell_refusal((from, request), refusal, turn);
             }
             // A try is never in line: no report tells of it, so a later grantor could not keep it
@@ -399,8 +421,16 @@ impl Grantor {
     }
 
     /// This very member has a lock that was offered to it.
-    pub(crate) fn hold(&mut self, key: (ProcessId, RequestId), entry: RequestSpec, token: Token, since: Time) {
-        debug_assert!(self.is_at_rest() && entry.want.names().iter().all(|name| self.table.is_clear(name)));
+    pub(crate) fn hold(
+        &mut self,
+        key: (ProcessId, RequestId),
+        entry: RequestSpec,
+        token: Token,
+        since: Time,
+    ) {
+        debug_assert!(
+            self.is_at_rest() && entry.want.names().iter().all(|name| self.table.is_clear(name))
+        );
         self.table.hold(key, entry, token, since);
     }
 
@@ -431,7 +461,13 @@ impl Grantor {
     }
 
     /// A hold is reduced. If it is not here yet, its member reports it as it is now.
-    pub(crate) fn on_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, token: Token, turn: &mut StepContext) {
+    pub(crate) fn on_narrow(
+        &mut self,
+        key: (ProcessId, RequestId),
+        want: &Want,
+        token: Token,
+        turn: &mut StepContext,
+    ) {
         #[cfg(elderlock_mutants)]
         let Some(want) = &self.bend_narrow(key, want, turn) else { return };
         self.table.narrow(key, want, token);
@@ -439,39 +475,60 @@ impl Grantor {
     }
 
     /// A share is to become the lock.
-    pub(crate) fn on_upgrade(&mut self, from: ProcessId, request: RequestId, hold: RequestId, turn: &mut StepContext) {
+    pub(crate) fn on_upgrade(
+        &mut self,
+        from: ProcessId,
+        request: RequestId,
+        hold: RequestId,
+        turn: &mut StepContext,
+    ) {
         let key = (from, hold);
         #[cfg(elderlock_mutants)]
         self.bend_upgrade(key, turn);
-        let refusal = match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
-            _ if !self.is_acting() => Refusal::Undecided,
-            // Asked twice.
-            (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
-                return self.tell_upgraded((from, request), token, turn);
-            }
-            (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
-            // Or the predecessor made it the lock, and the holder has not heard. It gets a token of
-            // this epoch, so that the holder's report, which is older, does not make it a share
-            // again.
-            (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.tokens.take(1) {
-                Some(token) => {
-                    let token = match self.table.place(key) {
-                        Some(EntryStatus::Holds(before)) if planted!(turn.mutant, UpgradeWithOldToken) => before,
-                        _ => token,
-                    };
-                    self.table.upgrade(key, token);
-                    self.tell_upgraded((from, request), token, turn);
-                    return self.mind_supply(0, turn);
+        let refusal =
+            match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
+                _ if !self.is_acting() => Refusal::Undecided,
+                // Asked twice.
+                (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
+                    return self.tell_upgraded((from, request), token, turn);
                 }
-                None => Refusal::Undecided,
-            },
-            _ => Refusal::Undecided,
-        };
+                (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
+                // Or the predecessor made it the lock, and the holder has not heard. It gets a
+                // token of this epoch, so that the holder's report, which is older, does not make
+                // it a share again.
+                (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => {
+                    match self.tokens.take(1) {
+                        Some(token) => {
+                            let token = match self.table.place(key) {
+                                Some(EntryStatus::Holds(before))
+                                    if planted!(turn.mutant, UpgradeWithOldToken) =>
+                                {
+                                    before
+                                }
+                                _ => token,
+                            };
+                            self.table.upgrade(key, token);
+                            self.tell_upgraded((from, request), token, turn);
+                            return self.mind_supply(0, turn);
+                        }
+                        None => Refusal::Undecided,
+                    }
+                }
+                _ => Refusal::Undecided,
+            };
         self.tell_refusal((from, request), refusal, turn);
     }
 
-    fn tell_upgraded(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut StepContext) {
-        turn.send(process, Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token });
+    fn tell_upgraded(
+        &self,
+        (process, request): (ProcessId, RequestId),
+        token: Token,
+        turn: &mut StepContext,
+    ) {
+        turn.send(
+            process,
+            Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token },
+        );
     }
 
     /// Whether the token was dealt in this epoch.
@@ -494,8 +551,10 @@ impl Grantor {
         let Some(content) = self.table.content(name).filter(|_| is_open) else {
             return self.tell_refusal(key, Refusal::NotOpen, turn);
         };
-        if let Some(&LastWrite { version, number, .. }) =
-            content.writes.get(&key.0).filter(|last| last.request == key.1 && !planted!(turn.mutant, WriteTwice))
+        if let Some(&LastWrite { version, number, .. }) = content
+            .writes
+            .get(&key.0)
+            .filter(|last| last.request == key.1 && !planted!(turn.mutant, WriteTwice))
             && !(number.is_some() && planted!(turn.mutant, StepTwice))
         {
             // Asked twice: the first answer was lost with its grantor.
@@ -530,7 +589,12 @@ impl Grantor {
             if answers.is_none() && self.is_acting() && planted!(turn.mutant, TellWriterOnly) {
                 continue;
             }
-            self.tell_value(process, name, answers.map(|((_, request), told)| (request, told)), turn);
+            self.tell_value(
+                process,
+                name,
+                answers.map(|((_, request), told)| (request, told)),
+                turn,
+            );
         }
     }
 
@@ -550,7 +614,11 @@ impl Grantor {
     /// it gave all of them up. Otherwise returns the process that can tell, unless this grantor can
     /// later. The release of a request that was reported here may have gone to a younger grantor
     /// that never came to act. The member then hears that this grantor has the request still.
-    pub(crate) fn is_settled(&self, from: ProcessId, request: RequestId) -> Result<(), Option<ProcessId>> {
+    pub(crate) fn is_settled(
+        &self,
+        from: ProcessId,
+        request: RequestId,
+    ) -> Result<(), Option<ProcessId>> {
         // In their order.
         let has_more = self.table.requests_of(from).next().is_some_and(|one| one < request);
         match &self.setup {
@@ -562,21 +630,33 @@ impl Grantor {
     }
 
     /// A member queries the table.
-    pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Query, turn: &mut StepContext) {
+    pub(crate) fn on_look(
+        &self,
+        from: ProcessId,
+        request: RequestId,
+        at: &Query,
+        turn: &mut StepContext,
+    ) {
         // Without a lease, other members may have been granted locks that are free here.
         let leased = turn.leased || planted!(turn.mutant, SeeWithoutLease);
         // The predecessor alone may have heard of requests that the member has ended meanwhile.
         let is_heard = !matches!(at, Query::Place(_)) || !self.revalidating.contains_key(&from);
-        let knows = self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
-        let mut seen = if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
+        let knows =
+            self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
+        let mut seen =
+            if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
         #[cfg(elderlock_mutants)]
         bent::bend_place(&mut seen, turn);
         if planted!(turn.mutant, SeeWaitersBackwards)
-            && let QueryReply::Lock { waiters, .. } | QueryReply::Waiting { waiters, .. } = &mut seen
+            && let QueryReply::Lock { waiters, .. } | QueryReply::Waiting { waiters, .. } =
+                &mut seen
         {
             waiters.reverse();
         }
-        turn.send(from, Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) });
+        turn.send(
+            from,
+            Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) },
+        );
     }
 
     /// Grants the waiting requests that can be granted, if the member's lease and the tokens allow.
@@ -596,7 +676,9 @@ impl Grantor {
     /// The elder dealt more tokens.
     pub(crate) fn on_tokens(&mut self, range: TokenRange, turn: &mut StepContext) {
         self.tokens.asked = false;
-        if self.tokens.ranges.back().is_none_or(|last| last.last < range.first) && range.first > self.epoch.0 {
+        if self.tokens.ranges.back().is_none_or(|last| last.last < range.first)
+            && range.first > self.epoch.0
+        {
             self.tokens.add(range, turn.now);
             let (service, epoch, first) = (self.service.clone(), self.epoch, range.first);
             turn.out.push(Output::Event(Event::Supplied { service, epoch, first }));
@@ -633,12 +715,16 @@ impl Grantor {
         if let Some(setup) = &mut self.setup {
             setup.awaiting.retain(|process| view.contains(*process));
             if planted!(turn.mutant, AwaitNoGhosts) {
-                setup.awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
+                setup
+                    .awaiting
+                    .retain(|process| view.living().any(|member| member.info.process == *process));
             }
             setup.waits.retain(|(process, _)| view.contains(*process));
             setup.parked.retain(|asked| view.contains(asked.from));
             match setup.source {
-                Some(source) if !view.contains(source) && !planted!(turn.mutant, WaitForTheGone) => {
+                Some(source)
+                    if !view.contains(source) && !planted!(turn.mutant, WaitForTheGone) =>
+                {
                     self.recover(view, turn);
                 }
                 Some(_) => {}
@@ -647,7 +733,10 @@ impl Grantor {
                     let joined = if planted!(turn.mutant, AskNoJoiners) { &[] } else { joined };
                     for &process in joined {
                         setup.awaiting.insert(process);
-                        turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+                        turn.send(
+                            process,
+                            Message::Recover { service: self.service.clone(), epoch: self.epoch },
+                        );
                     }
                     self.finish_recovery(turn);
                 }
@@ -694,8 +783,17 @@ impl Grantor {
                 continue;
             }
             let (request, token, since) = (hold.request, hold.token, turn.now.back(hold.held_for));
-            for (process, request) in self.table.claim((from, request), entry_of_hold(hold), token, since) {
-                turn.send(process, Message::Supersede { service: self.service.clone(), epoch: self.epoch, request });
+            for (process, request) in
+                self.table.claim((from, request), entry_of_hold(hold), token, since)
+            {
+                turn.send(
+                    process,
+                    Message::Supersede {
+                        service: self.service.clone(),
+                        epoch: self.epoch,
+                        request,
+                    },
+                );
             }
         }
         setup.waits.extend(waits.into_iter().map(|wait| (from, wait)));
@@ -708,7 +806,9 @@ impl Grantor {
     /// Starts to act once every member has been heard. Acknowledged positions come first, in their
     /// old order, then waits without an acknowledged position, then requests that came meanwhile.
     fn finish_recovery(&mut self, turn: &mut StepContext) {
-        let is_heard = |setup: &Setup| setup.awaiting.is_empty() && setup.source.is_none() && setup.next_turk.is_none();
+        let is_heard = |setup: &Setup| {
+            setup.awaiting.is_empty() && setup.source.is_none() && setup.next_turk.is_none()
+        };
         if !self.setup.as_ref().is_some_and(is_heard) {
             return;
         }
@@ -736,7 +836,9 @@ impl Grantor {
             if self.table.place(key).is_none() && !setup.over.contains(&key) {
                 let ticket = wait.ticket;
                 self.take_in(key, wait, turn);
-                debug_assert!(ticket.is_none() || self.table.place(key) == ticket.map(EntryStatus::Waits));
+                debug_assert!(
+                    ticket.is_none() || self.table.place(key) == ticket.map(EntryStatus::Waits)
+                );
                 if let Some(ticket) = ticket.filter(|_| placed.contains(&key)) {
                     self.tell_queued(key, ticket, turn);
                 }
@@ -783,7 +885,11 @@ impl Grantor {
         // The first of those that wait may want more in a row than there are.
         let wanted = self.table.next().unwrap_or(0).max(wanted);
         if let Some(count) = self.tokens.ask(wanted, turn) {
-            turn.send_elder(Message::MoreTokens { service: self.service.clone(), epoch: self.epoch, count });
+            turn.send_elder(Message::MoreTokens {
+                service: self.service.clone(),
+                epoch: self.epoch,
+                count,
+            });
         }
     }
 
@@ -797,7 +903,12 @@ impl Grantor {
         self.tell_refusal((asked.from, asked.request), refusal, turn);
     }
 
-    fn tell_refusal(&self, (process, request): (ProcessId, RequestId), refusal: Refusal, turn: &mut StepContext) {
+    fn tell_refusal(
+        &self,
+        (process, request): (ProcessId, RequestId),
+        refusal: Refusal,
+        turn: &mut StepContext,
+    ) {
         if refusal == Refusal::Deadlock && planted!(turn.mutant, DeadlockInSilence) {
             return;
         }
@@ -805,24 +916,55 @@ impl Grantor {
         turn.send(process, Message::Refuse { service, epoch, request, refusal });
     }
 
-    fn tell_grant(&self, key @ (process, request): (ProcessId, RequestId), token: Token, turn: &mut StepContext) {
+    fn tell_grant(
+        &self,
+        key @ (process, request): (ProcessId, RequestId),
+        token: Token,
+        turn: &mut StepContext,
+    ) {
         if let Some(Want::Open(opening)) = self.table.held_by(key) {
-            return self.tell_value(process, opening.name(), Some((request, ObjectReply::Opened(token))), turn);
+            return self.tell_value(
+                process,
+                opening.name(),
+                Some((request, ObjectReply::Opened(token))),
+                turn,
+            );
         }
-        turn.send(process, Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token });
+        turn.send(
+            process,
+            Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token },
+        );
     }
 
-    fn tell_queued(&self, (process, request): (ProcessId, RequestId), ticket: Ticket, turn: &mut StepContext) {
-        turn.send(process, Message::Queued { service: self.service.clone(), epoch: self.epoch, request, ticket });
+    fn tell_queued(
+        &self,
+        (process, request): (ProcessId, RequestId),
+        ticket: Ticket,
+        turn: &mut StepContext,
+    ) {
+        turn.send(
+            process,
+            Message::Queued { service: self.service.clone(), epoch: self.epoch, request, ticket },
+        );
     }
 }
 
 fn entry_of_hold(hold: HoldReport) -> RequestSpec {
-    RequestSpec { want: hold.want, owner: hold.owner, revocable: hold.revocable, metadata: hold.metadata }
+    RequestSpec {
+        want: hold.want,
+        owner: hold.owner,
+        revocable: hold.revocable,
+        metadata: hold.metadata,
+    }
 }
 
 fn entry_of_wait(wait: WaitReport) -> RequestSpec {
-    RequestSpec { want: wait.want, owner: wait.owner, revocable: wait.revocable, metadata: wait.metadata }
+    RequestSpec {
+        want: wait.want,
+        owner: wait.owner,
+        revocable: wait.revocable,
+        metadata: wait.metadata,
+    }
 }
 
 #[cfg(test)]
@@ -837,7 +979,8 @@ mod tests {
             (way, 7).hash(&mut hasher);
             hasher.finish()
         };
-        let ways = [ActivationPath(None), ActivationPath(Some((GrantorState::Recovering, Time::ZERO)))];
+        let ways =
+            [ActivationPath(None), ActivationPath(Some((GrantorState::Recovering, Time::ZERO)))];
         assert_eq!(ways[0], ways[1]);
         assert_eq!(print(ways[0]), print(ways[1]));
     }

@@ -87,7 +87,12 @@ impl RegistryEntry {
 
 impl Registry {
     /// The map of a new elder. `ask`: there were elders before, so everyone is asked.
-    pub(crate) fn new(view: &View, ask: bool, clocks: (WallClock, WallClock), turn: &mut StepContext) -> Registry {
+    pub(crate) fn new(
+        view: &View,
+        ask: bool,
+        clocks: (WallClock, WallClock),
+        turn: &mut StepContext,
+    ) -> Registry {
         let mut awaiting = BTreeSet::new();
         if ask {
             awaiting = view.members.iter().map(|member| member.info.process).collect();
@@ -199,7 +204,8 @@ impl Registry {
         if !self.awaiting.is_empty() {
             return Err(None);
         }
-        match self.entries.get(service).filter(|entry| !entry.vacant).and_then(RegistryEntry::last) {
+        match self.entries.get(service).filter(|entry| !entry.vacant).and_then(RegistryEntry::last)
+        {
             Some((process, _)) => Err(Some(process)),
             None => Ok(()),
         }
@@ -258,7 +264,8 @@ impl Registry {
         may_name: bool,
         turn: &mut StepContext,
     ) {
-        let is_known = self.entries.get(&service).and_then(RegistryEntry::last) == Some((from, epoch));
+        let is_known =
+            self.entries.get(&service).and_then(RegistryEntry::last) == Some((from, epoch));
         let key = (service, from, epoch);
         self.hungry.insert(key.clone(), count);
         if is_known && may_name && self.may_deal(turn.now) {
@@ -274,7 +281,8 @@ impl Registry {
             let known = |(service, process, epoch): &(ServiceName, ProcessId, Epoch)| {
                 self.entries.get(service).and_then(RegistryEntry::last) == Some((*process, *epoch))
             };
-            let hungry: Vec<_> = self.hungry.keys().filter(|hungry| known(hungry)).cloned().collect();
+            let hungry: Vec<_> =
+                self.hungry.keys().filter(|hungry| known(hungry)).cloned().collect();
             for key in hungry {
                 if !self.may_deal(turn.now) {
                     break;
@@ -313,18 +321,25 @@ impl Registry {
         });
         if !is_believed && self.may_name_one(may_name, turn) {
             let entry = self.entries.get(&service);
-            let turk = self.waiting_bids.remove(&service).map(|(turk, request)| (turk, Some(request)));
-            let known =
-                entry.and_then(RegistryEntry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
+            let turk =
+                self.waiting_bids.remove(&service).map(|(turk, request)| (turk, Some(request)));
+            let known = entry
+                .and_then(RegistryEntry::last)
+                .map(|(process, _)| process)
+                .filter(|known| askers.contains(known));
             let named = grantor.map(|(process, _)| process);
             let first = named.into_iter().chain(known).chain(askers.iter().copied()).find(is_there);
             let next = turk.or(first.map(|process| (process, None)));
-            grantor = next.map(|(process, asked)| (process, self.name(&service, (process, asked), turn)));
+            grantor =
+                next.map(|(process, asked)| (process, self.name(&service, (process, asked), turn)));
         }
         match grantor {
             Some((grantor, epoch)) => {
                 for process in askers {
-                    turn.send(process, Message::GrantorIs { service: service.clone(), grantor, epoch });
+                    turn.send(
+                        process,
+                        Message::GrantorIs { service: service.clone(), grantor, epoch },
+                    );
                 }
             }
             None if askers.is_empty() => {}
@@ -440,14 +455,20 @@ impl Registry {
                 (true, *since + min_service(turn) <= turn.now)
             }
             // While a table is on its way the transfer chain grows, but no member joins it twice.
-            Some(RegistryEntry { grantor: Some(_), since: None, line, .. }) => (true, !line.contains(&turk)),
+            Some(RegistryEntry { grantor: Some(_), since: None, line, .. }) => {
+                (true, !line.contains(&turk))
+            }
             _ => (false, true),
         };
         // Where the grantor is known no other member's answer is missing.
         if !is_due {
             return;
         }
-        let may = if is_known { may_name && self.may_deal(turn.now) } else { self.may_name_one(may_name, turn) };
+        let may = if is_known {
+            may_name && self.may_deal(turn.now)
+        } else {
+            self.may_name_one(may_name, turn)
+        };
         if may {
             self.waiting_bids.remove(service);
             self.name(service, (turk, Some(request)), turn);
@@ -463,8 +484,12 @@ impl Registry {
 
     /// When the next young turk may be named.
     pub(crate) fn deadline(&self, retry: Duration) -> Option<Time> {
-        let due =
-            |service| self.entries.get(service).and_then(|entry: &RegistryEntry| entry.since).map(|at| at + retry * 2);
+        let due = |service| {
+            self.entries
+                .get(service)
+                .and_then(|entry: &RegistryEntry| entry.since)
+                .map(|at| at + retry * 2)
+        };
         self.waiting_bids.keys().filter_map(due).min()
     }
 
@@ -474,7 +499,13 @@ impl Registry {
     }
 
     /// A grantor acts.
-    pub(crate) fn on_acts(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
+    pub(crate) fn on_acts(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
         let Some(entry) = self.entries.get_mut(service) else { return };
         entry.acts((from, epoch));
         if entry.grantor == Some((from, epoch)) && entry.since.is_none() {
@@ -498,7 +529,9 @@ impl Registry {
         let is_last = entry.last() == Some((from, epoch));
         if is_last && may_name && self.may_deal(turn.now) {
             let turk = self.waiting_bids.remove(&service).filter(|(turk, _)| *turk != from);
-            if let Some(next) = turk.map(|(turk, request)| (turk, Some(request))).or(to.map(|to| (to, None))) {
+            if let Some(next) =
+                turk.map(|(turk, request)| (turk, Some(request))).or(to.map(|to| (to, None)))
+            {
                 self.name(&service, next, turn);
             }
         }
@@ -506,7 +539,13 @@ impl Registry {
 
     /// A grantor is over, and no member holds anything. That counts if this elder named it and has
     /// named no other since. Another may have granted after it, and be gone.
-    pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, _turn: &StepContext) {
+    pub(crate) fn on_vacant(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        _turn: &StepContext,
+    ) {
         let is_any = planted!(_turn.mutant, BelieveAnyVacant);
         if let Some(entry) = self.entries.get_mut(service)
             && (entry.grantor == Some((from, epoch)) || is_any)
@@ -517,7 +556,13 @@ impl Registry {
     }
 
     /// A named member will not grant, or grants no more.
-    pub(crate) fn on_decline(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
+    pub(crate) fn on_decline(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
         let Some(entry) = self.entries.get_mut(service) else { return };
         let is_other = |known: &(ProcessId, Epoch)| *known != (from, epoch);
         entry.source = entry.source.filter(is_other);
@@ -526,7 +571,10 @@ impl Registry {
             entry.grantor = None;
             entry.since = None;
             if let Some((source, _)) = entry.last() {
-                turn.send(source, Message::SuccessorDeclined { service: service.clone(), by: from });
+                turn.send(
+                    source,
+                    Message::SuccessorDeclined { service: service.clone(), by: from },
+                );
             }
         }
     }

@@ -44,17 +44,33 @@ impl Locks {
 
     /// Keeps the position of another member's request for a while. Returns any other message, which
     /// is to be sent now.
-    pub(crate) fn put_off(&mut self, now: Time, to: ProcessId, message: Message, wait: Duration) -> Option<Message> {
+    pub(crate) fn put_off(
+        &mut self,
+        now: Time,
+        to: ProcessId,
+        message: Message,
+        wait: Duration,
+    ) -> Option<Message> {
         match message {
             Message::Queued { service, epoch, request, ticket } => {
                 let at = now + wait;
-                self.pending_positions.push_back(PendingPosition { at, to, service, epoch, request, ticket });
+                self.pending_positions.push_back(PendingPosition {
+                    at,
+                    to,
+                    service,
+                    epoch,
+                    request,
+                    ticket,
+                });
                 return None;
             }
             // A granted request has mostly waited longest. Then its position needs no timer any
             // more.
             Message::Grant { request, .. }
-                if self.pending_positions.front().is_some_and(|place| (place.to, place.request) == (to, request)) =>
+                if self
+                    .pending_positions
+                    .front()
+                    .is_some_and(|place| (place.to, place.request) == (to, request)) =>
             {
                 self.pending_positions.pop_front();
             }
@@ -65,7 +81,8 @@ impl Locks {
 
     /// Whether the request still waits at that position.
     fn counts(&self, place: &PendingPosition) -> bool {
-        let grantor = self.grantors.get(&place.service).filter(|grantor| grantor.epoch() == place.epoch);
+        let grantor =
+            self.grantors.get(&place.service).filter(|grantor| grantor.epoch() == place.epoch);
         grantor.is_some_and(|grantor| grantor.waits_at((place.to, place.request), place.ticket))
     }
 
@@ -74,7 +91,12 @@ impl Locks {
         self.pending_positions.front().map(|place| place.at)
     }
 
-    pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut StepContext) {
+    pub(super) fn on_inventory_wanted(
+        &mut self,
+        from: ProcessId,
+        view: ViewNumber,
+        turn: &mut StepContext,
+    ) {
         let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
         for (service, grantor, epoch) in self.client.known() {
             // Only the hosting member states where a grantor is, so this member names only its own
@@ -89,16 +111,29 @@ impl Locks {
         }
         // A grantor may have heard of a younger grantor that never began. It then reports its own
         // epoch only as others do.
-        heard.retain(|service, (_, epoch)| self.grantors.get(service).is_none_or(|own| own.epoch() < *epoch));
-        let hosted = self.grantors.iter().map(|(service, own)| (service.clone(), turn.me, own.epoch()));
-        let known: Vec<_> =
-            heard.into_iter().map(|(service, (grantor, epoch))| (service, grantor, epoch)).chain(hosted).collect();
+        heard.retain(|service, (_, epoch)| {
+            self.grantors.get(service).is_none_or(|own| own.epoch() < *epoch)
+        });
+        let hosted =
+            self.grantors.iter().map(|(service, own)| (service.clone(), turn.me, own.epoch()));
+        let known: Vec<_> = heard
+            .into_iter()
+            .map(|(service, (grantor, epoch))| (service, grantor, epoch))
+            .chain(hosted)
+            .collect();
         let mut parts = known.chunks(turn.limits.inventory_part as usize).peekable();
         if parts.peek().is_none() {
             turn.send(from, Message::InventoryReply { view, known: Vec::new(), last: true });
         }
         while let Some(part) = parts.next() {
-            turn.send(from, Message::InventoryReply { view, known: part.to_vec(), last: parts.peek().is_none() });
+            turn.send(
+                from,
+                Message::InventoryReply {
+                    view,
+                    known: part.to_vec(),
+                    last: parts.peek().is_none(),
+                },
+            );
         }
     }
 
@@ -144,13 +179,16 @@ impl Locks {
             None => None,
         };
         let grantor = match before {
-            Some(before) if origin == Origin::Predecessor(turn.me) && before.is_acting() => before.renew(range, turn),
+            Some(before) if origin == Origin::Predecessor(turn.me) && before.is_acting() => {
+                before.renew(range, turn)
+            }
             before => {
                 if let Some(before) = before {
                     before.tell_end(turn);
                     before.close(None, turn);
                 }
-                let origin = if origin == Origin::Predecessor(turn.me) { Origin::Everyone } else { origin };
+                let origin =
+                    if origin == Origin::Predecessor(turn.me) { Origin::Everyone } else { origin };
                 Grantor::new(service.clone(), range, origin, view, turn)
             }
         };
@@ -163,7 +201,13 @@ impl Locks {
     }
 
     /// A newer grantor requests the table of the grantor here.
-    pub(super) fn on_hand(&mut self, from: ProcessId, service: ServiceName, epoch: Epoch, turn: &mut StepContext) {
+    pub(super) fn on_hand(
+        &mut self,
+        from: ProcessId,
+        service: ServiceName,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
             // The asking member was named before this member's latest naming: it does not supersede
             // this member.
@@ -186,7 +230,10 @@ impl Locks {
                 if grantor.on_hand((from, epoch), turn) {
                     self.hand_over(&service, (from, epoch), turn);
                 }
-                let by = turn.elder.filter(|_| planted!(turn.mutant, CallTheElderWinner)).unwrap_or(from);
+                let by = turn
+                    .elder
+                    .filter(|_| planted!(turn.mutant, CallTheElderWinner))
+                    .unwrap_or(from);
                 self.client.on_superseded(&service, by, turn);
             }
         }
@@ -194,7 +241,12 @@ impl Locks {
     }
 
     /// The grantor here ends, and hands its table to the next grantor, `heir`.
-    fn hand_over(&mut self, service: &ServiceName, heir: (ProcessId, Epoch), turn: &mut StepContext) {
+    fn hand_over(
+        &mut self,
+        service: &ServiceName,
+        heir: (ProcessId, Epoch),
+        turn: &mut StepContext,
+    ) {
         if let Some(grantor) = self.grantors.remove(service) {
             if planted!(turn.mutant, GrantAfterHand) {
                 self.grantors.insert(service.clone(), grantor.clone());
@@ -202,7 +254,8 @@ impl Locks {
             self.on_grantor_end(service, &grantor, turn);
             grantor.hand_over(heir, turn);
             if self.relinquishing.remove(service).is_some() {
-                self.pending_handovers.insert(service.clone(), PendingHandover { to: heir.0, last: None });
+                self.pending_handovers
+                    .insert(service.clone(), PendingHandover { to: heir.0, last: None });
                 self.client.bid_again(service, turn);
             }
         }
@@ -222,7 +275,10 @@ impl Locks {
         if self.relinquishing.contains_key(service) {
             return;
         }
-        if self.grantors.get(service).is_some_and(|grantor| grantor.is_acting() || planted!(turn.mutant, WinWhenNamed))
+        if self
+            .grantors
+            .get(service)
+            .is_some_and(|grantor| grantor.is_acting() || planted!(turn.mutant, WinWhenNamed))
         {
             self.client.on_won(service, turn);
         }
@@ -237,11 +293,9 @@ impl Locks {
         epoch: Epoch,
         turn: &mut StepContext,
     ) {
-        if self
-            .grantors
-            .get(service)
-            .is_some_and(|grantor| grantor.epoch() < epoch && grantor.state() == GrantorState::Recovering)
-        {
+        if self.grantors.get(service).is_some_and(|grantor| {
+            grantor.epoch() < epoch && grantor.state() == GrantorState::Recovering
+        }) {
             self.end_grantor(service, by.map(|by| (by, epoch)), turn);
             if let Some(by) = by {
                 self.client.on_successor(by, service, epoch, turn);
@@ -284,7 +338,11 @@ impl Locks {
 
     /// The services for which a successor is to be proposed again.
     pub(crate) fn due_to_depart(&self, now: Time) -> Vec<ServiceName> {
-        self.relinquishing.iter().filter(|(_, at)| **at <= now).map(|(service, _)| service.clone()).collect()
+        self.relinquishing
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(service, _)| service.clone())
+            .collect()
     }
 
     /// The services that are granted here.
@@ -293,7 +351,12 @@ impl Locks {
     }
 
     /// The member that was named to succeed the grantor here declines.
-    pub(super) fn on_successor_declined(&mut self, service: ServiceName, by: ProcessId, turn: &mut StepContext) {
+    pub(super) fn on_successor_declined(
+        &mut self,
+        service: ServiceName,
+        by: ProcessId,
+        turn: &mut StepContext,
+    ) {
         let Some(grantor) = self.grantors.get_mut(&service) else { return };
         if self.relinquishing.contains_key(&service) {
             grantor.on_declined(by);
@@ -323,7 +386,13 @@ impl Locks {
         }
     }
 
-    pub(super) fn on_ask(&mut self, service: ServiceName, epoch: Epoch, asked: Asked, turn: &mut StepContext) {
+    pub(super) fn on_ask(
+        &mut self,
+        service: ServiceName,
+        epoch: Epoch,
+        asked: Asked,
+        turn: &mut StepContext,
+    ) {
         if let Some(grantor) = self.grantors.get_mut(&service)
             && grantor.epoch() >= epoch
         {
@@ -333,7 +402,10 @@ impl Locks {
                 grantor.on_ask(asked, turn);
             } else {
                 let instead = Some((turn.me, own));
-                turn.send(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
+                turn.send(
+                    asked.from,
+                    Message::NotGrantor { service, epoch, request: asked.request, instead },
+                );
             }
             return;
         }
@@ -346,7 +418,10 @@ impl Locks {
                 self.early_requests.remove(&service);
             }
             let instead = self.grantor_after(&service, epoch, turn.me);
-            turn.send(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
+            turn.send(
+                asked.from,
+                Message::NotGrantor { service, epoch, request: asked.request, instead },
+            );
             return;
         }
         // This member may be named already, with the message still on its way: wait for it, and ask
@@ -358,7 +433,12 @@ impl Locks {
     }
 
     /// The grantor after that epoch, if it is another member, and known.
-    fn grantor_after(&self, service: &ServiceName, epoch: Epoch, me: ProcessId) -> Option<(ProcessId, Epoch)> {
+    fn grantor_after(
+        &self,
+        service: &ServiceName,
+        epoch: Epoch,
+        me: ProcessId,
+    ) -> Option<(ProcessId, Epoch)> {
         let (by, newest) = self.client.grantor(service);
         by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != me)
     }
@@ -377,7 +457,10 @@ impl Locks {
         // One answer for a hold counts for all of them: open objects need a grantor, too.
         let held = holds.first().map(|hold| hold.request);
         for request in held.into_iter().chain(waits.iter().map(|wait| wait.request)) {
-            turn.send(from, Message::NotGrantor { service: service.clone(), epoch, request, instead });
+            turn.send(
+                from,
+                Message::NotGrantor { service: service.clone(), epoch, request, instead },
+            );
         }
     }
 
@@ -406,7 +489,9 @@ impl Locks {
             from,
             match settled {
                 Ok(()) => Message::DestroyConfirmed { service: service.clone(), request },
-                Err(instead) => Message::DestroyUnconfirmed { service: service.clone(), request, instead },
+                Err(instead) => {
+                    Message::DestroyUnconfirmed { service: service.clone(), request, instead }
+                }
             },
         );
     }
@@ -420,11 +505,16 @@ impl Locks {
         at: &Query,
         turn: &mut StepContext,
     ) {
-        if let Some(grantor) = self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch) {
+        if let Some(grantor) =
+            self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch)
+        {
             grantor.on_look(from, request, at, turn);
         } else if !self.client.has_heard_of(&service, epoch) && turn.is_member {
             // This member may be named already, with the message still on its way.
-            turn.send(from, Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) });
+            turn.send(
+                from,
+                Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) },
+            );
         } else {
             let instead = self.grantor_after(&service, epoch, turn.me);
             turn.send(from, Message::NotGrantor { service, epoch, request, instead });
@@ -448,7 +538,12 @@ impl Locks {
                 from,
                 if is_early && turn.is_member {
                     // This member may be named already, with the message still on its way.
-                    Message::Refuse { service, epoch, request, refusal: Box::new(Refusal::Undecided) }
+                    Message::Refuse {
+                        service,
+                        epoch,
+                        request,
+                        refusal: Box::new(Refusal::Undecided),
+                    }
                 } else {
                     let instead = self.grantor_after(&service, epoch, turn.me);
                     Message::NotGrantor { service, epoch, request, instead }
@@ -481,7 +576,10 @@ impl Locks {
             if asked_for <= epoch {
                 let (service, request) = (service.clone(), asked.request);
                 let instead = Some((grantor, epoch)).filter(|(_, epoch)| *epoch > asked_for);
-                turn.send(asked.from, Message::NotGrantor { service, epoch: asked_for, request, instead });
+                turn.send(
+                    asked.from,
+                    Message::NotGrantor { service, epoch: asked_for, request, instead },
+                );
             } else {
                 self.early_requests.entry(service.clone()).or_default().push((asked_for, asked));
             }
@@ -511,15 +609,24 @@ impl Locks {
             return;
         }
         let over = |grantor: &Grantor| !grantor.is_acting();
-        let services: Vec<ServiceName> =
-            self.grantors.iter().filter(|(_, grantor)| over(grantor)).map(|(service, _)| service.clone()).collect();
+        let services: Vec<ServiceName> = self
+            .grantors
+            .iter()
+            .filter(|(_, grantor)| over(grantor))
+            .map(|(service, _)| service.clone())
+            .collect();
         for service in services {
             self.end_grantor(&service, None, turn);
         }
     }
 
     /// The grantor here ends. Its waiters are sent to the next grantor, or to the elder.
-    fn end_grantor(&mut self, service: &ServiceName, next: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
+    fn end_grantor(
+        &mut self,
+        service: &ServiceName,
+        next: Option<(ProcessId, Epoch)>,
+        turn: &mut StepContext,
+    ) {
         if let Some(grantor) = self.grantors.remove(service) {
             self.on_grantor_end(service, &grantor, turn);
             grantor.close(next, turn);

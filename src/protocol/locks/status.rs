@@ -24,7 +24,9 @@ impl Locks {
             left -= 1;
             let service = status.service.clone();
             if let Some(grantor) = self.grantors.get(&service) {
-                let told = after.filter(|mark| mark.service == service).and_then(|mark| mark.lock.as_ref());
+                let told = after
+                    .filter(|mark| mark.service == service)
+                    .and_then(|mark| mark.lock.as_ref());
                 let (locks, is_end) = grantor.status(now, told.map(Option::as_ref), left);
                 left -= locks.len();
                 status.locks = locks;
@@ -42,7 +44,8 @@ impl Locks {
             }
             page.push(status);
             if left == 0 {
-                let is_last = services.is_empty() && self.services_from(me, Bound::Excluded(&service), 1).is_empty();
+                let is_last = services.is_empty()
+                    && self.services_from(me, Bound::Excluded(&service), 1).is_empty();
                 return (page, (!is_last).then_some(StatusMark { service, lock: None }));
             }
         }
@@ -52,8 +55,14 @@ impl Locks {
     /// The services for a process outside the cluster, with their number beyond: at most `most`
     /// services, and `most` locks in all; the rest is counted.
     #[cfg(any(feature = "tokio", test))]
-    pub(crate) fn status_cut(&self, me: ProcessId, now: Time, most: usize) -> (Vec<ServiceStatus>, usize) {
-        let mut services: Vec<ServiceStatus> = self.services_from(me, Bound::Unbounded, most).into();
+    pub(crate) fn status_cut(
+        &self,
+        me: ProcessId,
+        now: Time,
+        most: usize,
+    ) -> (Vec<ServiceStatus>, usize) {
+        let mut services: Vec<ServiceStatus> =
+            self.services_from(me, Bound::Unbounded, most).into();
         let more = self.client.services().max(self.grantors.len()).saturating_sub(services.len());
         let mut left = most;
         for service in &mut services {
@@ -67,16 +76,27 @@ impl Locks {
     }
 
     /// The first services from there on, without their locks.
-    fn services_from(&self, me: ProcessId, from: Bound<&ServiceName>, most: usize) -> VecDeque<ServiceStatus> {
+    fn services_from(
+        &self,
+        me: ProcessId,
+        from: Bound<&ServiceName>,
+        most: usize,
+    ) -> VecDeque<ServiceStatus> {
         let mut services: BTreeMap<ServiceName, ServiceStatus> = BTreeMap::new();
-        for (service, grantor, [waiting_here, held_here, open_here]) in self.client.status(from).take(most) {
+        for (service, grantor, [waiting_here, held_here, open_here]) in
+            self.client.status(from).take(most)
+        {
             let (grantor, epoch) = grantor.unzip();
             let own = ServiceStatus::new(service);
-            let status = ServiceStatus { grantor, epoch, waiting_here, held_here, open_here, ..own };
+            let status =
+                ServiceStatus { grantor, epoch, waiting_here, held_here, open_here, ..own };
             services.insert(service.clone(), status);
         }
-        for (service, grantor) in self.grantors.range::<ServiceName, _>((from, Bound::Unbounded)).take(most) {
-            let status = services.entry(service.clone()).or_insert_with(|| ServiceStatus::new(service));
+        for (service, grantor) in
+            self.grantors.range::<ServiceName, _>((from, Bound::Unbounded)).take(most)
+        {
+            let status =
+                services.entry(service.clone()).or_insert_with(|| ServiceStatus::new(service));
             status.grantor = Some(me);
             status.epoch = Some(grantor.epoch());
             status.granting = Some(grantor.state());

@@ -35,7 +35,9 @@
 //!   of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
-use crate::protocol::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want};
+use crate::protocol::id::{
+    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want,
+};
 use crate::protocol::limits::Limits;
 use crate::protocol::message::{Content, HoldReport, Refusal, WaitReport};
 use crate::protocol::paged_map::PagedMap;
@@ -143,7 +145,10 @@ impl Occupancy {
 
     /// Whether a hold of this want may exist beside these, at any limit.
     fn is_beside(&self, want: &Want) -> bool {
-        matches!((self, want), (Occupancy::Shares(_), Want::Share(_)) | (Occupancy::Permits(..), Want::Permits(..)))
+        matches!(
+            (self, want),
+            (Occupancy::Shares(_), Want::Share(_)) | (Occupancy::Permits(..), Want::Permits(..))
+        )
     }
 }
 
@@ -203,7 +208,11 @@ struct TableLimits {
 impl TableLimits {
     fn of(limits: &Limits) -> TableLimits {
         let Limits { ticket_room, ticket_blocks, listed, .. } = *limits;
-        TableLimits { room: ticket_room.into(), blocks: ticket_blocks.into(), listed: listed as usize }
+        TableLimits {
+            room: ticket_room.into(),
+            blocks: ticket_blocks.into(),
+            listed: listed as usize,
+        }
     }
 }
 
@@ -254,8 +263,15 @@ impl Table {
     }
 
     /// Whether a request that is not in the table could be granted at once; otherwise the obstacle.
-    pub(crate) fn is_free(&self, process: ProcessId, entry: &RequestSpec, now: Time) -> Result<(), Refusal> {
-        let held = |name, key| self.info(name, key, now).map_or(Refusal::Waited(name.cloned()), Refusal::Held);
+    pub(crate) fn is_free(
+        &self,
+        process: ProcessId,
+        entry: &RequestSpec,
+        now: Time,
+    ) -> Result<(), Refusal> {
+        let held = |name, key| {
+            self.info(name, key, now).map_or(Refusal::Waited(name.cloned()), Refusal::Held)
+        };
         let suspends = entry.want == Want::Suspension;
         if suspends && self.deadlocks(process, entry.owner) {
             return Err(Refusal::Deadlock);
@@ -271,7 +287,9 @@ impl Table {
             }
             if !self.fits(name, &entry.want) {
                 let holder = self.holders_of(name).next();
-                return Err(holder.map_or(Refusal::Limit(self.limit(name)), |key| held(Some(name), key)));
+                return Err(
+                    holder.map_or(Refusal::Limit(self.limit(name)), |key| held(Some(name), key))
+                );
             }
         }
         let passes = self.pass(process, entry.owner, suspends);
@@ -285,7 +303,8 @@ impl Table {
             // own.
             let mut all = self.all_held();
             if !self.is_alone(process, entry.owner)
-                && let Some((name, key)) = all.find(|(_, key)| !self.is_of(*key, process, entry.owner))
+                && let Some((name, key)) =
+                    all.find(|(_, key)| !self.is_of(*key, process, entry.owner))
             {
                 return Err(held(Some(name), key));
             }
@@ -295,7 +314,12 @@ impl Table {
         if self.suspensions.first().is_some_and(is_before) {
             return Err(Refusal::Waited(None));
         }
-        match entry.want.names().iter().find(|name| self.head(name).is_some_and(|rank| is_before(&rank))) {
+        match entry
+            .want
+            .names()
+            .iter()
+            .find(|name| self.head(name).is_some_and(|rank| is_before(&rank)))
+        {
             Some(name) => Err(Refusal::Waited(Some(name.clone()))),
             None => Ok(()),
         }
@@ -321,7 +345,10 @@ impl Table {
     pub(crate) fn hold(&mut self, key: RequestKey, entry: RequestSpec, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");
         self.take(key, &entry.want, token);
-        self.insert_hold(key, TableRequest { entry, state: TableRequestState::Holds { token, since } });
+        self.insert_hold(
+            key,
+            TableRequest { entry, state: TableRequestState::Holds { token, since } },
+        );
     }
 
     /// Whether the end of a hold of this name concerns no other request: no request waits for the
@@ -371,7 +398,10 @@ impl Table {
     /// earlier request as well. The grantor granted the earlier one, and its epoch was over for the
     /// member by then. A request that may pass a suspension is left out, and so is the position of
     /// a request that passed one. Returns the waits that got a position.
-    pub(crate) fn keep_own_order(&self, waits: &mut [(ProcessId, WaitReport)]) -> BTreeSet<RequestKey> {
+    pub(crate) fn keep_own_order(
+        &self,
+        waits: &mut [(ProcessId, WaitReport)],
+    ) -> BTreeSet<RequestKey> {
         if planted!(self.mutant, ForgetOwnOrder) {
             return BTreeSet::new();
         }
@@ -379,7 +409,8 @@ impl Table {
         // it.
         let suspensions = waits.iter().filter(|(_, wait)| wait.want == Want::Suspension);
         let gate = suspensions.filter_map(|(_, wait)| wait.ticket).min();
-        let is_open = |ticket: &Ticket| self.suspended.is_none() && gate.is_none_or(|gate| *ticket < gate);
+        let is_open =
+            |ticket: &Ticket| self.suspended.is_none() && gate.is_none_or(|gate| *ticket < gate);
         let mut next: BTreeMap<ProcessId, Ticket> = BTreeMap::new();
         let mut placed = BTreeSet::new();
         for (process, wait) in waits.iter_mut().rev() {
@@ -390,7 +421,8 @@ impl Table {
                 }
                 None if wait.want != Want::Suspension => {
                     let holds = self.holds_of(*process, wait.owner) > 0;
-                    wait.ticket = next.get(process).copied().filter(|ticket| !holds || is_open(ticket));
+                    wait.ticket =
+                        next.get(process).copied().filter(|ticket| !holds || is_open(ticket));
                     if wait.ticket.is_some() {
                         placed.insert((*process, wait.request));
                     }
@@ -404,23 +436,38 @@ impl Table {
     /// Records a hold that a member reported. Of two holds that exclude each other the higher token
     /// wins. A loser is not brought back when the winner loses against a third hold. Permits are
     /// kept at any limit. Returns the losers.
-    pub(crate) fn claim(&mut self, key: RequestKey, entry: RequestSpec, token: Token, since: Time) -> Vec<RequestKey> {
+    pub(crate) fn claim(
+        &mut self,
+        key: RequestKey,
+        entry: RequestSpec,
+        token: Token,
+        since: Time,
+    ) -> Vec<RequestKey> {
         let place = self.place(key);
         if let Some(EntryStatus::Holds(_)) = place {
             return Vec::new();
         }
         // Nearly always the request is new and no request has the lock.
-        if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) = (place, &entry.want)
+        if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) =
+            (place, &entry.want)
             && self.occupy(name, key, &entry.want)
         {
-            self.insert_hold(key, TableRequest { entry, state: TableRequestState::Holds { token, since } });
+            self.insert_hold(
+                key,
+                TableRequest { entry, state: TableRequestState::Holds { token, since } },
+            );
             return Vec::new();
         }
         let mut losers = BTreeSet::new();
         let names = if entry.want.opens() { &[] } else { entry.want.names() };
         for (index, name) in names.iter().enumerate() {
-            let Some(used) = self.held.get(name).filter(|used| !used.is_beside(&entry.want)) else { continue };
-            if self.holders(name, used).any(|other| self.token_of(other, Some(name)) > Some(nth(token, index))) {
+            let Some(used) = self.held.get(name).filter(|used| !used.is_beside(&entry.want)) else {
+                continue;
+            };
+            if self
+                .holders(name, used)
+                .any(|other| self.token_of(other, Some(name)) > Some(nth(token, index)))
+            {
                 self.release(key);
                 return vec![key];
             }
@@ -494,7 +541,9 @@ impl Table {
     /// A hold is reduced: a share in place of its lock, or fewer permits, with the token that its
     /// holder has. Anything else is ignored.
     pub(crate) fn narrow(&mut self, key: RequestKey, to: &Want, has: Token) {
-        let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) = self.get_mut(key) else {
+        let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) =
+            self.get_mut(key)
+        else {
             return;
         };
         if to.is_less_than(&entry.want) {
@@ -519,8 +568,13 @@ impl Table {
     /// Turns the only share of a lock into the lock. A hold that is the lock already gets another
     /// token.
     pub(crate) fn upgrade(&mut self, key: RequestKey, by: Token) {
-        debug_assert!(self.others_beside(key).is_none_or(|others| others == 0), "nobody shares a lock");
-        let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) = self.get_mut(key) else {
+        debug_assert!(
+            self.others_beside(key).is_none_or(|others| others == 0),
+            "nobody shares a lock"
+        );
+        let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) =
+            self.get_mut(key)
+        else {
             return;
         };
         let [name] = entry.want.names() else { return };
@@ -557,7 +611,9 @@ impl Table {
 
     /// The want of the request, if it holds.
     pub(crate) fn held_by(&self, key: RequestKey) -> Option<&Want> {
-        let TableRequest { entry, state: TableRequestState::Holds { .. } } = self.get(key)? else { return None };
+        let TableRequest { entry, state: TableRequestState::Holds { .. } } = self.get(key)? else {
+            return None;
+        };
         Some(&entry.want)
     }
 
@@ -571,7 +627,8 @@ impl Table {
 
     /// All held locks, with their requests and tokens.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
-        self.all_held().filter_map(|(name, key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
+        self.all_held()
+            .filter_map(|(name, key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
     }
 
     /// All waiting requests, with their tickets.
@@ -596,12 +653,16 @@ impl Table {
                 TableRequestState::Holds { token, since } => {
                     let held_for = now.since(since);
                     let request = id;
-                    let hold = HoldReport { request, want, owner, token, held_for, revocable, metadata };
+                    let hold =
+                        HoldReport { request, want, owner, token, held_for, revocable, metadata };
                     holds.push((process, hold));
                 }
                 TableRequestState::Waits { ticket, .. } => {
                     let (request, ticket) = (id, Some(ticket));
-                    waits.push((process, WaitReport { request, want, owner, ticket, revocable, metadata }));
+                    waits.push((
+                        process,
+                        WaitReport { request, want, owner, ticket, revocable, metadata },
+                    ));
                 }
             }
         }
@@ -623,7 +684,8 @@ impl Table {
     pub(crate) fn size(&self) -> usize {
         let (holds, waits) = self.load();
         let opens: usize = self.parts.values().map(|part| part.opens).sum();
-        let (names, line) = (self.held.len() + self.queues.len(), self.suspensions.len() + self.ready.len());
+        let (names, line) =
+            (self.held.len() + self.queues.len(), self.suspensions.len() + self.ready.len());
         holds + waits + opens + names + line + self.objects.len() + self.opening.len()
     }
 
@@ -677,7 +739,10 @@ impl Table {
         let block = number & !PLACE;
         // A suspension that passes goes before those that passed already: they do not wait for it,
         // being of its owner.
-        Some(Ticket { epoch, number: if suspends { block + PLACE - pass } else { block + self.bounds.room + pass } })
+        Some(Ticket {
+            epoch,
+            number: if suspends { block + PLACE - pass } else { block + self.bounds.room + pass },
+        })
     }
 
     /// The ticket of an arriving request.
@@ -735,7 +800,10 @@ impl Table {
     fn stand(&mut self, key: RequestKey, entry: RequestSpec, ticket: Ticket) {
         let (rank, want) = ((ticket, key), entry.want.clone());
         let missing = want.names().len() as u32;
-        self.insert(key, TableRequest { entry, state: TableRequestState::Waits { ticket, missing } });
+        self.insert(
+            key,
+            TableRequest { entry, state: TableRequestState::Waits { ticket, missing } },
+        );
         match &want {
             Want::Suspension => drop(self.suspensions.insert(rank)),
             Want::Open(_) => drop(self.opening.insert(rank)),
@@ -768,7 +836,10 @@ impl MemberRequests {
 impl Table {
     /// All held names, with the requests that hold them.
     fn all_held(&self) -> impl Iterator<Item = (&LockName, RequestKey)> {
-        let all = self.held.iter().flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)));
+        let all = self
+            .held
+            .iter()
+            .flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)));
         all.inspect(|_| touch())
     }
 
@@ -792,7 +863,9 @@ impl Table {
     fn holder(&self, name: &LockName, request: RequestId, begins: u32) -> Option<RequestKey> {
         let first = u128::from(begins) << 96;
         let mut alike = self.parts.range(ProcessId(first)..=ProcessId(first | u128::MAX >> 32));
-        let has = |part: &MemberRequests| part.requests.get(&request).is_some_and(|request| request.has_lock(name));
+        let has = |part: &MemberRequests| {
+            part.requests.get(&request).is_some_and(|request| request.has_lock(name))
+        };
         alike.find(|(_, part)| has(part)).map(|(process, _)| (*process, request))
     }
 
@@ -861,9 +934,10 @@ impl Table {
     fn put(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         let first = || match want {
             Want::Share(_) => Occupancy::Shares(Box::new(BTreeSet::from([key]))),
-            Want::Permits(_, permits) => {
-                Occupancy::Permits(Box::new(PermitHolders { keys: BTreeSet::from([key]), sum: permits.get().into() }))
-            }
+            Want::Permits(_, permits) => Occupancy::Permits(Box::new(PermitHolders {
+                keys: BTreeSet::from([key]),
+                sum: permits.get().into(),
+            })),
             _ => Occupancy::Lock(key.1, beginning(key.0)),
         };
         self.held.put(name, first, |used| match (used, want) {
@@ -913,14 +987,18 @@ impl Table {
     }
 
     fn misses_one(&mut self, rank: QueueRank) {
-        if let Some(TableRequest { state: TableRequestState::Waits { missing, .. }, .. }) = self.get_mut(rank.1) {
+        if let Some(TableRequest { state: TableRequestState::Waits { missing, .. }, .. }) =
+            self.get_mut(rank.1)
+        {
             *missing += 1;
             self.ready.remove(&rank);
         }
     }
 
     fn misses_one_less(&mut self, rank: QueueRank) {
-        if let Some(TableRequest { state: TableRequestState::Waits { missing, .. }, .. }) = self.get_mut(rank.1) {
+        if let Some(TableRequest { state: TableRequestState::Waits { missing, .. }, .. }) =
+            self.get_mut(rank.1)
+        {
             *missing -= 1;
             if *missing == 0 {
                 self.ready.insert(rank);
@@ -941,9 +1019,9 @@ impl Table {
     }
 
     fn all(&self) -> impl Iterator<Item = (RequestKey, &TableRequest)> {
-        self.parts
-            .iter()
-            .flat_map(|(&process, part)| part.requests.iter().map(move |(id, request)| ((process, id), request)))
+        self.parts.iter().flat_map(|(&process, part)| {
+            part.requests.iter().map(move |(id, request)| ((process, id), request))
+        })
     }
 
     fn part(&mut self, process: ProcessId) -> &mut MemberRequests {
@@ -997,7 +1075,11 @@ impl Table {
     /// How many holds an owner has. Owner 0 is the whole member.
     pub(crate) fn holds_of(&self, process: ProcessId, owner: OwnerId) -> usize {
         let Some(part) = self.parts.get(&process) else { return 0 };
-        if owner == OwnerId(0) { part.holds } else { part.owners.get(&owner).copied().unwrap_or_default() }
+        if owner == OwnerId(0) {
+            part.holds
+        } else {
+            part.owners.get(&owner).copied().unwrap_or_default()
+        }
     }
 
     /// Whether no other owner holds anything.
@@ -1006,12 +1088,18 @@ impl Table {
     }
 
     fn is_of(&self, key: RequestKey, process: ProcessId, owner: OwnerId) -> bool {
-        key.0 == process && (owner == OwnerId(0) || self.get(key).is_some_and(|request| request.entry.owner == owner))
+        key.0 == process
+            && (owner == OwnerId(0)
+                || self.get(key).is_some_and(|request| request.entry.owner == owner))
     }
 
     /// The token with which a request holds a lock, or the suspension.
     fn token_of(&self, key: RequestKey, name: Option<&LockName>) -> Option<Token> {
-        let TableRequest { entry, state: TableRequestState::Holds { token, .. } } = self.get(key)? else { return None };
+        let TableRequest { entry, state: TableRequestState::Holds { token, .. } } =
+            self.get(key)?
+        else {
+            return None;
+        };
         let index = name.and_then(|name| entry.want.names().binary_search(name).ok());
         Some(nth(*token, index.unwrap_or_default()))
     }

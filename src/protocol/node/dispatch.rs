@@ -28,8 +28,15 @@ impl Node {
                     if planted!(standing.mutant, HearTwice) && step.links.has_heard(from, seq) {
                         step.on_message(now, from, message.clone(), &standing);
                     }
-                    let (first, more) =
-                        step.links.on_linked(now, standing.info, &view, from, (seq, ack), message, step.out);
+                    let (first, more) = step.links.on_linked(
+                        now,
+                        standing.info,
+                        &view,
+                        from,
+                        (seq, ack),
+                        message,
+                        step.out,
+                    );
                     if let Some(message) = first {
                         step.on_message(now, from, message, &standing);
                     }
@@ -77,7 +84,13 @@ impl Node {
             }
             self.on_packet(now, origin.process, origin.addr, packet, out);
         } else if let Some(member) = self.cluster.view().and_then(|view| view.member(to)) {
-            let packet = Packet::Relay { from: Box::new(origin), to, troubled, heard, packet: Box::new(packet) };
+            let packet = Packet::Relay {
+                from: Box::new(origin),
+                to,
+                troubled,
+                heard,
+                packet: Box::new(packet),
+            };
             out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
         }
     }

@@ -41,7 +41,12 @@ impl Node {
     }
 
     /// Lets a role of the locks act, then delivers its messages.
-    fn act(&mut self, now: Time, out: &mut Vec<Output>, role: impl FnOnce(&mut Locks, &mut StepContext)) {
+    fn act(
+        &mut self,
+        now: Time,
+        out: &mut Vec<Output>,
+        role: impl FnOnce(&mut Locks, &mut StepContext),
+    ) {
         let (cluster, mut step) = self.parts(out);
         step.act(now, &cluster.standing(now), role);
     }
@@ -51,7 +56,14 @@ impl Node {
         step.on_message(now, from, message, &cluster.standing(now));
     }
 
-    fn on_notice(&mut self, now: Time, from: ProcessId, addr: SocketAddr, notice: Notice, out: &mut Vec<Output>) {
+    fn on_notice(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        notice: Notice,
+        out: &mut Vec<Output>,
+    ) {
         let (cluster, mut step) = self.parts(out);
         cluster.on_notice(now, from, addr, notice, &mut step);
     }
@@ -125,7 +137,10 @@ fn with_two_more() -> Node {
 }
 
 /// The messages that a grantor with this origin, whose member's lease runs, sends to others.
-fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
+fn said(
+    origin: Origin,
+    act: impl FnOnce(&mut Grantor, &View, &mut StepContext),
+) -> Vec<(ProcessId, Message)> {
     let mut node = with_two_more();
     let view = node.cluster.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
@@ -138,7 +153,10 @@ fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext))
 }
 
 /// The holds that a grantor with this origin revokes, and their members.
-fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
+fn revoked(
+    origin: Origin,
+    act: impl FnOnce(&mut Grantor, &View, &mut StepContext),
+) -> Vec<(ProcessId, Message)> {
     let mut said = said(origin, act);
     said.retain(|(_, message)| matches!(message, Message::Supersede { .. }));
     said
@@ -164,7 +182,11 @@ fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
 }
 
 fn revoke(n: u32) -> Message {
-    Message::Supersede { service: service(), epoch: Epoch(token(100)), request: RequestId(n.into()) }
+    Message::Supersede {
+        service: service(),
+        epoch: Epoch(token(100)),
+        request: RequestId(n.into()),
+    }
 }
 
 /// A young turk repeats its bid in each new view. Otherwise each of two would hear that the other
@@ -184,7 +206,8 @@ fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
     assert!(ask(ANN, 2), "this is not");
 }
 
-/// It grants still when it hears that another asked after it, and its table is empty before that one asks for it.
+/// It grants still when it hears that another asked after it, and its table is empty before that
+/// one asks for it.
 #[test]
 fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     let mut node = with_two_more();
@@ -198,7 +221,10 @@ fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
         locks.client.on_outbid_while_granting(&service(), bid, BOB);
         locks.depart_service(&service(), turn);
     });
-    assert!(out.contains(&Output::Answer { request: bid, outcome: Outcome::Superseded(BOB) }), "{out:?}");
+    assert!(
+        out.contains(&Output::Answer { request: bid, outcome: Outcome::Superseded(BOB) }),
+        "{out:?}"
+    );
 }
 
 /// The elder's member would never take the short way again.
@@ -206,7 +232,9 @@ fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
 fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut node = with_two_more();
     let mut registry = node.locks.registry.take().expect("it has founded");
-    let mut act = |act: &mut dyn FnMut(&mut StepContext)| node.turn(NOW, &mut Vec::new(), |_, turn| act(turn));
+    let mut act = |act: &mut dyn FnMut(&mut StepContext)| {
+        node.turn(NOW, &mut Vec::new(), |_, turn| act(turn))
+    };
     let outbox = act(&mut |turn| registry.on_who_grants(ANN, service(), None, true, turn));
     let named = outbox.into_iter().find_map(|(_, message)| match message {
         Message::NameGrantor { range, .. } => Some(Epoch(range.first)),
@@ -226,8 +254,20 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
 fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
     for (first, second) in [(30, 40), (40, 30)] {
         let revoked = revoked(Origin::Everyone, |grantor, _, turn| {
-            grantor.on_report(ANN, Vec::new(), (vec![hold("x", first), hold("y", 1)], Vec::new()), true, turn);
-            grantor.on_report(BOB, Vec::new(), (vec![hold("x", second), hold("z", 2)], Vec::new()), true, turn);
+            grantor.on_report(
+                ANN,
+                Vec::new(),
+                (vec![hold("x", first), hold("y", 1)], Vec::new()),
+                true,
+                turn,
+            );
+            grantor.on_report(
+                BOB,
+                Vec::new(),
+                (vec![hold("x", second), hold("z", 2)], Vec::new()),
+                true,
+                turn,
+            );
         });
         let loser = if first == 30 { ANN } else { BOB };
         assert_eq!(revoked, [(loser, revoke(30))]);
@@ -241,7 +281,13 @@ fn who_claims_a_lock_that_is_another_ones_in_the_table_is_told() {
         let table = (vec![(ANN, hold("x", 40)), (BOB, hold("y", 41))], Vec::new());
         grantor.on_table(BOB, Vec::new(), table, (view, true), turn);
         grantor.on_report(ANN, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, turn);
-        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 30), hold("y", 41)], Vec::new()), true, turn);
+        grantor.on_report(
+            BOB,
+            Vec::new(),
+            (vec![hold("x", 30), hold("y", 41)], Vec::new()),
+            true,
+            turn,
+        );
     });
     assert_eq!(revoked, [(BOB, revoke(30))]);
 }
@@ -253,11 +299,21 @@ fn a_hold_that_is_revoked_is_lost() {
     let mut node = lone();
     let (request, me) = (RequestId(1), node.cluster.config.me.process);
     let out = lock(&mut node, request);
-    assert!(out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Granted { .. }, .. })));
+    assert!(
+        out.iter().any(|output| matches!(
+            output,
+            Output::Answer { outcome: Outcome::Granted { .. }, .. }
+        ))
+    );
     let newest = node.locks.client.newest(&service()).expect("it grants");
     let lost = |epoch, node: &mut Node| {
         let mut out = Vec::new();
-        node.on_message(NOW, me, Message::Supersede { service: service(), epoch, request }, &mut out);
+        node.on_message(
+            NOW,
+            me,
+            Message::Supersede { service: service(), epoch, request },
+            &mut out,
+        );
         out.contains(&Output::Lost { request, reason: LostReason::Superseded })
     };
     assert!(!lost(Epoch(Token::new(Slot(0), 1)), &mut node));
@@ -272,15 +328,21 @@ fn a_hold_that_is_revoked_is_lost() {
 fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
     let mut node = with_two_more();
     let epoch = Epoch(token(100));
-    node.turn(NOW, &mut Vec::new(), |locks, turn| locks.client.on_grantor(&service(), ANN, epoch, turn));
+    node.turn(NOW, &mut Vec::new(), |locks, turn| {
+        locks.client.on_grantor(&service(), ANN, epoch, turn)
+    });
     let mut is_refused = |n: usize| {
         let out = lock(&mut node, RequestId(n as u64));
         out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Busy, .. }))
     };
-    assert_eq!((1..).find(|n| is_refused(*n)), Some(crate::protocol::Limits::DEFAULT.backlog as usize + 2));
+    assert_eq!(
+        (1..).find(|n| is_refused(*n)),
+        Some(crate::protocol::Limits::DEFAULT.backlog as usize + 2)
+    );
 }
 
-/// Two that take one another for the elder sent it to and fro for ever, and once more for each time that it asked.
+/// Two that take one another for the elder sent it to and fro for ever, and once more for each time
+/// that it asked.
 #[test]
 fn who_wants_to_join_is_sent_on_once() {
     let mut node = with_two_more();
@@ -295,8 +357,7 @@ fn who_wants_to_join_is_sent_on_once() {
         let join = Notice::Join { me: me.clone(), heard };
         node.on_notice(NOW, from, me.addr, join.clone(), &mut out);
         let join = Packet::from(join);
-        let is_sent =
-            |to| matches!(&out[..], [Output::Send { process, packet, .. }] if *process == to && *packet == join);
+        let is_sent = |to| matches!(&out[..], [Output::Send { process, packet, .. }] if *process == to && *packet == join);
         is_sent(Some(ANN))
     };
     assert!(sends_on(ProcessId(9)));
@@ -312,7 +373,11 @@ fn nothing_is_held_by_a_process_that_is_gone() {
     assert!(out.contains(&Output::Event(Event::Left { heard: true })));
     out.clear();
     let request = RequestId(1);
-    node.step(NOW, Input::Command(Command::Extend { request, lease: Duration::from_secs(1) }), &mut out);
+    node.step(
+        NOW,
+        Input::Command(Command::Extend { request, lease: Duration::from_secs(1) }),
+        &mut out,
+    );
     assert_eq!(out, [Output::Answer { request, outcome: Outcome::NotHeld }]);
 }
 
@@ -323,17 +388,31 @@ fn what_is_extended_for_ever_does_not_end() {
     let (request, second) = (RequestId(1), Duration::from_secs(1));
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, Some(second));
-    let command = Command::Lock { request, service: service(), want, owner, wait, lease, revocable: false, metadata };
+    let command = Command::Lock {
+        request,
+        service: service(),
+        want,
+        owner,
+        wait,
+        lease,
+        revocable: false,
+        metadata,
+    };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
     let holds = |node: &Node, at| node.locks.client.holds(request, at).is_some();
     assert!(holds(&node, NOW) && !holds(&node, NOW + second));
     node.step(NOW, Input::Command(Command::Extend { request, lease: Duration::MAX }), &mut out);
-    assert_eq!(out.pop(), Some(Output::Answer { request, outcome: Outcome::Extended { until: Time::MAX } }));
+    assert_eq!(
+        out.pop(),
+        Some(Output::Answer { request, outcome: Outcome::Extended { until: Time::MAX } })
+    );
     while let Some(due) = node.deadline().filter(|due| *due < NOW + second * 2) {
         node.step(due, Input::Timer, &mut out);
     }
-    assert!(holds(&node, NOW + second * 2) && !out.iter().any(|out| matches!(out, Output::Lost { .. })));
+    assert!(
+        holds(&node, NOW + second * 2) && !out.iter().any(|out| matches!(out, Output::Lost { .. }))
+    );
 }
 
 fn share(n: u32) -> HoldReport {
@@ -355,29 +434,44 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
         grantor.on_table(BOB, Vec::new(), (vec![(ANN, share(40))], Vec::new()), (view, true), turn);
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
         let upgraded = token(101);
-        assert!(matches!(turn.outbox.back(), Some((ANN, Message::Upgraded { token, .. })) if *token == upgraded));
+        assert!(
+            matches!(turn.outbox.back(), Some((ANN, Message::Upgraded { token, .. })) if *token == upgraded)
+        );
         grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
         assert_eq!(seen(grantor), [(false, upgraded)]);
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
         assert_eq!(seen(grantor), [(false, upgraded)], "asked twice, done once");
         grantor.on_narrow((ANN, RequestId(40)), &share(40).want, token(40), turn);
-        assert_eq!(seen(grantor), [(true, token(40))], "it gave up, and never heard of the other token");
+        assert_eq!(
+            seen(grantor),
+            [(true, token(40))],
+            "it gave up, and never heard of the other token"
+        );
     });
 }
 
-/// One that the grantor before made, and that the member has not heard of, is undone by its report; or it is made anew if
-/// the member asks for it first.
+/// One that the grantor before made, and that the member has not heard of, is undone by its report;
+/// or it is made anew if the member asks for it first.
 #[test]
 fn an_upgrade_of_an_earlier_term_counts_only_if_its_holder_has_heard_of_it() {
     for asks_first in [false, true] {
         said(Origin::Predecessor(BOB), |grantor, view, turn| {
             let upgraded = HoldReport { token: token(45), ..hold("x", 40) };
-            grantor.on_table(BOB, Vec::new(), (vec![(ANN, upgraded)], Vec::new()), (view, true), turn);
+            grantor.on_table(
+                BOB,
+                Vec::new(),
+                (vec![(ANN, upgraded)], Vec::new()),
+                (view, true),
+                turn,
+            );
             if asks_first {
                 grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
             }
             grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
-            assert_eq!(seen(grantor), if asks_first { [(false, token(101))] } else { [(true, token(40))] });
+            assert_eq!(
+                seen(grantor),
+                if asks_first { [(false, token(101))] } else { [(true, token(40))] }
+            );
         });
     }
 }
@@ -400,7 +494,10 @@ fn written(version: Token) -> ObjectReply {
 
 /// Written by Ann with the request 9, as version 50.
 fn content() -> Content {
-    let writes = BTreeMap::from([(ANN, LastWrite { request: RequestId(9), version: token(50), number: None })]);
+    let writes = BTreeMap::from([(
+        ANN,
+        LastWrite { request: RequestId(9), version: token(50), number: None },
+    )]);
     Content { value: value("green"), version: token(50), maybe_stale: false, writes }
 }
 
@@ -432,7 +529,13 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
                 }
                 grantor.on_report(ANN, objects, (vec![open()], Vec::new()), true, turn);
             } else {
-                grantor.on_table(BOB, objects, (vec![(ANN, open())], Vec::new()), (view, true), turn);
+                grantor.on_table(
+                    BOB,
+                    objects,
+                    (vec![(ANN, open())], Vec::new()),
+                    (view, true),
+                    turn,
+                );
             }
             for expect in [None, Some(token(49))] {
                 grantor.on_write((ANN, RequestId(9)), &object(), &set("green", expect), turn);
@@ -478,7 +581,13 @@ fn what_came_with_a_whole_table_is_not_stale_when_its_source_goes() {
 #[test]
 fn who_reports_an_older_version_after_a_transfer_is_told() {
     said(Origin::Predecessor(BOB), |grantor, view, turn| {
-        grantor.on_table(BOB, vec![(object(), content())], (vec![(ANN, open())], Vec::new()), (view, true), turn);
+        grantor.on_table(
+            BOB,
+            vec![(object(), content())],
+            (vec![(ANN, open())], Vec::new()),
+            (view, true),
+            turn,
+        );
         let older = Content { version: token(49), ..content() };
         grantor.on_report(ANN, vec![(object(), older)], (vec![open()], Vec::new()), true, turn);
         assert_eq!(told(turn), Some((token(50), false, None)));
@@ -506,11 +615,16 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
-    assert!(out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Opened { .. }, .. })));
+    assert!(
+        out.iter()
+            .any(|output| matches!(output, Output::Answer { outcome: Outcome::Opened { .. }, .. }))
+    );
 
     let former = node.locks.client.newest(&service()).expect("it grants");
     let next = Epoch(Token::new(Slot(former.0.slot().0 + 1), 1));
-    node.turn(NOW, &mut Vec::new(), |locks, turn| locks.client.on_grantor(&service(), ANN, next, turn));
+    node.turn(NOW, &mut Vec::new(), |locks, turn| {
+        locks.client.on_grantor(&service(), ANN, next, turn)
+    });
     let command = Command::Write { request: write, open: first, edit: set("green", None) };
     node.step(NOW, Input::Command(command), &mut Vec::new());
     let mut hears = |epoch, n| {
@@ -519,7 +633,8 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
         let answers = Some((write, written(version)));
         let mut out = Vec::new();
         let told = Box::new(content.clone());
-        let message = Message::Value { service: service(), epoch, name: object(), content: told, answers };
+        let message =
+            Message::Value { service: service(), epoch, name: object(), content: told, answers };
         node.on_message(NOW, me, message, &mut out);
         let expected = [
             Output::Value { request: first, content },
@@ -564,7 +679,8 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     });
 }
 
-/// An elder that decides a view without itself stays until the others know. It is about to come back as another process.
+/// An elder that decides a view without itself stays until the others know. It is about to come
+/// back as another process.
 #[test]
 fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() {
     let mut node = with_two_more();
@@ -587,12 +703,20 @@ fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() 
     let out = lock(&mut node, RequestId(1));
     assert_eq!(told(out, RequestId(1)), [Outcome::Closed(LostReason::Expelled)]);
     let mut out = Vec::new();
-    node.step(NOW, Input::Command(Command::Destroy { request: RequestId(2), service: service() }), &mut out);
+    node.step(
+        NOW,
+        Input::Command(Command::Destroy { request: RequestId(2), service: service() }),
+        &mut out,
+    );
     assert_eq!(told(out, RequestId(2)), [Outcome::Closed(LostReason::Expelled)]);
 
     node.step(NOW, Input::Command(Command::Leave), &mut Vec::new());
     let out = lock(&mut node, RequestId(3));
-    assert_eq!(told(out, RequestId(3)), [Outcome::Closed(LostReason::Left)], "now it will not come back");
+    assert_eq!(
+        told(out, RequestId(3)),
+        [Outcome::Closed(LostReason::Left)],
+        "now it will not come back"
+    );
 }
 
 /// The asked member did not know yet that it is the grantor, and grants in that very epoch.

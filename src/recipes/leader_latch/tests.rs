@@ -56,11 +56,13 @@ async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
     let service = member.lock_service("latches").await.unwrap();
     let held = service.lock("leader").await.unwrap();
     // Kept: dropped they would give up all that they have.
-    let latches: Vec<_> =
-        (0..1_000).map(|number| Arc::new(LeaderLatch::new(&service, "leader", format!("{number}")).unwrap())).collect();
+    let latches: Vec<_> = (0..1_000)
+        .map(|number| Arc::new(LeaderLatch::new(&service, "leader", format!("{number}")).unwrap()))
+        .collect();
     // Each is started when it is its turn to be closed, at the same time.
     let turn = Arc::new(AtomicUsize::new(0));
-    let (starting, turns, runtime) = (latches.clone(), turn.clone(), tokio::runtime::Handle::current());
+    let (starting, turns, runtime) =
+        (latches.clone(), turn.clone(), tokio::runtime::Handle::current());
     let starts = std::thread::spawn(move || {
         let _runtime = runtime.enter();
         for (number, latch) in starting.iter().enumerate() {
@@ -85,7 +87,8 @@ async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
 /// Curator: `LeaderLatch.handleStateChange`, SUSPENDED and LOST: no longer the leader; RECONNECTED:
 /// `reset`, which asks anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits_again_when_it_is_back() {
+async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits_again_when_it_is_back()
+ {
     let (lan, [elder, second, other]) = three().await;
     let [first, next, last] = line(&lan, [&other, &second, &elder]).await;
     let mut events = first.events();
@@ -115,7 +118,10 @@ async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits
     let again = soon(first.await_leadership()).await.unwrap();
     assert!(again.token() > after.token());
     assert_eq!(soon(events.next()).await, Some(LatchEvent::IsLeader(again)));
-    assert!(is_lost(before.fence().unwrap_err(), LostReason::Suspended), "a term that is over stays so");
+    assert!(
+        is_lost(before.fence().unwrap_err(), LostReason::Suspended),
+        "a term that is over stays so"
+    );
 }
 
 /// Curator: `LeaderLatch.handleStateChange`, SUSPENDED under the standard error policy: no latch
@@ -164,7 +170,8 @@ async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_
     let wait = async {
         loop {
             // Its place may be lost with the process, and asked for anew.
-            let seen = first.participants().await.map(|seen| seen.first.into_iter().map(|one| one.id));
+            let seen =
+                first.participants().await.map(|seen| seen.first.into_iter().map(|one| one.id));
             if seen.is_ok_and(|ids| ids.eq(both.iter().cloned())) {
                 return;
             }
@@ -192,12 +199,16 @@ async fn of_a_hundred_latches_only_the_next_is_told() {
         }
         latches.push((latch.events(), latch));
     }
-    let watching = LeaderLatch::new(&elder.lock_service("latches").await.unwrap(), "leader", "looks on").unwrap();
+    let watching =
+        LeaderLatch::new(&elder.lock_service("latches").await.unwrap(), "leader", "looks on")
+            .unwrap();
     let line = async |count| {
         let wait = async {
             loop {
                 match watching.participants().await {
-                    Ok(seen) if seen.first.len() == count => return seen.first.into_iter().map(|one| one.id).collect(),
+                    Ok(seen) if seen.first.len() == count => {
+                        return seen.first.into_iter().map(|one| one.id).collect();
+                    }
                     _ => tokio::time::sleep(Duration::from_millis(1)).await,
                 }
             }
@@ -215,9 +226,13 @@ async fn of_a_hundred_latches_only_the_next_is_told() {
         soon(latches[next].1.await_leadership()).await.unwrap();
         let _: Vec<String> = line(99 - round).await;
         let said = lan.said().into_iter();
-        let said: Vec<Message> =
-            said.filter(|message| !matches!(message, Message::Query { .. } | Message::QueryReply { .. })).collect();
-        let is_all = |message: &Message| matches!(message, Message::Grant { .. } | Message::Release { .. });
+        let said: Vec<Message> = said
+            .filter(|message| {
+                !matches!(message, Message::Query { .. } | Message::QueryReply { .. })
+            })
+            .collect();
+        let is_all =
+            |message: &Message| matches!(message, Message::Grant { .. } | Message::Release { .. });
         assert!(said.len() <= 2 && said.iter().all(is_all), "{said:?}");
         assert!(matches!(soon(latches[next].0.next()).await, Some(LatchEvent::IsLeader(_))));
         let open = latches.iter_mut().filter(|(_, latch)| latch.state() == LatchState::Started);
@@ -233,18 +248,23 @@ async fn of_a_hundred_latches_only_the_next_is_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_is_dropped_when_the_leader_is_cut_off_and_the_selector_can_run_again() {
     let (lan, [_elder, second, other]) = three().await;
-    let selector = |service: &LockService| Arc::new(LeaderSelector::new(service, "leader", "one").unwrap());
+    let selector =
+        |service: &LockService| Arc::new(LeaderSelector::new(service, "leader", "one").unwrap());
     let first = selector(&other.lock_service("latches").await.unwrap());
     let next = selector(&second.lock_service("latches").await.unwrap());
     let run = |selector: &Arc<LeaderSelector>| {
         let selector = selector.clone();
-        tokio::spawn(async move { selector.run_once(async |_| std::future::pending::<()>().await).await })
+        tokio::spawn(async move {
+            selector.run_once(async |_| std::future::pending::<()>().await).await
+        })
     };
     let working = run(&first);
     come(|| first.has_leadership()).await;
     let (before, waiting) = (first.term().unwrap(), run(&next));
     lan.cut(&other);
-    let Err(SelectorError::Ended(end)) = soon(working).await.unwrap() else { panic!("it never ends by itself") };
+    let Err(SelectorError::Ended(end)) = soon(working).await.unwrap() else {
+        panic!("it never ends by itself")
+    };
     assert!(is_lost(end, LostReason::Suspended));
     come(|| next.has_leadership()).await;
     assert!(!first.has_leadership());
@@ -323,13 +343,17 @@ async fn an_observer_sees_each_leader_that_stays_and_that_none_leads() {
     let (lan, [elder, second, other]) = three().await;
     let latches = line(&lan, [&other, &second, &elder]).await;
     let service = elder.lock_service("latches").await.unwrap();
-    let mut observer = LeaderObserver::new(&service, "leader").unwrap().every(Duration::from_millis(5));
+    let mut observer =
+        LeaderObserver::new(&service, "leader").unwrap().every(Duration::from_millis(5));
     for latch in &latches {
         let term = soon(latch.await_leadership()).await.unwrap();
         let seen = soon(observer.next()).await.unwrap().expect("it leads");
         assert_eq!((seen.id, seen.token), (latch.id(), Some(term.token())));
         let heard = std::pin::pin!(tokio::task::unconstrained(observer.next()));
-        assert!(heard.poll(&mut Context::from_waker(Waker::noop())).is_pending(), "nothing has changed");
+        assert!(
+            heard.poll(&mut Context::from_waker(Waker::noop())).is_pending(),
+            "nothing has changed"
+        );
         soon(latch.close()).await.unwrap();
     }
     assert_eq!(soon(observer.next()).await.unwrap(), None);

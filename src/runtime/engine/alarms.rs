@@ -1,4 +1,5 @@
-//! Timers of calls that the application awaits: the timer task wakes them, so a caller needs no tokio runtime of its own.
+//! Timers of calls that the application awaits: the timer task wakes them, so a caller needs no
+//! tokio runtime of its own.
 
 use super::{Engine, lock};
 use crate::protocol::Time;
@@ -88,7 +89,8 @@ impl Sleep {
             (self.until, kept.next)
         });
         let before = kept.wakers.insert(key, waker);
-        let is_first = before.is_none() && kept.wakers.first_key_value().is_some_and(|(first, _)| *first == key);
+        let is_first = before.is_none()
+            && kept.wakers.first_key_value().is_some_and(|(first, _)| *first == key);
         drop(kept);
         // After unlocking: a waker is user code.
         drop(before);

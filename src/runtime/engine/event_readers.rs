@@ -4,10 +4,12 @@ use super::super::clock_watch::Rates;
 use crate::protocol::{Event, ProcessId};
 use tokio::sync::broadcast;
 
-/// Changes of standing kept for a slow reader. Each takes a member lease or a join, so this is minutes of trouble.
+/// Changes of standing kept for a slow reader. Each takes a member lease or a join, so this is
+/// minutes of trouble.
 const STANDING_RING: usize = 64;
 
-/// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader that stopped.
+/// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader
+/// that stopped.
 const EVENT_RING: usize = 1024;
 
 /// The engine's news for the application.
@@ -48,8 +50,9 @@ pub(super) enum ReaderUpdate {
 pub enum ConnectionStatus {
     /// Its lease runs: guards are good, requests are answered.
     Connected,
-    /// Its lease ran out, and no elder with a quorum has renewed it: every guard is lost for good, requests wait. It may
-    /// be [`Connected`](ConnectionStatus::Connected) again, as the same process.
+    /// Its lease ran out, and no elder with a quorum has renewed it: every guard is lost for good,
+    /// requests wait. It may be [`Connected`](ConnectionStatus::Connected) again, as the same
+    /// process.
     Suspended,
     /// The others went on without it, or it has left or is leaving. Every guard is lost for good,
     /// and its former holds may be others' by now. Unless it has left, it joins again by itself as

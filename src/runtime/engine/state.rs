@@ -12,8 +12,8 @@ use super::event_readers::{Announcement, ConnectionStatus, ReaderUpdate};
 use super::{EngineClosed, EnginePhase};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
-    Command, Config, Event, FastOutcome, Input, LostReason, Node, Notice, Outcome, Output, Packet, ProcessId,
-    RequestId, ServiceName, Time, Token,
+    Command, Config, Event, FastOutcome, Input, LostReason, Node, Notice, Outcome, Output, Packet,
+    ProcessId, RequestId, ServiceName, Time, Token,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
@@ -266,7 +266,9 @@ impl EngineState {
         command: &Command,
         after: &mut TurnEffects,
     ) -> Option<Arc<HoldCell>> {
-        let Some(FastOutcome::Granted(token, until)) = self.node.try_fast(self.lease.now(), command) else {
+        let Some(FastOutcome::Granted(token, until)) =
+            self.node.try_fast(self.lease.now(), command)
+        else {
             return None;
         };
         after.at_once = true;
@@ -279,14 +281,20 @@ impl EngineState {
 
     /// The cell of a hold that begins.
     fn hold(&mut self, request: RequestId, token: Token, until: Time) -> Arc<HoldCell> {
-        let cell = HoldCell::in_place_of(self.spare.pop_front(), Some(request), token, until, &self.lease);
+        let cell =
+            HoldCell::in_place_of(self.spare.pop_front(), Some(request), token, until, &self.lease);
         self.holds.insert(request, cell.clone());
         cell
     }
 
     /// Steps the core and carries out its instructions in order. The answer to `own` is returned
     /// instead of kept.
-    pub(super) fn step(&mut self, input: Input, own: Option<RequestId>, after: &mut TurnEffects) -> Option<Answer> {
+    pub(super) fn step(
+        &mut self,
+        input: Input,
+        own: Option<RequestId>,
+        after: &mut TurnEffects,
+    ) -> Option<Answer> {
         after.stepped = true;
         // This member acts as if it were cut off, for which others have a rule.
         if self.is_mute && matches!(input, Input::Received { .. } | Input::Hint(_)) {
@@ -351,7 +359,10 @@ impl EngineState {
             match over {
                 None => {}
                 Some(IncarnationEnd::Left { heard }) => {
-                    self.close(if heard { EngineClosed::Heard } else { EngineClosed::Unheard }, after);
+                    self.close(
+                        if heard { EngineClosed::Heard } else { EngineClosed::Unheard },
+                        after,
+                    );
                     break;
                 }
                 Some(IncarnationEnd::WrongClock { ahead }) => {
@@ -445,7 +456,9 @@ impl EngineState {
                 {
                     hold.upgrade(*token);
                 }
-                if let (Outcome::Extended { until }, Some(hold)) = (&outcome, self.holds.get(&request)) {
+                if let (Outcome::Extended { until }, Some(hold)) =
+                    (&outcome, self.holds.get(&request))
+                {
                     hold.extend(*until);
                 }
                 Err(Box::new(outcome))
@@ -459,7 +472,9 @@ impl EngineState {
         }
         match self.slots.get_mut(&request) {
             Some(slot) => {
-                if let PendingRequest::Waiting(waker) = std::mem::replace(slot, PendingRequest::Answered(answer)) {
+                if let PendingRequest::Waiting(waker) =
+                    std::mem::replace(slot, PendingRequest::Answered(answer))
+                {
                     after.wakers.extend(waker);
                 }
                 None
@@ -476,7 +491,9 @@ impl EngineState {
     fn on_lost(&mut self, request: RequestId, reason: LostReason, after: &mut TurnEffects) {
         let stays = match reason {
             LostReason::Revoked => planted!(TakenAndKept),
-            LostReason::Suspended | LostReason::Expelled | LostReason::Left => planted!(GuardsOutliveMember),
+            LostReason::Suspended | LostReason::Expelled | LostReason::Left => {
+                planted!(GuardsOutliveMember)
+            }
             _ => false,
         };
         if stays {
@@ -488,7 +505,12 @@ impl EngineState {
         }
     }
 
-    pub(super) fn on_event(&mut self, event: Event, over: &mut Option<IncarnationEnd>, after: &mut TurnEffects) {
+    pub(super) fn on_event(
+        &mut self,
+        event: Event,
+        over: &mut Option<IncarnationEnd>,
+        after: &mut TurnEffects,
+    ) {
         if event == Event::Suspended {
             // Here, or no reader would hear of it if the same step resumes it.
             self.note_standing(ConnectionStatus::Suspended, after);
@@ -498,7 +520,9 @@ impl EngineState {
         }
         match event {
             Event::Expelled => *over = Some(IncarnationEnd::Reborn { expelled: true }),
-            Event::Abandoned | Event::Forced => *over = Some(IncarnationEnd::Reborn { expelled: false }),
+            Event::Abandoned | Event::Forced => {
+                *over = Some(IncarnationEnd::Reborn { expelled: false })
+            }
             Event::Left { heard } => *over = Some(IncarnationEnd::Left { heard }),
             Event::WrongClock { theirs, ours } => {
                 let ahead = crate::protocol::Slot::span(theirs.0.saturating_sub(ours.0));
@@ -516,7 +540,12 @@ impl EngineState {
     }
 
     /// The incarnation is over: all that it held and waited for ends, and a new one begins.
-    fn give_birth(&mut self, expelled: bool, own: &mut Option<OwnRequest>, after: &mut TurnEffects) {
+    fn give_birth(
+        &mut self,
+        expelled: bool,
+        own: &mut Option<OwnRequest>,
+        after: &mut TurnEffects,
+    ) {
         let reason = LostReason::Expelled;
         if let Some(own) = own {
             own.answer.get_or_insert_with(|| closed(reason));
@@ -573,7 +602,8 @@ impl EngineState {
     /// its lease is over by every clock.
     pub(super) fn look_at_clocks(&mut self, reading: Reading, after: &mut TurnEffects) {
         let timing = self.node.view().map_or(self.config.timing, |view| view.timing);
-        let Finding { distrust, is_steady, wall_jump } = self.clocks.look(reading, timing.clock_error_ppm);
+        let Finding { distrust, is_steady, wall_jump } =
+            self.clocks.look(reading, timing.clock_error_ppm);
         if let Some(by) = wall_jump {
             after.announcements.push(ReaderUpdate::Happened(Announcement::WallJump(by)));
         }

@@ -19,7 +19,11 @@ impl Network for SinkNetwork {}
 
 /// A member alone, without a timer task.
 fn engine() -> Arc<Engine> {
-    let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+    let me = MemberInfo {
+        process: ProcessId(7),
+        addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        host: None,
+    };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
     let engine = Engine::new(EngineOptions {
         config,
@@ -36,7 +40,16 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let (request, service) = (RequestId(0), ServiceName::new("inventory").unwrap());
     let name = LockName::new(b"a").unwrap();
     let (want, owner, metadata) = (Want::Lock(name), OwnerId::default(), Metadata::default());
-    let mut command = Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata };
+    let mut command = Command::Lock {
+        request,
+        service,
+        want,
+        owner,
+        wait,
+        lease: None,
+        revocable: false,
+        metadata,
+    };
     let (request, answer, _) = engine.request(&mut command, &AtomicBool::new(false), None);
     (request, answer)
 }
@@ -47,7 +60,9 @@ fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
     let (request, answer) = ask(&engine, Wait::Forever);
     assert!(matches!(answer, Some(Ok(_))));
     engine.turn(|shell, _| {
-        std::thread::scope(|scope| scope.spawn(|| engine.release_request(request, clock::now())).join().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| engine.release_request(request, clock::now())).join().unwrap()
+        });
         assert_eq!(shell.holds.len(), 1, "it neither waited nor went ahead");
     });
     assert!(engine.side.is_empty());
@@ -122,7 +137,11 @@ fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
         let packet = crate::protocol::Notice::Join { me, heard }.into();
         engine.input(Input::Received { from, addr, packet });
     }
-    assert_eq!(engine.status().view.map(|view| view.members.len()), Some(3), "alone it decides that");
+    assert_eq!(
+        engine.status().view.map(|view| view.members.len()),
+        Some(3),
+        "alone it decides that"
+    );
     assert_ne!(lease.end(), Time::MAX, "among three it is no quorum");
     let seen = lock(&network.seen).clone();
     assert!(!seen.is_empty() && seen.iter().all(|end| *end != Time::MAX), "{seen:?}");
@@ -146,11 +165,16 @@ impl VoteStorage for Stubborn {
 
 #[tokio::test]
 async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
-    let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+    let me = MemberInfo {
+        process: ProcessId(7),
+        addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        host: None,
+    };
     let config = Config { found_alone: true, durable: true, ..Config::new(me, Timing::fast()) };
     let refuses = Arc::new(AtomicBool::new(true));
     let asked_by = Arc::new(Mutex::new(Vec::new()));
-    let disk: Box<dyn VoteStorage> = Box::new(Stubborn { refuses: refuses.clone(), asked_by: asked_by.clone() });
+    let disk: Box<dyn VoteStorage> =
+        Box::new(Stubborn { refuses: refuses.clone(), asked_by: asked_by.clone() });
     let engine = Engine::new(EngineOptions {
         config,
         network: Arc::new(SinkNetwork),
@@ -175,8 +199,13 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
 fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once() {
     let engine = engine();
     let (first, mut changes) = engine.subscribe_standing();
-    assert_eq!((first, engine.connection_status()), (ConnectionStatus::Connected, ConnectionStatus::Connected));
-    for standing in [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost] {
+    assert_eq!(
+        (first, engine.connection_status()),
+        (ConnectionStatus::Connected, ConnectionStatus::Connected)
+    );
+    for standing in
+        [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost]
+    {
         // At its end the turn says the true status.
         engine.turn(|shell, after| shell.note_standing(standing, after));
     }
@@ -188,7 +217,10 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
     engine.turn(|shell, after| shell.on_event(Event::Suspended, &mut None, after));
     assert!(heard.by_ref().eq([suspended, connected]));
     engine.close(EngineClosed::Broken);
-    assert_eq!((changes.try_recv(), engine.connection_status()), (Ok(ConnectionStatus::Lost), ConnectionStatus::Lost));
+    assert_eq!(
+        (changes.try_recv(), engine.connection_status()),
+        (Ok(ConnectionStatus::Lost), ConnectionStatus::Lost)
+    );
     assert_eq!(engine.subscribe_standing().0, ConnectionStatus::Lost);
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How often gauges are read and messages counted: several times between two looks of any collector.
+/// How often gauges are read and messages counted: several times between two looks of any
+/// collector.
 const SAMPLE: Duration = Duration::from_millis(250);
 
 /// Outcomes of a wait, frequent ones first.
@@ -29,8 +30,17 @@ const WAITS: [&str; 11] = [
 ];
 
 /// Outcomes of a hold.
-const HOLDS: [&str; 9] =
-    ["released", "lease_ended", "suspended", "expelled", "superseded", "left", "destroyed", "revoked", "forked"];
+const HOLDS: [&str; 9] = [
+    "released",
+    "lease_ended",
+    "suspended",
+    "expelled",
+    "superseded",
+    "left",
+    "destroyed",
+    "revoked",
+    "forked",
+];
 
 /// The frequent instruments of one handle of a service. Each is registered when it is first used,
 /// so that an event that never happened has no series, and then kept.
@@ -58,8 +68,7 @@ impl Meter {
 
     pub(crate) fn waited(&self, outcome: &'static str, took: Duration) {
         let this = &*self.0;
-        let histogram =
-            |outcome| histogram!("elderlock_wait_seconds", "service" => this.service.clone(), "outcome" => outcome);
+        let histogram = |outcome| histogram!("elderlock_wait_seconds", "service" => this.service.clone(), "outcome" => outcome);
         record(&WAITS, &this.waits, outcome, took, histogram);
         if outcome == "granted" {
             let grants = || counter!("elderlock_grants_total", "service" => this.service.clone());
@@ -69,11 +78,11 @@ impl Meter {
 
     fn held(&self, outcome: &'static str, took: Duration) {
         let this = &*self.0;
-        let histogram =
-            |outcome| histogram!("elderlock_hold_seconds", "service" => this.service.clone(), "outcome" => outcome);
+        let histogram = |outcome| histogram!("elderlock_hold_seconds", "service" => this.service.clone(), "outcome" => outcome);
         record(&HOLDS, &this.holds, outcome, took, histogram);
         if outcome == "released" {
-            let releases = || counter!("elderlock_releases_total", "service" => this.service.clone());
+            let releases =
+                || counter!("elderlock_releases_total", "service" => this.service.clone());
             this.releases.get_or_init(releases).increment(1);
         }
     }
@@ -187,7 +196,12 @@ struct PacketTally(BTreeMap<Option<ServiceName>, BTreeMap<&'static str, u64>>);
 
 impl PacketTally {
     fn count(&mut self, packet: &Packet) {
-        *self.0.entry(service_of(packet).cloned()).or_default().entry(packet.kind()).or_default() += 1;
+        *self
+            .0
+            .entry(service_of(packet).cloned())
+            .or_default()
+            .entry(packet.kind())
+            .or_default() += 1;
     }
 }
 
@@ -341,7 +355,8 @@ impl CounterFamily {
     }
 }
 
-/// One member's part of a gauge. Several members of one process add up, so it is moved and never set.
+/// One member's part of a gauge. Several members of one process add up, so it is moved and never
+/// set.
 struct GaugeShare {
     gauge: Gauge,
     shown: f64,
@@ -372,15 +387,43 @@ fn describe() {
     let seconds = Unit::Seconds;
     describe_histogram!("elderlock_wait_seconds", seconds, "From asking for a lock to the answer.");
     describe_histogram!("elderlock_hold_seconds", seconds, "From the grant of a lock to its end.");
-    describe_histogram!("elderlock_recovery_seconds", seconds, "From asking all members to beginning to grant.");
-    describe_histogram!("elderlock_transfer_seconds", seconds, "From asking for a table to beginning to grant.");
+    describe_histogram!(
+        "elderlock_recovery_seconds",
+        seconds,
+        "From asking all members to beginning to grant."
+    );
+    describe_histogram!(
+        "elderlock_transfer_seconds",
+        seconds,
+        "From asking for a table to beginning to grant."
+    );
     let count = Unit::Count;
-    describe_counter!("elderlock_grants_total", count, "Requests of this member that were granted.");
-    describe_counter!("elderlock_releases_total", count, "Holds of this member that it gave back in time.");
-    describe_counter!("elderlock_recoveries_total", count, "Grantors begun here by asking all members.");
-    describe_counter!("elderlock_transfers_total", count, "Grantors begun here with a predecessor's table.");
+    describe_counter!(
+        "elderlock_grants_total",
+        count,
+        "Requests of this member that were granted."
+    );
+    describe_counter!(
+        "elderlock_releases_total",
+        count,
+        "Holds of this member that it gave back in time."
+    );
+    describe_counter!(
+        "elderlock_recoveries_total",
+        count,
+        "Grantors begun here by asking all members."
+    );
+    describe_counter!(
+        "elderlock_transfers_total",
+        count,
+        "Grantors begun here with a predecessor's table."
+    );
     describe_counter!("elderlock_messages_sent_total", count, "Packets sent, by what they carry.");
-    describe_counter!("elderlock_messages_received_total", count, "Packets received, by what they carry.");
+    describe_counter!(
+        "elderlock_messages_received_total",
+        count,
+        "Packets received, by what they carry."
+    );
     describe_counter!("elderlock_view_changes_total", count, "Views installed.");
     describe_gauge!("elderlock_queue_depth", count, "Requests that wait at the grantor here.");
     describe_gauge!("elderlock_held", count, "Requests that hold at the grantor here.");

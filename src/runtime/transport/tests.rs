@@ -82,7 +82,11 @@ impl Letters {
 
 fn numbers(inputs: &[Input], from: ProcessId) -> Vec<u64> {
     let number = |input: &Input| match input {
-        Input::Received { from: sender, packet: Packet::Linked { seq, .. }, .. } if *sender == from => Some(*seq),
+        Input::Received { from: sender, packet: Packet::Linked { seq, .. }, .. }
+            if *sender == from =>
+        {
+            Some(*seq)
+        }
         _ => None,
     };
     inputs.iter().filter_map(number).collect()
@@ -97,7 +101,11 @@ struct TestPeer {
 impl TestPeer {
     async fn with(process: u128, options: TransportOptions) -> TestPeer {
         let transport = Arc::new(Transport::bind(options).await.expect("it can be bound"));
-        let me = MemberInfo { process: ProcessId(process), addr: transport.advertised(), host: death_watch::here() };
+        let me = MemberInfo {
+            process: ProcessId(process),
+            addr: transport.advertised(),
+            host: death_watch::here(),
+        };
         let letters = Arc::new(Letters::default());
         transport.start(letters.clone(), me.clone());
         TestPeer { transport, letters, me }
@@ -120,7 +128,10 @@ impl TestPeer {
     /// Both have heard of each other.
     async fn meet(&self, other: &TestPeer) {
         self.send(other, numbered(0));
-        other.letters.until(|inputs| (!numbers(inputs, self.me.process).is_empty()).then_some(())).await;
+        other
+            .letters
+            .until(|inputs| (!numbers(inputs, self.me.process).is_empty()).then_some(()))
+            .await;
     }
 }
 
@@ -192,7 +203,9 @@ async fn thousands_both_ways() {
     });
     assert_eq!(addr.await, a.me.addr, "answers go to the advertised address");
     let counters = b.transport.counters();
-    assert!(counters.frames_in > many && counters.bytes_in > many * 10 && counters.frames_out >= many);
+    assert!(
+        counters.frames_in > many && counters.bytes_in > many * 10 && counters.frames_out >= many
+    );
     a.transport.shutdown().await;
     b.transport.shutdown().await;
 }
@@ -218,7 +231,9 @@ async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before(
     };
     let before = a.transport.counters().frames_out;
     assert_eq!([send(1, false), send(2, false), send(3, true)], [before, before, before + 3]);
-    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2, 3]).then_some(())).await;
+    b.letters
+        .until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2, 3]).then_some(()))
+        .await;
     // And a frame that no task waits for leaves a little later.
     assert_eq!(send(4, false), before + 3);
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
@@ -233,7 +248,11 @@ fn ask(from: &TestPeer, to: &MemberInfo, number: u64) -> Option<Arc<ConnectionRe
 /// A peer that attends for as long as a test may wait.
 async fn patient(process: u128) -> TestPeer {
     let busy_poll = Duration::from_millis(20);
-    TestPeer::with(process, TransportOptions { busy_poll, ..TransportOptions::new("shop", "127.0.0.1:0") }).await
+    TestPeer::with(
+        process,
+        TransportOptions { busy_poll, ..TransportOptions::new("shop", "127.0.0.1:0") },
+    )
+    .await
 }
 
 #[tokio::test]
@@ -263,7 +282,10 @@ async fn who_attends_hears_what_has_come_before_any_task_runs() {
 
 #[tokio::test]
 async fn who_has_set_the_limit_to_zero_does_not_attend() {
-    let options = TransportOptions { busy_poll: Duration::ZERO, ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let options = TransportOptions {
+        busy_poll: Duration::ZERO,
+        ..TransportOptions::new("shop", "127.0.0.1:0")
+    };
     let (a, b) = (TestPeer::with(1, options).await, TestPeer::new(2).await);
     a.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
@@ -313,7 +335,8 @@ async fn with_a_member_by_hand(
     limits: ConnectionTimeouts,
 ) -> (TestPeer, MemberInfo, TcpStream, Vec<u8>, Arc<ConnectionReader>) {
     let options = TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") };
-    let a = TestPeer::with(1, TransportOptions { busy_poll: Duration::from_millis(20), ..options }).await;
+    let a = TestPeer::with(1, TransportOptions { busy_poll: Duration::from_millis(20), ..options })
+        .await;
     let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(a.me.addr).await.unwrap();
@@ -331,7 +354,8 @@ async fn with_a_member_by_hand(
 
 #[tokio::test]
 async fn a_frame_that_begins_while_somebody_attends_has_to_end_as_well() {
-    let limits = ConnectionTimeouts { frame: Duration::from_millis(100), ..ConnectionTimeouts::default() };
+    let limits =
+        ConnectionTimeouts { frame: Duration::from_millis(100), ..ConnectionTimeouts::default() };
     let (a, me, mut stream, packet, ear) = with_a_member_by_hand(limits).await;
     stream.write_all(&packet[..9]).await.unwrap();
     assert!(ear.busy_poll(), "something came");
@@ -349,12 +373,17 @@ async fn an_end_that_is_seen_by_who_attends_is_told_as_any_other() {
     drop(stream);
     assert!(!ear.busy_poll());
     a.letters.hint(Hint::Unreachable(me.process)).await;
-    let (a, me, mut stream, packet, ear) = with_a_member_by_hand(ConnectionTimeouts::default()).await;
+    let (a, me, mut stream, packet, ear) =
+        with_a_member_by_hand(ConnectionTimeouts::default()).await;
     let mut damaged = packet.clone();
     *damaged.last_mut().unwrap() ^= 1;
     stream.write_all(&[packet, damaged].concat()).await.unwrap();
     assert!(!ear.busy_poll());
-    assert_eq!(numbers(&a.letters.inputs.lock().unwrap(), me.process), [7], "what came before it was heard");
+    assert_eq!(
+        numbers(&a.letters.inputs.lock().unwrap(), me.process),
+        [7],
+        "what came before it was heard"
+    );
     a.letters.hint(Hint::Unreachable(me.process)).await;
     assert_eq!(a.transport.counters().damaged, 1);
 }
@@ -380,7 +409,11 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
         assert!(stream.read_buf(decoder.back()).await.unwrap() > 0);
     }
     decoder.open();
-    let welcome = Frame::Welcome(Box::new(Handshake { cluster: "shop".into(), me: slow.clone(), reserved: vec![] }));
+    let welcome = Frame::Welcome(Box::new(Handshake {
+        cluster: "shop".into(),
+        me: slow.clone(),
+        reserved: vec![],
+    }));
     let mut bytes = Vec::new();
     wire::encode(&welcome, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
@@ -433,8 +466,10 @@ async fn connections_that_cross_lose_nothing() {
 async fn an_accepted_connection_carries_answers_to_a_member_that_cannot_be_dialled() {
     let b = TestPeer::new(2).await;
     // No process listens where it says it is.
-    let hidden =
-        TransportOptions { advertise: Some("127.0.0.1:9".into()), ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let hidden = TransportOptions {
+        advertise: Some("127.0.0.1:9".into()),
+        ..TransportOptions::new("shop", "127.0.0.1:0")
+    };
     let a = TestPeer::with(1, hidden).await;
     a.meet(&b).await;
     b.send(&a, numbered(7));
@@ -446,7 +481,11 @@ async fn a_packet_for_whoever_is_there_arrives() {
     let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     a.transport.send(b.me.addr, None, Packet::from(Notice::Leave));
     a.transport.flush(false);
-    let received = Input::Received { from: a.me.process, addr: a.me.addr, packet: Packet::from(Notice::Leave) };
+    let received = Input::Received {
+        from: a.me.process,
+        addr: a.me.addr,
+        packet: Packet::from(Notice::Leave),
+    };
     b.letters.until(|inputs| inputs.contains(&received).then_some(())).await;
     a.letters.hint(Hint::Connected(b.me.process)).await;
 }
@@ -470,7 +509,11 @@ async fn a_restart_at_the_same_address_is_told_as_replaced() {
     a.send(&b, numbered(3));
     until("told again", || a.letters.count(&replaced) > before).await;
     assert_eq!(a.letters.count(&Input::Hint(Hint::Unreachable(c.me.process))), 0);
-    assert_eq!(c.letters.count(&Input::Hint(Hint::Unreachable(a.me.process))), 0, "a probe is no loss");
+    assert_eq!(
+        c.letters.count(&Input::Hint(Hint::Unreachable(a.me.process))),
+        0,
+        "a probe is no loss"
+    );
 }
 
 #[tokio::test]
@@ -503,7 +546,8 @@ async fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Option<Frame> {
     let mut stream = TcpStream::connect(addr).await.expect("it listens");
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
-    let read = tokio::time::timeout(GUARD, stream.read_to_end(&mut answer)).await.expect("it closes");
+    let read =
+        tokio::time::timeout(GUARD, stream.read_to_end(&mut answer)).await.expect("it closes");
     if let Err(error) = read {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
@@ -516,7 +560,11 @@ async fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Option<Frame> {
 async fn garbage_on_a_connection_is_counted_and_harmless() {
     let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     let addr = b.me.addr;
-    let hello = Frame::Hello(Box::new(Handshake { cluster: "shop".into(), me: a.me.clone(), reserved: vec![] }));
+    let hello = Frame::Hello(Box::new(Handshake {
+        cluster: "shop".into(),
+        me: a.me.clone(),
+        reserved: vec![],
+    }));
     let mut greeting = Vec::new();
     wire::encode(&hello, &mut greeting).unwrap();
 
@@ -532,7 +580,10 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
     assert_eq!(b.transport.counters().garbage, 1);
     let mut version = greeting.clone();
     version[10] ^= 0xff;
-    assert_eq!(answer_to(addr, &version).await, refused(HandshakeRefusal::Version(wire::PROTOCOL_VERSION)));
+    assert_eq!(
+        answer_to(addr, &version).await,
+        refused(HandshakeRefusal::Version(wire::PROTOCOL_VERSION))
+    );
     assert_eq!(b.transport.counters().other_version, 1);
 
     // After the handshake as well.
@@ -554,7 +605,11 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
 
 /// A hello, and a packet that can follow it.
 fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
-    let hello = Frame::Hello(Box::new(Handshake { cluster: "shop".into(), me: me.clone(), reserved: vec![] }));
+    let hello = Frame::Hello(Box::new(Handshake {
+        cluster: "shop".into(),
+        me: me.clone(),
+        reserved: vec![],
+    }));
     let (mut greeting, mut packet) = (Vec::new(), Vec::new());
     wire::encode(&hello, &mut greeting).unwrap();
     wire::encode(&Frame::Packet(numbered(7)), &mut packet).unwrap();
@@ -571,7 +626,11 @@ async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
     let stream = [&greeting[..], &packet, &damaged, &packet].concat();
     assert!(matches!(answer_to(b.me.addr, &stream).await, Some(Frame::Welcome(_))));
     b.letters.hint(Hint::Unreachable(me.process)).await;
-    assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), me.process), [7], "what came before it, nothing after it");
+    assert_eq!(
+        numbers(&b.letters.inputs.lock().unwrap(), me.process),
+        [7],
+        "what came before it, nothing after it"
+    );
     assert_eq!(b.transport.counters().damaged, 1);
     // A hello is not answered then: its sender did nothing wrong and must not be told that it is a
     // stranger.
@@ -583,8 +642,13 @@ async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
 
 #[tokio::test]
 async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
-    let limits = ConnectionTimeouts { frame: Duration::from_millis(300), ..ConnectionTimeouts::default() };
-    let b = TestPeer::with(2, TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") }).await;
+    let limits =
+        ConnectionTimeouts { frame: Duration::from_millis(300), ..ConnectionTimeouts::default() };
+    let b = TestPeer::with(
+        2,
+        TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") },
+    )
+    .await;
     let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
@@ -624,8 +688,15 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
 
 #[tokio::test]
 async fn a_stranger_that_says_nothing_is_closed() {
-    let limits = ConnectionTimeouts { handshake: Duration::from_millis(30), ..ConnectionTimeouts::default() };
-    let b = TestPeer::with(2, TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") }).await;
+    let limits = ConnectionTimeouts {
+        handshake: Duration::from_millis(30),
+        ..ConnectionTimeouts::default()
+    };
+    let b = TestPeer::with(
+        2,
+        TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") },
+    )
+    .await;
     assert_eq!(answer_to(b.me.addr, b"\0\0").await, None);
     assert_eq!(b.transport.counters().silent, 1);
 }
@@ -645,8 +716,13 @@ async fn garbage_in_datagrams_is_counted_and_harmless() {
     }
     until("counted", || {
         let counters = b.transport.counters();
-        (counters.garbage, counters.foreign_cluster, counters.other_version, counters.oversized, counters.datagrams_in)
-            == (2, 1, 1, 1, 1)
+        (
+            counters.garbage,
+            counters.foreign_cluster,
+            counters.other_version,
+            counters.oversized,
+            counters.datagrams_in,
+        ) == (2, 1, 1, 1, 1)
     })
     .await;
     let a = TestPeer::new(1).await;
@@ -656,8 +732,10 @@ async fn garbage_in_datagrams_is_counted_and_harmless() {
 #[tokio::test]
 async fn members_that_share_a_seed_learn_of_each_other_by_gossip() {
     let seed = TestPeer::new(1).await;
-    let options =
-        || TransportOptions { seeds: vec![seed.me.addr.to_string()], ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let options = || TransportOptions {
+        seeds: vec![seed.me.addr.to_string()],
+        ..TransportOptions::new("shop", "127.0.0.1:0")
+    };
     let (a, b) = (TestPeer::with(2, options()).await, TestPeer::with(3, options()).await);
     assert_eq!(a.transport.seeds(), [seed.me.addr].into());
     a.letters.hint(Hint::Contact(b.me.addr)).await;
@@ -668,8 +746,10 @@ async fn members_that_share_a_seed_learn_of_each_other_by_gossip() {
 #[tokio::test]
 async fn a_dialled_seed_is_asked_for_all_that_gossip_knows() {
     let seed = TestPeer::new(1).await;
-    let options =
-        TransportOptions { seeds: vec![seed.me.addr.to_string()], ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let options = TransportOptions {
+        seeds: vec![seed.me.addr.to_string()],
+        ..TransportOptions::new("shop", "127.0.0.1:0")
+    };
     let a = TestPeer::with(2, options).await;
     a.send(&seed, numbered(1));
     // The packet and the question there; the state back.
@@ -705,7 +785,10 @@ async fn shutdown_delivers_what_is_queued() {
     });
     assert!(got.await.is_sorted());
     assert_eq!(Arc::strong_count(&a.letters), 1, "nothing of it lives on");
-    assert!(Transport::bind(TransportOptions::new("shop", a.me.addr.to_string())).await.is_ok(), "the port is free");
+    assert!(
+        Transport::bind(TransportOptions::new("shop", a.me.addr.to_string())).await.is_ok(),
+        "the port is free"
+    );
 }
 
 #[tokio::test]
@@ -728,14 +811,19 @@ async fn the_death_of_a_neighbour_is_told_once() {
         child.kill().and_then(|()| child.wait()).expect("it can be killed");
         return;
     };
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("/proc tells of a child");
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()))
+        .expect("/proc tells of a child");
     let (_, after) = stat.rsplit_once(')').expect("a name");
     let started = after.split_whitespace().nth(19).expect("22 fields").parse().expect("a number");
     // A member that would live in the child, and says hello twice.
     let host = Some(crate::protocol::Host { pid: child.id(), started, ..here });
     let info = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host };
     let mut greeting = Vec::new();
-    let hello = Frame::Hello(Box::new(Handshake { cluster: "shop".into(), me: info.clone(), reserved: vec![] }));
+    let hello = Frame::Hello(Box::new(Handshake {
+        cluster: "shop".into(),
+        me: info.clone(),
+        reserved: vec![],
+    }));
     wire::encode(&hello, &mut greeting).unwrap();
     let mut streams = Vec::new();
     for count in 1..=2 {
@@ -759,17 +847,28 @@ async fn the_death_of_a_neighbour_is_told_once() {
 async fn addresses_that_do_not_fit_are_refused_with_the_reason() {
     let taken = TestPeer::new(1).await;
     let addr = taken.me.addr;
-    let error = |options| async { Transport::bind(options).await.err().expect("an error").to_string() };
+    let error =
+        |options| async { Transport::bind(options).await.err().expect("an error").to_string() };
     let options = |bind: &str| TransportOptions::new("shop", bind);
     assert_eq!(error(options(&addr.to_string())).await, format!("TCP port {addr} is taken"));
     assert!(error(options("0.0.0.0:0")).await.contains("no key"));
-    assert!(error(TransportOptions { insecure: true, ..options("0.0.0.0:0") }).await.contains("advertise"));
+    assert!(
+        error(TransportOptions { insecure: true, ..options("0.0.0.0:0") })
+            .await
+            .contains("advertise")
+    );
     assert!(error(options("nonsense")).await.contains("'nonsense' is no address to bind"));
     assert!(error(TransportOptions::new("", "127.0.0.1:0")).await.contains("1 to 64 bytes"));
-    assert!(error(TransportOptions::new("x".repeat(65), "127.0.0.1:0")).await.contains("1 to 64 bytes"));
+    assert!(
+        error(TransportOptions::new("x".repeat(65), "127.0.0.1:0")).await.contains("1 to 64 bytes")
+    );
     let other = TransportOptions { advertise: Some("[::1]:7400".into()), ..options("127.0.0.1:0") };
     assert!(error(other).await.contains("family"));
-    let everywhere = TransportOptions { insecure: true, advertise: Some("127.0.0.1:0".into()), ..options("0.0.0.0:0") };
+    let everywhere = TransportOptions {
+        insecure: true,
+        advertise: Some("127.0.0.1:0".into()),
+        ..options("0.0.0.0:0")
+    };
     let bound = Transport::bind(everywhere).await.expect("it can be bound");
     assert_eq!(bound.advertised().port(), bound.bound().port());
 }
@@ -779,7 +878,9 @@ async fn a_port_taken_for_datagrams_only_is_told_so() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
     match Transport::bind(TransportOptions::new("shop", addr.to_string())).await {
-        Err(BindError::Taken { protocol, addr: told }) => assert_eq!((protocol, told), ("UDP", addr)),
+        Err(BindError::Taken { protocol, addr: told }) => {
+            assert_eq!((protocol, told), ("UDP", addr))
+        }
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("bound twice"),
     }

@@ -126,7 +126,9 @@ async fn waiting_for_events_can_be_dropped_at_any_poll_and_loses_none() {
     let events = Arc::new(tokio::sync::Mutex::new(pair.other.events()));
     let heard = Mutex::new(Vec::new());
     let hear = &|event: Option<MemberEvent>| match event {
-        Some(MemberEvent::BecameGrantor { service, .. }) => heard.lock().unwrap().push(service.as_str().to_owned()),
+        Some(MemberEvent::BecameGrantor { service, .. }) => {
+            heard.lock().unwrap().push(service.as_str().to_owned())
+        }
         other => panic!("{other:?}"),
     };
     let asking = Mutex::new(None);
@@ -148,7 +150,10 @@ async fn waiting_for_events_can_be_dropped_at_any_poll_and_loses_none() {
                 let next = async { events.lock().await.next().await };
                 hear(tokio::time::timeout(HANG, next).await.expect("an event was lost"));
             }
-            assert_eq!(*heard.lock().unwrap(), (0..=k).map(|k| format!("service {k}")).collect::<Vec<_>>());
+            assert_eq!(
+                *heard.lock().unwrap(),
+                (0..=k).map(|k| format!("service {k}")).collect::<Vec<_>>()
+            );
             pair.nothing().await;
         },
     )
@@ -158,8 +163,13 @@ async fn waiting_for_events_can_be_dropped_at_any_poll_and_loses_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shares_objects_and_permits_far_from_the_grantor_can_be_dropped_at_any_poll() {
     let pair = Pair::new().await;
-    poll_k_then_drop(async || pair.there.share("a").into_future(), async |_| pair.nothing().await).await;
-    poll_k_then_drop(async || pair.there.open("a", "red").into_future(), async |_| pair.nothing().await).await;
+    poll_k_then_drop(async || pair.there.share("a").into_future(), async |_| pair.nothing().await)
+        .await;
+    poll_k_then_drop(
+        async || pair.there.open("a", "red").into_future(),
+        async |_| pair.nothing().await,
+    )
+    .await;
 
     // The grantor is quick: now and then it has answered before the first poll is over.
     poll_a_wait_then_drop(
@@ -274,7 +284,11 @@ async fn a_revocation_dropped_at_any_poll_leaves_nothing_behind() {
     let pair = Pair::new().await;
     for (holds, asks) in [(&pair.there, &pair.here), (&pair.here, &pair.there)] {
         let guard = holds.lock("a").revocable().await.unwrap();
-        poll_k_then_drop(async || asks.revoke("a").into_future(), async |_| guard.fence().map(drop).unwrap()).await;
+        poll_k_then_drop(
+            async || asks.revoke("a").into_future(),
+            async |_| guard.fence().map(drop).unwrap(),
+        )
+        .await;
         assert!(guard.revocation().is_requested(), "the last one was told");
 
         let told = asks.revoke("a").await.unwrap().told;
@@ -323,7 +337,8 @@ async fn batches_and_suspensions_far_from_the_grantor_can_be_dropped_at_any_poll
     poll_k_then_drop(async || pair.there.lock_all(["a", "b"]).into_future(), nothing).await;
     poll_k_then_drop(async || pair.there.try_lock_all(["a", "b"]).into_future(), nothing).await;
     poll_k_then_drop(async || pair.there.suspend().into_future(), nothing).await;
-    poll_k_then_drop(async || pair.there.lock_all(["a", "b"]).await.unwrap().release(), nothing).await;
+    poll_k_then_drop(async || pair.there.lock_all(["a", "b"]).await.unwrap().release(), nothing)
+        .await;
     poll_k_then_drop(async || pair.there.suspend().await.unwrap().resume(), nothing).await;
 
     let both = async || pair.there.lock_all(["a", "b"]).lease(10 * MS).await.unwrap();
@@ -350,8 +365,11 @@ async fn batches_and_suspensions_far_from_the_grantor_can_be_dropped_at_any_poll
     poll_a_wait_then_drop(protected, nothing).await;
 
     // The watched holds outlive the watching.
-    let (both, suspended) = (pair.there.lock_all(["a", "b"]).await.unwrap(), pair.there.suspend().await.unwrap());
-    assert!(poll_once(pin!(both.lost())).is_pending() && poll_once(pin!(suspended.lost())).is_pending());
+    let (both, suspended) =
+        (pair.there.lock_all(["a", "b"]).await.unwrap(), pair.there.suspend().await.unwrap());
+    assert!(
+        poll_once(pin!(both.lost())).is_pending() && poll_once(pin!(suspended.lost())).is_pending()
+    );
     assert!(poll_once(pin!(both.protect(std::future::pending::<()>()))).is_pending());
     assert!(poll_once(pin!(suspended.protect(std::future::pending::<()>()))).is_pending());
     assert!(both.fence("a").is_ok() && suspended.fence().is_ok());
@@ -363,7 +381,9 @@ async fn batches_and_suspensions_far_from_the_grantor_can_be_dropped_at_any_poll
 async fn permits_and_values_far_from_the_grantor_can_be_watched_and_given_back_at_any_poll() {
     let pair = Pair::new().await;
     let pool = pair.there.open("pool", 3_u32.to_le_bytes()).await.unwrap();
-    let only_it = async |_| come(|| left_over(&pair.grantor) == (0, 1, 0) && left_over(&pair.other) == (1, 0, 0)).await;
+    let only_it = async |_| {
+        come(|| left_over(&pair.grantor) == (0, 1, 0) && left_over(&pair.other) == (1, 0, 0)).await
+    };
     only_it(0).await;
     let permits = async |lease| pair.there.permits("pool", 2).lease(lease).await.unwrap();
     poll_k_then_drop(async || pair.there.try_permits("pool", 2).into_future(), only_it).await;
@@ -412,7 +432,10 @@ async fn permits_and_values_far_from_the_grantor_can_be_watched_and_given_back_a
         (0..k).for_each(|_| assert!(poll_once(watching.as_mut()).is_pending()));
     }
     pair.there.destroy().await.unwrap();
-    assert_eq!((pool.lost().await, watch.lost().await), (LostReason::Destroyed, LostReason::Destroyed));
+    assert_eq!(
+        (pool.lost().await, watch.lost().await),
+        (LostReason::Destroyed, LostReason::Destroyed)
+    );
     drop((pool, watch));
     pair.nothing().await;
 }
@@ -459,13 +482,22 @@ async fn questions_to_the_grantor_can_be_dropped_at_any_poll_and_change_nothing(
     poll_k_then_drop(
         async || {
             let held = held.clone();
-            async move { assert_eq!(held.lock().await.next().await.unwrap().unwrap().name.unwrap().as_bytes(), b"a") }
+            async move {
+                assert_eq!(
+                    held.lock().await.next().await.unwrap().unwrap().name.unwrap().as_bytes(),
+                    b"a"
+                )
+            }
         },
         unchanged,
     )
     .await;
     let mut held = held.lock().await;
-    assert_eq!(held.next().await.unwrap().unwrap().name.unwrap().as_bytes(), b"b", "none is left out");
+    assert_eq!(
+        held.next().await.unwrap().unwrap().name.unwrap().as_bytes(),
+        b"b",
+        "none is left out"
+    );
     assert!(held.next().await.unwrap().is_none());
     let waiters = Arc::new(tokio::sync::Mutex::new(pair.there.waiters("a").unwrap()));
     poll_k_then_drop(
@@ -520,7 +552,11 @@ async fn a_destruction_dropped_at_any_poll_goes_on_or_has_never_begun() {
     poll_a_wait_then_drop(
         async || {
             let service = pair.other.lock_service("inventory").await.unwrap();
-            let guard = service.lock("a").wait(HANG).await.expect("what was destroyed before is given back");
+            let guard = service
+                .lock("a")
+                .wait(HANG)
+                .await
+                .expect("what was destroyed before is given back");
             let waiting = tokio::spawn(service.lock("b").into_future());
             come(|| queued(&pair.grantor) == 1).await;
             *last.lock().unwrap() = Some((service.clone(), guard, waiting));
@@ -590,7 +626,11 @@ async fn those_behind_are_served<G: Grant + Send + 'static>(
             },
             async |_| {
                 let next = behind.lock().unwrap().take().unwrap();
-                let next = tokio::time::timeout(HANG, next).await.expect("it was forgotten").unwrap().unwrap();
+                let next = tokio::time::timeout(HANG, next)
+                    .await
+                    .expect("it was forgotten")
+                    .unwrap()
+                    .unwrap();
                 next.release().await.unwrap();
                 come(|| (left_over(&pair.grantor), left_over(&pair.other)) == before).await;
             },
@@ -605,11 +645,17 @@ async fn a_waiter_behind_a_request_dropped_at_any_poll_is_served() {
     those_behind_are_served(&pair, |service| service.lock("a"), |service| service.lock("a")).await;
     those_behind_are_served(&pair, |service| service.lock("a"), |service| service.share("a")).await;
     those_behind_are_served(&pair, |service| service.share("a"), |service| service.lock("a")).await;
-    those_behind_are_served(&pair, |service| service.lock_all(["a", "b"]), |service| service.lock("b")).await;
+    those_behind_are_served(
+        &pair,
+        |service| service.lock_all(["a", "b"]),
+        |service| service.lock("b"),
+    )
+    .await;
     those_behind_are_served(&pair, |service| service.suspend(), |service| service.lock("c")).await;
     let _pool = pair.there.open("a", 2_u32.to_le_bytes()).await.unwrap();
     come(|| left_over(&pair.grantor).1 == 1).await;
-    those_behind_are_served(&pair, |service| service.permits("a", 2), |service| service.lock("a")).await;
+    those_behind_are_served(&pair, |service| service.permits("a", 2), |service| service.lock("a"))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -618,7 +664,12 @@ async fn a_second_suspension_of_one_owner_is_a_deadlock_at_once_wherever_it_is_a
     for (service, elsewhere) in [(&pair.here, &pair.there), (&pair.there, &pair.here)] {
         for owner in [0, 7] {
             let ask = || service.suspend().owner(owner).wait(HANG);
-            let refused = || matches!(poll_once(pin!(ask().into_future())), Poll::Ready(Err(LockError::Deadlock)));
+            let refused = || {
+                matches!(
+                    poll_once(pin!(ask().into_future())),
+                    Poll::Ready(Err(LockError::Deadlock))
+                )
+            };
             let held = elsewhere.lock("a").await.unwrap();
             let mut first = pin!(ask().into_future());
             assert!(poll_once(first.as_mut()).is_pending());
@@ -658,15 +709,20 @@ async fn a_confirmed_release_far_from_the_grantor_dropped_at_any_poll_gives_the_
         async |_| pair.nothing().await,
     )
     .await;
-    poll_k_then_drop(async || pair.there.suspend().await.unwrap().resume_and_confirm(), async |_| pair.nothing().await)
-        .await;
+    poll_k_then_drop(
+        async || pair.there.suspend().await.unwrap().resume_and_confirm(),
+        async |_| pair.nothing().await,
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_try_is_refused_because_of_a_hold_whose_release_was_confirmed_also_while_the_grantor_changes() {
+async fn no_try_is_refused_because_of_a_hold_whose_release_was_confirmed_also_while_the_grantor_changes()
+ {
     let pair = Pair::new().await;
     for round in 0..200 {
-        let (one, other) = if round % 2 == 0 { (&pair.there, &pair.here) } else { (&pair.here, &pair.there) };
+        let (one, other) =
+            if round % 2 == 0 { (&pair.there, &pair.here) } else { (&pair.here, &pair.there) };
         let guard = one.lock("a").wait(HANG).await.unwrap();
         let inner = guard.reenter().unwrap();
         let moving = (round % 10 == 9).then(|| {

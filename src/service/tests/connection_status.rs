@@ -57,13 +57,15 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
 /// Curator `ConnectionState`: SUSPENDED, then RECONNECTED within the session. There the lock would
 /// be its own again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_without_their_guards() {
+async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_without_their_guards()
+{
     let lan = Arc::new(Lan::default());
     let members = [lan.start(1), lan.start(2), lan.start(3)];
     come(|| members.iter().all(|member| sees(member, 3))).await;
     let stock = members[1].lock_service("inventory").await.unwrap();
     let guard = stock.lock("a").await.unwrap();
-    let waiting = tokio::spawn(members[2].lock_service("inventory").await.unwrap().lock("a").into_future());
+    let waiting =
+        tokio::spawn(members[2].lock_service("inventory").await.unwrap().lock("a").into_future());
     come(|| left_over(&members[2]).2 == 1).await;
     let processes = members.each_ref().map(Member::process);
     let mut connections = members.each_ref().map(Member::connection);
@@ -89,7 +91,8 @@ async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_wi
 }
 
 #[tokio::test]
-async fn a_slow_reader_of_the_connection_hears_how_many_changes_it_missed_and_how_the_member_stands() {
+async fn a_slow_reader_of_the_connection_hears_how_many_changes_it_missed_and_how_the_member_stands()
+ {
     let (member, _stock) = service().await;
     let mut connection = member.connection();
     for _ in 0..100 {

@@ -48,7 +48,8 @@ async fn a_seed_list_that_names_only_the_member_founds_a_cluster_of_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_name_each_other_found_together_and_share_their_locks() {
     let addrs = [free_addr(), free_addr(), free_addr()];
-    let joins: Vec<_> = addrs.iter().map(|addr| tokio::spawn(at(addr).seeds(&addrs).join())).collect();
+    let joins: Vec<_> =
+        addrs.iter().map(|addr| tokio::spawn(at(addr).seeds(&addrs).join())).collect();
     let mut members = Vec::new();
     for join in joins {
         members.push(join.await.unwrap().unwrap());
@@ -60,9 +61,11 @@ async fn members_that_name_each_other_found_together_and_share_their_locks() {
 
     let mut tokens = Vec::new();
     for member in &members {
-        let guard = member.lock_service("inventory").await.unwrap().lock("a").wait(HANG).await.unwrap();
+        let guard =
+            member.lock_service("inventory").await.unwrap().lock("a").wait(HANG).await.unwrap();
         for other in members.iter().filter(|other| other.process() != member.process()) {
-            let held = other.lock_service("inventory").await.unwrap().try_lock("a").await.unwrap_err();
+            let held =
+                other.lock_service("inventory").await.unwrap().try_lock("a").await.unwrap_err();
             assert_eq!(held.holder().unwrap().process, member.process());
         }
         tokens.push(guard.fence().unwrap());
@@ -81,7 +84,9 @@ async fn a_join_that_takes_too_long_names_the_missing_seeds_and_frees_its_port()
     let seeds = [&addr, &missing, "no-such-host.invalid:7400"];
     let error = at(&addr).seeds(seeds).join_limit(300 * MS).join().await.unwrap_err();
     let text = error.to_string();
-    let JoinError::NoCluster { missing: found, unresolved, needed, .. } = error else { panic!("{error}") };
+    let JoinError::NoCluster { missing: found, unresolved, needed, .. } = error else {
+        panic!("{error}")
+    };
     assert_eq!(found[0].0.to_string(), missing);
     assert_eq!(unresolved[0].0, "no-such-host.invalid:7400");
     assert!(needed >= 1);
@@ -90,7 +95,9 @@ async fn a_join_that_takes_too_long_names_the_missing_seeds_and_frees_its_port()
 
     let error = fails(|| at(&addr).seeds([&addr, &missing]), |text| text.contains("refused")).await;
     let text = error.to_string();
-    let JoinError::NoCluster { answered, missing: found, needed: 2, .. } = error else { panic!("{error}") };
+    let JoinError::NoCluster { answered, missing: found, needed: 2, .. } = error else {
+        panic!("{error}")
+    };
     assert_eq!((answered[0].0.to_string(), &*answered[0].1), (addr.clone(), "this member"));
     assert!(found[0].1.contains("refused"), "{found:?}");
     assert!(text.contains("1 of 2 seeds answered") && text.contains("takes all 2 seeds"), "{text}");
@@ -122,7 +129,11 @@ async fn a_join_dropped_at_any_poll_frees_its_port() {
     let freed = async |_| come(|| is_free(&addr)).await;
     // Told to found, so that no run waits until a seed has listened for others.
     poll_k_then_drop(async || at(&addr).found().join(), freed).await;
-    poll_k_then_drop(async || at(&addr).seeds([&addr, "127.0.0.1:1"]).join_limit(5 * MS).join(), freed).await;
+    poll_k_then_drop(
+        async || at(&addr).seeds([&addr, "127.0.0.1:1"]).join_limit(5 * MS).join(),
+        freed,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -158,7 +169,8 @@ async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_leas
         let took = dropped.elapsed();
         let view = elder.status().view;
         assert!(members.iter().all(|member| member.status().view == view));
-        let mut processes: Vec<_> = view.unwrap().members.iter().map(|member| member.info.process).collect();
+        let mut processes: Vec<_> =
+            view.unwrap().members.iter().map(|member| member.info.process).collect();
         processes.sort();
         let mut expected = members.map(Member::process);
         expected.sort();
@@ -177,7 +189,9 @@ async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_leas
 /// But for how long locks have been held, which goes on.
 fn timeless(mut status: crate::Status) -> crate::Status {
     let locks = status.services.iter_mut().flat_map(|service| &mut service.locks);
-    locks.filter_map(|lock| lock.holder.as_mut()).for_each(|holder| holder.held_for = Duration::ZERO);
+    locks
+        .filter_map(|lock| lock.holder.as_mut())
+        .for_each(|holder| holder.held_for = Duration::ZERO);
     status
 }
 
@@ -211,7 +225,16 @@ fn a_task_that_takes_remote_locks_in_a_row_yields_the_thread() {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let grantor = there.block_on(async {
         let grantor = at("127.0.0.1:0").found().join().await.unwrap();
-        grantor.lock_service("inventory").await.unwrap().lock("a").await.unwrap().release().await.unwrap();
+        grantor
+            .lock_service("inventory")
+            .await
+            .unwrap()
+            .lock("a")
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         grantor
     });
     let addr = grantor.addr().to_string();
@@ -232,12 +255,20 @@ fn a_task_that_takes_remote_locks_in_a_row_yields_the_thread() {
         }
         let turns = || counted.swap(0, Ordering::Relaxed);
         let beside = turns();
-        assert!(beside >= LOCKS / 16, "{beside} turns beside {LOCKS} locks, {:?}", member.counters());
+        assert!(
+            beside >= LOCKS / 16,
+            "{beside} turns beside {LOCKS} locks, {:?}",
+            member.counters()
+        );
         for _ in 0..LOCKS {
             stock.inspect("a").await.unwrap();
         }
         let beside = turns();
-        assert!(beside >= LOCKS / 16, "{beside} turns beside {LOCKS} looks, {:?}", member.counters());
+        assert!(
+            beside >= LOCKS / 16,
+            "{beside} turns beside {LOCKS} looks, {:?}",
+            member.counters()
+        );
         other.abort();
     });
     stop.send(()).unwrap();

@@ -84,7 +84,10 @@ async fn permits_never_exceed_the_limit_and_the_first_in_line_is_not_overtaken()
     assert_eq!(two.return_permits(1), Err(ReturnPermitsError::TooMany { held: 1 }));
     let one = one.await.unwrap();
     size.set(limit(1)).await.unwrap();
-    assert!(two.fence().is_ok() && three.fence().is_ok() && one.fence().is_ok(), "nothing is taken away");
+    assert!(
+        two.fence().is_ok() && three.fence().is_ok() && one.fence().is_ok(),
+        "nothing is taken away"
+    );
     drop((two, three));
     assert!(stock.try_permits("pool", 1).await.is_err());
     drop(one);
@@ -221,7 +224,10 @@ async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until
     // No call is needed: a member with an open object wants a grantor.
     for seen in [&mine, &others] {
         come(|| seen.get().unwrap().maybe_stale).await;
-        assert_eq!((&*seen.get().unwrap().value, seen.get().unwrap().version), (&b"green"[..], version));
+        assert_eq!(
+            (&*seen.get().unwrap().value, seen.get().unwrap().version),
+            (&b"green"[..], version)
+        );
     }
     // A listener is told so, once, though the version is the same.
     let told = tokio::time::timeout(HANG, changes.next()).await.expect("it is told").unwrap();
@@ -243,7 +249,8 @@ async fn a_write_whose_grantor_is_lost_is_made_once_by_the_next() {
     let others = services[1].open("colour", "red").await.unwrap();
     let before = mine.get().unwrap().version;
     lan.cut(&members[2]);
-    let version = tokio::time::timeout(HANG, mine.compare_and_set(before, "green")).await.unwrap().unwrap();
+    let version =
+        tokio::time::timeout(HANG, mine.compare_and_set(before, "green")).await.unwrap().unwrap();
     come(|| others.get().unwrap().version == version).await;
     let error = others.compare_and_set(before, "blue").await.unwrap_err();
     assert!(matches!(error, SetError::Changed(seen) if seen.version == version));
@@ -283,7 +290,10 @@ async fn an_object_stays_open_through_a_suspension_and_is_lost_with_the_member()
     come(|| sees(&members[1], 2)).await;
     lan.heal();
     assert_eq!(tokio::time::timeout(HANG, mine.lost()).await.unwrap(), LostReason::Expelled);
-    assert!(matches!(mine.set("green").await, Err(SetError::Lost(Lost { reason: LostReason::Expelled, .. }))));
+    assert!(matches!(
+        mine.set("green").await,
+        Err(SetError::Lost(Lost { reason: LostReason::Expelled, .. }))
+    ));
     assert!(mine.changed(reader.token()).await.is_err());
 }
 
@@ -303,7 +313,9 @@ async fn a_destroyed_service_takes_its_objects_with_it() {
 #[tokio::test]
 async fn an_impossible_request_is_an_error_and_is_not_sent() {
     let (member, stock) = service().await;
-    assert!(matches!(stock.open("a", [0; 1025]).await, Err(LockError::InvalidValue(error)) if error.length == 1025));
+    assert!(
+        matches!(stock.open("a", [0; 1025]).await, Err(LockError::InvalidValue(error)) if error.length == 1025)
+    );
     assert!(matches!(stock.open("", []).await, Err(LockError::InvalidName(_))));
     for count in [0, 65_537] {
         let error = stock.permits("a", count).await.unwrap_err();

@@ -151,7 +151,10 @@ impl Lan {
 
 async fn happens(events: &mut Events, mut wanted: impl FnMut(&MemberEvent) -> bool) -> MemberEvent {
     loop {
-        let event = tokio::time::timeout(HANG, events.next()).await.expect("it never came").expect("the member lives");
+        let event = tokio::time::timeout(HANG, events.next())
+            .await
+            .expect("it never came")
+            .expect("the member lives");
         if wanted(&event) {
             return event;
         }
@@ -206,7 +209,8 @@ async fn an_expelled_member_loses_its_guards_and_comes_back_as_a_new_process() {
 
     assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Expelled);
     happens(&mut events, |event| *event == MemberEvent::Lost).await;
-    let rejoined = happens(&mut events, |event| matches!(event, MemberEvent::Rejoined { .. })).await;
+    let rejoined =
+        happens(&mut events, |event| matches!(event, MemberEvent::Rejoined { .. })).await;
     assert_ne!(other.process(), before);
     assert_eq!(rejoined, MemberEvent::Rejoined { process: other.process() });
     assert!(guard.fence().is_err(), "the new lease does not revive it");
@@ -254,7 +258,8 @@ async fn a_lock_held_by_another_member_is_waited_for_and_given_up_without_a_trac
     // Free, and from another member: the grant is on its way at some polls.
     drop(here.lock("a").await.unwrap());
     poll_k_then_drop(async || there.lock("a").into_future(), async |_| come(nothing).await).await;
-    poll_k_then_drop(async || there.try_lock("a").into_future(), async |_| come(nothing).await).await;
+    poll_k_then_drop(async || there.try_lock("a").into_future(), async |_| come(nothing).await)
+        .await;
 
     // Held for a while.
     poll_a_wait_then_drop(
@@ -279,7 +284,8 @@ async fn a_goodbye_is_heard_and_the_locks_go_to_the_next() {
     let other = lan.start(2);
     come(|| sees(&elder, 2) && sees(&other, 2)).await;
     let guard = elder.lock_service("inventory").await.unwrap().lock("a").await.unwrap();
-    let waiting = tokio::spawn(other.lock_service("inventory").await.unwrap().lock("a").into_future());
+    let waiting =
+        tokio::spawn(other.lock_service("inventory").await.unwrap().lock("a").into_future());
     come(|| left_over(&other).2 == 1).await;
     elder.leave().await.unwrap();
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Left);
@@ -291,7 +297,8 @@ async fn a_goodbye_is_heard_and_the_locks_go_to_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_whose_clock_is_slewed_loses_its_guards_at_once_and_comes_back_when_the_clock_is_steady() {
+async fn a_member_whose_clock_is_slewed_loses_its_guards_at_once_and_comes_back_when_the_clock_is_steady()
+ {
     let lan = Arc::new(Lan::default());
     let elder = lan.start(1);
     let other = lan.start(2);
@@ -299,7 +306,8 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_at_once_and_comes_back_
     let mut events = other.events();
     let stock = other.lock_service("inventory").await.unwrap();
     let guard = stock.lock("a").await.unwrap();
-    let waiting = tokio::spawn(elder.lock_service("inventory").await.unwrap().lock("a").into_future());
+    let waiting =
+        tokio::spawn(elder.lock_service("inventory").await.unwrap().lock("a").into_future());
     come(|| left_over(&elder).2 == 1).await;
 
     let mut clocks = Clocks::new();
@@ -312,7 +320,8 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_at_once_and_comes_back_
     }
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
     assert_eq!(other.connection_status(), crate::ConnectionStatus::Suspended);
-    let told = happens(&mut events, |event| matches!(event, MemberEvent::ClockDistrusted { .. })).await;
+    let told =
+        happens(&mut events, |event| matches!(event, MemberEvent::ClockDistrusted { .. })).await;
     let MemberEvent::ClockDistrusted { boottime, raw } = told else { unreachable!() };
     assert!(boottime > raw + raw / 50, "{boottime:?} {raw:?}");
 

@@ -57,7 +57,11 @@ struct Alone {
 
 /// An engine that has not been started.
 fn engine() -> Arc<Engine> {
-    let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+    let me = MemberInfo {
+        process: ProcessId(7),
+        addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        host: None,
+    };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
     Engine::new(EngineOptions {
         config,
@@ -91,7 +95,11 @@ impl Alone {
     fn rest(&self) {
         for _ in 0..STEPS_OF_A_TURN {
             if self.engine.undone() == 0 {
-                assert_eq!(self.engine.kept(), (0, 0), "slots and holds that nobody wants any more");
+                assert_eq!(
+                    self.engine.kept(),
+                    (0, 0),
+                    "slots and holds that nobody wants any more"
+                );
                 return;
             }
             thread::yield_now();
@@ -101,7 +109,8 @@ impl Alone {
 
     fn until_gone(self) -> Option<EngineClosed> {
         let mut phase = self.engine.phase();
-        let closed = block_on(phase.wait_for(|phase| phase.stopped)).expect("the engine lives").closed;
+        let closed =
+            block_on(phase.wait_for(|phase| phase.stopped)).expect("the engine lives").closed;
         self.rest();
         block_on(self.timer).expect("the timer task has ended");
         closed
@@ -182,7 +191,10 @@ fn take_locks_beside_each_other() {
                 if let Ok(guard) = block_on(stock.try_lock(name).into_future()) {
                     let token = guard.fence().expect("nothing takes it away").as_i64();
                     if name == "a" {
-                        assert!(last.swap(token, Ordering::SeqCst) < token, "tokens of one name rise");
+                        assert!(
+                            last.swap(token, Ordering::SeqCst) < token,
+                            "tokens of one name rise"
+                        );
                     }
                     guard.extend(LEASE).expect("whoever holds it extends it");
                 }
@@ -191,7 +203,11 @@ fn take_locks_beside_each_other() {
     });
     let looks = on(move || {
         for status in [engine.status(), engine.status()] {
-            let seen = status.services.iter().find(|seen| seen.service.as_str() == service).expect("it is granted");
+            let seen = status
+                .services
+                .iter()
+                .find(|seen| seen.service.as_str() == service)
+                .expect("it is granted");
             assert_eq!(seen.held_here, seen.locks.len(), "holder and grantor know of the same");
         }
     });
@@ -242,7 +258,9 @@ fn wait_with_another_waker_than_at_first() {
                 return drop(guard.expect("it is granted"));
             }
             // On to another thread, as a task moves.
-            thread::spawn(move || drop(block_on(wait).expect("it is granted"))).join().expect("it has ended");
+            thread::spawn(move || drop(block_on(wait).expect("it is granted")))
+                .join()
+                .expect("it has ended");
         }),
     ]);
     alone.end();
@@ -292,7 +310,9 @@ fn extend_while_the_lease_ends() {
     let (engine, stock) = (alone.engine.clone(), alone.stock.clone());
     together([
         on(move || match guard.extend(Duration::from_secs(1)) {
-            Ok(()) => assert!(guard.fence().is_ok(), "extended, and nothing has passed that would end it"),
+            Ok(()) => {
+                assert!(guard.fence().is_ok(), "extended, and nothing has passed that would end it")
+            }
             Err(error) => {
                 assert!(error.is_lost());
                 assert!(guard.fence().is_err(), "what failed once fails for good");
@@ -333,8 +353,10 @@ fn leave_while_others_hold_and_wait() {
 fn tell_events_of_several_threads() {
     let alone = alone();
     let mut events = Events::new(alone.engine.clone());
-    let (stock, other) =
-        (alone.stock.clone(), LockService::new(alone.engine.clone(), ServiceName::new("till").unwrap()));
+    let (stock, other) = (
+        alone.stock.clone(),
+        LockService::new(alone.engine.clone(), ServiceName::new("till").unwrap()),
+    );
     let reader = thread::spawn(move || {
         let mut named = BTreeSet::new();
         while named.len() < 2 {
@@ -403,12 +425,17 @@ fn close_while_becoming_ready() {
         on(move || closes.close(EngineClosed::Unheard)),
         on(move || {
             let mut phase = waits.phase();
-            let closed = block_on(phase.wait_for(|phase| phase.closed.is_some())).expect("the engine lives").closed;
+            let closed = block_on(phase.wait_for(|phase| phase.closed.is_some()))
+                .expect("the engine lives")
+                .closed;
             assert_eq!(closed, Some(EngineClosed::Unheard));
         }),
     ]);
     let phase = *engine.phase().borrow();
-    assert_eq!((phase.ready, phase.closed, phase.stopped), (false, Some(EngineClosed::Unheard), true));
+    assert_eq!(
+        (phase.ready, phase.closed, phase.stopped),
+        (false, Some(EngineClosed::Unheard), true)
+    );
 }
 
 // How they are told.
@@ -424,7 +451,8 @@ fn config() -> shuttle::Config {
 fn tell(story: impl Fn() + Clone + Send + Sync + 'static, orders: usize) {
     Runner::new(RandomScheduler::new_from_seed(SEED, orders), config()).run(story.clone());
     for depth in [2, 4] {
-        Runner::new(PctScheduler::new_from_seed(SEED, depth, orders / 2), config()).run(story.clone());
+        Runner::new(PctScheduler::new_from_seed(SEED, depth, orders / 2), config())
+            .run(story.clone());
     }
 }
 
@@ -458,7 +486,9 @@ stories! {
 #[test]
 fn a_schedule_is_told_twice_alike() {
     for story in [share_one_lock, leave_while_others_hold_and_wait, hold_until_the_lease_ends] {
-        let scheduler = UncontrolledNondeterminismCheckScheduler::new(RandomScheduler::new_from_seed(SEED, 500));
+        let scheduler = UncontrolledNondeterminismCheckScheduler::new(
+            RandomScheduler::new_from_seed(SEED, 500),
+        );
         Runner::new(scheduler, config()).run(story);
     }
 }

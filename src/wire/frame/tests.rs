@@ -2,12 +2,14 @@ use super::*;
 use crate::protocol::edit::{Edit, NumberEdit};
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{
-    self, Ballot, HoldReport, LastWrite, ObjectReply, Origin, RevocationAnswer, TokenRange, WaitReport,
+    self, Ballot, HoldReport, LastWrite, ObjectReply, Origin, RevocationAnswer, TokenRange,
+    WaitReport,
 };
 use crate::protocol::{
-    Affiliation, Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, MemberInfo, Message,
-    Metadata, Mode, Notice, OpenRequest, OwnerId, Permits, ProcessId, Query, QueryReply, RequestId, ServiceName, Slot,
-    Ticket, Timing, Token, Value, View, ViewNumber, WaiterInfo, Want,
+    Affiliation, Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName,
+    MemberInfo, Message, Metadata, Mode, Notice, OpenRequest, OwnerId, Permits, ProcessId, Query,
+    QueryReply, RequestId, ServiceName, Slot, Ticket, Timing, Token, Value, View, ViewNumber,
+    WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +17,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 fn info(process: u128) -> MemberInfo {
-    let host = Host { boot: u128::MAX - process, namespace: 4_026_531_836, pid: 77, started: 1 << 40 };
+    let host =
+        Host { boot: u128::MAX - process, namespace: 4_026_531_836, pid: 77, started: 1 << 40 };
     let addr = if process.is_multiple_of(2) { "10.0.0.5:7400" } else { "[2001:db8::5]:7400" };
     MemberInfo { process: ProcessId(process), addr: addr.parse().unwrap(), host: Some(host) }
 }
@@ -65,10 +68,17 @@ fn notices() -> Vec<Notice> {
         Notice::Nack { instance, promised: ballot },
         Notice::Accept { instance, ballot, change: change.clone() },
         Notice::Accepted { instance, ballot },
-        Notice::Install { lineage: Lineage { founded: Slot(900), founder: ProcessId(1) }, instance, change },
+        Notice::Install {
+            lineage: Lineage { founded: Slot(900), founder: ProcessId(1) },
+            instance,
+            change,
+        },
         Notice::FullView(view),
         Notice::StaleVote { voter: ProcessId(4) },
-        Notice::Fetch { lineage: Lineage { founded: Slot(900), founder: ProcessId(1) }, have: instance },
+        Notice::Fetch {
+            lineage: Lineage { founded: Slot(900), founder: ProcessId(1) },
+            have: instance,
+        },
     ]
 }
 
@@ -87,10 +97,21 @@ fn messages() -> Vec<Message> {
     let batch = Batch::new(vec![name.clone(), LockName::new(b"till").unwrap()]).unwrap();
     let holder = |name| {
         let (process, metadata) = (ProcessId(2), metadata.clone());
-        HolderInfo { name, process, token, mode: Mode::Permits(u32::MAX), revocable: true, metadata, held_for }
+        HolderInfo {
+            name,
+            process,
+            token,
+            mode: Mode::Permits(u32::MAX),
+            revocable: true,
+            metadata,
+            held_for,
+        }
     };
     let value = Value::new(&[0xff; MAX_VALUE]).unwrap();
-    let writes = BTreeMap::from([(ProcessId(u128::MAX), LastWrite { request, version: token, number: Some(-7) })]);
+    let writes = BTreeMap::from([(
+        ProcessId(u128::MAX),
+        LastWrite { request, version: token, number: Some(-7) },
+    )]);
     let content = Content { value: value.clone(), version: token, maybe_stale: true, writes };
     let objects: Box<[_]> = Box::from([(name.clone(), content.clone())]);
     let wants = [
@@ -109,7 +130,8 @@ fn messages() -> Vec<Message> {
         let metadata = metadata.clone();
         WaitReport { request, want, owner, ticket, revocable: true, metadata }
     };
-    let waiter = WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
+    let waiter =
+        WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
     let mut messages = vec![
         Message::FindGrantor { service: service.clone(), heard: None },
         Message::GrantorIs { service: service.clone(), grantor: ProcessId(1), epoch },
@@ -142,7 +164,12 @@ fn messages() -> Vec<Message> {
         Message::Queued { service: service.clone(), epoch, request, ticket },
         Message::Grant { service: service.clone(), epoch, request, token },
         Message::NotGrantor { service: service.clone(), epoch, request, instead: None },
-        Message::NotGrantor { service: service.clone(), epoch, request, instead: Some((ProcessId(1), epoch)) },
+        Message::NotGrantor {
+            service: service.clone(),
+            epoch,
+            request,
+            instead: Some((ProcessId(1), epoch)),
+        },
         Message::Release { service: service.clone(), request },
         Message::Recover { service: service.clone(), epoch },
         Message::Report {
@@ -154,23 +181,40 @@ fn messages() -> Vec<Message> {
             last: false,
         },
         Message::Supersede { service: service.clone(), epoch, request },
-        Message::Reduce { service: service.clone(), epoch, request, want: Want::Share(name.clone()), token },
+        Message::Reduce {
+            service: service.clone(),
+            epoch,
+            request,
+            want: Want::Share(name.clone()),
+            token,
+        },
         Message::Upgrade { service: service.clone(), epoch, request, hold: RequestId(7) },
         Message::Upgraded { service: service.clone(), epoch, request, token },
         Message::ConfirmDestroy { service: service.clone(), request },
         Message::DestroyConfirmed { service: service.clone(), request },
-        Message::DestroyUnconfirmed { service: service.clone(), request, instead: Some(ProcessId(1)) },
+        Message::DestroyUnconfirmed {
+            service: service.clone(),
+            request,
+            instead: Some(ProcessId(1)),
+        },
     ];
-    messages.extend([Origin::Free, Origin::Everyone, Origin::Predecessor(ProcessId(1))].map(|origin| {
-        Message::NameGrantor {
+    messages.extend([Origin::Free, Origin::Everyone, Origin::Predecessor(ProcessId(1))].map(
+        |origin| Message::NameGrantor {
             service: service.clone(),
             range,
             origin,
             asked: (origin != Origin::Free).then_some(request),
-        }
-    }));
-    let written = [None, Some(-7)].map(|number| Some(ObjectReply::Written { version: token, number }));
-    let told = [None, Some(ObjectReply::Opened(token)), written[0], written[1], Some(ObjectReply::Unwritten)];
+        },
+    ));
+    let written =
+        [None, Some(-7)].map(|number| Some(ObjectReply::Written { version: token, number }));
+    let told = [
+        None,
+        Some(ObjectReply::Opened(token)),
+        written[0],
+        written[1],
+        Some(ObjectReply::Unwritten),
+    ];
     messages.extend(told.map(|told| Message::Value {
         service: service.clone(),
         epoch,
@@ -178,7 +222,12 @@ fn messages() -> Vec<Message> {
         content: Box::new(content.clone()),
         answers: told.map(|told| (request, told)),
     }));
-    let steps = [NumberEdit::Add(-7), NumberEdit::CountDown, NumberEdit::SetParity { odd: true }, NumberEdit::Reset(7)];
+    let steps = [
+        NumberEdit::Add(-7),
+        NumberEdit::CountDown,
+        NumberEdit::SetParity { odd: true },
+        NumberEdit::Reset(7),
+    ];
     let mut edits = steps.map(|step| Edit::Step { step, tail: value.clone() }).to_vec();
     edits.extend([None, Some(token)].map(|expect| Edit::Set { value: value.clone(), expect }));
     messages.extend(edits.into_iter().map(|edit| Message::Write {
@@ -223,7 +272,12 @@ fn messages() -> Vec<Message> {
         Query::Waiting(name.clone(), None),
         Query::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
     ];
-    messages.extend(looks.map(Box::new).map(|at| Message::Query { service: service.clone(), epoch, request, at }));
+    messages.extend(looks.map(Box::new).map(|at| Message::Query {
+        service: service.clone(),
+        epoch,
+        request,
+        at,
+    }));
     let seen = [
         QueryReply::Lock {
             holders: vec![holder(None)],
@@ -242,13 +296,13 @@ fn messages() -> Vec<Message> {
         QueryReply::Unknown,
         QueryReply::Undecided,
     ];
-    messages.extend(seen.map(Box::new).map(|seen| Message::QueryReply { service: service.clone(), request, seen }));
-    messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| Message::RequestRevocation {
+    messages.extend(seen.map(Box::new).map(|seen| Message::QueryReply {
         service: service.clone(),
         request,
-        name,
-        token,
-        says,
+        seen,
+    }));
+    messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| {
+        Message::RequestRevocation { service: service.clone(), request, name, token, says }
     }));
     let heard = [
         RevocationAnswer::HolderTold,
@@ -258,18 +312,31 @@ fn messages() -> Vec<Message> {
         RevocationAnswer::TryAgain,
         RevocationAnswer::NotHeld,
     ];
-    messages.extend(heard.map(|heard| Message::RevocationReply { service: service.clone(), request, token, heard }));
+    messages.extend(heard.map(|heard| Message::RevocationReply {
+        service: service.clone(),
+        request,
+        token,
+        heard,
+    }));
     messages
 }
 
 fn packets() -> Vec<Packet> {
     let view = ViewNumber(900);
     let mut packets: Vec<_> = notices().into_iter().map(Packet::from).collect();
-    packets.extend(messages().into_iter().map(|message| Packet::Linked { view, seq: 1 << 50, ack: 12, message }));
+    packets.extend(messages().into_iter().map(|message| Packet::Linked {
+        view,
+        seq: 1 << 50,
+        ack: 12,
+        message,
+    }));
     packets.push(Packet::Ack { view, ack: 12, again: true });
     let lineage = Lineage { founded: Slot(900), founder: ProcessId(1) };
-    let notice =
-        Notice::PreVoteReply { instance: view, ballot: Ballot { round: 2, process: ProcessId(8) }, willing: true };
+    let notice = Notice::PreVoteReply {
+        instance: view,
+        ballot: Ballot { round: 2, process: ProcessId(8) },
+        willing: true,
+    };
     packets.push(Packet::VoteSuccessor {
         voter: ProcessId(7),
         me: Box::new(info(8)),
@@ -366,7 +433,9 @@ fn frames_come_out_of_a_stream_that_arrives_byte_by_byte() {
 
 #[test]
 fn a_body_cut_at_any_byte_is_an_error() {
-    for (opened, frames) in [(true, packets().into_iter().map(Frame::Packet).collect()), (false, hellos())] {
+    for (opened, frames) in
+        [(true, packets().into_iter().map(Frame::Packet).collect()), (false, hellos())]
+    {
         for frame in frames {
             let whole = bytes_of(&frame);
             for cut in 0..whole.len() {
@@ -456,7 +525,10 @@ fn an_oversized_length_is_refused_before_its_body_is_there() {
     assert_eq!(decoder(false, &over(MAX_HELLO)).next(), Err(FrameError::Oversized(MAX_HELLO + 1)));
     assert_eq!(decoder(true, &over(MAX_FRAME)).next(), Err(FrameError::Oversized(MAX_FRAME + 1)));
     assert_eq!(decoder(true, &over(MAX_HELLO)).next(), Ok(None));
-    assert_eq!(decoder(false, b"GET / HTTP/1.1\r\n").next(), Err(FrameError::Oversized(0x4745_5420)));
+    assert_eq!(
+        decoder(false, b"GET / HTTP/1.1\r\n").next(),
+        Err(FrameError::Oversized(0x4745_5420))
+    );
     let mut out = vec![1, 2, 3];
     let state = Frame::Gossip(vec![0; MAX_FRAME]);
     assert_eq!(encode(&state, &mut out), Err(FrameError::Oversized(MAX_FRAME + 1 + CHECKSUM)));
@@ -478,7 +550,10 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     let (metadata, owner) = (Metadata::new(&[7; 4096]).unwrap(), OwnerId(u64::MAX));
     let hold = |want| {
         let (request, held_for, metadata) = (RequestId(8), Duration::MAX, metadata.clone());
-        (ProcessId(u128::MAX), HoldReport { request, want, owner, token, held_for, revocable: true, metadata })
+        (
+            ProcessId(u128::MAX),
+            HoldReport { request, want, owner, token, held_for, revocable: true, metadata },
+        )
     };
     let part = Config::new(info(1), Timing::lan()).limits.part_bytes as usize;
     let mut holds: Vec<_> = (0..part / 4096).map(|number| hold(Want::Lock(name(number)))).collect();
@@ -552,9 +627,16 @@ fn a_handshake_without_cluster_or_with_an_address_that_cannot_be_dialled_is_garb
         Handshake { me: port_zero, ..handshake() },
         Handshake { me: nowhere, ..handshake() },
     ] {
-        assert_eq!(decoder(false, &bytes_of(&Frame::Hello(Box::new(wrong)))).next(), Err(FrameError::Garbage));
+        assert_eq!(
+            decoder(false, &bytes_of(&Frame::Hello(Box::new(wrong)))).next(),
+            Err(FrameError::Garbage)
+        );
     }
-    let full = Handshake { cluster: "x".repeat(MAX_CLUSTER), me: info(1), reserved: vec![0; MAX_RESERVED] };
+    let full = Handshake {
+        cluster: "x".repeat(MAX_CLUSTER),
+        me: info(1),
+        reserved: vec![0; MAX_RESERVED],
+    };
     assert!(decoder(false, &bytes_of(&Frame::Hello(Box::new(full)))).next().is_ok());
 }
 
@@ -611,12 +693,14 @@ impl Chance {
 #[test]
 fn garbage_never_panics() {
     let mut chance = Chance(0x5eed);
-    let whole: Vec<Vec<u8>> = frames().iter().chain(&hellos()).map(body_of).filter(|b| b.len() < 600).collect();
+    let whole: Vec<Vec<u8>> =
+        frames().iter().chain(&hellos()).map(body_of).filter(|b| b.len() < 600).collect();
     let (mut refused, mut taken) = (0, 0);
     for round in 0..100_000 {
         let body = if round % 2 == 0 {
             // Noise with a kind in front, so that the decoders behind it are reached.
-            let mut body: Vec<u8> = (0..1 + chance.below(64)).map(|_| chance.next() as u8).collect();
+            let mut body: Vec<u8> =
+                (0..1 + chance.below(64)).map(|_| chance.next() as u8).collect();
             body[0] %= 8;
             body
         } else {
@@ -652,7 +736,13 @@ fn a_strangers_frames_are_short_and_of_its_linked_packets_only_the_head_is_read(
     let relayed = |packet: &Packet| {
         let packet = Box::new(packet.clone());
         let from = Box::new(handshake().me);
-        Frame::Packet(Packet::Relay { from, to: ProcessId(2), troubled: false, heard: None, packet })
+        Frame::Packet(Packet::Relay {
+            from,
+            to: ProcessId(2),
+            troubled: false,
+            heard: None,
+            packet,
+        })
     };
     let notice = Packet::from(Notice::Leave);
     for (whole, strange) in [

@@ -115,7 +115,9 @@ impl SealedGossip {
     fn write(&mut self, kind: u8, to: ProcessId, payload: &[u8], out: &mut Vec<u8>) -> bool {
         out.clear();
         let number = self.number;
-        let Some(next) = number.checked_add(1).filter(|_| payload.len() <= MAX_PAYLOAD) else { return false };
+        let Some(next) = number.checked_add(1).filter(|_| payload.len() <= MAX_PAYLOAD) else {
+            return false;
+        };
         self.number = next;
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
@@ -125,7 +127,8 @@ impl SealedGossip {
         out.extend_from_slice(&number.to_be_bytes());
         out.extend_from_slice(payload);
         let (head, payload) = out.split_at_mut(HEAD);
-        let sealed = self.sealing.seal_in_place_separate_tag(nonce(number), Aad::from(&*head), payload);
+        let sealed =
+            self.sealing.seal_in_place_separate_tag(nonce(number), Aad::from(&*head), payload);
         match sealed {
             Ok(tag) => out.extend_from_slice(tag.as_ref()),
             Err(_) => out.clear(),
@@ -138,7 +141,10 @@ impl SealedGossip {
     /// # Errors
     /// [`GossipError`]: the datagram is to be dropped. Nothing has changed.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<Opened<'a>, GossipError> {
-        if datagram.len() < HEAD + TAG || datagram.len() > MAX_DATAGRAM || !datagram.starts_with(&MAGIC) {
+        if datagram.len() < HEAD + TAG
+            || datagram.len() > MAX_DATAGRAM
+            || !datagram.starts_with(&MAGIC)
+        {
             return Err(GossipError::Garbage);
         }
         let (head, sealed) = datagram.split_at_mut(HEAD);
@@ -147,7 +153,9 @@ impl SealedGossip {
             return Err(GossipError::Version(version));
         }
         let kind = head[6];
-        let id = |at: usize| ProcessId(u128::from_be_bytes(*head[at..].first_chunk().expect("it is in the head")));
+        let id = |at: usize| {
+            ProcessId(u128::from_be_bytes(*head[at..].first_chunk().expect("it is in the head")))
+        };
         let (from, to) = (id(7), id(23));
         let number = u64::from_be_bytes(*head[39..].first_chunk().expect("it is in the head"));
         if kind > HERE || (kind == WHO) != (to == ANY) || from == ANY {
@@ -184,7 +192,9 @@ impl SealedGossip {
         let known = self.senders.get(&from).and_then(|sender| sender.key.as_ref());
         // A key that does not fit spoils the bytes in place for the next key.
         let copy = (self.ring.keys().len() > 1).then(|| sealed.to_vec());
-        let mut opens = |key: &LessSafeKey| key.open_in_place(nonce(number), Aad::from(head), &mut *sealed).is_ok();
+        let mut opens = |key: &LessSafeKey| {
+            key.open_in_place(nonce(number), Aad::from(head), &mut *sealed).is_ok()
+        };
         if let Some((_, key)) = known
             && opens(key)
         {
@@ -231,7 +241,10 @@ impl Sender {
 
 impl fmt::Debug for SealedGossip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SealedGossip").field("me", &self.me).field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("SealedGossip")
+            .field("me", &self.me)
+            .field("number", &self.number)
+            .finish_non_exhaustive()
     }
 }
 

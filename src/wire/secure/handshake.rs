@@ -127,7 +127,9 @@ pub enum SecureError {
     #[error("the other side has the key, and belongs to another cluster")]
     OtherCluster,
     /// The key fits, and no version is spoken by both.
-    #[error("the other side has the key, and speaks protocol version {0}; this member speaks {VERSIONS}")]
+    #[error(
+        "the other side has the key, and speaks protocol version {0}; this member speaks {VERSIONS}"
+    )]
     Versions(Versions),
     /// The seal is wrong. The packet was changed or repeated, or made by a process without the key.
     #[error("a forged, repeated or damaged handshake")]
@@ -190,7 +192,8 @@ struct Given(Option<Zeroizing<[u8; 32]>>);
 
 impl Random for Given {
     fn try_fill_bytes(&mut self, to: &mut [u8]) -> Result<(), snow::Error> {
-        let given = self.0.take().filter(|given| given.len() == to.len()).ok_or(snow::Error::Rng)?;
+        let given =
+            self.0.take().filter(|given| given.len() == to.len()).ok_or(snow::Error::Rng)?;
         to.copy_from_slice(&*given);
         Ok(())
     }
@@ -204,7 +207,9 @@ fn noise(key: &ClusterKey, setup: &HandshakeSetup<'_>, head: &[u8], dials: bool)
         .psk(0, key.handshake())
         .and_then(|builder| builder.local_private_key(&*setup.identity.private))
         .and_then(|builder| builder.prologue(&prologue))
-        .and_then(|builder| if dials { builder.build_initiator() } else { builder.build_responder() });
+        .and_then(
+            |builder| if dials { builder.build_initiator() } else { builder.build_responder() },
+        );
     built.expect("the resolver has all of the pattern's primitives")
 }
 
@@ -270,7 +275,10 @@ impl Initiator {
     ///
     /// # Errors
     /// [`SecureError::Malformed`]: the cluster's name is too long.
-    pub fn start(key: &ClusterKey, setup: &HandshakeSetup<'_>) -> Result<(Self, Vec<u8>), SecureError> {
+    pub fn start(
+        key: &ClusterKey,
+        setup: &HandshakeSetup<'_>,
+    ) -> Result<(Self, Vec<u8>), SecureError> {
         let Versions { lowest, highest } = setup.versions;
         let length = u8::try_from(setup.cluster.len()).map_err(|_| SecureError::Malformed)?;
         let mut body = [highest.to_be_bytes(), lowest.to_be_bytes()].concat();
@@ -287,7 +295,11 @@ impl Initiator {
     ///
     /// # Errors
     /// [`SecureError`]: the connection is to be closed without another byte.
-    pub fn finish(mut self, respond: &[u8], purpose: &Purpose) -> Result<(Session, Vec<u8>), SecureError> {
+    pub fn finish(
+        mut self,
+        respond: &[u8],
+        purpose: &Purpose,
+    ) -> Result<(Session, Vec<u8>), SecureError> {
         let (in_front, message) = version_in(respond)?;
         let payload = read(&mut self.noise, message)?;
         let (chosen, theirs, info): (u16, Versions, MemberInfo) = decoded(&payload)?;
@@ -379,8 +391,13 @@ impl Responder {
             check_identity(&self.noise, info)?;
         }
         let (mut theirs, mut ours) = self.noise.dangerously_get_raw_split();
-        let session =
-            Session { purpose, version, key: self.key, sealer: Sealer::at(ours, 0), opener: Opener::at(theirs, 0) };
+        let session = Session {
+            purpose,
+            version,
+            key: self.key,
+            sealer: Sealer::at(ours, 0),
+            opener: Opener::at(theirs, 0),
+        };
         ours.zeroize();
         theirs.zeroize();
         Ok(session)

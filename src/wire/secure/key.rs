@@ -65,19 +65,25 @@ impl serde::Serialize for KeyName {
 #[non_exhaustive]
 pub enum KeyError {
     /// The text is no base64.
-    #[error("a cluster key is 32 bytes in base64, as `elderlock keygen` writes it; this is no base64")]
+    #[error(
+        "a cluster key is 32 bytes in base64, as `elderlock keygen` writes it; this is no base64"
+    )]
     NotBase64,
     /// The key has another length.
     #[error("a cluster key has 32 bytes, this one has {0}; `elderlock keygen` makes one")]
     Length(usize),
     /// All bytes are the same.
-    #[error("all bytes of the cluster key are the same: it is no secret; `elderlock keygen` makes one")]
+    #[error(
+        "all bytes of the cluster key are the same: it is no secret; `elderlock keygen` makes one"
+    )]
     Weak,
     /// The keyring has no key.
     #[error("the keyring has no key: one key a line, the first one seals")]
     Empty,
     /// The keyring has too many keys.
-    #[error("a keyring has at most {MAX_KEYS} keys: remove those that no member seals with any more")]
+    #[error(
+        "a keyring has at most {MAX_KEYS} keys: remove those that no member seals with any more"
+    )]
     TooMany,
     /// The same key stands in the keyring twice.
     #[error("key {0} stands in the keyring twice")]
@@ -131,7 +137,8 @@ impl FromStr for ClusterKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        let bytes = Zeroizing::new(BASE64_STANDARD.decode(text.trim()).map_err(|_| KeyError::NotBase64)?);
+        let bytes =
+            Zeroizing::new(BASE64_STANDARD.decode(text.trim()).map_err(|_| KeyError::NotBase64)?);
         let bytes = bytes.as_slice().try_into().map_err(|_| KeyError::Length(bytes.len()))?;
         ClusterKey::from_bytes(bytes)
     }
@@ -198,7 +205,8 @@ impl Keyring {
     /// # Errors
     /// [`KeyError`].
     pub fn parse(text: &str) -> Result<Self, KeyError> {
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines =
+            text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let mut ring: Option<Keyring> = None;
         for line in lines {
             let key = line.parse()?;

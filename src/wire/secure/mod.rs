@@ -16,7 +16,8 @@
 macro_rules! planted {
     ($name:ident) => {{
         #[cfg(elderlock_mutants)]
-        let planted = $crate::wire::secure::mutant::is_planted($crate::wire::secure::mutant::Mutant::$name);
+        let planted =
+            $crate::wire::secure::mutant::is_planted($crate::wire::secure::mutant::Mutant::$name);
         #[cfg(not(elderlock_mutants))]
         let planted = false;
         planted
@@ -35,7 +36,8 @@ mod window;
 
 pub use gossip::{GossipError, Opened, SealedGossip};
 pub use handshake::{
-    HandshakeSetup, Initiator, Purpose, Responder, SecureError, Session, StaticKey, VERSIONS, Versions,
+    HandshakeSetup, Initiator, Purpose, Responder, SecureError, Session, StaticKey, VERSIONS,
+    Versions,
 };
 pub use key::{ClusterKey, KeyError, KeyName, Keyring, MAX_KEYS};
 pub use record::{Exhausted, Forged, MAX_RECORD, Opener, REKEY_AFTER, Sealer};

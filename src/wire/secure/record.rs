@@ -84,7 +84,11 @@ impl Sealer {
             out.extend_from_slice(&length);
             let start = out.len();
             out.extend_from_slice(frames);
-            let sealed = self.0.key.seal_in_place_separate_tag(nonce(number), Aad::from(length), &mut out[start..]);
+            let sealed = self.0.key.seal_in_place_separate_tag(
+                nonce(number),
+                Aad::from(length),
+                &mut out[start..],
+            );
             out.extend_from_slice(sealed.map_err(|_| Exhausted)?.as_ref());
         }
         Ok(())
@@ -109,7 +113,11 @@ impl Opener {
         let Some((length, _)) = bytes.split_first_chunk::<LENGTH>() else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes(*length));
         // Empty records would keep a reader busy without a frame.
-        if (TAG + 1..=TAG + MAX_RECORD).contains(&length) { Ok(Some(LENGTH + length)) } else { Err(Forged) }
+        if (TAG + 1..=TAG + MAX_RECORD).contains(&length) {
+            Ok(Some(LENGTH + length))
+        } else {
+            Err(Forged)
+        }
     }
 
     /// The frames in the next record, opened in place.

@@ -97,12 +97,18 @@ fn both_sides_know_each_other_and_open_what_the_other_seals() {
 fn every_mismatch_has_an_error_of_its_own() {
     let (dialler, listener) = (Side::new(1), Side::new(2));
     let refused = |dialler: &Side| shake(dialler, &listener).map(|_| ()).unwrap_err();
-    assert_eq!(refused(&Side { ring: Keyring::new(key(9)), ..Side::new(1) }), SecureError::UnknownKey);
+    assert_eq!(
+        refused(&Side { ring: Keyring::new(key(9)), ..Side::new(1) }),
+        SecureError::UnknownKey
+    );
     assert_eq!(refused(&Side { cluster: "shed", ..Side::new(1) }), SecureError::OtherCluster);
     let newer = Versions { lowest: VERSIONS.highest + 1, highest: VERSIONS.highest + 3 };
     assert_eq!(refused(&Side { versions: newer, ..Side::new(1) }), SecureError::Versions(newer));
     let claimed = ProcessId(7);
-    assert_eq!(refused(&Side { claims: claimed, ..Side::new(1) }), SecureError::Impostor { claimed });
+    assert_eq!(
+        refused(&Side { claims: claimed, ..Side::new(1) }),
+        SecureError::Impostor { claimed }
+    );
     let liar = Side { claims: claimed, ..Side::new(2) };
     assert_eq!(shake(&dialler, &liar).map(|_| ()).unwrap_err(), SecureError::Impostor { claimed });
 }
@@ -171,7 +177,10 @@ fn a_recorded_session_adopts_nothing() {
     let (responder, _) = later.answer(&initiate).unwrap();
     assert_eq!(responder.finish(&confirm).map(|_| ()).unwrap_err(), SecureError::Forged);
     let again = Side { entropy: [78; 32], ..Side::new(1) };
-    assert_eq!(again.start().0.finish(&respond, &Purpose::Status).map(|_| ()).unwrap_err(), SecureError::Forged);
+    assert_eq!(
+        again.start().0.finish(&respond, &Purpose::Status).map(|_| ()).unwrap_err(),
+        SecureError::Forged
+    );
 }
 
 #[test]
@@ -260,7 +269,8 @@ fn the_text_of_keys_is_checked_and_never_printed() {
     assert_eq!("no key!".parse::<ClusterKey>().unwrap_err(), KeyError::NotBase64);
     assert_eq!("c2hvcnQ=".parse::<ClusterKey>().unwrap_err(), KeyError::Length(5));
     assert_eq!(ClusterKey::from_bytes(&[5; 32]).unwrap_err(), KeyError::Weak);
-    let ring = Keyring::parse(&format!("# new\n{}\n\n  {} \n", &*key(2).to_base64(), &*text)).unwrap();
+    let ring =
+        Keyring::parse(&format!("# new\n{}\n\n  {} \n", &*key(2).to_base64(), &*text)).unwrap();
     assert_eq!(ring.names().collect::<Vec<_>>(), [key(2).name(), key(1).name()]);
     assert_eq!(Keyring::parse("# none\n").unwrap_err(), KeyError::Empty);
     assert_eq!(ring.clone().with(key(1)).unwrap_err(), KeyError::Twice(key(1).name()));
@@ -305,7 +315,10 @@ fn a_datagram_is_heard_once_by_the_process_that_it_is_for() {
     assert_eq!(heard(&mut shed, &datagram), Err(GossipError::Forged));
     assert_eq!(heard(&mut gossip(2, &[9]), &datagram), Err(GossipError::Forged));
     // Another receiver starts later at the same address.
-    assert!(matches!(heard(&mut gossip(4, &[1]), &datagram), Err(GossipError::Misaddressed { .. })));
+    assert!(matches!(
+        heard(&mut gossip(4, &[1]), &datagram),
+        Err(GossipError::Misaddressed { .. })
+    ));
 }
 
 #[test]
@@ -339,7 +352,10 @@ fn a_forged_high_number_does_not_move_the_window() -> Verdict {
 fn a_borrowed_id_is_refused_with_the_right_key() -> Verdict {
     let claimed = Side::new(3).claims;
     let result = shake(&Side { claims: claimed, ..Side::new(1) }, &Side::new(2));
-    ensure(result.is_err_and(|error| error == SecureError::Impostor { claimed }), "an id is borrowed")
+    ensure(
+        result.is_err_and(|error| error == SecureError::Impostor { claimed }),
+        "an id is borrowed",
+    )
 }
 
 fn a_packet_without_a_known_key_is_refused_before_curve_work() -> Verdict {

@@ -3,7 +3,8 @@
 
 use super::{Workload, goes_on};
 use elderlock::{
-    Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, LockError, LockService, LostReason, Member,
+    Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, LockError, LockService,
+    LostReason, Member,
 };
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,14 +33,20 @@ pub(super) async fn play(player: &Workload) {
 }
 
 async fn gate(player: &Workload, service: &LockService) {
-    let Some(Ok(barrier)) = player.fickle("open", Barrier::open(service, GATE)).await else { return };
+    let Some(Ok(barrier)) = player.fickle("open", Barrier::open(service, GATE)).await else {
+        return;
+    };
     for _ in 0..1 + player.below(6) {
         if player.is_ending() {
             return;
         }
         player.rest(1, 100).await;
         let done: Result<(), BarrierError> = match player.below(3) {
-            0 => player.fickle("set", barrier.set()).await.unwrap_or(Ok(())).map_err(BarrierError::from),
+            0 => player
+                .fickle("set", barrier.set())
+                .await
+                .unwrap_or(Ok(()))
+                .map_err(BarrierError::from),
             1 => {
                 let (board, began) = (&player.stage.board, player.stage.board.now());
                 board.gate_opens(player.number);
@@ -48,23 +55,31 @@ async fn gate(player: &Workload, service: &LockService) {
                 board.gate_opened(player.number, began, removed.is_ok());
                 // Waiting players go on, though the barrier is set again at once.
                 match removed {
-                    Ok(()) if player.below(2) == 0 => barrier.set().await.map_err(BarrierError::from),
+                    Ok(()) if player.below(2) == 0 => {
+                        barrier.set().await.map_err(BarrierError::from)
+                    }
                     removed => removed.map_err(BarrierError::from),
                 }
             }
             _ => {
                 // A player that has seen it set passes only if a removal has begun since.
                 let removals = player.stage.board.removals();
-                let Some(Ok(is_set)) = player.fickle("is_set", barrier.is_set()).await else { continue };
+                let Some(Ok(is_set)) = player.fickle("is_set", barrier.is_set()).await else {
+                    continue;
+                };
                 let since = player.stage.board.now();
-                let waited = player.fickle("gate", barrier.wait_within(player.millis(1, 4_000))).await;
+                let waited =
+                    player.fickle("gate", barrier.wait_within(player.millis(1, 4_000))).await;
                 if waited == Some(Err(BarrierError::TimedOut)) {
                     player.stage.board.gate_stayed(player.number, since);
                 }
                 if is_set && matches!(waited, Some(Ok(()))) {
                     player.count("gates passed");
                     if removals.is_some() && player.stage.board.removals() == removals {
-                        let what = format!("player {} passed, and no player had removed the barrier", player.number);
+                        let what = format!(
+                            "player {} passed, and no player had removed the barrier",
+                            player.number
+                        );
                         player.stage.board.fail("barrier_opens_once", what);
                     }
                 }
@@ -80,11 +95,19 @@ async fn gate(player: &Workload, service: &LockService) {
 }
 
 async fn round(player: &Workload, service: &LockService) {
-    let Some(Ok(barrier)) = player.fickle("open", DoubleBarrier::open(service, ROUNDS, TOGETHER)).await else { return };
+    let Some(Ok(barrier)) =
+        player.fickle("open", DoubleBarrier::open(service, ROUNDS, TOGETHER)).await
+    else {
+        return;
+    };
     let board = &player.stage.board;
     let (stay, began) = (board.enters(player.number), board.now());
     // Some players wait until all faults of the time are over, with their consequences.
-    let patience = if player.below(4) == 0 { player.millis(15_000, 30_000) } else { player.millis(100, 4_000) };
+    let patience = if player.below(4) == 0 {
+        player.millis(15_000, 30_000)
+    } else {
+        player.millis(100, 4_000)
+    };
     let entered = player.fickle("enter", barrier.enter_within(patience)).await;
     let inside = match entered {
         Some(Ok(inside)) => inside,
@@ -93,7 +116,8 @@ async fn round(player: &Workload, service: &LockService) {
             if let Some(Err(BarrierError::Count(CountError::Lost(lost)))) = &other
                 && lost.reason == LostReason::Suspended
             {
-                let what = format!("player {} waits no more for a round: it was suspended", player.number);
+                let what =
+                    format!("player {} waits no more for a round: it was suspended", player.number);
                 board.fail("barrier_opens_for_all", what);
             }
             board.goes_out(stay);
@@ -141,7 +165,8 @@ async fn latch(player: &Workload, service: &LockService) {
                 player.count("latches counted down");
                 player.note(|| format!("counted {name} down to {left}"));
                 let kept = Rc::downgrade(&latch);
-                let is_open = Box::new(move || kept.upgrade().is_some_and(|latch| latch.count().is_ok()));
+                let is_open =
+                    Box::new(move || kept.upgrade().is_some_and(|latch| latch.count().is_ok()));
                 board.counted_down(player.number, &name, left, since, is_open);
             }
             Some(Err(error)) => return goes_on(player, "count_down", &error),
@@ -152,7 +177,10 @@ async fn latch(player: &Workload, service: &LockService) {
         Some(Ok(())) => {
             player.count("latches passed");
             if board.count_downs(&name) < u64::from(COUNTS) {
-                let what = format!("player {} passed {name} before {COUNTS} had counted down", player.number);
+                let what = format!(
+                    "player {} passed {name} before {COUNTS} had counted down",
+                    player.number
+                );
                 board.fail("barrier_opens_once", what);
             }
         }
@@ -163,7 +191,8 @@ async fn latch(player: &Workload, service: &LockService) {
 
 pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     let service = member.lock_service(SERVICE).await.map_err(|error| error.to_string())?;
-    let barrier = Barrier::open(&service, GATE).await.map_err(|error: LockError| error.to_string())?;
+    let barrier =
+        Barrier::open(&service, GATE).await.map_err(|error: LockError| error.to_string())?;
     let opens = |error: CountError| error.to_string();
     barrier.set().await.map_err(opens)?;
     let waits = async { barrier.wait().await.map_err(|error| error.to_string()) };
@@ -177,7 +206,8 @@ pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     waited.and(removed)?;
     barrier.remove().await.map_err(opens)?;
     barrier.wait().await.map_err(|error| error.to_string())?;
-    let rounds = DoubleBarrier::open(&service, ROUNDS, TOGETHER).await.map_err(|error| error.to_string())?;
+    let rounds =
+        DoubleBarrier::open(&service, ROUNDS, TOGETHER).await.map_err(|error| error.to_string())?;
     // A full round of the remaining players.
     let fails = |error: BarrierError| error.to_string();
     let (one, two) = tokio::join!(rounds.enter(), rounds.enter());

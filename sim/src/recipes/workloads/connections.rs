@@ -3,7 +3,10 @@
 
 use super::{Workload, at_once, goes_on, have_read_and_write};
 use crate::recipes::belief_checker::ClaimMode;
-use elderlock::{Connection, ConnectionState, ConnectionStatus, Guard, LockError, LockService, LostReason, Member};
+use elderlock::{
+    Connection, ConnectionState, ConnectionStatus, Guard, LockError, LockService, LostReason,
+    Member,
+};
 use std::rc::Rc;
 
 const SERVICE: &str = "sessions";
@@ -38,7 +41,8 @@ struct Listener<'a> {
 
 async fn listen(player: &Workload, service: &LockService) {
     let (connection, mut lazy) = (player.member.connection(), player.member.connection());
-    let mut listener = Listener { player, connection, heard: Vec::new(), kept: Vec::new(), is_over: false };
+    let mut listener =
+        Listener { player, connection, heard: Vec::new(), kept: Vec::new(), is_over: false };
     for _ in 0..5 + player.below(40) {
         if player.is_ending() || listener.is_over {
             break;
@@ -76,7 +80,10 @@ async fn listen(player: &Workload, service: &LockService) {
 impl Listener<'_> {
     fn fail(&self, invariant: &'static str, what: String) {
         let (player, heard) = (self.player, &self.heard);
-        player.stage.board.fail(invariant, format!("player {} heard {heard:?}: {what}", player.number));
+        player
+            .stage
+            .board
+            .fail(invariant, format!("player {} heard {heard:?}: {what}", player.number));
     }
 
     fn breaks(&self) -> usize {
@@ -114,7 +121,9 @@ impl Listener<'_> {
             }
         }
         let last = self.heard.last().map(|state| match state {
-            ConnectionState::Connected | ConnectionState::Reconnected => ConnectionStatus::Connected,
+            ConnectionState::Connected | ConnectionState::Reconnected => {
+                ConnectionStatus::Connected
+            }
             ConnectionState::Suspended => ConnectionStatus::Suspended,
             ConnectionState::Missed { standing, .. } => *standing,
             _ => ConnectionStatus::Lost,
@@ -126,7 +135,8 @@ impl Listener<'_> {
         for kept in &self.kept {
             let Err(lost) = kept.guard.fence() else { continue };
             self.player.count("guards that failed");
-            let by_member = [LostReason::Suspended, LostReason::Expelled, LostReason::Left].contains(&lost.reason);
+            let by_member = [LostReason::Suspended, LostReason::Expelled, LostReason::Left]
+                .contains(&lost.reason);
             if by_member && breaks == kept.breaks {
                 self.fail("states_come_in_order", format!("that a guard is {lost:?} was not told"));
             }
@@ -161,7 +171,10 @@ impl Listener<'_> {
         }
         // `guards_fail_before_it_is_told`
         if !state.is_connected() && self.kept.iter().any(|kept| kept.guard.fence().is_ok()) {
-            self.fail("guards_fail_before_it_is_told", "a guard from before is still good".to_owned());
+            self.fail(
+                "guards_fail_before_it_is_told",
+                "a guard from before is still good".to_owned(),
+            );
         }
     }
 

@@ -23,7 +23,12 @@ pub(super) async fn play(player: &Workload) {
             let seen = match player.below(100) {
                 0..=19 => count.get(),
                 20..=34 => {
-                    match player.fickle("changes", tokio::time::timeout(player.millis(1, 1_000), changes.next())).await
+                    match player
+                        .fickle(
+                            "changes",
+                            tokio::time::timeout(player.millis(1, 1_000), changes.next()),
+                        )
+                        .await
                     {
                         Some(Ok(seen)) => {
                             // Each value of the stream is no older than the one before, and may be
@@ -46,7 +51,9 @@ pub(super) async fn play(player: &Workload) {
                 65..=74 => {
                     let to = player.below(100) as i32;
                     match player.fickle("set", count.set(to)).await {
-                        Some(version) => version.and_then(|version| written(player, &count, version, to)),
+                        Some(version) => {
+                            version.and_then(|version| written(player, &count, version, to))
+                        }
                         None => continue,
                     }
                 }
@@ -82,7 +89,10 @@ pub(super) async fn play(player: &Workload) {
                     player.note(|| format!("sees {} of {:?}", seen.count, seen.version));
                     player.stage.board.value(SERVICE, NAME, seen.version, seen.count);
                     if last.is_some_and(|last| last > seen.version) {
-                        let what = format!("player {} saw {:?} after {last:?}", player.number, seen.version);
+                        let what = format!(
+                            "player {} saw {:?} after {last:?}",
+                            player.number, seen.version
+                        );
                         return player.stage.board.fail("values_are_seen_in_order", what);
                     }
                     last = Some(seen.version);
@@ -107,7 +117,8 @@ fn written(
     player.stage.board.value(SERVICE, NAME, version, to);
     let now = count.get()?;
     if now.version < version {
-        let what = format!("player {} wrote {version:?} and then saw {:?}", player.number, now.version);
+        let what =
+            format!("player {} wrote {version:?} and then saw {:?}", player.number, now.version);
         player.stage.board.fail("values_are_seen_in_order", what);
     }
     Ok(now)

@@ -4,7 +4,8 @@
 use super::{Workload, goes_on};
 use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{
-    CloseMode, LatchEvent, LatchEvents, LeaderLatch, LeaderSelector, LockService, Member, SelectorError, Term, Token,
+    CloseMode, LatchEvent, LatchEvents, LeaderLatch, LeaderSelector, LockService, Member,
+    SelectorError, Term, Token,
 };
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -95,7 +96,9 @@ async fn rest_of(reader: &mut LatchEvents, heard: &mut Vec<LatchEvent>) {
 /// `listeners_see_every_change_once`
 fn judge(player: &Workload, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: CloseMode) {
     let [one, other] = heard;
-    let is_whole = |heard: &[LatchEvent]| !heard.iter().any(|event| matches!(event, LatchEvent::Missed { .. }));
+    let is_whole = |heard: &[LatchEvent]| {
+        !heard.iter().any(|event| matches!(event, LatchEvent::Missed { .. }))
+    };
     if !is_whole(one) || !is_whole(other) {
         return player.count("events missed");
     }
@@ -134,7 +137,9 @@ fn judge(player: &Workload, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: C
 }
 
 async fn selector(player: &Workload, service: &LockService) {
-    let Ok(selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else { return };
+    let Ok(selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else {
+        return;
+    };
     for _ in 0..1 + player.below(3) {
         if player.is_ending() {
             return;
@@ -147,7 +152,8 @@ async fn selector(player: &Workload, service: &LockService) {
                 selector.interrupt();
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 // The work is dropped at its await point.
-                let what = format!("player {} works on after its term was interrupted", player.number);
+                let what =
+                    format!("player {} works on after its term was interrupted", player.number);
                 player.stage.board.fail("one_leader_per_term", what);
             }
         };
@@ -160,7 +166,9 @@ async fn selector(player: &Workload, service: &LockService) {
 /// A selector that runs on: one piece of work at a time, each no longer than its term, and a
 /// position in the queue after each.
 async fn run(player: &Workload, service: &LockService) {
-    let Ok(mut selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else { return };
+    let Ok(mut selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else {
+        return;
+    };
     if player.below(3) == 0 {
         selector = selector.lease(player.millis(50, 600));
     }
@@ -179,7 +187,9 @@ async fn run(player: &Workload, service: &LockService) {
         .await
     };
     match player.fickle("to run on", either).await {
-        Some(Some(error @ (SelectorError::Left | SelectorError::Destroyed))) => goes_on(player, "run", &error),
+        Some(Some(error @ (SelectorError::Left | SelectorError::Destroyed))) => {
+            goes_on(player, "run", &error)
+        }
         Some(Some(error)) => {
             let what = format!("player {} runs no more: {error:?}", player.number);
             player.stage.board.fail("selectors_stand_again", what);
@@ -222,7 +232,12 @@ async fn work(player: &Workload, term: Term, is_working: &Cell<bool>) {
 }
 
 /// `selectors_stand_again`: a running selector leads or queues.
-async fn watch(player: &Workload, selector: &LeaderSelector, works: &Cell<u64>, is_working: &Cell<bool>) {
+async fn watch(
+    player: &Workload,
+    selector: &LeaderSelector,
+    works: &Cell<u64>,
+    is_working: &Cell<bool>,
+) {
     let (mut misses, mut last) = (0, 0);
     for _ in 0..5 + player.below(20) {
         player.rest(200, 300).await;
@@ -236,13 +251,18 @@ async fn watch(player: &Workload, selector: &LeaderSelector, works: &Cell<u64>, 
         let stands = seen.more > 0 || seen.first.iter().any(|one| one.id == selector.id());
         // The request after a term is still under way for a while.
         if stands || is_working.get() || works.get() != last || !player.stage.board.is_calm() {
-            player.count(if stands { "selectors seen in line" } else { "selectors between two terms" });
+            player.count(if stands {
+                "selectors seen in line"
+            } else {
+                "selectors between two terms"
+            });
             (misses, last) = (0, works.get());
             continue;
         }
         misses += 1;
         if misses == 3 {
-            let what = format!("player {} runs, and does not stand in line: {seen:?}", player.number);
+            let what =
+                format!("player {} runs, and does not stand in line: {seen:?}", player.number);
             return player.stage.board.fail("selectors_stand_again", what);
         }
     }

@@ -11,7 +11,10 @@ pub(super) async fn play(player: &Workload) {
         player.rest(1, 100).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
         let name = *player.pick(&NAMES);
-        let Some(Ok(value)) = player.fickle("open", LockValue::open(&service, name, "0")).await else { continue };
+        let Some(Ok(value)) = player.fickle("open", LockValue::open(&service, name, "0")).await
+        else {
+            continue;
+        };
         for _ in 0..4 + player.below(20) {
             if player.is_ending() {
                 return;
@@ -72,7 +75,8 @@ async fn hold(
             player.rest(1, 200).await;
         }
         number += 1;
-        let Some(version) = player.fickle("write", value.write(&guard, number.to_string())).await else {
+        let Some(version) = player.fickle("write", value.write(&guard, number.to_string())).await
+        else {
             return Ok(());
         };
         let version = version?;
@@ -88,7 +92,10 @@ async fn hold(
 /// All players see the same number under a version.
 fn seen_at(player: &Workload, name: &'static str, version: Token, value: &[u8]) -> i32 {
     let Some(number) = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) else {
-        player.stage.board.fail("values_are_seen_in_order", format!("{name} of {version:?} is {value:?}"));
+        player
+            .stage
+            .board
+            .fail("values_are_seen_in_order", format!("{name} of {version:?} is {value:?}"));
         return 0;
     };
     player.note(|| format!("sees {number} in {name} of {version:?}"));

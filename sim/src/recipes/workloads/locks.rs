@@ -77,7 +77,9 @@ async fn hold(player: &Workload, name: &'static str, guard: Guard) {
     if player.below(2) == 0 {
         let released = guard.release().await;
         player.note(|| format!("released {name}: {released:?}"));
-    } else if let Some(released) = player.fickle("the confirmation", guard.release_and_confirm()).await {
+    } else if let Some(released) =
+        player.fickle("the confirmation", guard.release_and_confirm()).await
+    {
         player.note(|| format!("released {name}, and heard: {released:?}"));
         if released.is_ok() {
             player.count("releases confirmed");
@@ -100,7 +102,12 @@ async fn batch(player: &Workload, locks: &LockService) {
             let guard = Rc::new(guard);
             for name in names {
                 let seen = Rc::downgrade(&guard);
-                player.claim(SERVICE, name, ClaimMode::Lock, Box::new(move || seen.upgrade()?.fence(name).ok()));
+                player.claim(
+                    SERVICE,
+                    name,
+                    ClaimMode::Lock,
+                    Box::new(move || seen.upgrade()?.fence(name).ok()),
+                );
             }
             player.rest(1, 150).await;
         }
@@ -116,7 +123,12 @@ async fn suspension(player: &Workload, locks: &LockService) {
             player.note(|| "has suspended it".to_owned());
             let guard = Rc::new(guard);
             let seen = Rc::downgrade(&guard);
-            player.claim(SERVICE, "*", ClaimMode::Suspension, Box::new(move || seen.upgrade()?.fence().ok()));
+            player.claim(
+                SERVICE,
+                "*",
+                ClaimMode::Suspension,
+                Box::new(move || seen.upgrade()?.fence().ok()),
+            );
             let second = locks.suspend().owner(player.number).wait(player.millis(1, 20)).await;
             match second {
                 Err(LockError::Deadlock) => player.count("second suspensions refused"),

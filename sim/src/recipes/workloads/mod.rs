@@ -101,12 +101,19 @@ impl WorkloadKind {
                 "transfers asked for",
                 "destructions",
             ],
-            WorkloadKind::Mutexes => {
-                &["locks entered again", "locks held by two tasks", "multi locks held", "multi locks entered again"]
-            }
-            WorkloadKind::Leaders => {
-                &["terms led", "works led", "works run", "works interrupted", "terms heard from beginning to end"]
-            }
+            WorkloadKind::Mutexes => &[
+                "locks entered again",
+                "locks held by two tasks",
+                "multi locks held",
+                "multi locks entered again",
+            ],
+            WorkloadKind::Leaders => &[
+                "terms led",
+                "works led",
+                "works run",
+                "works interrupted",
+                "terms heard from beginning to end",
+            ],
             WorkloadKind::ReadWrite => &[
                 "shares held",
                 "upgrades",
@@ -115,17 +122,30 @@ impl WorkloadKind {
                 "read/write locks entered again",
                 "readers refused to write",
             ],
-            WorkloadKind::Semaphore => {
-                &["permits held", "limits set", "permits given back early", "permits handed on", "leases looked up"]
-            }
+            WorkloadKind::Semaphore => &[
+                "permits held",
+                "limits set",
+                "permits given back early",
+                "permits handed on",
+                "leases looked up",
+            ],
             WorkloadKind::Count => &["counts added to", "counts set", "counts changed meanwhile"],
-            WorkloadKind::LockValue => &["values read under the lock", "values written under the lock"],
-            WorkloadKind::Barriers => {
-                &["gates passed", "rounds entered", "rounds left", "latches counted down", "latches passed"]
+            WorkloadKind::LockValue => {
+                &["values read under the lock", "values written under the lock"]
             }
-            WorkloadKind::Connections => {
-                &["suspensions heard of", "reconnections heard of", "losses heard of", "guards that failed"]
-            }
+            WorkloadKind::Barriers => &[
+                "gates passed",
+                "rounds entered",
+                "rounds left",
+                "latches counted down",
+                "latches passed",
+            ],
+            WorkloadKind::Connections => &[
+                "suspensions heard of",
+                "reconnections heard of",
+                "losses heard of",
+                "guards that failed",
+            ],
             WorkloadKind::Revocations => {
                 &["locks wanted back", "holders told", "holds taken away", "untold not taken away"]
             }
@@ -201,14 +221,23 @@ pub struct Workload {
 }
 
 impl Workload {
-    pub(super) fn new(stage: Rc<ClusterHarness>, seat: usize, member: Member, number: u64) -> Workload {
+    pub(super) fn new(
+        stage: Rc<ClusterHarness>,
+        seat: usize,
+        member: Member,
+        number: u64,
+    ) -> Workload {
         let dice = RefCell::new(Rng::new(stage.plan.luck, 1_000 + number));
         Workload { stage, seat, member, number, name: number, dice }
     }
 
     /// Begins a task of the same process that acts in this player's name. The beliefs of both count
     /// as one player's.
-    fn begin<F: Future<Output = ()> + 'static>(&self, plays: &str, act: impl FnOnce(Rc<Workload>) -> F) {
+    fn begin<F: Future<Output = ()> + 'static>(
+        &self,
+        plays: &str,
+        act: impl FnOnce(Rc<Workload>) -> F,
+    ) {
         let mut other = self.stage.player(self.seat, &self.member, plays);
         other.name = self.name;
         let other = Rc::new(other);
@@ -269,7 +298,9 @@ impl Workload {
     /// Asks to become the grantor.
     async fn turk(&self, service: &LockService) {
         self.count("transfers asked for");
-        if let Some(became) = self.fickle("to become grantor", service.become_grantor().into_future()).await {
+        if let Some(became) =
+            self.fickle("to become grantor", service.become_grantor().into_future()).await
+        {
             self.note(|| format!("asked to become grantor: {became:?}"));
         }
     }
@@ -278,7 +309,8 @@ impl Workload {
     /// polls or some time, and drops the future as it is.
     async fn fickle<F: Future>(&self, what: &str, future: F) -> Option<F::Output> {
         let mut polls = if self.below(8) == 0 { 1 + self.below(6) } else { u64::MAX };
-        let limit = if self.below(8) == 0 { self.millis(1, 800) } else { Duration::from_secs(1_000_000) };
+        let limit =
+            if self.below(8) == 0 { self.millis(1, 800) } else { Duration::from_secs(1_000_000) };
         self.stage.waits(self.number, what.to_owned());
         let mut future = pin!(future);
         let mut late = pin!(tokio::time::sleep(limit));
@@ -339,7 +371,8 @@ async fn have(member: &Member, service: &str, name: &str) -> Result<(), String> 
 /// Checks that a share of a lock can be had, and then the lock.
 async fn have_read_and_write(member: &Member, service: &str, name: &str) -> Result<(), String> {
     let locks = member.lock_service(service).await.map_err(|error| error.to_string())?;
-    let share = locks.share(name).await.map_err(|error| format!("a share of {service}/{name}: {error}"))?;
+    let share =
+        locks.share(name).await.map_err(|error| format!("a share of {service}/{name}: {error}"))?;
     drop(share);
     have(member, service, name).await
 }

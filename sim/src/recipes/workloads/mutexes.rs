@@ -4,8 +4,8 @@
 use super::{Workload, goes_on, have};
 use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{
-    EnterError, LockError, LockService, Lost, Member, MultiGuard, MultiLock, Mutex, Owner, ReentrantGuard,
-    ReentrantMutex, Token,
+    EnterError, LockError, LockService, Lost, Member, MultiGuard, MultiLock, Mutex, Owner,
+    ReentrantGuard, ReentrantMutex, Token,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -45,7 +45,9 @@ async fn reentrant(player: &Workload, service: &'static str, locks: &LockService
         }
         match player.fickle("enter", wish.into_future()).await {
             Some(Ok(guard)) => {
-                player.note(|| format!("has {service}/{name} by {:?} at depth {depth}", guard.token()));
+                player.note(|| {
+                    format!("has {service}/{name} by {:?} at depth {depth}", guard.token())
+                });
                 if depth > 1 {
                     player.count("locks entered again");
                 }
@@ -62,7 +64,10 @@ async fn reentrant(player: &Workload, service: &'static str, locks: &LockService
         player.rest(1, 40).await;
         // The mutex knows whether an owner has the lock or has lost it.
         if guards.iter().any(|guard| guard.fence().is_ok()) != mutex.is_held_by(owner) {
-            let what = format!("player {} and its mutex disagree whether it has {service}/{name}", player.number);
+            let what = format!(
+                "player {} and its mutex disagree whether it has {service}/{name}",
+                player.number
+            );
             return player.stage.board.fail("owners_know_what_they_hold", what);
         }
     }
@@ -88,7 +93,8 @@ struct Pair {
 /// A task asks beside another one of the same owner.
 async fn pair(player: &Workload, service: &'static str, locks: &LockService) {
     let name = *player.pick(&NAMES);
-    let (mutex, owner, pair) = (ReentrantMutex::new(locks, name), Owner::new(), Rc::new(Pair::default()));
+    let (mutex, owner, pair) =
+        (ReentrantMutex::new(locks, name), Owner::new(), Rc::new(Pair::default()));
     let (same, both) = (mutex.clone(), pair.clone());
     player.begin("a second task", move |other| async move {
         one_of_two(&other, (service, name), &same, owner, (&both, 1)).await;
@@ -111,7 +117,10 @@ async fn one_of_two(
 ) {
     let other = 1 - me;
     let fail = |invariant, what: &str| {
-        player.stage.board.fail(invariant, format!("player {} of {service}/{name}: {what}", player.number));
+        player
+            .stage
+            .board
+            .fail(invariant, format!("player {} of {service}/{name}: {what}", player.number));
     };
     for _ in 0..1 + player.below(3) {
         player.rest(1, 60).await;
@@ -142,7 +151,10 @@ async fn one_of_two(
         if let (Ok(mine), Some(beside)) = (guard.fence(), beside) {
             player.count("locks held by two tasks");
             if mine != beside {
-                fail("owners_enter_together", &format!("has {mine:?}, and the other task {beside:?}"));
+                fail(
+                    "owners_enter_together",
+                    &format!("has {mine:?}, and the other task {beside:?}"),
+                );
             }
         }
         if (guard.fence().is_ok() || beside.is_some()) != mutex.is_held_by(owner) {
@@ -157,7 +169,10 @@ async fn one_of_two(
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if looks == 3 {
-            fail("owners_enter_together", "has the lock while the other task of its owner waits for it");
+            fail(
+                "owners_enter_together",
+                "has the lock while the other task of its owner waits for it",
+            );
         }
     }
 }
@@ -186,7 +201,10 @@ async fn plain(player: &Workload, service: &'static str, locks: &LockService) {
             held(player, service, name, &guard, |guard| guard.fence());
             player.rest(1, 100).await;
             if mutex.is_acquired() != guard.fence().is_ok() {
-                let what = format!("player {} and its mutex disagree whether it has {service}/{name}", player.number);
+                let what = format!(
+                    "player {} and its mutex disagree whether it has {service}/{name}",
+                    player.number
+                );
                 player.stage.board.fail("owners_know_what_they_hold", what);
             }
         }
@@ -240,7 +258,9 @@ async fn several(player: &Workload, owner: Owner) {
                 enter_again(player, &several, &wanted, &guard, owner).await;
             }
         }
-        Some(Err(error)) if !error.is_timeout() && !wanted.is_empty() => goes_on(player, "several", &error),
+        Some(Err(error)) if !error.is_timeout() && !wanted.is_empty() => {
+            goes_on(player, "several", &error)
+        }
         _ => {}
     }
 }
@@ -258,13 +278,22 @@ async fn enter_again(
     let (service, name) = *player.pick(wanted);
     let Ok(locks) = player.member.lock_service(service).await else { return };
     let again = several.acquire().owner(owner).wait(soon).await.map_err(|error| error.to_string());
-    let again = again.and_then(|again| again.fence(service, name).map_err(|error| error.to_string()));
-    let inner = ReentrantMutex::new(&locks, name).acquire(owner).wait(soon).await.map_err(|error| error.to_string());
+    let again =
+        again.and_then(|again| again.fence(service, name).map_err(|error| error.to_string()));
+    let inner = ReentrantMutex::new(&locks, name)
+        .acquire(owner)
+        .wait(soon)
+        .await
+        .map_err(|error| error.to_string());
     let inner = inner.and_then(|inner| inner.fence().map_err(|error| error.to_string()));
     match guard.fence(service, name) {
         Ok(token) if again != Ok(token) || inner != Ok(token) => {
-            let what = format!("has {service}/{name} by {token:?}, and enters it: {again:?}, {inner:?}");
-            player.stage.board.fail("owners_enter_together", format!("player {} {what}", player.number));
+            let what =
+                format!("has {service}/{name} by {token:?}, and enters it: {again:?}, {inner:?}");
+            player
+                .stage
+                .board
+                .fail("owners_enter_together", format!("player {} {what}", player.number));
         }
         Ok(_) => player.count("multi locks entered again"),
         Err(_) => {}

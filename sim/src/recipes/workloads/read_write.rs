@@ -36,12 +36,16 @@ pub(super) async fn play(player: &Workload) {
                 None => {}
             },
             85..=92 => {
-                if let Some(Ok(guard)) = player.fickle("try to read", lock.try_read().into_future()).await {
+                if let Some(Ok(guard)) =
+                    player.fickle("try to read", lock.try_read().into_future()).await
+                {
                     read(player, name, guard).await;
                 }
             }
             93..=97 => {
-                if let Some(Ok(guard)) = player.fickle("try to write", lock.try_write().into_future()).await {
+                if let Some(Ok(guard)) =
+                    player.fickle("try to write", lock.try_write().into_future()).await
+                {
                     write(player, name, guard).await;
                 }
             }
@@ -70,7 +74,12 @@ async fn read(player: &Workload, name: &'static str, guard: ReadGuard) {
             player.note(|| format!("still reads {name}"));
             let guard = Rc::new(guard);
             let seen = Rc::downgrade(&guard);
-            player.claim(SERVICE, name, ClaimMode::Share, Box::new(move || seen.upgrade()?.fence().ok()));
+            player.claim(
+                SERVICE,
+                name,
+                ClaimMode::Share,
+                Box::new(move || seen.upgrade()?.fence().ok()),
+            );
             player.rest(1, 50).await;
         }
         Some(Err((error, _))) => goes_on(player, "upgrade", &error),
@@ -181,7 +190,10 @@ impl OwnerGuards<'_> {
                     if wants_write && writes.is_none() {
                         self.fail("owners_enter_together", "an owner that only reads writes");
                     } else if had != token {
-                        self.fail("owners_enter_together", &format!("had {had:?} and enters {token:?}"));
+                        self.fail(
+                            "owners_enter_together",
+                            &format!("had {had:?} and enters {token:?}"),
+                        );
                     }
                 }
                 self.put(guard);
@@ -236,11 +248,13 @@ impl OwnerGuards<'_> {
                     self.put(OwnerGuard::Reads(guard));
                 }
             }
-            OwnerGuard::Reads(guard) => match self.player.fickle("upgrade", guard.upgrade()).await {
-                Some(Ok(guard)) => self.put(OwnerGuard::Writes(guard)),
-                Some(Err((_, Some(guard)))) => self.put(OwnerGuard::Reads(guard)),
-                Some(Err((_, None))) | None => {}
-            },
+            OwnerGuard::Reads(guard) => {
+                match self.player.fickle("upgrade", guard.upgrade()).await {
+                    Some(Ok(guard)) => self.put(OwnerGuard::Writes(guard)),
+                    Some(Err((_, Some(guard)))) => self.put(OwnerGuard::Reads(guard)),
+                    Some(Err((_, None))) | None => {}
+                }
+            }
         }
     }
 

@@ -5,7 +5,8 @@ use super::{Workload, at_once, goes_on, have};
 use crate::recipes::belief_checker::ClaimMode;
 use elderlock::simulated::{by_clock, paced};
 use elderlock::{
-    Guard, HolderInfo, LockError, LockService, LossWatch, LostReason, Member, Revocation, RevokeError, Token,
+    Guard, HolderInfo, LockError, LockService, LossWatch, LostReason, Member, Revocation,
+    RevokeError, Token,
 };
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -65,8 +66,12 @@ async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable:
     let board = &player.stage.board;
     let (token, watch) = (guard.token(), guard.watch());
     player.note(|| format!("has {name} by {token:?}, revocable: {is_revocable}"));
-    let wanted =
-        WatchedHold { watch: watch.clone(), revocation: guard.revocation(), is_revocable, clock: player.clock() };
+    let wanted = WatchedHold {
+        watch: watch.clone(),
+        revocation: guard.revocation(),
+        is_revocable,
+        clock: player.clock(),
+    };
     board.wanted.borrow_mut().insert(token, Rc::new(wanted));
     let mut revocation = guard.revocation();
     let guard = Rc::new(guard);
@@ -80,7 +85,10 @@ async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable:
         while let Some(request) = revocation.requested().await {
             player.count("requests heard");
             if !heard.insert(request.metadata.clone()) {
-                let what = format!("player {} was told twice that {name} is wanted back: {request:?}", player.number);
+                let what = format!(
+                    "player {} was told twice that {name} is wanted back: {request:?}",
+                    player.number
+                );
                 board.fail("asked_back_once", what);
             }
             if does == 0 {
@@ -91,7 +99,8 @@ async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable:
     if does == 2 {
         tokio::time::sleep(span).await;
     } else {
-        let _ = player.fickle("a request to have it back", tokio::time::timeout(span, listens)).await;
+        let _ =
+            player.fickle("a request to have it back", tokio::time::timeout(span, listens)).await;
     }
     if watch.reason() == Some(LostReason::Revoked) {
         judge_taken(player, token);
@@ -150,7 +159,10 @@ async fn ask(player: &Workload, service: &LockService) {
             Some(Ok(())) => taken(player, service, name, holder).await,
             Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
             Some(Err(error @ (RevokeError::Untold | RevokeError::NotRevocable(_)))) => {
-                board.fail("told_before_taken", format!("{:?} was told, and is {error:?}", holder.token));
+                board.fail(
+                    "told_before_taken",
+                    format!("{:?} was told, and is {error:?}", holder.token),
+                );
             }
             Some(Err(error)) => goes_on(player, "force", &error),
         }
@@ -181,7 +193,10 @@ async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
         wanted.is_over() && revocation.is_requested()
     };
     if !wanted.is_revocable || !is_told.await {
-        board.fail("told_before_taken", format!("{:?} is said to have been told of {word}, and was not", holder.token));
+        board.fail(
+            "told_before_taken",
+            format!("{:?} is said to have been told of {word}, and was not", holder.token),
+        );
     }
 }
 
@@ -193,7 +208,9 @@ async fn force_untold(player: &Workload, service: &LockService) {
     match player.fickle("to take a lock without a request", service.force_revoke(&holder)).await {
         // Another player has requested it.
         Some(Ok(())) => taken(player, service, name, &holder).await,
-        Some(Err(RevokeError::Untold | RevokeError::NotRevocable(_))) => player.count("untold not taken away"),
+        Some(Err(RevokeError::Untold | RevokeError::NotRevocable(_))) => {
+            player.count("untold not taken away")
+        }
         Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
         Some(Err(error)) => goes_on(player, "force", &error),
     }

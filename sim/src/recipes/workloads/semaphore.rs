@@ -2,7 +2,9 @@
 
 use super::{Workload, goes_on};
 use crate::recipes::belief_checker::ClaimMode;
-use elderlock::{Lease, LockError, LockService, Member, Mode as Held, PermitGuard, Semaphore, Token};
+use elderlock::{
+    Lease, LockError, LockService, Member, Mode as Held, PermitGuard, Semaphore, Token,
+};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -155,7 +157,10 @@ async fn look(player: &Workload, service: &LockService, hold: Token, left: &Cell
     for holder in seen.holders.iter().filter(|holder| holder.token == hold) {
         player.count("leases looked up");
         if holder.mode != Held::Permits(before) {
-            let what = format!("{before} leases of {hold:?} are left, and the grantor has {:?}", holder.mode);
+            let what = format!(
+                "{before} leases of {hold:?} are left, and the grantor has {:?}",
+                holder.mode
+            );
             player.stage.board.fail("leases_end_one_by_one", what);
         }
     }
@@ -163,7 +168,8 @@ async fn look(player: &Workload, service: &LockService, hold: Token, left: &Cell
 
 pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     let service = member.lock_service(SERVICE).await.map_err(|error| error.to_string())?;
-    let semaphore = Semaphore::open(&service, NAME, INITIAL).await.map_err(|error| error.to_string())?;
+    let semaphore =
+        Semaphore::open(&service, NAME, INITIAL).await.map_err(|error| error.to_string())?;
     let limit = semaphore.limit().get().map_err(|error| error.to_string())?.count;
     let all = semaphore.acquire(limit as u32).wait(Duration::from_secs(10));
     all.await.map(drop).map_err(|error| format!("all {limit} permits: {error}"))

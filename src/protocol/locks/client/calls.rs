@@ -69,9 +69,10 @@ impl PendingCall {
     pub(super) fn at_limit(&self) -> Outcome {
         match self.what {
             CallKind::Bid => Outcome::TimedOut,
-            CallKind::Look(..) | CallKind::Upgrade(..) | CallKind::Write(..) | CallKind::Revoke(_) => {
-                Outcome::Undecided
-            }
+            CallKind::Look(..)
+            | CallKind::Upgrade(..)
+            | CallKind::Write(..)
+            | CallKind::Revoke(_) => Outcome::Undecided,
             CallKind::Confirm(..) | CallKind::Ending(_) => Outcome::Unconfirmed,
         }
     }
@@ -81,7 +82,12 @@ impl LockClient {
     /// A grantor that was asked to make a share the lock may do so yet, and no caller waits for it
     /// any longer. So it hears of the share, unless another guard of the hold has asked for the
     /// same.
-    pub(super) fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut StepContext) {
+    pub(super) fn stay_narrow(
+        &self,
+        service: &ServiceName,
+        hold: RequestId,
+        turn: &mut StepContext,
+    ) {
         if self.upgrades_of(service, hold).is_empty() {
             self.say_narrow(service, hold, turn);
         }
@@ -95,14 +101,28 @@ impl LockClient {
     }
 
     /// The application wants a share to become the lock.
-    pub(crate) fn upgrade(&mut self, request: RequestId, hold: RequestId, answer: Duration, turn: &mut StepContext) {
+    pub(crate) fn upgrade(
+        &mut self,
+        request: RequestId,
+        hold: RequestId,
+        answer: Duration,
+        turn: &mut StepContext,
+    ) {
         let may = turn.leased && turn.now < self.lease_end(hold);
         let service = self.service_of(hold).cloned();
         let outcome = match (self.request_mut(hold), service) {
-            (Some(ClientRequest { want, state: ClientRequestState::Held { token, .. }, .. }), Some(service)) if may => {
+            (
+                Some(ClientRequest { want, state: ClientRequestState::Held { token, .. }, .. }),
+                Some(service),
+            ) if may => {
                 if let Want::Share(_) = want {
                     let limit = turn.now + answer;
-                    self.run_errand((request, service.clone()), CallKind::Upgrade(hold, None), Time::MAX, limit);
+                    self.run_errand(
+                        (request, service.clone()),
+                        CallKind::Upgrade(hold, None),
+                        Time::MAX,
+                        limit,
+                    );
                     return self.pursue(&service, Some(request), turn);
                 }
                 Outcome::Upgraded { hold, token: *token }
@@ -124,10 +144,17 @@ impl LockClient {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return; // a newer grantor has heard of a share, and is asked again
         }
-        let Some(PendingCall { what: CallKind::Upgrade(hold, _), .. }) = self.errand_mut(request) else { return };
+        let Some(PendingCall { what: CallKind::Upgrade(hold, _), .. }) = self.errand_mut(request)
+        else {
+            return;
+        };
         let hold = *hold;
         let outcome = match self.request_mut(hold) {
-            Some(ClientRequest { want, state: ClientRequestState::Held { token: known, .. }, .. }) => {
+            Some(ClientRequest {
+                want,
+                state: ClientRequestState::Held { token: known, .. },
+                ..
+            }) => {
                 if let [name] = want.names() {
                     *want = Want::Lock(name.clone());
                 }
@@ -177,7 +204,12 @@ impl LockClient {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        self.run_errand((request, service.clone()), CallKind::Look(at, None), Time::MAX, turn.now + answer);
+        self.run_errand(
+            (request, service.clone()),
+            CallKind::Look(at, None),
+            Time::MAX,
+            turn.now + answer,
+        );
         self.pursue(&service, Some(request), turn);
     }
 
@@ -195,7 +227,12 @@ impl LockClient {
             turn.out.push(Output::Answer { request, outcome: Outcome::Unconfirmed });
             return;
         }
-        self.run_errand((request, service.clone()), CallKind::Confirm(over, None), Time::MAX, turn.now + limit);
+        self.run_errand(
+            (request, service.clone()),
+            CallKind::Confirm(over, None),
+            Time::MAX,
+            turn.now + limit,
+        );
         self.pursue(&service, Some(request), turn);
     }
 
@@ -214,7 +251,11 @@ impl LockClient {
         // The elder knows the successor of a grantor that is gone.
         let elder = turn.elder.filter(|_| session.newest.is_some());
         let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
-        let errands = session.errands.iter().filter(|(_, errand)| !errand.is_ending()).map(|(request, _)| *request);
+        let errands = session
+            .errands
+            .iter()
+            .filter(|(_, errand)| !errand.is_ending())
+            .map(|(request, _)| *request);
         let errands: Vec<RequestId> = errands.collect();
         let requests: Vec<RequestId> = session.requests.keys().collect();
         self.close_all(errands, requests, reason, turn);
@@ -238,19 +279,31 @@ impl LockClient {
     }
 
     /// Answers a pending call that is done.
-    pub(crate) fn answer_errand(&mut self, request: RequestId, outcome: Outcome, turn: &mut StepContext) {
+    pub(crate) fn answer_errand(
+        &mut self,
+        request: RequestId,
+        outcome: Outcome,
+        turn: &mut StepContext,
+    ) {
         if self.drop_errand(request).is_some() {
             turn.out.push(Output::Answer { request, outcome });
         }
     }
 
-    pub(super) fn on_errand_refused(&mut self, request: RequestId, refusal: &Refusal, turn: &mut StepContext) {
+    pub(super) fn on_errand_refused(
+        &mut self,
+        request: RequestId,
+        refusal: &Refusal,
+        turn: &mut StepContext,
+    ) {
         let Some(errand) = self.errand_mut(request) else { return };
         match (&errand.what, refusal) {
             (CallKind::Upgrade(..), Refusal::Shared(others)) => {
                 self.answer_errand(request, Outcome::Shared(*others), turn);
             }
-            (CallKind::Write(..), Refusal::NotOpen) => self.on_written(request, Outcome::NotOpen, turn),
+            (CallKind::Write(..), Refusal::NotOpen) => {
+                self.on_written(request, Outcome::NotOpen, turn)
+            }
             (CallKind::Upgrade(..) | CallKind::Write(..), _) => self.postpone(request, turn),
             _ => {}
         }
@@ -277,25 +330,51 @@ impl LockClient {
     /// Another member is, or is about to be, the service's grantor instead of this one. The elder
     /// answers the bids that were made after this member was named: they may be later than that
     /// other member's, too.
-    pub(crate) fn on_superseded(&mut self, service: &ServiceName, by: ProcessId, turn: &mut StepContext) {
+    pub(crate) fn on_superseded(
+        &mut self,
+        service: &ServiceName,
+        by: ProcessId,
+        turn: &mut StepContext,
+    ) {
         let named_for = self.sessions.get(service).and_then(|session| session.named_for);
         if by != turn.me {
-            self.answer_bids(service, |request| Some(request) <= named_for, &Outcome::Superseded(by), turn);
+            self.answer_bids(
+                service,
+                |request| Some(request) <= named_for,
+                &Outcome::Superseded(by),
+                turn,
+            );
         }
     }
 
     /// The elder says that another member asked after this one's requests up to `last`. Later
     /// requests may win yet.
-    pub(crate) fn on_outbid(&mut self, service: &ServiceName, last: RequestId, by: ProcessId, turn: &mut StepContext) {
+    pub(crate) fn on_outbid(
+        &mut self,
+        service: &ServiceName,
+        last: RequestId,
+        by: ProcessId,
+        turn: &mut StepContext,
+    ) {
         if by != turn.me {
             let heeds_old = planted!(turn.mutant, HeedOldOutbids);
-            self.answer_bids(service, |request| request <= last || heeds_old, &Outcome::Superseded(by), turn);
+            self.answer_bids(
+                service,
+                |request| request <= last || heeds_old,
+                &Outcome::Superseded(by),
+                turn,
+            );
         }
     }
 
     /// Another member asked after this one, which grants still. This one may go on to win until it
     /// is asked for its table.
-    pub(crate) fn on_outbid_while_granting(&mut self, service: &ServiceName, last: RequestId, by: ProcessId) {
+    pub(crate) fn on_outbid_while_granting(
+        &mut self,
+        service: &ServiceName,
+        last: RequestId,
+        by: ProcessId,
+    ) {
         self.on_named(service, Some(last));
         let session = self.session(service);
         session.outbid = session.outbid.max(Some((last, by)));

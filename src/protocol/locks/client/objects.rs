@@ -28,9 +28,11 @@ impl LockClient {
     ) {
         let service = self.service_of(open).cloned();
         let name = match self.request_mut(open) {
-            Some(ClientRequest { want: Want::Open(opening), state: ClientRequestState::Held { .. }, .. }) => {
-                Some(opening.name().clone())
-            }
+            Some(ClientRequest {
+                want: Want::Open(opening),
+                state: ClientRequestState::Held { .. },
+                ..
+            }) => Some(opening.name().clone()),
             _ => None,
         };
         let (Some(service), Some(name)) = (service, name) else {
@@ -51,15 +53,27 @@ impl LockClient {
     }
 
     /// Brings the next write into an object on its way, if none is.
-    pub(super) fn write_next(&mut self, service: &ServiceName, name: &LockName, turn: &mut StepContext) {
-        let Some(object) = self.object_mut(service, name).filter(|object| object.writing.is_none()) else { return };
+    pub(super) fn write_next(
+        &mut self,
+        service: &ServiceName,
+        name: &LockName,
+        turn: &mut StepContext,
+    ) {
+        let Some(object) = self.object_mut(service, name).filter(|object| object.writing.is_none())
+        else {
+            return;
+        };
         object.writing = object.writes.pop_first();
         if let Some(request) = object.writing {
             self.pursue(service, Some(request), turn);
         }
     }
 
-    pub(super) fn object_mut(&mut self, service: &ServiceName, name: &LockName) -> Option<&mut OpenObject> {
+    pub(super) fn object_mut(
+        &mut self,
+        service: &ServiceName,
+        name: &LockName,
+    ) -> Option<&mut OpenObject> {
         self.sessions.get_mut(service)?.objects.get_mut(name)
     }
 
@@ -81,7 +95,8 @@ impl LockClient {
             match self.request_mut(request) {
                 None => turn.send(from, Message::Release { service: service.clone(), request }),
                 Some(ClientRequest {
-                    state: ClientRequestState::Held { .. } | ClientRequestState::Won(..), ..
+                    state: ClientRequestState::Held { .. } | ClientRequestState::Won(..),
+                    ..
                 }) => {}
                 Some(entry) => entry.state = ClientRequestState::Won(token, turn.now),
             }
@@ -89,7 +104,10 @@ impl LockClient {
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some(object) = session.objects.get_mut(name) else { return };
         let is_answer = matches!(answers, Some((_, ObjectReply::Written { .. })));
-        if object.content.as_ref().is_none_or(|known| known.version <= content.version && *known != content)
+        if object
+            .content
+            .as_ref()
+            .is_none_or(|known| known.version <= content.version && *known != content)
             && !(is_answer && planted!(turn.mutant, AnswerWithoutValue))
         {
             for &request in &object.opens {
@@ -108,23 +126,36 @@ impl LockClient {
             Some((request, ObjectReply::Written { version, number })) => {
                 self.on_written(request, Outcome::Written { version, number }, turn);
             }
-            Some((request, ObjectReply::Unwritten)) => self.on_written(request, Outcome::Unwritten(content), turn),
+            Some((request, ObjectReply::Unwritten)) => {
+                self.on_written(request, Outcome::Unwritten(content), turn)
+            }
             None => {}
         }
     }
 
-    pub(super) fn on_written(&mut self, request: RequestId, outcome: Outcome, turn: &mut StepContext) {
+    pub(super) fn on_written(
+        &mut self,
+        request: RequestId,
+        outcome: Outcome,
+        turn: &mut StepContext,
+    ) {
         let Some(service) = self.service_of(request).cloned() else { return };
-        if let Some(PendingCall { what: CallKind::Write(name, ..), .. }) = self.drop_errand(request) {
+        if let Some(PendingCall { what: CallKind::Write(name, ..), .. }) = self.drop_errand(request)
+        {
             turn.out.push(Output::Answer { request, outcome });
             self.write_next(&service, &name, turn);
         }
     }
 
     /// An opening of an object has ended. Without another granted one, no pending write into the
-    /// object is sent again: the next grantor may know no longer that it was made. Without any other
-    /// opening, requests that wait for permits of the object wait in vain.
-    pub(super) fn shut(&mut self, service: &ServiceName, entry: &ClientRequest, turn: &mut StepContext) {
+    /// object is sent again: the next grantor may know no longer that it was made. Without any
+    /// other opening, requests that wait for permits of the object wait in vain.
+    pub(super) fn shut(
+        &mut self,
+        service: &ServiceName,
+        entry: &ClientRequest,
+        turn: &mut StepContext,
+    ) {
         let Want::Open(opening) = &entry.want else { return };
         let name = opening.name();
         let Some(session) = self.sessions.get_mut(service) else { return };
@@ -139,7 +170,10 @@ impl LockClient {
         let writes: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();
         if object.opens.is_empty() {
             session.objects.remove(name);
-            let of_name = session.permits.range((name.clone(), RequestId(0))..).take_while(|(other, _)| other == name);
+            let of_name = session
+                .permits
+                .range((name.clone(), RequestId(0))..)
+                .take_while(|(other, _)| other == name);
             for request in of_name.map(|(_, request)| *request).collect::<Vec<_>>() {
                 turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
                 self.end(request, turn);

@@ -41,7 +41,9 @@ enum RevocationPhase {
 impl RevocationCall {
     fn new(what: RevokeCommand) -> RevocationCall {
         let (name, says, stage) = match what {
-            RevokeCommand::Ask { name, metadata } => (name, Some(metadata), RevocationPhase::Looking(None)),
+            RevokeCommand::Ask { name, metadata } => {
+                (name, Some(metadata), RevocationPhase::Looking(None))
+            }
             RevokeCommand::Take(holder) => {
                 let whom = BTreeMap::from([((holder.process, holder.token), holder.clone())]);
                 (holder.name, None, RevocationPhase::Asking(whom))
@@ -77,7 +79,12 @@ impl RevocationCall {
 
     /// Sends the messages again, or for the first time, except for the query:
     /// [`pursue`](LockClient::pursue) sends that.
-    pub(super) fn repeat(&mut self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
+    pub(super) fn repeat(
+        &mut self,
+        service: &ServiceName,
+        request: RequestId,
+        turn: &mut StepContext,
+    ) {
         match &mut self.stage {
             RevocationPhase::Looking(asked) => *asked = None,
             RevocationPhase::Asking(_) => self.say(service, request, turn),
@@ -130,7 +137,12 @@ impl LockClient {
             Wait::Forever => Time::MAX,
         };
         let revoking = RevocationCall::new(what);
-        self.run_errand((request, service.clone()), CallKind::Revoke(Box::new(revoking)), Time::MAX, limit);
+        self.run_errand(
+            (request, service.clone()),
+            CallKind::Revoke(Box::new(revoking)),
+            Time::MAX,
+            limit,
+        );
         self.leave_out_the_gone(request, is_there, turn);
         self.repeat(request, turn);
     }
@@ -144,7 +156,9 @@ impl LockClient {
         turn: &mut StepContext,
     ) {
         let Some(service) = self.service_of(request).cloned() else { return };
-        let Some(revoking) = self.revoking(request).filter(|revoking| revoking.looks()) else { return };
+        let Some(revoking) = self.revoking(request).filter(|revoking| revoking.looks()) else {
+            return;
+        };
         let (holders, more) = match seen {
             QueryReply::Lock { holders, more_holders, .. } => (holders, more_holders),
             QueryReply::Undecided => return self.postpone(request, turn),
@@ -177,8 +191,12 @@ impl LockClient {
             RevocationAnswer::HolderTold => revoking.told.push(holder),
             RevocationAnswer::NotRevocable => revoking.firm.push(holder),
             RevocationAnswer::NotHeld => {}
-            RevocationAnswer::Revoked => return self.answer_errand(request, Outcome::Revoked, turn),
-            RevocationAnswer::HolderNotTold => return self.answer_errand(request, Outcome::HolderNotTold, turn),
+            RevocationAnswer::Revoked => {
+                return self.answer_errand(request, Outcome::Revoked, turn);
+            }
+            RevocationAnswer::HolderNotTold => {
+                return self.answer_errand(request, Outcome::HolderNotTold, turn);
+            }
             RevocationAnswer::TryAgain => {
                 if revoking.says.is_some() {
                     revoking.begin();
@@ -200,8 +218,15 @@ impl LockClient {
         }
     }
 
-    fn leave_out_the_gone(&mut self, request: RequestId, is_there: impl Fn(ProcessId) -> bool, turn: &mut StepContext) {
-        if let Some(RevocationCall { stage: RevocationPhase::Asking(whom), .. }) = self.revoking(request) {
+    fn leave_out_the_gone(
+        &mut self,
+        request: RequestId,
+        is_there: impl Fn(ProcessId) -> bool,
+        turn: &mut StepContext,
+    ) {
+        if let Some(RevocationCall { stage: RevocationPhase::Asking(whom), .. }) =
+            self.revoking(request)
+        {
             whom.retain(|(process, _), _| is_there(*process));
             self.finish(request, turn);
         }
@@ -233,7 +258,10 @@ impl LockClient {
         turn: &mut StepContext,
     ) {
         let heard = self.hear((from, request), service, (name.as_ref(), token), says, turn);
-        turn.send(from, Message::RevocationReply { service: service.clone(), request, token, heard });
+        turn.send(
+            from,
+            Message::RevocationReply { service: service.clone(), request, token, heard },
+        );
     }
 
     fn hear(
@@ -244,15 +272,20 @@ impl LockClient {
         says: Option<Metadata>,
         turn: &mut StepContext,
     ) -> RevocationAnswer {
-        let Some(session) = self.sessions.get_mut(service) else { return RevocationAnswer::NotHeld };
-        let Some((request, entry)) = session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token)) else {
+        let Some(session) = self.sessions.get_mut(service) else {
+            return RevocationAnswer::NotHeld;
+        };
+        let Some((request, entry)) =
+            session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token))
+        else {
             // A grant, or the news that a share became the lock, may be on its way. A hold with a
             // higher token may be the one that is meant.
             let may_be_meant = |entry: &ClientRequest| match entry.state {
                 ClientRequestState::Held { token: own, .. } if own > token => says.is_some(),
                 _ => true,
             };
-            let again = session.requests.values().any(|entry| entry.wants(name) && may_be_meant(entry));
+            let again =
+                session.requests.values().any(|entry| entry.wants(name) && may_be_meant(entry));
             return if again { RevocationAnswer::TryAgain } else { RevocationAnswer::NotHeld };
         };
         let Some(asked) = entry.revocable_mut() else { return RevocationAnswer::NotRevocable };
@@ -264,7 +297,9 @@ impl LockClient {
                 }
                 RevocationAnswer::HolderTold
             }
-            None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => RevocationAnswer::HolderNotTold,
+            None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => {
+                RevocationAnswer::HolderNotTold
+            }
             None => {
                 if planted!(turn.mutant, TakeUnheard) {
                     let grantor = session.grantor.map(|(process, _)| process);

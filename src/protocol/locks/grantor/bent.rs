@@ -6,7 +6,12 @@ use crate::protocol::id::{Mode, Permits, Value};
 use crate::protocol::mutant::ProtocolMutant;
 
 impl Grantor {
-    pub(super) fn bend_ask(&mut self, entry: &RequestSpec, free: &mut Result<(), Refusal>, turn: &StepContext) {
+    pub(super) fn bend_ask(
+        &mut self,
+        entry: &RequestSpec,
+        free: &mut Result<(), Refusal>,
+        turn: &StepContext,
+    ) {
         let mode = entry.want.mode();
         let beside = |table: &Table, name: &LockName| match (mode, table.mode_of(name)) {
             (Mode::Share, Some(Mode::Share)) => planted!(turn.mutant, ShareOvertakesLock),
@@ -43,7 +48,8 @@ impl Grantor {
     pub(super) fn bend_queue(&mut self, key: (ProcessId, RequestId), turn: &StepContext) {
         if key.0 == turn.me
             && planted!(turn.mutant, ServeOwnFirst)
-            && let Some(entry) = self.table.entry(key).filter(|entry| entry.want != Want::Suspension).cloned()
+            && let Some(entry) =
+                self.table.entry(key).filter(|entry| entry.want != Want::Suspension).cloned()
         {
             self.table.release(key);
             self.table.wait(key, entry, Ticket::in_front(self.epoch.0, 1));
@@ -57,7 +63,9 @@ impl Grantor {
         want: &Want,
         turn: &mut StepContext,
     ) -> Option<Want> {
-        let Some(EntryStatus::Holds(token)) = self.table.place(key) else { return Some(want.clone()) };
+        let Some(EntryStatus::Holds(token)) = self.table.place(key) else {
+            return Some(want.clone());
+        };
         let entry = self.table.entry(key).cloned()?;
         match (&entry.want, want) {
             (Want::Lock(_), Want::Share(_)) if planted!(turn.mutant, DowngradeLetsIn) => {
@@ -67,8 +75,11 @@ impl Grantor {
                 self.table.claim(key, RequestSpec { want: want.clone(), ..entry }, token, turn.now);
                 None
             }
-            (Want::Permits(_, before), Want::Permits(name, left)) if planted!(turn.mutant, GiveBackTwice) => {
-                let less = Permits::new((2 * left.get()).saturating_sub(before.get()).max(1)).ok()?;
+            (Want::Permits(_, before), Want::Permits(name, left))
+                if planted!(turn.mutant, GiveBackTwice) =>
+            {
+                let less =
+                    Permits::new((2 * left.get()).saturating_sub(before.get()).max(1)).ok()?;
                 Some(Want::Permits(name.clone(), less))
             }
             _ => Some(want.clone()),
@@ -76,7 +87,12 @@ impl Grantor {
     }
 
     /// A bent grantor's result of an edit, in place of the right one.
-    pub(super) fn bend_edit(&self, edit: &Edit, content: &Content, turn: &StepContext) -> Option<Edited> {
+    pub(super) fn bend_edit(
+        &self,
+        edit: &Edit,
+        content: &Content,
+        turn: &StepContext,
+    ) -> Option<Edited> {
         let Edit::Step { step: NumberEdit::Add(by), .. } = edit else { return None };
         let number = content.value.as_bytes().try_into().map(i32::from_le_bytes).ok()?;
         let next = number.wrapping_add(*by);
@@ -88,7 +104,8 @@ impl Grantor {
         if let Some(Want::Share(name)) = self.table.held_by(key)
             && planted!(turn.mutant, UpgradeBesideOthers)
         {
-            let others: Vec<_> = self.table.holders_of(name).filter(|other| *other != key).collect();
+            let others: Vec<_> =
+                self.table.holders_of(name).filter(|other| *other != key).collect();
             others.into_iter().for_each(|other| self.table.release(other));
         }
     }

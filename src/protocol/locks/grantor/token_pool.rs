@@ -28,7 +28,8 @@ impl TokenPool {
     /// The pool of a new epoch. The first token of the range names the epoch and is never granted.
     pub(super) fn new(range: TokenRange, now: Time) -> TokenPool {
         let size = u32::try_from(range.len()).unwrap_or(u32::MAX);
-        let mut supply = TokenPool { ranges: VecDeque::from([range]), asked: false, size, filled_at: Some(now) };
+        let mut supply =
+            TokenPool { ranges: VecDeque::from([range]), asked: false, size, filled_at: Some(now) };
         supply.take(1);
         supply
     }
@@ -88,7 +89,9 @@ impl TokenPool {
 
     fn next_size(&mut self, now: Time, lease: Duration, most: u32) -> u32 {
         // A pool that has enough tokens, but too few in a row, learns nothing about its size.
-        if self.left() < self.low().max(1) && self.filled_at.take().is_some_and(|at| now < at + lease) {
+        if self.left() < self.low().max(1)
+            && self.filled_at.take().is_some_and(|at| now < at + lease)
+        {
             self.size = self.size.saturating_mul(2).min(most);
         }
         self.size
@@ -176,7 +179,11 @@ mod tests {
         assert_eq!((supply.left(), supply.has(3), supply.has(4)), (3, true, false));
         supply.add(range(Token::new(Slot(2), 7), 5), Time::ZERO);
         assert_eq!(supply.take(2), Some(Token::new(Slot(1), 1)));
-        assert_eq!(supply.take(5), Some(Token::new(Slot(2), 7)), "what is left of the first is lost");
+        assert_eq!(
+            supply.take(5),
+            Some(Token::new(Slot(2), 7)),
+            "what is left of the first is lost"
+        );
         assert_eq!((supply.take(1), supply.left()), (None, 0));
     }
 }

@@ -17,7 +17,10 @@ impl Grantor {
         if let Some(setup) = &mut self.setup {
             setup.source = Some(source);
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
-            turn.send(source, Message::RequestTable { service: self.service.clone(), epoch: self.epoch });
+            turn.send(
+                source,
+                Message::RequestTable { service: self.service.clone(), epoch: self.epoch },
+            );
         }
     }
 
@@ -53,7 +56,8 @@ impl Grantor {
             self.table.adopt(name, content);
         }
         for (process, hold) in holds {
-            let (key, token, mut since) = ((process, hold.request), hold.token, turn.now.back(hold.held_for));
+            let (key, token, mut since) =
+                ((process, hold.request), hold.token, turn.now.back(hold.held_for));
             if planted!(turn.mutant, TakeOverAsNew) {
                 since = turn.now;
             }
@@ -95,7 +99,12 @@ impl Grantor {
 
     /// A member answers the recovery that a table has ended. Its holds are in the table. Its waits
     /// may not be, and it may have asked for more since.
-    pub(super) fn on_late_report(&mut self, from: ProcessId, waits: Vec<WaitReport>, turn: &mut StepContext) {
+    pub(super) fn on_late_report(
+        &mut self,
+        from: ProcessId,
+        waits: Vec<WaitReport>,
+        turn: &mut StepContext,
+    ) {
         match &mut self.setup {
             Some(setup) => setup.waits.extend(waits.into_iter().map(|wait| (from, wait))),
             None => waits.into_iter().for_each(|wait| self.take_in_beside(from, wait, turn)),
@@ -134,9 +143,15 @@ impl Grantor {
 
     /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or
     /// never; otherwise it is passed on when it arrives.
-    pub(crate) fn on_hand(&mut self, next_turk: (ProcessId, Epoch), turn: &mut StepContext) -> bool {
+    pub(crate) fn on_hand(
+        &mut self,
+        next_turk: (ProcessId, Epoch),
+        turn: &mut StepContext,
+    ) -> bool {
         let (service, own) = (self.service.clone(), self.epoch);
-        let Some(Setup { source: Some(_), next_turk: before, parked, .. }) = &mut self.setup else { return true };
+        let Some(Setup { source: Some(_), next_turk: before, parked, .. }) = &mut self.setup else {
+            return true;
+        };
         if let Some((process, epoch)) = before.replace(next_turk) {
             turn.send(process, Message::NoTable { service: service.clone(), epoch });
         }
@@ -145,7 +160,10 @@ impl Grantor {
                 continue;
             }
             let (service, request) = (service.clone(), asked.request);
-            turn.send(asked.from, Message::NotGrantor { service, epoch: own, request, instead: Some(next_turk) });
+            turn.send(
+                asked.from,
+                Message::NotGrantor { service, epoch: own, request, instead: Some(next_turk) },
+            );
         }
         false
     }
@@ -154,7 +172,9 @@ impl Grantor {
     pub(crate) fn hand_over(self, next_turk: (ProcessId, Epoch), turn: &mut StepContext) {
         let (to, epoch) = next_turk;
         let service = &self.service;
-        if self.setup.as_ref().is_some_and(|setup| !setup.arrived) && !planted!(turn.mutant, HandOverWhatIsThere) {
+        if self.setup.as_ref().is_some_and(|setup| !setup.arrived)
+            && !planted!(turn.mutant, HandOverWhatIsThere)
+        {
             turn.send(to, Message::NoTable { service: service.clone(), epoch });
             return self.close(Some(next_turk), turn);
         }
@@ -219,7 +239,12 @@ impl Grantor {
     /// ever.
     pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         let (service, own) = (self.service, self.epoch);
-        let not_here = |request| Message::NotGrantor { service: service.clone(), epoch: own, request, instead };
+        let not_here = |request| Message::NotGrantor {
+            service: service.clone(),
+            epoch: own,
+            request,
+            instead,
+        };
         let Some(setup) = self.setup else {
             if planted!(turn.mutant, EndInSilence) {
                 return;
@@ -228,9 +253,13 @@ impl Grantor {
             // An answer to one request counts for all requests of its member.
             let waiters: BTreeMap<ProcessId, RequestId> =
                 waits.map(|(process, request, _)| (process, request)).collect();
-            return waiters.into_iter().for_each(|(process, request)| turn.send(process, not_here(request)));
+            return waiters
+                .into_iter()
+                .for_each(|(process, request)| turn.send(process, not_here(request)));
         };
-        if let Some((process, epoch)) = setup.next_turk.filter(|next_turk| Some(*next_turk) != instead) {
+        if let Some((process, epoch)) =
+            setup.next_turk.filter(|next_turk| Some(*next_turk) != instead)
+        {
             turn.send(process, Message::NoTable { service: service.clone(), epoch });
         }
         // Reported requests wait here, too: a later grantor that has its table already asks no
@@ -279,7 +308,10 @@ impl Grantor {
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
         asked.extend(self.revalidating.keys());
         for process in asked {
-            turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+            turn.send(
+                process,
+                Message::Recover { service: self.service.clone(), epoch: self.epoch },
+            );
             self.revalidating.insert(process, BTreeSet::new());
         }
     }
@@ -296,13 +328,15 @@ impl Grantor {
         let Some(mut reported) = self.revalidating.remove(&from) else { return };
         reported.extend(holds.iter().map(|hold| hold.request));
         reported.extend(waits.iter().map(|wait| wait.request));
-        let told = holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
+        let told =
+            holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
         let highest = told.max();
         for (name, content) in objects {
             // The predecessor's last content may have come after the predecessor's epoch was over
             // for that member.
-            let differs =
-                |known: &Content| (known.version, known.maybe_stale) != (content.version, content.maybe_stale);
+            let differs = |known: &Content| {
+                (known.version, known.maybe_stale) != (content.version, content.maybe_stale)
+            };
             if self.table.content(&name).is_some_and(differs) {
                 self.tell_value(from, &name, None, turn);
             }
@@ -311,7 +345,8 @@ impl Grantor {
             let key = (from, hold.request);
             // The member had not heard of this epoch's change of the hold when it reported, but
             // hears of it.
-            if matches!(self.table.place(key), Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
+            if matches!(self.table.place(key), Some(EntryStatus::Holds(token)) if !self.is_own(token))
+            {
                 self.table.narrow(key, &hold.want, hold.token);
             }
             if !matches!(self.table.place(key), Some(EntryStatus::Holds(_))) {
@@ -325,7 +360,9 @@ impl Grantor {
         // highest one is over. Such requests end before the report's waits are taken in: a hold
         // that is over lets no request of its owner pass a suspension.
         if last || !waits.is_empty() && self.table.has_suspension() {
-            let is_over = |request: &RequestId| !reported.contains(request) && (last || Some(*request) < highest);
+            let is_over = |request: &RequestId| {
+                !reported.contains(request) && (last || Some(*request) < highest)
+            };
             let over: Vec<RequestId> = self.table.requests_of(from).filter(is_over).collect();
             for request in over {
                 self.table.release((from, request));
@@ -335,7 +372,9 @@ impl Grantor {
             let key = (from, wait.request);
             match self.table.place(key) {
                 Some(EntryStatus::Holds(token)) => self.tell_grant(key, token, turn),
-                Some(EntryStatus::Waits(ticket)) if wait.ticket.is_none() => self.tell_queued(key, ticket, turn),
+                Some(EntryStatus::Waits(ticket)) if wait.ticket.is_none() => {
+                    self.tell_queued(key, ticket, turn)
+                }
                 Some(EntryStatus::Waits(_)) => {}
                 None => self.take_in(key, wait, turn),
             }
@@ -348,7 +387,12 @@ impl Grantor {
 
     /// This member is to grant this service no longer. Returns whether the role is over at once;
     /// otherwise it goes on until the successor asks for the table.
-    pub(crate) fn depart(&mut self, view: &View, suspected: &BTreeSet<ProcessId>, turn: &mut StepContext) -> bool {
+    pub(crate) fn depart(
+        &mut self,
+        view: &View,
+        suspected: &BTreeSet<ProcessId>,
+        turn: &mut StepContext,
+    ) -> bool {
         let (service, epoch) = (self.service.clone(), self.epoch);
         if !self.is_acting() {
             turn.send_elder(Message::Decline { service, epoch });
@@ -360,10 +404,9 @@ impl Grantor {
         }
         let unwilling = self.rejected_successors.get_or_insert_default();
         let shares = self.table.shares();
-        let others = view
-            .living()
-            .enumerate()
-            .filter(|(_, member)| member.info.process != turn.me && !unwilling.contains(&member.info.process));
+        let others = view.living().enumerate().filter(|(_, member)| {
+            member.info.process != turn.me && !unwilling.contains(&member.info.process)
+        });
         #[cfg(elderlock_mutants)]
         let mutant = turn.mutant;
         let best = others.max_by_key(|(age, member)| {

@@ -74,7 +74,11 @@ impl CountingBloomFilter {
         let Some(page) = self.pages.get(at / BLOCKS) else { return true };
         let Some(page) = page else { return false };
         // All four, without a branch: which of them is zero cannot be foretold.
-        let counts = page[at % BLOCKS].0.into_iter().zip(spot.counters()).map(|(row, counter)| row >> counter & FULL);
+        let counts = page[at % BLOCKS]
+            .0
+            .into_iter()
+            .zip(spot.counters())
+            .map(|(row, counter)| row >> counter & FULL);
         counts.fold(true, |may, count| may & (count != 0))
     }
 
@@ -118,6 +122,10 @@ impl CountingBloomFilter {
     /// All counters.
     pub(super) fn counts(&self) -> Vec<u32> {
         let empty = [FilterBlock([0; 4]); BLOCKS];
-        self.pages.iter().flat_map(|page| *page.as_deref().unwrap_or(&empty)).flat_map(|block| block.0).collect()
+        self.pages
+            .iter()
+            .flat_map(|page| *page.as_deref().unwrap_or(&empty))
+            .flat_map(|block| block.0)
+            .collect()
     }
 }

@@ -1,8 +1,8 @@
 //! `NameMap`: a tree of names, and a sieve before it.
 //!
 //! A name that is asked for is mostly not there. In a tree of a million names it takes several
-//! misses of the cache to find that out. The [sieve](CountingBloomFilter) takes one. It follows the tree, and the
-//! tree can be changed only here.
+//! misses of the cache to find that out. The [sieve](CountingBloomFilter) takes one. It follows the
+//! tree, and the tree can be changed only here.
 //!
 //! A sieve has a size, so another one takes its place when there are twice as many names as it was
 //! made for, or half as many. That one is not made at once, for no operation goes through all
@@ -68,7 +68,8 @@ impl<V> NameMap<V> {
 
     /// Whether there is something at a name. Mostly there is not.
     pub(super) fn contains_key(&self, name: &LockName) -> bool {
-        self.sieves.as_ref().is_none_or(|sieves| sieves.may_have(name)) && self.tree.contains_key(name)
+        self.sieves.as_ref().is_none_or(|sieves| sieves.may_have(name))
+            && self.tree.contains_key(name)
     }
 
     /// Puts something at a name at which there is nothing, or `beside` the present value. Looks for
@@ -127,11 +128,15 @@ impl<V> NameMap<V> {
         sieves.spent.shed();
         if let Some(next) = &mut sieves.next {
             if next.go_on(&self.tree) {
-                sieves.spent = std::mem::replace(&mut sieves.current, std::mem::take(&mut next.sieve));
+                sieves.spent =
+                    std::mem::replace(&mut sieves.current, std::mem::take(&mut next.sieve));
                 sieves.next = None;
             }
         } else if !is_fit(sieves.current.pages(), len) {
-            sieves.next = Some(NextFilter { sieve: CountingBloomFilter::new((len / PER_PAGE).max(1)), mark: None });
+            sieves.next = Some(NextFilter {
+                sieve: CountingBloomFilter::new((len / PER_PAGE).max(1)),
+                mark: None,
+            });
         }
     }
 }

@@ -15,15 +15,26 @@ pub(super) struct TableObject {
 }
 
 impl Table {
-    pub(super) fn open(&mut self, process: ProcessId, name: &LockName, value: &Value, version: Token) {
+    pub(super) fn open(
+        &mut self,
+        process: ProcessId,
+        name: &LockName,
+        value: &Value,
+        version: Token,
+    ) {
         if let Some(object) = self.objects.get_mut(name) {
             *object.openers.entry(process).or_default() += 1;
             return;
         }
-        let content = Content { value: value.clone(), version, maybe_stale: false, writes: BTreeMap::new() };
+        let content =
+            Content { value: value.clone(), version, maybe_stale: false, writes: BTreeMap::new() };
         let openers = BTreeMap::from([(process, 1)]);
         self.reconsider(name, |table| {
-            drop(table.objects.insert(name.clone(), TableObject { content, openers, adopted: false }))
+            drop(
+                table
+                    .objects
+                    .insert(name.clone(), TableObject { content, openers, adopted: false }),
+            )
         });
     }
 
@@ -85,8 +96,12 @@ impl Table {
     /// Forgets adopted objects that no member has open, and the writes of members that do not have
     /// the object open.
     pub(crate) fn drop_unopened(&mut self) {
-        let unopened: Vec<LockName> =
-            self.objects.iter().filter(|(_, object)| object.openers.is_empty()).map(|(name, _)| name.clone()).collect();
+        let unopened: Vec<LockName> = self
+            .objects
+            .iter()
+            .filter(|(_, object)| object.openers.is_empty())
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in unopened {
             self.reconsider(&name, |table| drop(table.objects.remove(&name)));
         }
@@ -99,13 +114,20 @@ impl Table {
     }
 
     /// Writes into an object that its member has open.
-    pub(crate) fn write(&mut self, process: ProcessId, name: &LockName, value: Value, write: LastWrite) {
+    pub(crate) fn write(
+        &mut self,
+        process: ProcessId,
+        name: &LockName,
+        value: Value,
+        write: LastWrite,
+    ) {
         self.reconsider(name, |table| {
             if let Some(TableObject { content, openers, .. }) = table.objects.get_mut(name)
                 && openers.contains_key(&process)
             {
                 content.writes.insert(process, write);
-                (content.value, content.version, content.maybe_stale) = (value, write.version, false);
+                (content.value, content.version, content.maybe_stale) =
+                    (value, write.version, false);
             }
         });
     }

@@ -19,7 +19,8 @@ impl Table {
             Query::Lock(name) => {
                 let used = self.held.get(name);
                 let holders = self.holders_of(name).take(self.bounds.listed);
-                let holders: Vec<_> = holders.filter_map(|key| self.info(Some(name), key, now)).collect();
+                let holders: Vec<_> =
+                    holders.filter_map(|key| self.info(Some(name), key, now)).collect();
                 let more_holders = (used.map_or(0, Occupancy::len) - holders.len()) as u64;
                 let object = self.objects.get(name);
                 let ranks = self.in_line(name, Bound::Unbounded);
@@ -27,13 +28,27 @@ impl Table {
                 let (waiters, more) = self.seen_waiters(ranks.iter(), all);
                 let content = object.map(|object| object.content.clone());
                 let openers = object.map_or(0, |object| object.openers.len()) as u64;
-                let permits = if let Some(Occupancy::Permits(permitted)) = used { permitted.sum } else { 0 };
+                let permits =
+                    if let Some(Occupancy::Permits(permitted)) = used { permitted.sum } else { 0 };
                 QueryReply::Lock { holders, more_holders, permits, content, openers, waiters, more }
             }
             Query::Suspension => {
-                let holders = self.suspended.and_then(|(_, key)| self.info(None, key, now)).into_iter().collect();
-                let (waiters, more) = self.seen_waiters(self.suspensions.iter(), self.suspensions.len());
-                QueryReply::Lock { holders, more_holders: 0, permits: 0, content: None, openers: 0, waiters, more }
+                let holders = self
+                    .suspended
+                    .and_then(|(_, key)| self.info(None, key, now))
+                    .into_iter()
+                    .collect();
+                let (waiters, more) =
+                    self.seen_waiters(self.suspensions.iter(), self.suspensions.len());
+                QueryReply::Lock {
+                    holders,
+                    more_holders: 0,
+                    permits: 0,
+                    content: None,
+                    openers: 0,
+                    waiters,
+                    more,
+                }
             }
             Query::Place(request) => self.seen_place((from, *request)),
             Query::Held(after) => {
@@ -42,9 +57,9 @@ impl Table {
                 let mut holders = Vec::new();
                 // A name is listed whole or not at all, for the next query names the last one. The
                 // exception is a name with more holders than are listed at once.
-                while let Some((name, used)) =
-                    rest.next_if(|(_, used)| holders.is_empty() || holders.len() + used.len() <= self.bounds.listed)
-                {
+                while let Some((name, used)) = rest.next_if(|(_, used)| {
+                    holders.is_empty() || holders.len() + used.len() <= self.bounds.listed
+                }) {
                     let listed = self.holders(name, used).take(self.bounds.listed);
                     holders.extend(listed.filter_map(|key| self.info(Some(name), key, now)));
                 }
@@ -68,8 +83,14 @@ impl Table {
 
     /// The list for people: the suspension, and names in their order, those `after` a place in that
     /// list, `most` of them at most. Also returns whether that is the end of the list.
-    pub(crate) fn status(&self, now: Time, after: Option<Option<&LockName>>, most: usize) -> (Vec<LockStatus>, bool) {
-        let is_wanted = after.is_none() && (self.suspended.is_some() || !self.suspensions.is_empty());
+    pub(crate) fn status(
+        &self,
+        now: Time,
+        after: Option<Option<&LockName>>,
+        most: usize,
+    ) -> (Vec<LockStatus>, bool) {
+        let is_wanted =
+            after.is_none() && (self.suspended.is_some() || !self.suspensions.is_empty());
         let suspension = is_wanted.then(|| LockStatus {
             name: None,
             holder: self.suspended.and_then(|(_, key)| self.info(None, key, now)),
@@ -85,7 +106,8 @@ impl Table {
         let held = self.held.range::<LockName, _>(range).take(few).map(|(name, _)| name);
         let queues = self.queues.range::<LockName, _>(range).take(few).map(|(name, _)| name);
         let objects = self.objects.range::<LockName, _>(range).take(few).map(|(name, _)| name);
-        let names: BTreeSet<&LockName> = held.chain(queues).chain(objects).inspect(|_| touch()).collect();
+        let names: BTreeSet<&LockName> =
+            held.chain(queues).chain(objects).inspect(|_| touch()).collect();
         let left = most.saturating_sub(usize::from(suspension.is_some()));
         let is_end = names.len() <= left && (most > 0 || suspension.is_none());
         let first = |name| self.holders_of(name).next();
@@ -104,17 +126,31 @@ impl Table {
     /// open, those that are held as well may be counted twice.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn listed(&self) -> usize {
-        let of_queues =
-            self.queues.keys().take(SIFTED).inspect(|_| touch()).filter(|name| self.held.contains_key(name));
-        let is_known = |name: &&LockName| self.held.contains_key(name) || self.queues.contains_key(*name);
+        let of_queues = self
+            .queues
+            .keys()
+            .take(SIFTED)
+            .inspect(|_| touch())
+            .filter(|name| self.held.contains_key(name));
+        let is_known =
+            |name: &&LockName| self.held.contains_key(name) || self.queues.contains_key(*name);
         let of_objects = self.objects.keys().take(SIFTED).inspect(|_| touch()).filter(is_known);
         let twice = of_queues.count() + of_objects.count();
         let suspension = usize::from(self.suspended.is_some() || !self.suspensions.is_empty());
         suspension + self.held.len() + self.queues.len() + self.objects.len() - twice
     }
 
-    pub(super) fn info(&self, name: Option<&LockName>, key: RequestKey, now: Time) -> Option<HolderInfo> {
-        let TableRequest { entry, state: TableRequestState::Holds { since, .. } } = self.get(key)? else { return None };
+    pub(super) fn info(
+        &self,
+        name: Option<&LockName>,
+        key: RequestKey,
+        now: Time,
+    ) -> Option<HolderInfo> {
+        let TableRequest { entry, state: TableRequestState::Holds { since, .. } } =
+            self.get(key)?
+        else {
+            return None;
+        };
         Some(HolderInfo {
             name: name.cloned(),
             process: key.0,
@@ -134,31 +170,54 @@ impl Table {
     /// The first requests in the way of a request that comes last: more than are listed at once, if
     /// there are. A suspension is in no queue, and in the way of every request.
     fn in_line(&self, name: &LockName, after: Bound<QueueRank>) -> BTreeSet<QueueRank> {
-        let queue = self.queues.get(name).into_iter().flat_map(|queue| queue.range((after, Bound::Unbounded)));
+        let queue = self
+            .queues
+            .get(name)
+            .into_iter()
+            .flat_map(|queue| queue.range((after, Bound::Unbounded)));
         let suspensions = self.suspensions.range((after, Bound::Unbounded));
-        suspensions.take(self.bounds.listed + 1).chain(queue.take(self.bounds.listed + 1)).copied().collect()
+        suspensions
+            .take(self.bounds.listed + 1)
+            .chain(queue.take(self.bounds.listed + 1))
+            .copied()
+            .collect()
     }
 
-    fn seen_waiters<'a>(&self, ranks: impl Iterator<Item = &'a QueueRank>, all: usize) -> (Vec<WaiterInfo>, u64) {
-        let waiters: Vec<WaiterInfo> = ranks.take(self.bounds.listed).filter_map(|rank| self.waiter(rank)).collect();
+    fn seen_waiters<'a>(
+        &self,
+        ranks: impl Iterator<Item = &'a QueueRank>,
+        all: usize,
+    ) -> (Vec<WaiterInfo>, u64) {
+        let waiters: Vec<WaiterInfo> =
+            ranks.take(self.bounds.listed).filter_map(|rank| self.waiter(rank)).collect();
         let more = (all - waiters.len()) as u64;
         (waiters, more)
     }
 
     fn seen_place(&self, key: RequestKey) -> QueryReply {
-        let Some(TableRequest { entry, state: TableRequestState::Waits { ticket, .. } }) = self.get(key) else {
+        let Some(TableRequest { entry, state: TableRequestState::Waits { ticket, .. } }) =
+            self.get(key)
+        else {
             return QueryReply::Unknown;
         };
         let (rank, names) = ((*ticket, key), entry.want.names());
         let mut budget = COUNTED;
         let suspensions = count(self.suspensions.range(..rank), &mut budget);
-        let suspended =
-            self.suspended.filter(|(token, _)| *ticket >= Ticket::in_front(*token, PLACE)).map(|(_, key)| key);
-        let suspender = suspended.or(self.suspensions.first().filter(|first| **first < rank).map(|(_, key)| *key));
+        let suspended = self
+            .suspended
+            .filter(|(token, _)| *ticket >= Ticket::in_front(*token, PLACE))
+            .map(|(_, key)| key);
+        let suspender = suspended.or(self
+            .suspensions
+            .first()
+            .filter(|first| **first < rank)
+            .map(|(_, key)| *key));
         let suspension = suspender.and_then(|key| self.waiter(&(*ticket, key)));
         let (others, holds) = if entry.want == Want::Suspension {
             // A batch stands in many queues and counts in that of its first name.
-            let counts = |name: &LockName, key| self.get(key).is_some_and(|other| other.entry.want.names()[0] == *name);
+            let counts = |name: &LockName, key| {
+                self.get(key).is_some_and(|other| other.entry.want.names()[0] == *name)
+            };
             let mut others = 0;
             for (name, queue) in &self.queues {
                 // A queue is looked into, whether or not a request stands before.
@@ -174,7 +233,8 @@ impl Table {
                 others += before.filter(|(_, key)| counts(name, *key)).count();
                 budget -= seen;
             }
-            let own = self.suspended.is_some_and(|(_, other)| self.is_of(other, key.0, entry.owner));
+            let own =
+                self.suspended.is_some_and(|(_, other)| self.is_of(other, key.0, entry.owner));
             (others, self.holds - self.holds_of(key.0, entry.owner) + usize::from(own))
         } else {
             let queues = names.iter().filter_map(|name| self.queues.get(name));

@@ -63,11 +63,17 @@ impl TableScript {
         TableScript { table: Table::new(Epoch(token(0))), requests: 0, tokens: 0 }
     }
 
-    /// Asks as a grantor would: granted if free, queued otherwise. Grants to others are not looked for.
+    /// Asks as a grantor would: granted if free, queued otherwise. Grants to others are not looked
+    /// for.
     fn ask_as(&mut self, process: u128, owner: u64, want: Want) -> Result<RequestKey, Refusal> {
         self.requests += 1;
         let key = (ProcessId(process), RequestId(self.requests));
-        let entry = RequestSpec { want, owner: OwnerId(owner), revocable: false, metadata: Metadata::default() };
+        let entry = RequestSpec {
+            want,
+            owner: OwnerId(owner),
+            revocable: false,
+            metadata: Metadata::default(),
+        };
         match self.table.is_free(key.0, &entry, NOW) {
             Ok(()) => {
                 self.tokens += entry.want.tokens();
@@ -111,8 +117,12 @@ impl TableScript {
     }
 
     fn try_as(&self, process: u128, want: Want) -> Result<(), Refusal> {
-        let entry =
-            RequestSpec { want, owner: OwnerId(process as u64), revocable: false, metadata: Metadata::default() };
+        let entry = RequestSpec {
+            want,
+            owner: OwnerId(process as u64),
+            revocable: false,
+            metadata: Metadata::default(),
+        };
         self.table.is_free(ProcessId(process), &entry, NOW)
     }
 
@@ -134,14 +144,23 @@ impl TableScript {
         for (process, hold) in holds {
             let HoldReport { request, want, owner, token, revocable, metadata, .. } = hold;
             assert_eq!(
-                table.claim((process, request), RequestSpec { want, owner, revocable, metadata }, token, NOW),
+                table.claim(
+                    (process, request),
+                    RequestSpec { want, owner, revocable, metadata },
+                    token,
+                    NOW
+                ),
                 []
             );
         }
         for (process, wait) in waits.into_iter().rev() {
             let WaitReport { request, want, owner, ticket, revocable, metadata } = wait;
             let ticket = ticket.expect("exported waits have tickets");
-            table.wait((process, request), RequestSpec { want, owner, revocable, metadata }, ticket);
+            table.wait(
+                (process, request),
+                RequestSpec { want, owner, revocable, metadata },
+                ticket,
+            );
             table.check();
         }
         assert_eq!(table.export(NOW), self.table.export(NOW));
@@ -178,7 +197,9 @@ impl Table {
         }
         for (key, TableRequest { entry, state }) in self.all() {
             match state {
-                TableRequestState::Holds { token, since } => bare.hold(key, entry.clone(), *token, *since),
+                TableRequestState::Holds { token, since } => {
+                    bare.hold(key, entry.clone(), *token, *since)
+                }
                 TableRequestState::Waits { .. } => {}
             }
         }
@@ -194,7 +215,11 @@ impl Table {
                     assert!(self.opening.contains(&(*ticket, key)));
                     continue;
                 }
-                assert_eq!(*missing as usize, entry.want.names().iter().filter(misses).count(), "{key:?}");
+                assert_eq!(
+                    *missing as usize,
+                    entry.want.names().iter().filter(misses).count(),
+                    "{key:?}"
+                );
                 let is_ready = *missing == 0 && entry.want != Want::Suspension;
                 assert_eq!(self.ready.contains(&(*ticket, key)), is_ready, "{key:?}");
             }
@@ -230,7 +255,12 @@ fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
 fn a_name_is_clear_while_nobody_has_it_however_many_are_held() {
     let mut table = Table::new(Epoch(token(0)));
     let key = |request: u32| (ProcessId(ANN), RequestId(request.into()));
-    let entry = |want| RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+    let entry = |want| RequestSpec {
+        want,
+        owner: OwnerId(0),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
     let text = |number: u32| number.to_string();
     for number in 0..3000 {
         assert!(table.is_clear(&name(&text(number))));
@@ -244,7 +274,11 @@ fn a_name_is_clear_while_nobody_has_it_however_many_are_held() {
     for number in 0..3000 {
         assert!(!table.is_clear(&name(&text(number))));
         table.release(key(2 * number));
-        assert_eq!(table.is_clear(&name(&text(number))), number % 3 != 0, "one of two shares is left of some");
+        assert_eq!(
+            table.is_clear(&name(&text(number))),
+            number % 3 != 0,
+            "one of two shares is left of some"
+        );
         table.release(key(2 * number + 1));
         assert!(table.is_clear(&name(&text(number))));
     }
@@ -256,8 +290,12 @@ fn of_two_claims_the_higher_token_wins_in_either_order() {
     for want in [lock("x"), Want::Suspension, batch(&["w", "x"])] {
         for (first, second) in [(10, 20), (20, 10)] {
             let mut table = Table::new(Epoch(token(0)));
-            let entry =
-                RequestSpec { want: want.clone(), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+            let entry = RequestSpec {
+                want: want.clone(),
+                owner: OwnerId(0),
+                revocable: false,
+                metadata: Metadata::default(),
+            };
             let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
             assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), []);
             assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), [], "said twice");
@@ -274,9 +312,18 @@ fn a_batch_that_loses_one_of_its_names_loses_all_of_them() {
     let mut story = TableScript::new();
     let whole = story.ask(ANN, batch(&["x", "y", "z"]));
     let waiter = story.locks(BOB, "x");
-    let entry = RequestSpec { want: lock("z"), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+    let entry = RequestSpec {
+        want: lock("z"),
+        owner: OwnerId(0),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
     let (late, early) = ((ProcessId(CYD), RequestId(90)), (ProcessId(DAN), RequestId(91)));
-    assert_eq!(story.table.claim(early, entry.clone(), token(0), NOW), [early], "z itself was granted with token 3");
+    assert_eq!(
+        story.table.claim(early, entry.clone(), token(0), NOW),
+        [early],
+        "z itself was granted with token 3"
+    );
     assert_eq!(story.table.claim(late, entry, token(9), NOW), [whole]);
     assert_eq!(story.grants(), [waiter]);
 }
@@ -314,7 +361,10 @@ fn a_batch_holds_all_its_names_or_none() {
     assert!(story.waits(pair));
     assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("y", ANN, 1)]));
     assert_eq!(story.release(y), [pair]);
-    assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("x", BOB, 2), ("y", BOB, 3)]));
+    assert!(
+        story.table.look(ProcessId(BOB), &Query::Held(None), NOW)
+            == held(&[("x", BOB, 2), ("y", BOB, 3)])
+    );
     assert_eq!(story.try_as(CYD, batch(&["w", "y"])), Err(Refusal::Held(info(Some("y"), BOB, 3))));
 }
 
@@ -331,7 +381,8 @@ fn info(text: Option<&str>, process: u128, number: u32) -> HolderInfo {
 }
 
 fn held(holders: &[(&str, u128, u32)]) -> QueryReply {
-    let holders = holders.iter().map(|&(text, process, number)| info(Some(text), process, number)).collect();
+    let holders =
+        holders.iter().map(|&(text, process, number)| info(Some(text), process, number)).collect();
     QueryReply::Held { holders, last: true }
 }
 
@@ -417,7 +468,11 @@ fn a_holder_suspends_before_those_who_wait_for_its_own_lock() {
     let for_y = story.locks(DAN, "y");
     let upgrade = story.suspends(ANN);
     assert_eq!(story.release(y), [for_y], "it was there before");
-    assert_eq!(story.release(for_y), [upgrade], "the others wait for x, and its holder for the suspension");
+    assert_eq!(
+        story.release(for_y),
+        [upgrade],
+        "the others wait for x, and its holder for the suspension"
+    );
     assert_eq!(story.release(x), [], "nobody else holds anything while it is suspended");
     assert_eq!(story.release(upgrade), [for_x]);
     assert_eq!(story.release(for_x), [pair]);
@@ -486,7 +541,8 @@ fn of_those_who_passed_the_first_goes_first() {
     assert_eq!(story.release(passers[1]), [passers[2]]);
 
     let mut story = TableScript::new();
-    let [.., z] = [(ANN, "x"), (DAN, "y"), (CYD, "z")].map(|(process, text)| story.locks(process, text));
+    let [.., z] =
+        [(ANN, "x"), (DAN, "y"), (CYD, "z")].map(|(process, text)| story.locks(process, text));
     story.suspends(BOB);
     let [first, second] = [DAN, ANN].map(|process| story.locks(process, "z"));
     assert_eq!(story.release(z), [first], "whatever the numbers of the members are");
@@ -505,7 +561,8 @@ fn who_gave_no_owner_is_the_whole_member() {
     let whole = story.ask_as(ANN, 0, Want::Suspension).expect("all holds are its member's");
     assert!(story.holds(whole));
     assert_eq!(story.release(whole), []);
-    let part = story.ask_as(ANN, 5, Want::Suspension).expect("waits for y, of nobody in particular");
+    let part =
+        story.ask_as(ANN, 5, Want::Suspension).expect("waits for y, of nobody in particular");
     assert!(story.waits(part));
     assert_eq!(story.release(anybody), [part]);
     assert_eq!(story.release(part), []);
@@ -527,7 +584,8 @@ fn a_member_whose_owners_both_suspend_is_told_so() {
     story.ask_as(ANN, 5, lock("x")).expect("free");
     let y = story.locks(BOB, "y");
     let whole = story.ask_as(ANN, 0, Want::Suspension).expect("waits for y");
-    let part = story.ask_as(ANN, 5, Want::Suspension).expect("the whole member does not wait for x");
+    let part =
+        story.ask_as(ANN, 5, Want::Suspension).expect("the whole member does not wait for x");
     assert!(story.waits(part));
     assert_eq!(story.release(y), [part]);
     assert_eq!(story.release(part), [whole]);
@@ -564,7 +622,11 @@ fn whatever_ends_the_last_hold_the_suspension_comes_next() {
             assert_eq!(story.release(own[0]), [suspension]);
         }
         story.table.end_all(ProcessId(BOB));
-        assert_eq!(story.grants(), [behind], "and whatever ends the suspension, those behind it come next");
+        assert_eq!(
+            story.grants(),
+            [behind],
+            "and whatever ends the suspension, those behind it come next"
+        );
     }
 }
 
@@ -622,7 +684,8 @@ fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
 #[test]
 fn those_left_behind_by_one_suspension_do_not_lock_under_the_next() {
     let mut story = TableScript::new();
-    let [x, y] = [story.ask_as(ANN, 5, lock("x")), story.ask_as(ANN, 6, lock("y"))].map(|key| key.expect("free"));
+    let [x, y] = [story.ask_as(ANN, 5, lock("x")), story.ask_as(ANN, 6, lock("y"))]
+        .map(|key| key.expect("free"));
     let whole = story.ask_as(ANN, 0, Want::Suspension).expect("all holds are its member's");
     let passer = story.ask_as(ANN, 6, lock("x")).expect("passes");
     assert!(story.holds(whole) && story.waits(passer));
@@ -672,7 +735,8 @@ fn no_ticket_is_dealt_twice_after_recovery() {
     story.recover(5);
     story.suspends(ANN);
     story.locks(ANN, "x");
-    let tickets: Vec<_> = story.table.export(NOW).1.into_iter().map(|(_, wait)| wait.ticket).collect();
+    let tickets: Vec<_> =
+        story.table.export(NOW).1.into_iter().map(|(_, wait)| wait.ticket).collect();
     assert_eq!(tickets.iter().collect::<BTreeSet<_>>().len(), tickets.len());
 }
 
@@ -729,7 +793,11 @@ fn who_looks_sees_holders_and_waiters_in_order() {
     assert_eq!(seen(&story, &Query::Lock(name("x"))), expected);
     let expected = seen_lock(Vec::new(), [CYD].map(waiter).into());
     assert_eq!(seen(&story, &Query::Suspension), expected);
-    assert_eq!(seen(&story, &Query::Lock(name("idle"))), expected, "who comes last waits for it, too");
+    assert_eq!(
+        seen(&story, &Query::Lock(name("idle"))),
+        expected,
+        "who comes last waits for it, too"
+    );
     assert_eq!(story.place(waiters[0]), Some((0, 1, None)));
     assert_eq!(story.place(waiters[1]), Some((1, 1, None)));
     assert_eq!(story.place(waiters[2]), Some((2, 1, Some(ProcessId(CYD)))));
@@ -754,7 +822,13 @@ fn a_status_is_told_in_pages() {
     story.ask(DAN, limit("o", 1));
     let page = |story: &TableScript, after: Option<Option<&LockName>>, most: usize| {
         let (status, is_end) = story.table.status(NOW, after, most);
-        (status.iter().map(|lock| (lock.holders, lock.openers, lock.waiters)).collect::<Vec<_>>(), is_end)
+        (
+            status
+                .iter()
+                .map(|lock| (lock.holders, lock.openers, lock.waiters))
+                .collect::<Vec<_>>(),
+            is_end,
+        )
     };
     let [suspension, o, x] = [(0, 0, 1), (0, 1, 0), (1, 0, 1)];
     assert_eq!(page(&story, None, 2), (vec![o, x], true));
@@ -782,7 +856,9 @@ fn lists_are_told_in_pages() {
     let mut after = None;
     let mut names = Vec::new();
     loop {
-        let QueryReply::Held { holders, last } = story.table.look(ProcessId(ANN), &Query::Held(after), NOW) else {
+        let QueryReply::Held { holders, last } =
+            story.table.look(ProcessId(ANN), &Query::Held(after), NOW)
+        else {
             panic!()
         };
         assert!(holders.len() <= story.table.bounds.listed);
@@ -793,7 +869,8 @@ fn lists_are_told_in_pages() {
         }
     }
     assert_eq!(names, (0..300).map(|n| name(&format!("{n:03}"))).collect::<Vec<_>>());
-    let QueryReply::Lock { waiters, more, .. } = story.table.look(ProcessId(ANN), &Query::Lock(name("000")), NOW)
+    let QueryReply::Lock { waiters, more, .. } =
+        story.table.look(ProcessId(ANN), &Query::Lock(name("000")), NOW)
     else {
         panic!()
     };
@@ -803,7 +880,11 @@ fn lists_are_told_in_pages() {
     let mut waiters = Vec::new();
     loop {
         let at = Query::Waiting(name("000"), after);
-        let QueryReply::Waiting { waiters: page, last } = story.table.look(ProcessId(ANN), &at, NOW) else { panic!() };
+        let QueryReply::Waiting { waiters: page, last } =
+            story.table.look(ProcessId(ANN), &at, NOW)
+        else {
+            panic!()
+        };
         assert!(page.len() <= story.table.bounds.listed);
         waiters.extend(page.into_iter().map(|waiter| waiter.process.0));
         after = last;
@@ -851,7 +932,11 @@ fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
     story.table.narrow(writer, &share("y"), token(1));
     story.table.narrow(next, &share("x"), token(2));
     story.table.check();
-    assert_eq!((story.grants(), story.table.others_beside(writer)), (vec![], None), "that was no share of its own");
+    assert_eq!(
+        (story.grants(), story.table.others_beside(writer)),
+        (vec![], None),
+        "that was no share of its own"
+    );
     story.table.narrow(writer, &share("x"), token(1));
     story.table.check();
     assert_eq!(story.grants(), [owner]);
@@ -861,7 +946,11 @@ fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
     story.table.upgrade(writer, token(8));
     story.table.narrow(writer, &share("x"), token(1));
     story.table.check();
-    assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(1))), "it never heard of the other");
+    assert_eq!(
+        story.table.place(writer),
+        Some(EntryStatus::Holds(token(1))),
+        "it never heard of the other"
+    );
     story.table.upgrade(writer, token(9));
     story.table.check();
     assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(9))));
@@ -886,7 +975,11 @@ fn permits_are_granted_in_line_up_to_the_limit() {
     story.table.narrow(three, &permits("x", 1), token(2));
     story.table.check();
     assert_eq!(story.grants(), [two, one]);
-    let in_use = |story: &TableScript| match story.table.look(ProcessId(ANN), &Query::Lock(name("x")), NOW) {
+    let in_use = |story: &TableScript| match story.table.look(
+        ProcessId(ANN),
+        &Query::Lock(name("x")),
+        NOW,
+    ) {
         QueryReply::Lock { permits, .. } => permits,
         other => panic!("{other:?}"),
     };
@@ -894,7 +987,11 @@ fn permits_are_granted_in_line_up_to_the_limit() {
     let more = story.ask(ANN, permits("x", 2));
     story.table.write(ProcessId(ANN), &name("x"), limited(1), written(99, 50));
     story.table.check();
-    assert_eq!((story.release(three), story.release(two)), (vec![], vec![]), "there is one, and it is held");
+    assert_eq!(
+        (story.release(three), story.release(two)),
+        (vec![], vec![]),
+        "there is one, and it is held"
+    );
     story.table.write(ProcessId(ANN), &name("x"), limited(3), written(98, 51));
     story.table.check();
     assert_eq!(story.grants(), [more]);
@@ -912,7 +1009,11 @@ fn an_object_is_opened_whatever_is_suspended_and_is_no_hold() {
     let first = story.ask(BOB, limit("x", 1));
     let second = story.ask(CYD, limit("x", 2));
     assert!(story.holds(first) && story.holds(second));
-    assert_eq!(story.table.content(&name("x")).map(|content| content.value.limit()), Some(1), "the first one's counts");
+    assert_eq!(
+        story.table.content(&name("x")).map(|content| content.value.limit()),
+        Some(1),
+        "the first one's counts"
+    );
     assert_eq!((story.table.load(), story.table.openers(&name("x")).count()), ((1, 0), 2));
     story.release(suspended);
     let again = story.suspends(DAN);
@@ -930,7 +1031,12 @@ fn who_waits_to_open_an_object_goes_before_everybody() {
     let waiter = story.locks(BOB, "x");
     story.suspends(CYD);
     let key = (ProcessId(DAN), RequestId(99));
-    let entry = RequestSpec { want: limit("x", 1), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+    let entry = RequestSpec {
+        want: limit("x", 1),
+        owner: OwnerId(0),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
     story.table.queue(key, entry).expect("it waits for nobody");
     story.table.check();
     assert_eq!(story.grants(), [key]);
@@ -941,7 +1047,12 @@ fn who_waits_to_open_an_object_goes_before_everybody() {
 fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
     let claim = |table: &mut Table, want: Want, n: u32| {
-        let entry = RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+        let entry = RequestSpec {
+            want,
+            owner: OwnerId(0),
+            revocable: false,
+            metadata: Metadata::default(),
+        };
         let losers = table.claim(key(n), entry, token(n), NOW);
         table.check();
         losers
@@ -957,7 +1068,12 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
 
     // A request waits no more when it is reported as a hold, whether it wins or not.
     let mut table = Table::new(Epoch(token(0)));
-    let entry = |want| RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+    let entry = |want| RequestSpec {
+        want,
+        owner: OwnerId(0),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
     for (n, want) in [(10, lock("x")), (11, Want::Suspension), (12, lock("y"))] {
         let ticket = Ticket { epoch: Epoch(token(0)), number: n.into() };
         table.wait(key(n), entry(want), ticket);
@@ -999,40 +1115,56 @@ fn an_object_outlives_who_had_it_open_first_until_all_have_told() {
     table.drop_unopened();
     assert_eq!(table.content(&name("x")), Some(&content(9, "last")));
     table.end_all(bob.0);
-    assert_eq!(table.content(&name("x")), None, "nobody has it open, and nobody is left to tell of it");
+    assert_eq!(
+        table.content(&name("x")),
+        None,
+        "nobody has it open, and nobody is left to tell of it"
+    );
 
     let mut table = Table::new(Epoch(token(0)));
     table.claim(ann, open(), token(2), NOW);
     table.adopt(name("x"), content(9, "last"));
     table.end_all(ann.0);
-    assert_eq!(table.content(&name("x")), Some(&content(9, "last")), "who told of it may have it open");
+    assert_eq!(
+        table.content(&name("x")),
+        Some(&content(9, "last")),
+        "who told of it may have it open"
+    );
 }
 
 /// Several members report one object: the highest version stays, and the object is there while one
 /// of them has it open.
 #[test]
 fn the_highest_version_of_an_object_stays() {
-    let content = |n: u32| Content {
-        value: limited(n),
-        version: token(n),
-        maybe_stale: false,
-        writes: BTreeMap::from(
-            [ANN, BOB].map(|process| (ProcessId(process), LastWrite { version: token(n), ..written(9, 0) })),
-        ),
-    };
+    let content =
+        |n: u32| Content {
+            value: limited(n),
+            version: token(n),
+            maybe_stale: false,
+            writes: BTreeMap::from([ANN, BOB].map(|process| {
+                (ProcessId(process), LastWrite { version: token(n), ..written(9, 0) })
+            })),
+        };
     for versions in [[5, 7, 6], [7, 6, 5], [5, 6, 7]] {
         let mut table = Table::new(Epoch(token(0)));
         for version in versions {
             table.adopt(name("x"), content(version));
             table.adopt(name("y"), content(version));
         }
-        let entry =
-            RequestSpec { want: limit("x", 1), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+        let entry = RequestSpec {
+            want: limit("x", 1),
+            owner: OwnerId(0),
+            revocable: false,
+            metadata: Metadata::default(),
+        };
         table.claim((ProcessId(ANN), RequestId(1)), entry, token(3), NOW);
         table.drop_unopened();
         assert!(table.content(&name("y")).is_none(), "nobody has it open");
         let kept = table.content(&name("x")).expect("it is open");
-        assert_eq!((kept.version, kept.writes.keys().collect::<Vec<_>>()), (token(7), vec![&ProcessId(ANN)]));
+        assert_eq!(
+            (kept.version, kept.writes.keys().collect::<Vec<_>>()),
+            (token(7), vec![&ProcessId(ANN)])
+        );
     }
 }
 
@@ -1065,8 +1197,14 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
                 }
                 (6, _) => {
                     story.tokens += 1;
-                    let write = LastWrite { version: token(story.tokens), ..written(1_000_000 + step, 0) };
-                    story.table.write(ProcessId(process), &name(text), limited(below(5) as u32), write);
+                    let write =
+                        LastWrite { version: token(story.tokens), ..written(1_000_000 + step, 0) };
+                    story.table.write(
+                        ProcessId(process),
+                        &name(text),
+                        limited(below(5) as u32),
+                        write,
+                    );
                 }
                 (7, _) => keys.push(story.ask(process, limit(text, below(5) as u32))),
                 (8, _) => keys.extend(story.ask_as(process, below(3), Want::Suspension)),
@@ -1085,7 +1223,10 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
             for (text, before) in ["x", "y"].into_iter().zip(before) {
                 let after = in_use(&story.table, text);
                 let limit = u64::from(story.table.limit(&name(text)));
-                assert!(after <= before || after <= limit, "{after} of {limit} permits after {granted:?}");
+                assert!(
+                    after <= before || after <= limit,
+                    "{after} of {limit} permits after {granted:?}"
+                );
             }
             if below(20) == 0 {
                 story.recover(1);
@@ -1094,19 +1235,32 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
         for key in keys {
             story.release(key);
         }
-        assert_eq!(story.table.forgetful().renew(Epoch(token(0))), Table::new(Epoch(token(0))), "seed {seed}");
+        assert_eq!(
+            story.table.forgetful().renew(Epoch(token(0))),
+            Table::new(Epoch(token(0))),
+            "seed {seed}"
+        );
     }
 }
 
 /// How many permits are held. Fails if they, shares and a lock are held beside each other.
 fn in_use(table: &Table, text: &str) -> u64 {
     let holders = table.held().filter(|(of, ..)| **of == name(text));
-    let modes: Vec<Mode> =
-        holders.filter_map(|(_, process, id, _)| Some(table.held_by((process, id))?.mode())).collect();
+    let modes: Vec<Mode> = holders
+        .filter_map(|(_, process, id, _)| Some(table.held_by((process, id))?.mode()))
+        .collect();
     let is_of = |kind: fn(&Mode) -> bool| modes.iter().all(kind);
     let alone = modes.len() <= 1;
-    assert!(alone || is_of(|mode| *mode == Mode::Share) || is_of(|mode| matches!(mode, Mode::Permits(_))), "{modes:?}");
-    modes.iter().map(|mode| if let Mode::Permits(count) = mode { u64::from(*count) } else { 0 }).sum()
+    assert!(
+        alone
+            || is_of(|mode| *mode == Mode::Share)
+            || is_of(|mode| matches!(mode, Mode::Permits(_))),
+        "{modes:?}"
+    );
+    modes
+        .iter()
+        .map(|mode| if let Mode::Permits(count) = mode { u64::from(*count) } else { 0 })
+        .sum()
 }
 
 #[test]
@@ -1135,13 +1289,24 @@ fn waits_are_handed_over_in_the_order_of_their_tickets() {
 fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
     let epoch = Epoch(token(1));
     let mut table = Table::new(epoch);
-    let entry = |want| RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+    let entry = |want| RequestSpec {
+        want,
+        owner: OwnerId(0),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
     table.claim((ProcessId(ANN), RequestId(1)), entry(lock("held")), token(3), NOW);
     let wait = |process, request, want, number: Option<u64>| {
         let ticket = number.map(|number| Ticket { epoch, number });
         let metadata = Metadata::default();
-        let report =
-            WaitReport { request: RequestId(request), want, owner: OwnerId(0), ticket, revocable: false, metadata };
+        let report = WaitReport {
+            request: RequestId(request),
+            want,
+            owner: OwnerId(0),
+            ticket,
+            revocable: false,
+            metadata,
+        };
         (ProcessId(process), report)
     };
     let granted = wait(ANN, 2, share("x"), None);
@@ -1155,7 +1320,11 @@ fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
 
     let [granted, later] = [wait(CYD, 2, share("x"), None), wait(CYD, 3, lock("x"), Some(21))];
     let mut waits = vec![granted, later, wait(BOB, 1, Want::Suspension, Some(20))];
-    assert_eq!(table.keep_own_order(&mut waits).len(), 1, "who holds nothing waits behind the suspension");
+    assert_eq!(
+        table.keep_own_order(&mut waits).len(),
+        1,
+        "who holds nothing waits behind the suspension"
+    );
 }
 
 /// As of one in four billion pairs of members, and with requests of the same number.
@@ -1165,13 +1334,24 @@ fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
     let request = RequestId(1);
     let wants = [limit("x", 1), lock("x"), batch(&["y", "z"]), share("w")];
     for (process, want) in [ANN, BOB, CYD, DAN].into_iter().zip(wants) {
-        let entry = RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+        let entry = RequestSpec {
+            want,
+            owner: OwnerId(0),
+            revocable: false,
+            metadata: Metadata::default(),
+        };
         table.claim((ProcessId(process), request), entry, token(2 * process as u32), NOW);
     }
     let far = ProcessId(BOB | 1 << 127);
-    let entry = RequestSpec { want: lock("v"), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
+    let entry = RequestSpec {
+        want: lock("v"),
+        owner: OwnerId(0),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
     table.claim((far, request), entry, token(20), NOW);
-    let held: Vec<_> = table.held().map(|(name, process, ..)| (name.to_string(), process)).collect();
+    let held: Vec<_> =
+        table.held().map(|(name, process, ..)| (name.to_string(), process)).collect();
     let expected = [("v", far.0), ("w", DAN), ("x", BOB), ("y", CYD), ("z", CYD)];
     assert_eq!(held, expected.map(|(name, process)| (name.to_owned(), ProcessId(process))));
 }

@@ -39,7 +39,8 @@ fn a_member_that_refuses_a_view_for_its_clock_says_goodbye() {
             if *process == Some(elder.process) && **notice == Notice::Leave)
     };
     let at = |is_it: &dyn Fn(&Output) -> bool| out.iter().position(is_it).expect("it is there");
-    let is_lost = |output: &Output| matches!(output, Output::Lost { request: over, .. } if *over == request);
+    let is_lost =
+        |output: &Output| matches!(output, Output::Lost { request: over, .. } if *over == request);
     let lost = at(&is_lost);
     let ended = at(&|output| matches!(output, Output::Event(Event::WrongClock { .. })));
     assert!(lost < at(&is_goodbye) && at(&is_goodbye) < ended, "{out:?}");

@@ -77,14 +77,20 @@ fn is_granted(said: &[(ProcessId, Message)], to: ProcessId, request: u64) -> boo
 #[test]
 fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
     let said = said(Origin::Free, |_, view, turn| {
-        let (holds, waits) =
-            (vec![(BOB, hold("x", 40))], vec![(ANN, wait(50, Want::Suspension, Some(u32::MAX.into())))]);
+        let (holds, waits) = (
+            vec![(BOB, hold("x", 40))],
+            vec![(ANN, wait(50, Want::Suspension, Some(u32::MAX.into())))],
+        );
         let mut grantor = with_table(holds, waits, view, turn);
         grantor.on_ask(asked(BOB, 60, want("y")), turn);
         grantor.on_ask(asked(ANN, 61, want("y")), turn);
     });
     let sent_on = said.iter().filter(|(_, message)| matches!(message, Message::NotGrantor { .. }));
-    assert_eq!(sent_on.map(|(to, _)| *to).collect::<Vec<_>>(), [BOB], "ANN has no hold, and waits here");
+    assert_eq!(
+        sent_on.map(|(to, _)| *to).collect::<Vec<_>>(),
+        [BOB],
+        "ANN has no hold, and waits here"
+    );
     let queued = said.iter().filter(|(_, message)| matches!(message, Message::Queued { .. }));
     assert_eq!(queued.map(|(to, _)| *to).collect::<Vec<_>>(), [ANN]);
 }
@@ -111,18 +117,29 @@ fn a_grantor_that_gets_tokens_of_no_use_asks_again() {
         let mut grantor = Grantor::new(service(), few, Origin::Free, view, turn);
         grantor.on_ask(asked(ANN, 1, want("x")), turn);
         grantor.on_ask(asked(ANN, 2, want("y")), turn);
-        assert!(turn.outbox.iter().any(|(_, message)| matches!(message, Message::MoreTokens { .. })));
+        assert!(
+            turn.outbox.iter().any(|(_, message)| matches!(message, Message::MoreTokens { .. }))
+        );
         turn.outbox.clear();
         grantor.on_tokens(TokenRange { first: token(50), last: token(60) }, turn);
     });
-    assert!(said.iter().any(|(_, message)| matches!(message, Message::MoreTokens { .. })), "{said:?}");
+    assert!(
+        said.iter().any(|(_, message)| matches!(message, Message::MoreTokens { .. })),
+        "{said:?}"
+    );
 }
 
 #[test]
 fn waits_that_were_reported_end_with_their_member() {
     said(Origin::Everyone, |grantor, view, turn| {
         let me = turn.me;
-        grantor.on_report(ANN, Vec::new(), (Vec::new(), vec![wait(2, want("x"), None)]), true, turn);
+        grantor.on_report(
+            ANN,
+            Vec::new(),
+            (Vec::new(), vec![wait(2, want("x"), None)]),
+            true,
+            turn,
+        );
         let mut next = view.clone();
         next.members.retain(|member| member.info.process != ANN);
         grantor.on_view(&next, &[ANN], &[], turn);
@@ -139,7 +156,13 @@ fn waits_that_were_reported_end_with_their_member() {
 fn a_holder_whose_place_nobody_has_told_passes_a_suspension_that_is_reported_later() {
     let said = said(Origin::Everyone, |grantor, _, turn| {
         let me = turn.me;
-        grantor.on_report(ANN, Vec::new(), (vec![hold("x", 40)], vec![wait(51, want("y"), None)]), true, turn);
+        grantor.on_report(
+            ANN,
+            Vec::new(),
+            (vec![hold("x", 40)], vec![wait(51, want("y"), None)]),
+            true,
+            turn,
+        );
         grantor.on_report(
             BOB,
             Vec::new(),
@@ -181,7 +204,8 @@ fn of_two_that_wait_for_a_table_the_earlier_hears_that_it_gets_none() {
 #[test]
 fn a_hold_that_waits_in_the_table_that_was_handed_over_is_superseded_and_waits_no_more() {
     let said = said(Origin::Free, |_, view, turn| {
-        let (holds, waits) = (vec![(ANN, hold("x", 41))], vec![(BOB, wait(40, want("x"), Some(1)))]);
+        let (holds, waits) =
+            (vec![(ANN, hold("x", 41))], vec![(BOB, wait(40, want("x"), Some(1)))]);
         let mut grantor = with_table(holds, waits, view, turn);
         grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, turn);
         assert_eq!(requests_of(&grantor, BOB), [0; 0]);
@@ -196,11 +220,19 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
         let way = grantor.load().and_then(|load| load.way).map(|(state, _)| state);
         assert_eq!(way, Some(GrantorState::Receiving));
         grantor.on_done(BOB, RequestId(40), turn);
-        assert_eq!(grantor.is_settled(BOB, RequestId(99)), Err(None), "BOB has not answered the check");
+        assert_eq!(
+            grantor.is_settled(BOB, RequestId(99)),
+            Err(None),
+            "BOB has not answered the check"
+        );
         turn.outbox.clear();
         let mut grantor = grantor.renew(TokenRange { first: token(300), last: token(400) }, turn);
         assert_eq!(grantor.load().and_then(|load| load.way), None, "it acts at once");
-        assert_eq!(grantor.is_settled(BOB, RequestId(99)), Ok(()), "the answer would be for the epoch before");
+        assert_eq!(
+            grantor.is_settled(BOB, RequestId(99)),
+            Ok(()),
+            "the answer would be for the epoch before"
+        );
         grantor.on_ask(asked(ANN, 1, want("y")), turn);
         grantor.on_ask(asked(BOB, 2, want("y")), turn);
     });
@@ -232,8 +264,12 @@ fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
         size += 1;
         let limits = Limits { part_bytes: size, ..Limits::DEFAULT };
         let said = acting(|_, view, turn| {
-            let inner =
-                &mut StepContext { now: turn.now, standing: turn.standing, out: turn.out, outbox: VecDeque::new() };
+            let inner = &mut StepContext {
+                now: turn.now,
+                standing: turn.standing,
+                out: turn.out,
+                outbox: VecDeque::new(),
+            };
             inner.standing.limits = &limits;
             fill(view, inner).hand_over((BOB, Epoch(token(300))), inner);
             turn.outbox = std::mem::take(&mut inner.outbox);
@@ -241,13 +277,17 @@ fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
         let (mut entries, mut parts) = (0, 0);
         for (_, message) in &said {
             let Message::TableChunk { objects, holds, waits, last, .. } = message else { continue };
-            let mut weights: Vec<usize> = objects.iter().map(|(name, content)| content.weight(name)).collect();
+            let mut weights: Vec<usize> =
+                objects.iter().map(|(name, content)| content.weight(name)).collect();
             weights.extend(holds.iter().map(|(_, hold)| weight(&hold.want, &hold.metadata)));
             weights.extend(waits.iter().map(|(_, wait)| weight(&wait.want, &wait.metadata)));
             let (all, size) = (weights.iter().sum::<usize>(), size as usize);
             let before = all - weights.last().copied().unwrap_or_default();
             assert!(before < size && (*last || all >= size), "{weights:?} in a chunk of {size}");
-            assert!(!last || all < size, "a full chunk is followed by another: {weights:?}, {size}");
+            assert!(
+                !last || all < size,
+                "a full chunk is followed by another: {weights:?}, {size}"
+            );
             entries += weights.len();
             parts += 1;
         }

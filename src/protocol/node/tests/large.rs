@@ -31,7 +31,9 @@ fn large() -> (Node, u64) {
         let request = number as u64 + 1;
         node.step(NOW, Input::Command(command(request, Want::Lock(name), Wait::Forever)), &mut out);
     }
-    let held = out.iter().filter(|output| matches!(output, Output::Answer { outcome: Outcome::Granted { .. }, .. }));
+    let held = out
+        .iter()
+        .filter(|output| matches!(output, Output::Answer { outcome: Outcome::Granted { .. }, .. }));
     assert_eq!(held.count(), HELD);
     (node, HELD as u64 + 1)
 }
@@ -77,7 +79,8 @@ fn pages_of_many_services_tell_each_once() {
     for number in 0..50 {
         for (lock, name) in names(number % 4).into_iter().enumerate() {
             let service = ServiceName::new(&format!("s{number}")).expect("a good name");
-            let mut command = command(number as u64 * 10 + lock as u64 + 1, Want::Lock(name), Wait::Forever);
+            let mut command =
+                command(number as u64 * 10 + lock as u64 + 1, Want::Lock(name), Wait::Forever);
             let Command::Lock { service: of, .. } = &mut command else { continue };
             *of = service;
             node.step(NOW, Input::Command(command), &mut out);
@@ -109,7 +112,10 @@ fn who_asks_from_outside_costs_a_short_look_and_hears_how_much_there_is() {
     let mut cut = None;
     let touched = touched(|| cut = Some(node.status_cut(NOW, 256)));
     let service = cut.expect("just made").services.remove(0);
-    assert_eq!((service.locks.len(), service.more_locks, service.held_here), (256, HELD - 256, HELD));
+    assert_eq!(
+        (service.locks.len(), service.more_locks, service.held_here),
+        (256, HELD - 256, HELD)
+    );
     assert!(touched < FEW / 4, "{touched} looks");
 }
 
@@ -164,11 +170,19 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
     step(&mut node, Input::Command(Command::Release { request: RequestId(next) }));
     step(
         &mut node,
-        Input::Command(Command::Query { request: RequestId(next + 3), service: service(), at: Query::Held(None) }),
+        Input::Command(Command::Query {
+            request: RequestId(next + 3),
+            service: service(),
+            at: Query::Held(None),
+        }),
     );
     step(
         &mut node,
-        Input::Command(Command::Query { request: RequestId(next + 4), service: service(), at: Query::Suspension }),
+        Input::Command(Command::Query {
+            request: RequestId(next + 4),
+            service: service(),
+            at: Query::Suspension,
+        }),
     );
     step(&mut node, Input::Timer);
     // No grantor is known, and one more member asks.

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Two nodes go through the same: one by commands, the other is asked what it offers, and hears of it before anything else
-/// happens to it.
+/// Two nodes go through the same: one by commands, the other is asked what it offers, and hears of
+/// it before anything else happens to it.
 #[test]
 fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
     let names = names(6);
@@ -26,7 +26,9 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
                 continue;
             }
             (None, false) if !rarely => {
-                if let Some(token) = offered.offer(now, &service(), &name).and_then(|range| range.nth(spent)) {
+                if let Some(token) =
+                    offered.offer(now, &service(), &name).and_then(|range| range.nth(spent))
+                {
                     spent += 1;
                     offers += 1;
                     taken.push((LocalGrant { name, owner, token, since: now }, false));
@@ -43,8 +45,13 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
             let request = RequestId(next);
             next += 1;
             let token = taken.token;
-            commanded.step(taken.since, Input::Command(locking(request, &taken.name, taken.owner)), &mut out);
-            let granted = Output::Answer { request, outcome: Outcome::Granted { token, until: Time::MAX } };
+            commanded.step(
+                taken.since,
+                Input::Command(locking(request, &taken.name, taken.owner)),
+                &mut out,
+            );
+            let granted =
+                Output::Answer { request, outcome: Outcome::Granted { token, until: Time::MAX } };
             assert_eq!(out.pop(), Some(granted));
             if is_over {
                 commanded.step(now, Input::Command(Command::Release { request }), &mut out);
@@ -86,7 +93,11 @@ fn nothing_is_offered_where_somebody_else_is_concerned() {
     step(&mut node, Command::Release { request: RequestId(2) });
     assert_eq!(node.offer(NOW, &service(), &name), None, "it is held");
     assert!(node.offer(NOW, &service(), &other).is_some());
-    assert_eq!(node.offer(node.deadline().unwrap_or(Time::MAX), &service(), &other), None, "something is due");
+    assert_eq!(
+        node.offer(node.deadline().unwrap_or(Time::MAX), &service(), &other),
+        None,
+        "something is due"
+    );
     step(&mut node, wanting(RequestId(3), Want::Suspension, OwnerId(2)));
     step(&mut node, Command::Release { request: RequestId(2) });
     assert_eq!(node.offer(NOW, &service(), &other), None, "somebody waits for all of it");

@@ -23,7 +23,16 @@ fn ask(two: &mut NodePair, at: usize, request: u64) {
     let (request, service, owner) = (RequestId(request), service(), OwnerId(request));
     two.step(
         at,
-        Input::Command(Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata }),
+        Input::Command(Command::Lock {
+            request,
+            service,
+            want,
+            owner,
+            wait,
+            lease: None,
+            revocable: false,
+            metadata,
+        }),
     );
     two.pass(ALL_HEARD);
 }

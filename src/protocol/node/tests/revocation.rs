@@ -28,7 +28,15 @@ fn holder(process: ProcessId, n: u32) -> HolderInfo {
 
 fn seen(holder: Option<HolderInfo>) -> QueryReply {
     let (holders, waiters) = (Vec::from_iter(holder), Vec::new());
-    QueryReply::Lock { holders, more_holders: 0, content: None, openers: 0, permits: 0, waiters, more: 0 }
+    QueryReply::Lock {
+        holders,
+        more_holders: 0,
+        content: None,
+        openers: 0,
+        permits: 0,
+        waiters,
+        more: 0,
+    }
 }
 
 /// The messages and outputs of a node's lock client.
@@ -37,7 +45,10 @@ struct SentMessages {
     out: Vec<Output>,
 }
 
-fn act(node: &mut Node, role: impl FnOnce(&mut LockClient, &View, &mut StepContext)) -> SentMessages {
+fn act(
+    node: &mut Node,
+    role: impl FnOnce(&mut LockClient, &View, &mut StepContext),
+) -> SentMessages {
     let view = node.cluster.view.clone().expect("it is in a view");
     let mut out = Vec::new();
     let outbox = node.turn(NOW, &mut out, |locks, turn| role(&mut locks.client, &view, turn));
@@ -65,12 +76,29 @@ fn hears(node: &mut Node, from: ProcessId, n: u32, heard: RevocationAnswer) -> S
 }
 
 fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
-    (to, Message::Query { service: service(), epoch, request: ASKS, at: Box::new(Query::Lock(lock_name("x"))) })
+    (
+        to,
+        Message::Query {
+            service: service(),
+            epoch,
+            request: ASKS,
+            at: Box::new(Query::Lock(lock_name("x"))),
+        },
+    )
 }
 
 fn ask_back(to: ProcessId, n: u32, says: Option<Metadata>) -> (ProcessId, Message) {
     let name = Some(lock_name("x"));
-    (to, Message::RequestRevocation { service: service(), request: ASKS, name, token: token(n), says })
+    (
+        to,
+        Message::RequestRevocation {
+            service: service(),
+            request: ASKS,
+            name,
+            token: token(n),
+            says,
+        },
+    )
 }
 
 fn answer(outcome: Outcome) -> Vec<Output> {
@@ -93,18 +121,30 @@ fn asker() -> Node {
 fn the_grantor_says_who_holds_and_the_holder_s_member_says_that_it_is_told() {
     let mut node = asker();
     assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [ask_back(BOB, 5, says("me"))]);
-    assert_eq!(hears(&mut node, ANN, 5, RevocationAnswer::HolderTold).out, [], "not from somebody else");
-    assert_eq!(hears(&mut node, BOB, 6, RevocationAnswer::HolderTold).out, [], "nor of another hold");
-    assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out, told(&[holder(BOB, 5)], &[]));
+    assert_eq!(
+        hears(&mut node, ANN, 5, RevocationAnswer::HolderTold).out,
+        [],
+        "not from somebody else"
+    );
+    assert_eq!(
+        hears(&mut node, BOB, 6, RevocationAnswer::HolderTold).out,
+        [],
+        "nor of another hold"
+    );
+    assert_eq!(
+        hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out,
+        told(&[holder(BOB, 5)], &[])
+    );
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out, [], "and only once");
 }
 
 #[test]
 fn who_asks_hears_that_nobody_holds_or_holds_for_good() {
     assert_eq!(sees(&mut asker(), seen(None)).out, told(&[], &[]));
-    for (heard, outcome) in
-        [(RevocationAnswer::NotHeld, told(&[], &[])), (RevocationAnswer::NotRevocable, told(&[], &[holder(BOB, 5)]))]
-    {
+    for (heard, outcome) in [
+        (RevocationAnswer::NotHeld, told(&[], &[])),
+        (RevocationAnswer::NotRevocable, told(&[], &[holder(BOB, 5)])),
+    ] {
         let mut node = asker();
         sees(&mut node, seen(Some(holder(BOB, 5))));
         assert_eq!(hears(&mut node, BOB, 5, heard).out, outcome);
@@ -114,10 +154,15 @@ fn who_asks_hears_that_nobody_holds_or_holds_for_good() {
 #[test]
 fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_asked() {
     let mut node = asker();
-    let (next, mut without) = (Epoch(token(200)), View::clone(node.cluster.view.as_deref().expect("it is in one")));
+    let (next, mut without) =
+        (Epoch(token(200)), View::clone(node.cluster.view.as_deref().expect("it is in one")));
     without.members.retain(|member| member.info.process != ANN);
     let said = act(&mut node, |holder, _, turn| holder.on_view(&without, turn));
-    assert!(said.outbox.iter().any(|(_, message)| matches!(message, Message::FindGrantor { .. })), "{:?}", said.outbox);
+    assert!(
+        said.outbox.iter().any(|(_, message)| matches!(message, Message::FindGrantor { .. })),
+        "{:?}",
+        said.outbox
+    );
     assert_eq!(
         act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).outbox,
         [look(BOB, next)]
@@ -134,8 +179,14 @@ fn a_grantor_that_ends_after_it_has_said_who_holds_is_needed_no_more() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let next = Epoch(token(200));
-    assert_eq!(act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).outbox, []);
-    assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out, told(&[holder(BOB, 5)], &[]));
+    assert_eq!(
+        act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).outbox,
+        []
+    );
+    assert_eq!(
+        hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out,
+        told(&[holder(BOB, 5)], &[])
+    );
 }
 
 #[test]
@@ -156,7 +207,10 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
     let said = sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!((said.outbox, said.out), (vec![], vec![]));
     assert_eq!(sees(&mut node, seen(None)).out, told(&[], &[]));
-    assert_eq!(revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).out, told(&[], &[]));
+    assert_eq!(
+        revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).out,
+        told(&[], &[])
+    );
 }
 
 #[test]
@@ -169,7 +223,10 @@ fn who_has_not_begun_to_hold_yet_is_asked_again() {
     assert_eq!(Vec::from(outbox), [look(ANN, EPOCH)], "another may hold by now");
 
     let mut node = with_two_more();
-    assert_eq!(revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).outbox, [ask_back(BOB, 5, None)]);
+    assert_eq!(
+        revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).outbox,
+        [ask_back(BOB, 5, None)]
+    );
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
     let due = node.locks.client.deadline().expect("it asks again");
     let outbox = node.turn(due, &mut Vec::new(), |locks, turn| locks.client.on_timer(turn));
@@ -197,7 +254,16 @@ fn waiter(revocable: bool) -> Node {
     act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, None);
-    let wish = LockRequest { request: HOLDS, service: service(), want, owner, wait, lease, revocable, metadata };
+    let wish = LockRequest {
+        request: HOLDS,
+        service: service(),
+        want,
+        owner,
+        wait,
+        lease,
+        revocable,
+        metadata,
+    };
     act(&mut node, |holder, _, turn| holder.lock(wish, Duration::ZERO, |_| false, turn));
     node
 }
@@ -209,7 +275,9 @@ fn granted(node: &mut Node, n: u32) -> SentMessages {
 /// Bob requests back the hold with that token.
 fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> SentMessages {
     let what = (Some(lock_name("x")), token(n));
-    act(node, |holder, _, turn| holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, turn))
+    act(node, |holder, _, turn| {
+        holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, turn)
+    })
 }
 
 fn heard(said: &SentMessages) -> RevocationAnswer {
@@ -228,31 +296,48 @@ fn a_holder_is_told_once_of_each_request() {
         let by = RevocationRequest { process: BOB, metadata: says(metadata).expect("it says so") };
         vec![Output::RevocationRequested { request: HOLDS, by }]
     };
-    for (request, text, out) in [(1, "first", wanted("first")), (1, "first", vec![]), (2, "second", wanted("second"))] {
+    for (request, text, out) in
+        [(1, "first", wanted("first")), (1, "first", vec![]), (2, "second", wanted("second"))]
+    {
         let said = bob_asks(&mut node, request, 5, says(text));
         assert_eq!((heard(&said), said.out), (RevocationAnswer::HolderTold, out));
     }
     // Further requests answer as told, without another output.
     for request in 3..100 {
         let said = bob_asks(&mut node, request, 5, says("again"));
-        assert_eq!((heard(&said), said.out.len()), (RevocationAnswer::HolderTold, usize::from(request <= 64)));
+        assert_eq!(
+            (heard(&said), said.out.len()),
+            (RevocationAnswer::HolderTold, usize::from(request <= 64))
+        );
     }
 }
 
 #[test]
 fn a_hold_that_has_not_begun_cannot_be_told_of_it_yet() {
     let mut node = waiter(true);
-    assert_eq!(heard(&bob_asks(&mut node, 1, 5, says(""))), RevocationAnswer::TryAgain, "the grant is on its way");
+    assert_eq!(
+        heard(&bob_asks(&mut node, 1, 5, says(""))),
+        RevocationAnswer::TryAgain,
+        "the grant is on its way"
+    );
     granted(&mut node, 5);
     assert_eq!(heard(&bob_asks(&mut node, 2, 5, says(""))), RevocationAnswer::HolderTold);
     // A share may have become the lock, or be about to.
-    assert_eq!(heard(&bob_asks(&mut node, 3, 4, says(""))), RevocationAnswer::TryAgain, "it has another token by now");
+    assert_eq!(
+        heard(&bob_asks(&mut node, 3, 4, says(""))),
+        RevocationAnswer::TryAgain,
+        "it has another token by now"
+    );
     assert_eq!(
         heard(&bob_asks(&mut node, 4, 4, None)),
         RevocationAnswer::NotHeld,
         "nobody takes what it does not name"
     );
-    assert_eq!(heard(&bob_asks(&mut node, 5, 6, None)), RevocationAnswer::TryAgain, "another token is on its way");
+    assert_eq!(
+        heard(&bob_asks(&mut node, 5, 6, None)),
+        RevocationAnswer::TryAgain,
+        "another token is on its way"
+    );
 }
 
 #[test]
@@ -265,7 +350,11 @@ fn a_hold_is_taken_away_only_after_its_holder_was_told_and_from_no_firm_one() {
     let said = bob_asks(&mut node, 3, 5, None);
     assert_eq!(heard(&said), RevocationAnswer::Revoked);
     assert_eq!(said.out, [Output::Lost { request: HOLDS, reason: LostReason::Revoked }]);
-    assert!(said.outbox.contains(&(ANN, Message::Release { service: service(), request: HOLDS })), "{:?}", said.outbox);
+    assert!(
+        said.outbox.contains(&(ANN, Message::Release { service: service(), request: HOLDS })),
+        "{:?}",
+        said.outbox
+    );
     assert_eq!(heard(&bob_asks(&mut node, 4, 5, None)), RevocationAnswer::NotHeld);
 
     let mut node = waiter(false);

@@ -57,7 +57,11 @@ fn notices(out: &[Output]) -> Vec<Notice> {
     packets.collect()
 }
 
-fn said_in(node: &mut Node, leased: bool, act: impl FnOnce(&View, &mut StepContext)) -> Vec<Message> {
+fn said_in(
+    node: &mut Node,
+    leased: bool,
+    act: impl FnOnce(&View, &mut StepContext),
+) -> Vec<Message> {
     let view = node.cluster.view.clone().expect("it has founded");
     let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
         turn.standing.leased = leased;
@@ -101,7 +105,8 @@ rule!(who_accepts_a_ballot_promises_it, AcceptPromisesNothing, |plant: Plant| {
 
 rule!(a_bound_vote_stands_by_no_pulse, StandByElderThoughBound, |plant: Plant| {
     let mut node = second(&plant);
-    let (addr, number) = (node.cluster.config.me.addr, node.cluster.view.as_ref().expect("it has founded").number);
+    let (addr, number) =
+        (node.cluster.config.me.addr, node.cluster.view.as_ref().expect("it has founded").number);
     (node.cluster.votes.acceptor.is_bound, node.cluster.votes.acceptor.promised) =
         (true, Some(Ballot { round: 2, process: BOB }));
     let mut out = Vec::new();
@@ -152,35 +157,48 @@ rule!(waiters_of_a_table_that_ends_are_told, EndInSilence, |plant: Plant| {
     said.iter().any(|message| matches!(message, Message::NotGrantor { request: RequestId(2), .. }))
 });
 
-rule!(an_unacknowledged_wait_stands_before_later_ones_of_its_member, ForgetOwnOrder, |plant: Plant| {
-    let mut node = with_two_more();
-    plant(&mut node);
-    let epoch = Epoch(token(1));
-    let wait = |request: u64, ticket: Option<u64>| WaitReport {
-        request: RequestId(request),
-        want: want("x"),
-        owner: OwnerId::default(),
-        ticket: ticket.map(|number| Ticket { epoch, number }),
-        revocable: false,
-        metadata: Metadata::default(),
-    };
-    let me = node.cluster.config.me.process;
-    let said = said_in(&mut node, true, |view, turn| {
-        let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, turn);
-        let waits = vec![wait(2, None), wait(3, Some(1))];
-        grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, turn);
-        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], vec![wait(4, Some(2))]), true, turn);
-        grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
-        turn.outbox.clear();
-        grantor.on_done(BOB, RequestId(40), turn);
-    });
-    said.iter().any(|message| matches!(message, Message::Grant { request: RequestId(2), .. }))
-});
+rule!(
+    an_unacknowledged_wait_stands_before_later_ones_of_its_member,
+    ForgetOwnOrder,
+    |plant: Plant| {
+        let mut node = with_two_more();
+        plant(&mut node);
+        let epoch = Epoch(token(1));
+        let wait = |request: u64, ticket: Option<u64>| WaitReport {
+            request: RequestId(request),
+            want: want("x"),
+            owner: OwnerId::default(),
+            ticket: ticket.map(|number| Ticket { epoch, number }),
+            revocable: false,
+            metadata: Metadata::default(),
+        };
+        let me = node.cluster.config.me.process;
+        let said = said_in(&mut node, true, |view, turn| {
+            let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, turn);
+            let waits = vec![wait(2, None), wait(3, Some(1))];
+            grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, turn);
+            grantor.on_report(
+                BOB,
+                Vec::new(),
+                (vec![hold("x", 40)], vec![wait(4, Some(2))]),
+                true,
+                turn,
+            );
+            grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+            turn.outbox.clear();
+            grantor.on_done(BOB, RequestId(40), turn);
+        });
+        said.iter().any(|message| matches!(message, Message::Grant { request: RequestId(2), .. }))
+    }
+);
 
 rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant: Plant| {
     let mut node = with_two_more();
     plant(&mut node);
-    let (me, before) = (node.cluster.config.me.process, node.cluster.view.as_ref().expect("it has founded").number);
+    let (me, before) = (
+        node.cluster.config.me.process,
+        node.cluster.view.as_ref().expect("it has founded").number,
+    );
     let ballot = Ballot { round: 0, process: me };
     let change = Change { remove: [me].into(), ..Change::default() };
     // With BOB it is a quorum of the view, and BOB alone is none of the next one.
@@ -189,7 +207,8 @@ rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant
     let mut out = Vec::new();
     let (cluster, mut step) = node.parts(&mut out);
     cluster.on_accepted(NOW, BOB, ballot, &mut step);
-    node.cluster.phase == MemberPhase::Member && node.cluster.view.as_ref().is_some_and(|view| view.number == before)
+    node.cluster.phase == MemberPhase::Member
+        && node.cluster.view.as_ref().is_some_and(|view| view.number == before)
 });
 
 rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Plant| {
@@ -200,8 +219,7 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
         turn.standing.leased = false;
         grantor.on_look(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), turn);
     });
-    let is_unsure =
-        |message: &Message| matches!(message, Message::QueryReply { seen, .. } if **seen == QueryReply::Undecided);
+    let is_unsure = |message: &Message| matches!(message, Message::QueryReply { seen, .. } if **seen == QueryReply::Undecided);
     said.iter().any(is_unsure)
 });
 

@@ -68,7 +68,11 @@ impl NodePair {
         let me = node.cluster.config.me.clone();
         out.retain(|output| {
             let Output::Send { packet, .. } = output else { return true };
-            self.ways[1 - at].push_back(Input::Received { from: me.process, addr: me.addr, packet: packet.clone() });
+            self.ways[1 - at].push_back(Input::Received {
+                from: me.process,
+                addr: me.addr,
+                packet: packet.clone(),
+            });
             false
         });
         out
@@ -95,13 +99,24 @@ fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
                 Vec::new()
             }
             1 | 2 if open[at].len() < 6 => {
-                let (request, service, metadata) = (RequestId(next), service(), Metadata::default());
+                let (request, service, metadata) =
+                    (RequestId(next), service(), Metadata::default());
                 let (want, owner) = (Want::Lock(names[draw(4)].clone()), OwnerId(draw(3) as u64));
-                let wait = [Wait::Forever, Wait::Try, Wait::AtMost(Duration::from_millis(1))][draw(3)];
+                let wait =
+                    [Wait::Forever, Wait::Try, Wait::AtMost(Duration::from_millis(1))][draw(3)];
                 let lease = [None, Some(Duration::from_millis(2))][draw(2)];
                 next += 1;
                 open[at].push(request);
-                let lock = Command::Lock { request, service, want, owner, wait, lease, revocable: false, metadata };
+                let lock = Command::Lock {
+                    request,
+                    service,
+                    want,
+                    owner,
+                    wait,
+                    lease,
+                    revocable: false,
+                    metadata,
+                };
                 two.step(at, Input::Command(lock))
             }
             3 if !open[at].is_empty() => {
@@ -112,9 +127,14 @@ fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
         };
         granted += told
             .iter()
-            .filter(|output| matches!(output, Output::Answer { outcome: Outcome::Granted { .. }, .. }))
+            .filter(|output| {
+                matches!(output, Output::Answer { outcome: Outcome::Granted { .. }, .. })
+            })
             .count();
     }
     let NodePair { short, long, .. } = two;
-    assert!(short > 3000 && long > 500 && granted > 500, "{short} short, {long} long, {granted} granted");
+    assert!(
+        short > 3000 && long > 500 && granted > 500,
+        "{short} short, {long} long, {granted} granted"
+    );
 }

@@ -21,7 +21,10 @@ fn ring(keys: &[u8]) -> Keyring {
 }
 
 async fn keyed(cluster: &str, keys: &[u8]) -> TestPeer {
-    let options = TransportOptions { keyring: Some(ring(keys)), ..TransportOptions::new(cluster, "127.0.0.1:0") };
+    let options = TransportOptions {
+        keyring: Some(ring(keys)),
+        ..TransportOptions::new(cluster, "127.0.0.1:0")
+    };
     let transport = Arc::new(Transport::bind(options).await.expect("it can be bound"));
     let process = Network::draw_process(&*transport).expect("random bytes");
     let me = MemberInfo { process, addr: transport.advertised(), host: None };
@@ -86,7 +89,9 @@ async fn a_status_is_told_to_holders_of_the_key_alone() {
     let addr = b.me.addr.to_string();
     let status = query_status_with(&addr, "shop", &ring(&[1])).await.expect("it answers");
     assert_eq!(status.me.process, ProcessId(7));
-    for (cluster, keys, why) in [("shop", [9], "does not have the key"), ("shed", [1], "another name")] {
+    for (cluster, keys, why) in
+        [("shop", [9], "does not have the key"), ("shed", [1], "another name")]
+    {
         let error = query_status_with(&addr, cluster, &ring(&keys)).await.unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
@@ -102,7 +107,10 @@ struct Attacker {
 
 impl Attacker {
     async fn dial(addr: SocketAddr) -> Attacker {
-        Attacker { stream: TcpStream::connect(addr).await.expect("it listens"), decoder: Decoder::new() }
+        Attacker {
+            stream: TcpStream::connect(addr).await.expect("it listens"),
+            decoder: Decoder::new(),
+        }
     }
 
     async fn write(&mut self, frame: &Frame) {
@@ -126,7 +134,12 @@ impl Attacker {
 
     /// Shakes hands with the key 1 as `info`. Returns this side's session and packets.
     async fn shake(&mut self, identity: &StaticKey, info: MemberInfo) -> (Session, Vec<Frame>) {
-        let setup = HandshakeSetup { cluster: "shop", versions: VERSIONS, identity, entropy: *entropy().unwrap() };
+        let setup = HandshakeSetup {
+            cluster: "shop",
+            versions: VERSIONS,
+            identity,
+            entropy: *entropy().unwrap(),
+        };
         let (initiator, initiate) = Initiator::start(&key(1), &setup).unwrap();
         let initiate = Frame::Initiate(initiate);
         self.write(&initiate).await;
@@ -156,7 +169,8 @@ async fn a_borrowed_id_with_the_right_key_is_refused() {
     attacker.shake(&StaticKey::new([5; 32]), attacker_info(a.me.process)).await;
     assert_eq!(attacker.read().await, None, "the connection is closed");
     assert_eq!(b.transport.counters().impostors, 1);
-    let is_connected = |inputs: &[Input]| inputs.contains(&Input::Hint(Hint::Connected(a.me.process)));
+    let is_connected =
+        |inputs: &[Input]| inputs.contains(&Input::Hint(Hint::Connected(a.me.process)));
     assert!(!is_connected(&b.letters.inputs.lock().unwrap()));
 }
 
@@ -165,7 +179,8 @@ async fn a_recorded_session_replayed_whole_cut_flipped_doubled_or_shuffled_adopt
     let b = keyed("shop", &[1]).await;
     let identity = StaticKey::new([5; 32]);
     let mut attacker = Attacker::dial(b.me.addr).await;
-    let (mut session, mut packets) = attacker.shake(&identity, attacker_info(identity.process())).await;
+    let (mut session, mut packets) =
+        attacker.shake(&identity, attacker_info(identity.process())).await;
     let records = sealed(&mut session.sealer, numbered(1));
     attacker.stream.write_all(&records).await.unwrap();
     b.letters.until(|inputs| (!numbers(inputs, identity.process()).is_empty()).then_some(())).await;
@@ -180,7 +195,8 @@ async fn a_recorded_session_replayed_whole_cut_flipped_doubled_or_shuffled_adopt
         bytes
     };
     let recorded = whole(&packets);
-    let mut tries = vec![recorded.clone(), recorded[..recorded.len() / 2].to_vec(), recorded.repeat(2)];
+    let mut tries =
+        vec![recorded.clone(), recorded[..recorded.len() / 2].to_vec(), recorded.repeat(2)];
     for turned in (0..recorded.len()).step_by(7) {
         let mut other = recorded.clone();
         other[turned] ^= 8;
@@ -194,7 +210,8 @@ async fn a_recorded_session_replayed_whole_cut_flipped_doubled_or_shuffled_adopt
         let _ = stream.write_all(&bytes).await;
         let _ = stream.shutdown().await;
         let mut rest = Vec::new();
-        let _ = tokio::time::timeout(GUARD, stream.read_to_end(&mut rest)).await.expect("it is closed");
+        let _ =
+            tokio::time::timeout(GUARD, stream.read_to_end(&mut rest)).await.expect("it is closed");
     }
     assert_eq!(b.letters.count(&Input::Hint(Hint::Connected(identity.process()))), adopted);
     assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), identity.process()), [1]);
@@ -230,7 +247,9 @@ async fn a_refusal_is_never_longer_than_its_cause_and_rate_limited() {
         let _ = stream.write_all(&bytes).await;
         let _ = stream.shutdown().await;
         let mut answer = Vec::new();
-        let _ = tokio::time::timeout(GUARD, stream.read_to_end(&mut answer)).await.expect("it is closed");
+        let _ = tokio::time::timeout(GUARD, stream.read_to_end(&mut answer))
+            .await
+            .expect("it is closed");
         assert!(answer.len() <= bytes.len(), "{} bytes for {}", answer.len(), bytes.len());
         answered += usize::from(!answer.is_empty());
     }
@@ -253,7 +272,9 @@ async fn a_connection_under_a_removed_key_is_closed_and_dialled_again() {
     until("a packet under the new key", || {
         seq += 1;
         a.send(&b, numbered(seq));
-        numbers(&b.letters.inputs.lock().unwrap(), a.me.process).last().is_some_and(|last| *last > 1)
+        numbers(&b.letters.inputs.lock().unwrap(), a.me.process)
+            .last()
+            .is_some_and(|last| *last > 1)
     })
     .await;
     let text = refused(&keyed("shop", &[1]).await, &b).await;

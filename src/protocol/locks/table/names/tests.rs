@@ -55,10 +55,18 @@ impl NameMap<u64> {
             names.for_each(|name| anew.add(FilterSpot::of(name)));
             anew
         };
-        assert!(anew(current, None).counts() == current.counts(), "the current sieve has what the tree has");
+        assert!(
+            anew(current, None).counts() == current.counts(),
+            "the current sieve has what the tree has"
+        );
         if let Some(NextFilter { sieve, mark }) = next {
-            let anew = mark.as_ref().map_or(CountingBloomFilter::new(sieve.pages()), |mark| anew(sieve, Some(mark)));
-            assert!(anew.counts() == sieve.counts(), "the next sieve has what the tree has up to the mark");
+            let anew = mark
+                .as_ref()
+                .map_or(CountingBloomFilter::new(sieve.pages()), |mark| anew(sieve, Some(mark)));
+            assert!(
+                anew.counts() == sieve.counts(),
+                "the next sieve has what the tree has up to the mark"
+            );
         } else {
             // One change is between this and the next sieve.
             let (pages, len) = (current.pages(), self.tree.len());
@@ -78,7 +86,10 @@ fn it_has_what_a_tree_has_while_sieves_come_and_go() {
             let number = if below(4) == 0 { below(MANY) } else { below(MANY / 2) };
             let comes = below(100) < coming;
             // The names that go are such as are there, more often than chance has it.
-            let number = tree.range(number..).next().map_or(number, |(there, _)| if comes { number } else { *there });
+            let number = tree
+                .range(number..)
+                .next()
+                .map_or(number, |(there, _)| if comes { number } else { *there });
             if comes {
                 assert_eq!(put(&mut names, number), tree.insert(number, number).is_none());
             } else {
@@ -87,7 +98,12 @@ fn it_has_what_a_tree_has_while_sieves_come_and_go() {
             }
             assert_eq!(names.len(), tree.len());
             for asked in [number, below(MANY)] {
-                assert_eq!(names.contains_key(&name(asked)), tree.contains_key(&asked), "{asked} of {}", tree.len());
+                assert_eq!(
+                    names.contains_key(&name(asked)),
+                    tree.contains_key(&asked),
+                    "{asked} of {}",
+                    tree.len()
+                );
             }
             if turn % 97 == 0 {
                 names.check();
@@ -107,7 +123,10 @@ fn it_has_what_a_tree_has_while_sieves_come_and_go() {
         assert!(tree.keys().next().is_none_or(|first| names.contains_key(&name(*first))));
         names.check();
     }
-    assert!(ups >= 5 && downs >= 4 && sizes.iter().any(|size| *size >= 16), "it went through {sizes:?}");
+    assert!(
+        ups >= 5 && downs >= 4 && sizes.iter().any(|size| *size >= 16),
+        "it went through {sizes:?}"
+    );
     assert!(names.is_empty() && names.sieves.is_none());
 }
 
@@ -126,7 +145,8 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
         numbers.iter().for_each(|number| take(&mut all, *number));
         all.check();
         assert!(numbers.iter().all(|number| !all.contains_key(&name(*number))));
-        let numbers = [mark + 18, mark + 1, mark + 2, mark, mark.saturating_sub(2), mark + 16, mark + 15];
+        let numbers =
+            [mark + 18, mark + 1, mark + 2, mark, mark.saturating_sub(2), mark + 16, mark + 15];
         numbers.iter().for_each(|number| {
             put(&mut all, *number);
         });
@@ -145,21 +165,29 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
 fn few_names_that_are_not_there_are_let_through_to_the_tree() {
     let share = |names: &NameMap<u64>, of: &dyn Fn(u64) -> LockName| {
         let sieve = &names.sieves.as_ref().expect("a sieve").current;
-        (0..MANY).filter(|number| sieve.may_have(FilterSpot::of(&of(*number)))).count() as f64 / MANY as f64
+        (0..MANY).filter(|number| sieve.may_have(FilterSpot::of(&of(*number)))).count() as f64
+            / MANY as f64
     };
     let odd = |number: u64| name(2 * number + 1);
-    let other =
-        |number: u64| LockName::new(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()).expect("a good name");
-    let long = |number: u64| LockName::new(format!("{number:0>40}").as_bytes()).expect("a good name");
+    let other = |number: u64| {
+        LockName::new(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes())
+            .expect("a good name")
+    };
+    let long =
+        |number: u64| LockName::new(format!("{number:0>40}").as_bytes()).expect("a good name");
     for doublings in 1..6 {
         let full = (PER_PAGE as u64 * 2) << doublings;
         let mut names = names_of(full);
-        for (kind, of) in [("odd", &odd as &dyn Fn(u64) -> LockName), ("other", &other), ("long", &long)] {
+        for (kind, of) in
+            [("odd", &odd as &dyn Fn(u64) -> LockName), ("other", &other), ("long", &long)]
+        {
             let share = share(&names, of);
             assert!(share < 0.055, "{share} of {kind} names beside {full}");
         }
         let mut number = 2 * full;
-        while names.sieves.as_ref().is_some_and(|sieves| sieves.next.is_some()) || number == 2 * full {
+        while names.sieves.as_ref().is_some_and(|sieves| sieves.next.is_some())
+            || number == 2 * full
+        {
             put(&mut names, number);
             number += 2;
         }
@@ -201,7 +229,8 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
         change(names);
         let after = names.mark();
         if let Some(Some(mark)) = &after {
-            let behind = before.as_ref().and_then(Option::as_ref).map_or(Bound::Unbounded, Bound::Excluded);
+            let behind =
+                before.as_ref().and_then(Option::as_ref).map_or(Bound::Unbounded, Bound::Excluded);
             let moved = names.tree.range((behind, Bound::Included(mark))).count();
             assert!(moved <= MOVED, "{moved} were moved");
         }
@@ -214,7 +243,11 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
         let len = names.len();
         if let Some(sieves) = &names.sieves {
             let fits = |len| sieves.current.pages() == 0 || is_fit(sieves.current.pages(), len);
-            assert!(fits(len * 7 / 8) || fits(len * 8 / 7), "{} pages for {len}", sieves.current.pages());
+            assert!(
+                fits(len * 7 / 8) || fits(len * 8 / 7),
+                "{} pages for {len}",
+                sieves.current.pages()
+            );
         }
     };
     // In their order, so that those that come are always behind the mark, and against it.
@@ -256,7 +289,11 @@ fn few_names_have_no_sieve_and_none_leave_nothing() {
     (0..PER_PAGE as u64).for_each(|number| take(&mut names, 2 * number));
     assert!(names.sieves.is_none());
     take(&mut names, 1);
-    assert!(names.is_empty() && size_of::<NameMap<u64>>() == size_of::<BTreeMap<LockName, u64>>() + size_of::<usize>());
+    assert!(
+        names.is_empty()
+            && size_of::<NameMap<u64>>()
+                == size_of::<BTreeMap<LockName, u64>>() + size_of::<usize>()
+    );
 }
 
 #[test]
@@ -266,19 +303,24 @@ fn names_that_came_by_other_ways_are_equal() {
     (0..10).rev().for_each(|number| assert!(put(&mut other, 2 * number)));
     (1..PER_PAGE as u64).for_each(|number| assert!(put(&mut one, 2 * number + 1)));
     (1..PER_PAGE as u64 - 300).for_each(|number| take(&mut one, 2 * number + 1));
-    (PER_PAGE as u64 - 300..PER_PAGE as u64).for_each(|number| assert!(put(&mut other, 2 * number + 1)));
+    (PER_PAGE as u64 - 300..PER_PAGE as u64)
+        .for_each(|number| assert!(put(&mut other, 2 * number + 1)));
     put(&mut other, 1);
     assert_ne!(one, other);
     take(&mut other, 1);
     // Both have the same names, and one of them has a sieve.
-    (2 * MANY..2 * MANY + 100).for_each(|number| assert!(put(&mut one, number) && put(&mut other, number)));
+    (2 * MANY..2 * MANY + 100)
+        .for_each(|number| assert!(put(&mut one, number) && put(&mut other, number)));
     assert!(one.sieves.is_some() && other.sieves.is_none());
     let hash = |names: &NameMap<u64>| {
         let mut hasher = DefaultHasher::new();
         names.hash(&mut hasher);
         hasher.finish()
     };
-    assert_eq!((&one, hash(&one), format!("{one:?}")), (&other, hash(&other), format!("{:?}", other.tree)));
+    assert_eq!(
+        (&one, hash(&one), format!("{one:?}")),
+        (&other, hash(&other), format!("{:?}", other.tree))
+    );
 }
 
 /// Names that count at the same counters, as a program could choose them: more than a counter can
