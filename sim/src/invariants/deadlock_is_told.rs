@@ -27,8 +27,8 @@ pub struct DeadlockIsTold {
     placed: BTreeSet<Ask>,
     /// Suspensions that were refused as deadlocks in this step.
     refused: Vec<Ask>,
-    /// Those whose refusal has been sent and has not arrived.
-    on_its_way: BTreeSet<Ask>,
+    /// All that were refused so, in this step or before: a refusal may be sent again.
+    told: BTreeSet<Ask>,
     /// Something was granted in this step.
     grants: bool,
     premises: Count,
@@ -149,13 +149,12 @@ impl Invariant for DeadlockIsTold {
                 ..
             } if **refusal == Refusal::Deadlock => {
                 let ask = world.history().find(*to, *request);
-                // It may be sent again.
-                self.refused.extend(ask.filter(|ask| self.on_its_way.insert(*ask)));
+                self.refused.extend(ask.filter(|ask| self.told.insert(*ask)));
             }
             // A grantor's answer to its own member is in no packet.
             Observation::Answers { ask, outcome: Outcome::Deadlock } => {
                 self.premises += 1;
-                if !self.on_its_way.remove(ask) {
+                if self.told.insert(*ask) {
                     self.refused.push(*ask);
                 }
             }
