@@ -118,6 +118,8 @@ struct Sweep<'a, 'f> {
     calls: BTreeMap<usize, LockCall<'a>>,
     /// Services with a suspension request.
     suspended: BTreeSet<&'a str>,
+    /// Epochs that began with a recovery: the record has their first tables.
+    recovered: BTreeSet<(&'a str, u64)>,
     /// The services that each site grants, as far as the record says.
     grants: BTreeSet<(usize, &'a str)>,
     /// Services that each process has destroyed.
@@ -154,6 +156,14 @@ struct Sweep<'a, 'f> {
     limits: BTreeMap<Lock<'a>, Vec<(u64, u64)>>,
 }
 
+/// The service and epoch of a grantor's first table after a recovery, if the line tells one.
+fn first_table(line: &Line) -> Option<(&str, u64)> {
+    match &line.entry {
+        Entry::Table { service, epoch, .. } => Some((service, *epoch)),
+        _ => None,
+    }
+}
+
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> Result<(), String> {
     let mut sweep = Sweep {
         terms,
@@ -161,6 +171,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         stage: SiteIndex::default(),
         calls: BTreeMap::new(),
         suspended: BTreeSet::new(),
+        recovered: record.lines.iter().filter_map(first_table).collect(),
         grants: BTreeSet::new(),
         destroyed: BTreeSet::new(),
         revoked: BTreeSet::new(),
@@ -345,11 +356,11 @@ impl<'a> Sweep<'a, '_> {
                     return Ok(());
                 }
                 self.grants.insert((place, service));
-            }
-            // It has recovered. A grantor with a transferred table repeats the grants in it.
-            Entry::Table { service, epoch, .. } => {
-                let acting = self.acting.entry(service).or_default();
-                *acting = (*acting).max(*epoch);
+                // A grantor with a transferred table repeats the grants in it.
+                if self.recovered.contains(&(service.as_str(), *epoch)) {
+                    let acting = self.acting.entry(service).or_default();
+                    *acting = (*acting).max(*epoch);
+                }
             }
             Entry::NoGrantor { service, .. } => _ = self.grants.remove(&(place, service.as_str())),
             _ => {}
