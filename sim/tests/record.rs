@@ -31,8 +31,8 @@ fn the_record_has_requests_holds_and_kills() {
         at(&|entry| matches!(entry, Entry::Invoke { call, .. } if *call == second.0)),
         at(&|entry| matches!(entry, Entry::Unknown { call } if *call == first.0)),
         at(&|entry| matches!(entry, Entry::End { how } if how == "killed")),
-        at(&|entry| matches!(entry, Entry::View { members, .. } if members.len() == 2)),
         at(&|entry| matches!(entry, Entry::Grantor { recovering: true, .. })),
+        at(&|entry| matches!(entry, Entry::View { members, .. } if members.len() == 2)),
         at(&|entry| matches!(entry, Entry::Ok { call, .. } if *call == second.0)),
         at(&|entry| matches!(entry, Entry::Release { call } if *call == second.0)),
     ];
