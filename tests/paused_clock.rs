@@ -120,7 +120,13 @@ async fn other_threads_see_the_same_clock() {
     advance(59 * SECOND).await;
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(lost(&guard), None));
-        scope.spawn(|| KEPT.set(Some(kept)));
+        let keeps = scope.spawn(|| {
+            KEPT.set(Some(kept));
+            // tokio's own value of the thread is made after that one, and so is destroyed before.
+            KEPT.with_borrow(|kept| assert_eq!(kept.as_ref().and_then(lost), None));
+        });
+        // Joined, as the scope alone does not wait for the destructors.
+        keeps.join().expect("no panic");
     });
     drop(stock.try_lock("sku-43").await.expect("the thread's end has released it"));
     advance(2 * SECOND).await;
