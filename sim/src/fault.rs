@@ -9,7 +9,10 @@ use crate::step::{ClientWant, OutsideHint, PacketFilter, Step};
 use crate::world::{DiskHealth, TornStep, World};
 use elderlock::protocol::{ProcessId, Wait};
 use std::collections::VecDeque;
+use std::fmt;
+use std::num::ParseIntError;
 use std::ops::Range;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The target of a fault, looked up when it begins.
@@ -35,6 +38,36 @@ pub enum Target {
     Sharer,
     /// A member that waits to hear that it has changed a value, or has an object open.
     Writer,
+}
+
+/// Which faults of a plan a run takes, by their numbers, as the command line tells them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FaultNumbers(pub Vec<usize>);
+
+impl FaultNumbers {
+    const NONE: &str = "none";
+}
+
+/// The empty list has a word, since a command line drops an empty argument.
+impl fmt::Display for FaultNumbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str(FaultNumbers::NONE);
+        }
+        let numbers: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&numbers.join(","))
+    }
+}
+
+impl FromStr for FaultNumbers {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<FaultNumbers, ParseIntError> {
+        if text == FaultNumbers::NONE {
+            return Ok(FaultNumbers(Vec::new()));
+        }
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(FaultNumbers)
+    }
 }
 
 /// The kinds of faults.
@@ -1194,4 +1227,20 @@ impl FaultScript {
 /// A span for people.
 pub(crate) fn millis(nanos: u64) -> Duration {
     Duration::from_millis(nanos / MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FaultNumbers;
+
+    /// The command that a break prints is one that the command line takes.
+    #[test]
+    fn numbers_of_faults_are_read_as_they_are_told() {
+        for numbers in [vec![], vec![3], vec![3, 10, 12]] {
+            let told = FaultNumbers(numbers).to_string();
+            assert_eq!(told.parse::<FaultNumbers>().unwrap().to_string(), told);
+        }
+        assert_eq!(FaultNumbers(Vec::new()).to_string(), "none");
+        assert!(",".parse::<FaultNumbers>().is_err());
+    }
 }

@@ -39,6 +39,17 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
+/// Seeds that broke an invariant which judged wrongly: 249729672 by a position that was told, lost
+/// with its grantor and told anew; 99940310 where waits for permits filled all places of the member
+/// that had to raise their number.
+#[test]
+fn seeds_that_were_judged_wrongly_hold() {
+    for (seed, faults) in [(249_729_672, &[3, 6, 10, 11, 12][..]), (99_940_310, &[])] {
+        let run = run_seed(&ChaosPlan::draw(seed, (3, 7)).only(faults), |world| world);
+        assert_eq!(run.world.broken(), None, "seed {seed}");
+    }
+}
+
 /// The digests of three short runs, as they are on every machine. After an intended change of the
 /// members' behaviour, or of how plans are drawn, put here the values that the failing test prints.
 /// A change that should have left both alone and fails here has not.

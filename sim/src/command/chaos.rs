@@ -4,6 +4,7 @@ use super::lock;
 use super::verdict::{self, BrokenRun, Progress, RunTotals};
 use elderlock_sim::World;
 use elderlock_sim::chaos::{ChaosPlan, Summary, describe, run_seed, trace_seed};
+use elderlock_sim::fault::FaultNumbers;
 use elderlock_sim::invariants::Violation;
 use elderlock_sim::quorum::QuorumLoss;
 use elderlock_sim::report::{self, of_batch, of_run};
@@ -40,9 +41,9 @@ pub(crate) struct ChaosOptions {
     /// How many members, as 5 or 3..7, both ends included; 2 to 12.
     #[arg(long, default_value = "3..7", value_parser = members)]
     members: (usize, usize),
-    /// Only these faults of each plan, by their numbers.
-    #[arg(long, value_delimiter = ',')]
-    faults: Option<Vec<usize>>,
+    /// Only these faults of each plan, by their numbers; or "none".
+    #[arg(long)]
+    faults: Option<FaultNumbers>,
     /// How many lines of its story are told of a break.
     #[arg(long, default_value_t = 60)]
     trace: usize,
@@ -79,7 +80,7 @@ pub(crate) fn members(text: &str) -> Result<(usize, usize), String> {
 fn plan(options: &ChaosOptions, seed: u64) -> ChaosPlan {
     let plan = ChaosPlan::draw(seed, options.members);
     match &options.faults {
-        Some(kept) => plan.only(kept),
+        Some(kept) => plan.only(&kept.0),
         None => plan,
     }
 }
@@ -233,7 +234,7 @@ fn write_page(
     let (from, members) = (options.from, options.members);
     let page = match broken {
         Some((seed, _)) => {
-            of_run(&super::report::of_seed(*seed, members, options.faults.as_deref(), None)?)
+            of_run(&super::report::of_seed(*seed, members, options.faults.as_ref(), None)?)
         }
         None => {
             // The run that healed slowest shows most.
@@ -267,7 +268,7 @@ fn told(options: &ChaosOptions, seed: u64, found: &Violation) -> BrokenRun {
         None
     });
     let (low, high) = options.members;
-    let again = format!("--members {low}..{high} --faults {}", super::report::numbers(&small.kept));
+    let again = format!("--members {low}..{high} --faults {}", FaultNumbers(small.kept.clone()));
     let command = "cargo run --release -p elderlock-sim --";
     BrokenRun {
         seed,

@@ -2,6 +2,7 @@
 //! the feature `recipes`.
 
 #[cfg(not(feature = "recipes"))]
+use elderlock_sim::fault::FaultNumbers;
 use std::process::ExitCode;
 
 /// The options of `recipes`.
@@ -27,8 +28,8 @@ pub(crate) struct RecipeOptions {
     #[arg(long)]
     players: Option<u64>,
     /// Only these faults of each plan, by their numbers; or "none".
-    #[arg(long, value_parser = faults)]
-    faults: Option<Faults>,
+    #[arg(long)]
+    faults: Option<FaultNumbers>,
     /// Faults occur for at most this many milliseconds.
     #[arg(long)]
     span: Option<u64>,
@@ -47,19 +48,6 @@ pub(crate) struct RecipeOptions {
     /// With this break planted; with `--mutants`: hunt these only.
     #[arg(long, value_name = "BREAK", value_delimiter = ',')]
     mutant: Vec<String>,
-}
-
-/// Numbers of faults.
-#[derive(Clone, Debug)]
-#[cfg_attr(
-    not(feature = "recipes"),
-    allow(dead_code, reason = "the same command line in every build")
-)]
-struct Faults(Vec<usize>);
-
-fn faults(text: &str) -> Result<Faults, std::num::ParseIntError> {
-    let numbers = text.split(',').filter(|number| *number != "none").map(str::parse);
-    Ok(Faults(numbers.collect::<Result<_, _>>()?))
 }
 
 #[cfg(not(feature = "recipes"))]

@@ -4,7 +4,7 @@ use super::chaos::members;
 use elderlock_sim::World;
 use elderlock_sim::chaos::{ChaosPlan, describe, run_seed};
 use elderlock_sim::fault::{
-    ConcurrentFault, CutOffGroup, Fault, FaultKind, Late, Overthrow, Reprieve, Target,
+    ConcurrentFault, CutOffGroup, Fault, FaultKind, FaultNumbers, Late, Overthrow, Reprieve, Target,
 };
 use elderlock_sim::invariants::Violation;
 use elderlock_sim::record::Record;
@@ -27,9 +27,9 @@ pub(crate) struct ReportOptions {
     /// How many members, as 5 or 3..7, both ends included; 2 to 12.
     #[arg(long, default_value = "3..7", value_parser = members)]
     members: (usize, usize),
-    /// Only these faults of the plan, by their numbers; they are not shrunk further.
-    #[arg(long, value_delimiter = ',')]
-    faults: Option<Vec<usize>>,
+    /// Only these faults of the plan, by their numbers; or "none". They are not shrunk further.
+    #[arg(long)]
+    faults: Option<FaultNumbers>,
     /// Plant this break in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &ReportOptions) -> ExitCode {
         (Some(file), ..) => from_history(file),
         (None, Some(file), _) => from_log(file, options.mutant.as_deref()),
         (None, None, seed) => seed.map_or_else(|| hunt(options), Ok).and_then(|seed| {
-            of_seed(seed, options.members, options.faults.as_deref(), options.mutant.as_deref())
+            of_seed(seed, options.members, options.faults.as_ref(), options.mutant.as_deref())
         }),
     };
     match case.and_then(|case| write(&options.out, &of_run(&case))) {
@@ -126,13 +126,13 @@ fn name(file: &Path) -> String {
 pub(crate) fn of_seed(
     seed: u64,
     members: (usize, usize),
-    faults: Option<&[usize]>,
+    faults: Option<&FaultNumbers>,
     mutant: Option<&str>,
 ) -> Result<Case, String> {
     let prepare = planted(mutant)?;
     let full = ChaosPlan::draw(seed, members);
     let small = match faults {
-        Some(kept) => full.only(kept),
+        Some(kept) => full.only(&kept.0),
         None => match run_seed(&full, &prepare).world.broken() {
             Some(found) => shrink(&full, found, &prepare),
             None => full.clone(),
@@ -160,8 +160,10 @@ pub(crate) fn of_seed(
     };
     let (low, high) = members;
     let (flags, planted) = planting(mutant);
-    let again =
-        format!("--seed {seed} --members {low}..{high} --faults {}{planted}", numbers(&small.kept));
+    let again = format!(
+        "--seed {seed} --members {low}..{high} --faults {}{planted}",
+        FaultNumbers(small.kept.clone())
+    );
     Ok(Case {
         record,
         source: format!("seed {seed}"),
@@ -183,12 +185,6 @@ fn planting(mutant: Option<&str>) -> (&'static str, String) {
         ),
         None => ("", String::new()),
     }
-}
-
-/// Numbers of faults as `--faults` takes them: a lone comma is none.
-pub(crate) fn numbers(kept: &[usize]) -> String {
-    let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
-    if kept.is_empty() { ",".to_string() } else { kept.join(",") }
 }
 
 /// A fault in words.

@@ -19,12 +19,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Hash, Debug, Default)]
 pub struct FifoAcrossFailover {
     /// Positions told and not acknowledged, by sender, receiver and number of the message.
-    told: BTreeMap<(ProcessId, ProcessId, u64), (Ask, Ticket)>,
+    told: BTreeMap<(ProcessId, ProcessId, u64), ToldPlace>,
     places: BTreeMap<Ask, Ticket>,
     /// When each position was told first, and when each call was granted first with its latest
     /// token. A request that passes others does not pass those that were granted before.
     since: BTreeMap<Ask, u64>,
-    /// When each position was told first, in true time.
+    /// When each acknowledged position was told, in true time. An earlier statement may have been
+    /// lost with its grantor.
     told_at: BTreeMap<Ask, u64>,
     granted: BTreeMap<Ask, (Token, u64)>,
     /// When each call was granted first with any token. That grant may be lost with its grantor.
@@ -46,6 +47,15 @@ pub struct FifoAcrossFailover {
     premises: Count,
 }
 
+/// A position that was told.
+#[derive(Clone, Copy, Hash, Debug)]
+struct ToldPlace {
+    ask: Ask,
+    ticket: Ticket,
+    /// When the message was sent first, in true time.
+    at: u64,
+}
+
 /// A position that was served.
 #[derive(Clone, Copy, Hash, Debug)]
 struct ServedPlace {
@@ -57,6 +67,12 @@ struct ServedPlace {
 }
 
 impl FifoAcrossFailover {
+    /// The waiter knows its position. A later one of the same call changes nothing.
+    fn acknowledge(&mut self, ToldPlace { ask, ticket, at }: ToldPlace) {
+        self.places.entry(ask).or_insert(ticket);
+        self.told_at.entry(ask).or_insert(at);
+    }
+
     /// A position in a report was surely acknowledged. A later statement, or a repeated one, of an
     /// older grantor comes too late.
     fn on_report(
@@ -71,17 +87,20 @@ impl FifoAcrossFailover {
             if let (Some(ask), Some(ticket)) =
                 (world.history().find(process, wait.request), wait.ticket)
             {
-                self.places.entry(ask).or_insert(ticket);
+                let told =
+                    self.told.values().filter(|told| (told.ask, told.ticket) == (ask, ticket));
+                let at = told.map(|told| told.at).min().unwrap_or(world.now);
+                self.acknowledge(ToldPlace { ask, ticket, at });
             }
         }
         // An earlier report may be sent again.
         let latest = self.reported.entry((process, service.clone())).or_insert(epoch);
         *latest = epoch.max(*latest);
         let epoch = *latest;
-        self.told.retain(|(_, to, _), (ask, ticket)| {
+        self.told.retain(|(_, to, _), told| {
             *to != process
-                || world.call(*ask).service != *service
-                || ticket.epoch.0.as_i64() >= epoch.0.as_i64()
+                || world.call(told.ask).service != *service
+                || told.ticket.epoch.0.as_i64() >= epoch.0.as_i64()
         });
     }
 }
@@ -105,8 +124,7 @@ impl FifoAcrossFailover {
                 if let Some(ticket) = node.place_of(call.request) {
                     self.messages += 1;
                     self.since.entry(ask).or_insert(self.messages);
-                    self.told_at.entry(ask).or_insert(world.now);
-                    self.places.insert(ask, ticket);
+                    self.acknowledge(ToldPlace { ask, ticket, at: world.now });
                 }
             }
         }
@@ -200,8 +218,8 @@ impl Invariant for FifoAcrossFailover {
                         .map(|(key, _)| *key)
                         .collect();
                     for key in acknowledged {
-                        if let Some((ask, ticket)) = self.told.remove(&key) {
-                            self.places.entry(ask).or_insert(ticket);
+                        if let Some(told) = self.told.remove(&key) {
+                            self.acknowledge(told);
                         }
                     }
                 }
@@ -236,13 +254,13 @@ impl Invariant for FifoAcrossFailover {
                     // same.
                     self.messages += 1;
                     self.since.entry(ask).or_insert(self.messages);
-                    self.told_at.entry(ask).or_insert(world.now);
                     if self
                         .reported
                         .get(&(*to, service.clone()))
                         .is_none_or(|reported| reported.0.as_i64() <= ticket.epoch.0.as_i64())
                     {
-                        self.told.insert((*process, *to, *seq), (ask, *ticket));
+                        let told = ToldPlace { ask, ticket: *ticket, at: world.now };
+                        self.told.entry((*process, *to, *seq)).or_insert(told);
                     }
                 }
                 if let Packet::Linked { message: Message::Grant { request, .. }, .. } = packet

@@ -65,11 +65,15 @@ struct Pool {
 
 impl Pool {
     /// Opens it and raises the number. Where bounds are drawn tiny, the member may have no room for
-    /// the request: it asks again.
+    /// the request: it asks again. If waits for permits take all the room, no answer makes any:
+    /// its client withdraws one of them.
     fn raise(&mut self, world: &mut World) {
-        let is_busy = |ask: &Ask| world.outcome(*ask) == Some(&Outcome::Busy);
-        self.opened = self.opened.filter(|ask| !is_busy(ask));
-        self.raised = self.raised.filter(|ask| !is_busy(ask));
+        for asked in [&mut self.opened, &mut self.raised] {
+            if asked.is_some_and(|ask| world.outcome(ask) == Some(&Outcome::Busy)) {
+                *asked = None;
+                make_room(world, self.place);
+            }
+        }
         let Ok(many) = Value::new(&MANY.to_le_bytes()) else { return };
         let (deed, asked) = match self.opened {
             None => (
@@ -89,6 +93,16 @@ impl Pool {
             Wait::Forever,
             None,
         ));
+    }
+}
+
+/// Withdraws the latest request of a member, once all that are open there want permits.
+fn make_room(world: &mut World, place: usize) {
+    let wants_permits = |ask: &Ask| matches!(world.call(*ask).mode, HoldMode::Permits(_));
+    let open: Vec<Ask> =
+        world.history().open().filter(|ask| world.call(*ask).member == place).collect();
+    if let Some(latest) = open.last().filter(|_| open.iter().all(wants_permits)) {
+        world.cancel(*latest);
     }
 }
 

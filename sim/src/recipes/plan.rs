@@ -3,6 +3,7 @@
 
 use super::workloads::WorkloadKind;
 use crate::chance::{Rng, mix};
+use crate::fault::FaultNumbers;
 use crate::network::{LinkConditions, MS};
 use elderlock::Timing;
 
@@ -73,19 +74,11 @@ impl ShrunkPlan {
         arg("only", self.only.map(|cast| cast.name().to_owned()));
         arg("members", self.members.map(|members| members.to_string()));
         arg("players", self.players.map(|players| players.to_string()));
-        arg("faults", self.faults.as_ref().map(|faults| numbers(faults)));
+        arg("faults", self.faults.clone().map(|kept| FaultNumbers(kept).to_string()));
         arg("span", self.span.map(|span| span.to_string()));
         arg("luck", (self.luck > 0).then(|| self.luck.to_string()));
         args
     }
-}
-
-/// As on the command line, where the empty list has a word.
-fn numbers(numbers: &[usize]) -> String {
-    if numbers.is_empty() {
-        return "none".to_owned();
-    }
-    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// A run, before it is run.
