@@ -15,6 +15,8 @@ pub struct Limits {
     pub inventory_part: u32,
     /// Holders or waiters that are listed in one answer.
     pub listed: u32,
+    /// Requests that are counted before a position, and holds.
+    pub counted: u32,
     /// Messages on their way to one member beyond which new requests are answered
     /// [`Busy`](super::Outcome::Busy): a member that does not answer must not fill this member's
     /// memory until its lease is over.
@@ -36,6 +38,9 @@ pub struct Limits {
     /// An acknowledgement is sent at once after so many messages, so that the other side need not
     /// keep more.
     pub ack_every: u32,
+    /// Different notices to one process that go through the whole council in a quarter of `retry`,
+    /// while no relay is known to deliver.
+    pub detour_notices: u32,
     /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives
     /// together and dies together cannot outvote the earlier members.
     pub joins: u32,
@@ -65,6 +70,7 @@ impl Limits {
         part_bytes: 64 << 10,
         inventory_part: 512,
         listed: 256,
+        counted: 1 << 14,
         backlog: 1 << 16,
         requests: 1 << 22,
         early: 1 << 16,
@@ -73,6 +79,7 @@ impl Limits {
         link_early: 256,
         link_burst: 1024,
         ack_every: 64,
+        detour_notices: 8,
         joins: 64,
         contacts: 64,
         dead: 256,

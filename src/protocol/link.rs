@@ -25,9 +25,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const MANY: usize = 64;
 const FEW: usize = 4;
 
-/// How many different notices to one process go through the whole council in a quarter of `retry`.
-const NOTICES: usize = 8;
-
 /// One direction each way between this process and another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Link {
@@ -179,12 +176,13 @@ impl Detour {
     /// The members of `relays` through which a packet goes: the one that is known to deliver. While
     /// none is known, a notice goes through all, the same notice once in a quarter of `retry`. Of
     /// frequent or long packets only one in that time goes through all, and the others through one
-    /// relay after the other.
+    /// relay after the other. `most`: so many notices.
     fn choose(
         &mut self,
         now: Time,
         packet: &Packet,
         relays: &[ProcessId],
+        most: usize,
         timing: &Timing,
     ) -> Vec<ProcessId> {
         if let Some((way, _)) =
@@ -204,7 +202,7 @@ impl Detour {
             if self.notices.contains(packet) {
                 return Vec::new();
             }
-            if self.notices.len() < NOTICES {
+            if self.notices.len() < most {
                 self.notices.push(packet.clone());
                 return relays.to_vec();
             }
@@ -242,13 +240,16 @@ struct LinkLimits {
     early: usize,
     burst: usize,
     ack_every: u32,
+    /// Of one detour.
+    notices: usize,
 }
 
 impl LinkSet {
     pub(crate) fn new(config: &Config) -> LinkSet {
-        let Limits { link_early, link_burst, ack_every, .. } = config.limits;
-        let bounds =
-            LinkLimits { early: link_early as usize, burst: link_burst as usize, ack_every };
+        let Limits { link_early, link_burst, ack_every, detour_notices, .. } = config.limits;
+        let (early, burst, notices) =
+            (link_early as usize, link_burst as usize, detour_notices as usize);
+        let bounds = LinkLimits { early, burst, ack_every, notices };
         LinkSet {
             bounds,
             #[cfg(elderlock_mutants)]
@@ -302,7 +303,7 @@ impl LinkSet {
                     detour.next_relay = detour.next_relay.wrapping_add(1);
                     next.into_iter().collect()
                 } else {
-                    detour.choose(now, &packet, &relays, &view.timing)
+                    detour.choose(now, &packet, &relays, self.bounds.notices, &view.timing)
                 };
                 let troubled = now < detour.seen_until;
                 let heard = detour

@@ -4,7 +4,7 @@
 
 use super::member::Member;
 use super::member_builder::{MemberBuilder, until_ready};
-use crate::protocol::{Input, MemberInfo, Packet, ProcessId};
+use crate::protocol::{Config, Input, Limits, MemberInfo, Packet, ProcessId};
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
 use crate::runtime::member_clock::MemberClock;
 use crate::runtime::{Network, Outbox, clock, simulated};
@@ -118,14 +118,20 @@ impl SimulatedInbox {
 impl MemberBuilder {
     /// Sets the member up at `addr`, in a [`Simulation`], with a clock that is too fast by so many
     /// millionths. Calls to the member and polls of its timer must go [by that clock](by_clock).
-    /// Its seeds are addresses.
-    pub fn simulate(&self, addr: SocketAddr, ppm: i32, post: PacketSender) -> Simulated {
+    /// Its seeds are addresses. It has these limits.
+    pub fn simulate(
+        &self,
+        addr: SocketAddr,
+        ppm: i32,
+        limits: Limits,
+        post: PacketSender,
+    ) -> Simulated {
         // On a thread without a simulation the system draws it; it has always given bytes so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
         let me = MemberInfo { process, addr, host: None };
         let seeds: BTreeSet<SocketAddr> =
             self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
-        let config = self.config(me.clone(), seeds);
+        let config = Config { limits, ..self.config(me.clone(), seeds) };
         let network = Arc::new(Wire { me: Mutex::new(me), post });
         let clock = MemberClock::machine();
         let options = EngineOptions { config, network, disk: None, clock };

@@ -33,6 +33,9 @@ pub(crate) struct RecipeOptions {
     /// Faults occur for at most this many milliseconds.
     #[arg(long)]
     span: Option<u64>,
+    /// Without small bounds.
+    #[arg(long)]
+    plain: bool,
     /// Another luck of packets, tasks and players.
     #[arg(long, default_value_t = 0)]
     luck: u64,
@@ -100,14 +103,9 @@ mod driver {
     impl RecipeOptions {
         fn cut(&self, only: Option<WorkloadKind>) -> ShrunkPlan {
             let faults = self.faults.clone().map(|faults| faults.0);
-            ShrunkPlan {
-                only,
-                members: self.members,
-                players: self.players,
-                faults,
-                span: self.span,
-                luck: self.luck,
-            }
+            let (members, players, span, plain, luck) =
+                (self.members, self.players, self.span, self.plain, self.luck);
+            ShrunkPlan { only, members, players, faults, span, plain, luck }
         }
     }
 

@@ -165,7 +165,7 @@ impl ClusterHarness {
         });
         let builder = Member::builder(CLUSTER).timing(Timing::fast()).seeds(addrs);
         let Simulated { member, timer, ears } =
-            builder.simulate(addr, self.plan.clocks[seat], post);
+            builder.simulate(addr, self.plan.clocks[seat], self.plan.limits, post);
         self.board.note(|| format!("member {seat} starts as {}", member.process()));
         {
             let mut seats = self.seats.borrow_mut();

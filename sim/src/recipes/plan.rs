@@ -4,8 +4,10 @@
 use super::workloads::WorkloadKind;
 use crate::chance::{Rng, mix};
 use crate::fault::FaultNumbers;
+use crate::limits::{self, SMALL_PARTS};
 use crate::network::{LinkConditions, MS};
 use elderlock::Timing;
+use elderlock::protocol::Limits;
 
 /// A fault that lasts for a while.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -53,6 +55,8 @@ pub struct ShrunkPlan {
     pub faults: Option<Vec<usize>>,
     /// How long faults occur, in milliseconds.
     pub span: Option<u64>,
+    /// Without small bounds.
+    pub plain: bool,
     /// The luck of packets, tasks and players, if not that of the seed.
     pub luck: u64,
 }
@@ -77,6 +81,9 @@ impl ShrunkPlan {
         arg("faults", self.faults.clone().map(|kept| FaultNumbers(kept).to_string()));
         arg("span", self.span.map(|span| span.to_string()));
         arg("luck", (self.luck > 0).then(|| self.luck.to_string()));
+        if self.plain {
+            args += " --plain";
+        }
         args
     }
 }
@@ -94,6 +101,8 @@ pub struct RecipePlan {
     pub span: u64,
     /// By how many millionths each seat's clock is too fast: inside the bound that members rely on.
     pub clocks: Vec<i32>,
+    /// Bounds and sizes of each member.
+    pub limits: Limits,
     /// Whether other members see the end of a process for certain.
     pub vouched: bool,
     /// The workloads of the players.
@@ -139,17 +148,9 @@ impl RecipePlan {
         });
         let luck = if cut.luck == 0 { seed } else { mix(&[seed, cut.luck]) };
         clocks.truncate(seats);
-        RecipePlan {
-            seed,
-            luck,
-            seats,
-            span,
-            clocks,
-            vouched,
-            casts,
-            players: cut.players.unwrap_or(u64::MAX),
-            faults,
-        }
+        let limits = if cut.plain { SMALL_PARTS } else { limits::draw(&mut Rng::new(seed, 2)) };
+        let players = cut.players.unwrap_or(u64::MAX);
+        RecipePlan { seed, luck, seats, span, clocks, limits, vouched, casts, players, faults }
     }
 
     /// One line each.
@@ -163,6 +164,9 @@ impl RecipePlan {
             if self.vouched { "seen" } else { "found out" },
             self.clocks,
         );
+        if self.limits != SMALL_PARTS {
+            text += &format!("  limits{}\n", limits::write(self.limits));
+        }
         for fault in &self.faults {
             text += &format!(
                 "  fault {} at {} ms for {} ms: {:?}\n",

@@ -64,6 +64,9 @@ impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
     }
 
     fn once(&mut self) {
+        if !self.cut.plain {
+            self.suffices(ShrunkPlan { plain: true, ..self.cut.clone() });
+        }
         let casts = self.plan().casts;
         if casts.len() > 1 {
             let _ = casts

@@ -194,7 +194,7 @@ pub(crate) struct Table {
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
-/// The room that tickets have, and the size of an answer, see [`Limits`].
+/// The room that tickets have, and the sizes of an answer, see [`Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct TableLimits {
     /// How many places of a block are for arriving requests, and how many for passing ones.
@@ -203,16 +203,15 @@ struct TableLimits {
     blocks: u64,
     /// The most entries of a list that one answer has.
     listed: usize,
+    /// The most that is counted of the requests that wait before another one, or hold.
+    counted: usize,
 }
 
 impl TableLimits {
     fn of(limits: &Limits) -> TableLimits {
-        let Limits { ticket_room, ticket_blocks, listed, .. } = *limits;
-        TableLimits {
-            room: ticket_room.into(),
-            blocks: ticket_blocks.into(),
-            listed: listed as usize,
-        }
+        let Limits { ticket_room, ticket_blocks, listed, counted, .. } = *limits;
+        let (listed, counted) = (listed as usize, counted as usize);
+        TableLimits { room: ticket_room.into(), blocks: ticket_blocks.into(), listed, counted }
     }
 }
 

@@ -132,6 +132,7 @@ async fn suspension(player: &Workload, locks: &LockService) {
             let second = locks.suspend().owner(player.number).wait(player.millis(1, 20)).await;
             match second {
                 Err(LockError::Deadlock) => player.count("second suspensions refused"),
+                Err(LockError::Busy) => {}
                 _ if guard.fence().is_err() => {}
                 second => {
                     let what = format!("player {} suspends it twice: {second:?}", player.number);

@@ -178,19 +178,22 @@ fn judge_firm(player: &Workload, firm: &HolderInfo) {
 }
 
 /// A holder that is reported as told must have been told: each owner of its guard can see the
-/// request.
+/// request, or as many others as a hold keeps.
 async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
     let board = &player.stage.board;
     let Some(wanted) = board.wanted.borrow().get(&holder.token).cloned() else { return };
     let mut revocation = wanted.revocation.clone();
+    let most = player.stage.plan.limits.wanted;
     let is_told = async {
+        let mut seen = 0;
         while let Some(Some(request)) = paced(wanted.clock, at_once(revocation.requested())).await {
+            seen += 1;
             if request.metadata.as_bytes() == word.as_bytes() {
                 return true;
             }
         }
         // The requests of a hold that is over are told to no holder.
-        wanted.is_over() && revocation.is_requested()
+        seen >= most || wanted.is_over() && revocation.is_requested()
     };
     if !wanted.is_revocable || !is_told.await {
         board.fail(

@@ -5,9 +5,6 @@ use super::*;
 use crate::protocol::event::LockStatus;
 use crate::protocol::message::{HolderInfo, Query, QueryReply, WaiterInfo};
 
-/// The most that is counted of the requests that wait before another one, or hold.
-pub(super) const COUNTED: usize = 1 << 14;
-
 /// Names that are waited for or open: up to so many are checked whether they are held, too.
 #[cfg(any(feature = "tokio", test))]
 const SIFTED: usize = 1 << 10;
@@ -201,7 +198,7 @@ impl Table {
             return QueryReply::Unknown;
         };
         let (rank, names) = ((*ticket, key), entry.want.names());
-        let mut budget = COUNTED;
+        let mut budget = self.bounds.counted;
         let suspensions = count(self.suspensions.range(..rank), &mut budget);
         let suspended = self
             .suspended
@@ -240,7 +237,7 @@ impl Table {
             let queues = names.iter().filter_map(|name| self.queues.get(name));
             let missed = names.iter().filter(|name| !self.fits(name, &entry.want));
             let all = missed.flat_map(|name| self.holders_of(name)).inspect(|_| touch());
-            let mut holders: BTreeSet<RequestKey> = all.take(COUNTED).collect();
+            let mut holders: BTreeSet<RequestKey> = all.take(self.bounds.counted).collect();
             holders.extend(suspended);
             let before = queues.map(|queue| count(queue.range(..rank), &mut budget)).max();
             (before.unwrap_or_default(), holders.len())
