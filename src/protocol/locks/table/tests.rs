@@ -188,7 +188,7 @@ impl Table {
     /// Works out anew everything that is kept in more than one way.
     fn check(&self) {
         let mut bare = Table::new(self.epoch);
-        (bare.arrivals, bare.passes) = (self.arrivals, self.passes);
+        (bare.arrivals, bare.passes, bare.bounds) = (self.arrivals, self.passes, self.bounds);
         for (name, TableObject { content, .. }) in &self.objects {
             bare.adopt(name.clone(), content.clone());
         }
@@ -812,6 +812,31 @@ fn who_looks_sees_holders_and_waiters_in_order() {
         status.iter().map(|lock| (lock.name.is_some(), lock.waiters)).collect::<Vec<_>>(),
         [(false, 1), (true, 2)]
     );
+}
+
+/// Suspensions count first, and looking into a queue counts as one.
+#[test]
+fn requests_before_a_position_are_counted_up_to_a_limit() {
+    let mut story = TableScript::new();
+    story.table.bounds.counted = 3;
+    story.locks(ANN, "x");
+    [CYD, DAN].map(|process| story.suspends(process));
+    let waiters = [BOB; 5].map(|process| story.locks(process, "x"));
+    assert_eq!(story.place(waiters[0]), Some((2, 1, Some(ProcessId(CYD)))));
+    assert_eq!(story.place(waiters[4]), Some((3, 1, Some(ProcessId(CYD)))), "of 6");
+
+    let mut story = TableScript::new();
+    story.table.bounds.counted = 5;
+    for text in ["x", "y", "z"] {
+        [ANN, BOB, CYD].map(|process| story.locks(process, text));
+    }
+    let suspension = story.suspends(DAN);
+    assert_eq!(story.place(suspension), Some((3, 3, None)), "of 6");
+
+    let mut story = TableScript::new();
+    story.suspends(ANN);
+    let waiter = story.locks(BOB, "x");
+    assert_eq!(story.place(waiter), Some((0, 1, Some(ProcessId(ANN)))), "the suspension has to end first");
 }
 
 #[test]
