@@ -1,8 +1,8 @@
 //! `recipes`: whole members with the recipes in simulated time, on all cores of the machine. Needs
 //! the feature `recipes`.
 
-#[cfg(not(feature = "recipes"))]
 use elderlock_sim::fault::FaultNumbers;
+#[cfg(not(feature = "recipes"))]
 use std::process::ExitCode;
 
 /// The options of `recipes`.

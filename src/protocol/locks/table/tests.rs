@@ -836,7 +836,11 @@ fn requests_before_a_position_are_counted_up_to_a_limit() {
     let mut story = TableScript::new();
     story.suspends(ANN);
     let waiter = story.locks(BOB, "x");
-    assert_eq!(story.place(waiter), Some((0, 1, Some(ProcessId(ANN)))), "the suspension has to end first");
+    assert_eq!(
+        story.place(waiter),
+        Some((0, 1, Some(ProcessId(ANN)))),
+        "the suspension has to end first"
+    );
 }
 
 #[test]
