@@ -20,9 +20,9 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 21] = [
     ("early", |limits| &mut limits.early, (1, 3)),
     ("parked", |limits| &mut limits.parked, (1, 4)),
     ("wanted", |limits| &mut limits.wanted, (1, 2)),
-    ("link-early", |limits| &mut limits.link_early, (1, 6)),
-    ("link-burst", |limits| &mut limits.link_burst, (1, 8)),
-    ("ack-every", |limits| &mut limits.ack_every, (1, 4)),
+    ("link-early", |limits| &mut limits.link.early, (1, 6)),
+    ("link-burst", |limits| &mut limits.link.burst, (1, 8)),
+    ("ack-every", |limits| &mut limits.link.ack_every, (1, 4)),
     ("joins", |limits| &mut limits.joins, (1, 2)),
     ("contacts", |limits| &mut limits.contacts, (2, 6)),
     ("dead", |limits| &mut limits.dead, (1, 3)),
@@ -32,7 +32,7 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 21] = [
     ("max-range", |limits| &mut limits.max_range, (12, 48)),
     ("view-tokens", |limits| &mut limits.view_tokens, (48, 160)),
     ("counted", |limits| &mut limits.counted, (1, 3)),
-    ("detour-notices", |limits| &mut limits.detour_notices, (1, 2)),
+    ("detour-notices", |limits| &mut limits.link.detour_notices, (1, 2)),
 ];
 
 /// Draws the bounds: in half of all plans, half of the bounds are tiny.

@@ -30,17 +30,8 @@ pub struct Limits {
     pub parked: u32,
     /// Requests for one hold that its holder is told of.
     pub wanted: u32,
-    /// Messages of one member that are kept though they arrived ahead of their turn: as many as a
-    /// reordering network may plausibly swap. More are dropped, and sent again by that member.
-    pub link_early: u32,
-    /// Messages sent again in one go. The rest follows when these are acknowledged.
-    pub link_burst: u32,
-    /// An acknowledgement is sent at once after so many messages, so that the other side need not
-    /// keep more.
-    pub ack_every: u32,
-    /// Different notices to one process that go through the whole council in a quarter of `retry`,
-    /// while no relay is known to deliver.
-    pub detour_notices: u32,
+    /// Of the link to each other process.
+    pub link: LinkLimits,
     /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives
     /// together and dies together cannot outvote the earlier members.
     pub joins: u32,
@@ -64,6 +55,22 @@ pub struct Limits {
     pub ticket_blocks: u32,
 }
 
+/// The limits of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct LinkLimits {
+    /// Messages of one member that are kept though they arrived ahead of their turn: as many as a
+    /// reordering network may plausibly swap. More are dropped, and sent again by that member.
+    pub early: u32,
+    /// Messages sent again in one go. The rest follows when these are acknowledged.
+    pub burst: u32,
+    /// An acknowledgement is sent at once after so many messages, so that the other side need not
+    /// keep more.
+    pub ack_every: u32,
+    /// Different notices to one process that go through the whole council in a quarter of `retry`,
+    /// while no relay is known to deliver.
+    pub detour_notices: u32,
+}
+
 impl Limits {
     /// As programs have them.
     pub const DEFAULT: Limits = Limits {
@@ -76,10 +83,7 @@ impl Limits {
         early: 1 << 16,
         parked: 1 << 20,
         wanted: 64,
-        link_early: 256,
-        link_burst: 1024,
-        ack_every: 64,
-        detour_notices: 8,
+        link: LinkLimits { early: 256, burst: 1024, ack_every: 64, detour_notices: 8 },
         joins: 64,
         contacts: 64,
         dead: 256,

@@ -14,7 +14,7 @@
 use super::cluster::view::View;
 use super::event::{Config, Output, Sizes};
 use super::id::{MemberInfo, ProcessId, ViewNumber};
-use super::limits::Limits;
+use super::limits::LinkLimits;
 use super::message::{Message, Notice, Packet};
 use super::time::Time;
 use super::timing::Timing;
@@ -228,30 +228,16 @@ pub(crate) struct LinkSet {
     /// Alarms of links, so that a thousand quiet links cost nothing.
     agenda: BTreeSet<(Time, ProcessId)>,
     detours: BTreeMap<ProcessId, Detour>,
-    bounds: LinkLimits,
+    limits: LinkLimits,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
     mutant: Option<super::mutant::ProtocolMutant>,
 }
 
-/// How much a link keeps and sends at a time, see [`Limits`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-struct LinkLimits {
-    early: usize,
-    burst: usize,
-    ack_every: u32,
-    /// Of one detour.
-    notices: usize,
-}
-
 impl LinkSet {
     pub(crate) fn new(config: &Config) -> LinkSet {
-        let Limits { link_early, link_burst, ack_every, detour_notices, .. } = config.limits;
-        let (early, burst, notices) =
-            (link_early as usize, link_burst as usize, detour_notices as usize);
-        let bounds = LinkLimits { early, burst, ack_every, notices };
         LinkSet {
-            bounds,
+            limits: config.limits.link,
             #[cfg(elderlock_mutants)]
             mutant: config.mutant,
             ..LinkSet::default()
@@ -303,7 +289,13 @@ impl LinkSet {
                     detour.next_relay = detour.next_relay.wrapping_add(1);
                     next.into_iter().collect()
                 } else {
-                    detour.choose(now, &packet, &relays, self.bounds.notices, &view.timing)
+                    detour.choose(
+                        now,
+                        &packet,
+                        &relays,
+                        self.limits.detour_notices as usize,
+                        &view.timing,
+                    )
                 };
                 let troubled = now < detour.seen_until;
                 let heard = detour
@@ -393,14 +385,14 @@ impl LinkSet {
                 more.push(message);
             }
         } else {
-            if link.early.len() < self.bounds.early {
+            if link.early.len() < self.limits.early as usize {
                 link.early.insert(seq, message);
             }
             // Ask for the gap when it opens; after that the other side's own timer is enough.
             again = link.early.len() == 1 && is_time(&mut link.asked_at, now, timing);
         }
         link.unacked += 1;
-        if at_once || again || link.unacked >= self.bounds.ack_every {
+        if at_once || again || link.unacked >= self.limits.ack_every {
             let packet = Packet::Ack { view: view.number, ack: link.take_ack(), again };
             self.dispatch(now, me, view, from, packet, out);
         } else {
@@ -500,12 +492,15 @@ impl LinkSet {
         link.resent_at = Some(now);
         // The last messages had no answer: a few are enough to notice when that changes.
         let window = if link.tries > 1 { FEW } else { MANY };
-        let window =
-            if planted!(self.mutant, RepeatAllAtOnce) { self.bounds.burst } else { window };
+        let window = if planted!(self.mutant, RepeatAllAtOnce) {
+            self.limits.burst as usize
+        } else {
+            window
+        };
         link.repeats = Some(Retransmission {
             next: link.first_kept(),
             last: link.sent,
-            window: window.min(self.bounds.burst),
+            window: window.min(self.limits.burst as usize),
         });
         self.go_on_repeating(now, me, view, to, out);
     }
@@ -520,7 +515,7 @@ impl LinkSet {
         out: &mut Vec<Output>,
     ) {
         let Some(link) = self.links.get_mut(&to) else { return };
-        let packets = link.repeat(view.number, self.bounds.burst);
+        let packets = link.repeat(view.number, self.limits.burst as usize);
         link.arm(to, &mut self.agenda);
         for packet in packets {
             self.dispatch(now, me, view, to, packet, out);
@@ -809,7 +804,7 @@ mod tests {
     #[test]
     fn only_so_many_messages_are_kept_ahead_of_their_turn() {
         let ([mut a, mut b], view) = ends();
-        a.post.bounds.early = 2;
+        a.post.limits.early = 2;
         let now = Time::from_nanos(1);
         let words: Vec<Packet> = (0..4).map(|_| b.say(now, &view, a.me.process)).collect();
         let (me, from) = (a.me.clone(), b.me.process);

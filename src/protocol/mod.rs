@@ -190,7 +190,7 @@ pub use id::{
     LineageId, LockName, MemberInfo, Metadata, Mode, OpenRequest, OwnerId, Permits, ProcessId,
     RequestId, ServiceName, Slot, Ticket, Token, Value, ViewNumber, Want,
 };
-pub use limits::Limits;
+pub use limits::{Limits, LinkLimits};
 pub use locks::table::Contents;
 pub use message::{
     Affiliation, Content, HoldReport, HolderInfo, LastWrite, Message, Notice, Packet, Query,
