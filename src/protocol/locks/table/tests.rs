@@ -820,7 +820,9 @@ fn requests_before_a_position_are_counted_up_to_a_limit() {
     let mut story = TableScript::new();
     story.table.bounds.counted = 3;
     story.locks(ANN, "x");
-    [CYD, DAN].map(|process| story.suspends(process));
+    for process in [CYD, DAN] {
+        story.suspends(process);
+    }
     let waiters = [BOB; 5].map(|process| story.locks(process, "x"));
     assert_eq!(story.place(waiters[0]), Some((2, 1, Some(ProcessId(CYD)))));
     assert_eq!(story.place(waiters[4]), Some((3, 1, Some(ProcessId(CYD)))), "of 6");
@@ -828,7 +830,9 @@ fn requests_before_a_position_are_counted_up_to_a_limit() {
     let mut story = TableScript::new();
     story.table.bounds.counted = 5;
     for text in ["x", "y", "z"] {
-        [ANN, BOB, CYD].map(|process| story.locks(process, text));
+        for process in [ANN, BOB, CYD] {
+            story.locks(process, text);
+        }
     }
     let suspension = story.suspends(DAN);
     assert_eq!(story.place(suspension), Some((3, 3, None)), "of 6");
