@@ -17,11 +17,11 @@ mod event_readers;
 mod state;
 
 use super::clock_watch::{EVERY, Reading};
-use super::connection_reader::ConnectionReader;
 use super::fork_guard::ForkGuard;
 use super::hold_cell::HoldCell;
 use super::local_grants::LocalGrants;
 use super::member_clock::MemberClock;
+use super::net::ConnectionReader;
 use super::sync::{
     AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock, RwLockWriteGuard, ThreadMutant, is_planted,
     is_poisoned, seam, spin_loop,

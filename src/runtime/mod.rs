@@ -18,46 +18,28 @@ pub(crate) use planted;
 
 pub(crate) mod clock;
 pub(crate) mod clock_watch;
-mod connection_reader;
-pub(crate) mod counters;
-pub(crate) mod death_watch;
 pub(crate) mod disk;
 pub(crate) mod engine;
 pub(crate) mod fork_guard;
-mod hello;
 pub(crate) mod hold_cell;
 pub(crate) mod local_grants;
 pub(crate) mod member_clock;
 #[cfg(feature = "simulated")]
 pub(crate) mod mutant;
-mod peer;
-mod places;
-mod poll_on_wake;
-mod query;
-mod rate_limit;
-mod resolve;
-#[cfg(feature = "secure")]
-mod security;
-#[cfg(not(feature = "secure"))]
-#[path = "security_absent.rs"]
-mod security;
+pub(crate) mod net;
 #[cfg(feature = "simulated")]
 pub(crate) mod simulated;
 pub(crate) mod sync;
-mod tcp;
 pub mod telemetry;
-pub(crate) mod transport;
-mod transport_state;
-mod udp;
 pub(crate) mod vote_writer;
 
 pub use disk::DataDirError;
 #[cfg(feature = "secure")]
-pub use query::query_status_with;
-pub use query::{QueryError, query_status};
+pub use net::query_status_with;
+pub use net::{QueryError, query_status};
 
 use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status, View};
-use connection_reader::ConnectionReader;
+use net::ConnectionReader;
 use std::net::SocketAddr;
 use std::sync::Arc;
 

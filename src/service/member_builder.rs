@@ -7,9 +7,10 @@ use crate::protocol::{
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
 use crate::runtime::member_clock::MemberClock;
-use crate::runtime::transport::{BindError, ConnectionTimeouts, Transport, TransportOptions};
+use crate::runtime::net::death_watch;
+use crate::runtime::net::transport::{BindError, ConnectionTimeouts, Transport, TransportOptions};
 use crate::runtime::vote_writer::VoteStorage;
-use crate::runtime::{DataDirError, Inbox, Network, Outbox, death_watch};
+use crate::runtime::{DataDirError, Inbox, Network, Outbox};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
 use std::collections::BTreeSet;

@@ -30,9 +30,9 @@ pub mod simulated;
 mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
-pub use crate::runtime::counters::Counters;
 pub use crate::runtime::engine::ConnectionStatus;
-pub use crate::runtime::transport::BindError;
+pub use crate::runtime::net::counters::Counters;
+pub use crate::runtime::net::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
 pub(crate) use claim::{Claim, EntryRefused};

@@ -1,8 +1,8 @@
 //! Members over real sockets on loopback.
 
 use super::*;
+use crate::runtime::net::transport::BindError;
 use crate::runtime::query_status;
-use crate::runtime::transport::BindError;
 use std::net::{TcpListener, UdpSocket};
 
 /// An address that is free for both protocols, and given to no other test of this process.

@@ -1,12 +1,12 @@
 //! The gossip task: it alone owns the datagram socket and the gossip machine, and brings it every
 //! timer.
 
-use super::clock;
 use super::counters::add;
 use super::security::{self, Datagrams};
 use super::transport_state::TransportState;
 use crate::gossip::{Swim, SwimInput, SwimOutput};
 use crate::protocol::{Input, MemberInfo, ProcessId, Time};
+use crate::runtime::clock;
 use crate::wire::{self, Frame, GossipCodec, MAX_DATAGRAM};
 use rand::TryRng as _;
 use std::net::SocketAddr;

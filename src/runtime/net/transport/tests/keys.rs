@@ -1,8 +1,8 @@
 //! Transports with a cluster key.
 
 use super::*;
+use crate::runtime::net::security::entropy;
 use crate::runtime::query_status_with;
-use crate::runtime::security::entropy;
 use crate::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Sealer, Session, StaticKey, VERSIONS,
 };

@@ -5,8 +5,9 @@ use super::counters::Counters;
 use super::security::Security;
 use super::transport_state::{TransportParts, TransportState};
 use super::udp::{self, GossipInput};
-use super::{Inbox, Network, Outbox, resolve, tcp};
+use super::{resolve, tcp};
 use crate::protocol::{MemberInfo, Packet, ProcessId, View};
+use crate::runtime::{Inbox, Network, Outbox};
 use crate::wire::MAX_CLUSTER;
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
@@ -333,7 +334,7 @@ impl Network for Transport {
     fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
         match &self.shared.security {
             Some(security) => security.draw_process(),
-            None => super::engine::draw_process(),
+            None => crate::runtime::engine::draw_process(),
         }
     }
 

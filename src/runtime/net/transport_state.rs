@@ -7,15 +7,16 @@
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};
 use super::death_watch::DeathWatch;
-use super::fork_guard::ForkGuard;
 use super::peer::{self, Budget, Peer};
 use super::places::{PlaceLimits, Places};
 use super::poll_on_wake::seldom;
 use super::rate_limit::RateLimit;
 use super::security::{Security, StaticKey};
+use super::transport::ConnectionTimeouts;
 use super::udp::GossipInput;
-use super::{Inbox, transport::ConnectionTimeouts};
 use crate::protocol::{MemberInfo, Packet, ProcessId, View};
+use crate::runtime::Inbox;
+use crate::runtime::fork_guard::ForkGuard;
 use crate::wire::{Frame, Handshake};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::protocol::{Hint, Input, Message, Notice, ServiceName, Status, ViewNumber};
-use crate::runtime::death_watch;
+use crate::runtime::net::death_watch;
 use crate::runtime::{QueryError, query_status};
 use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal};
 use std::io::ErrorKind;

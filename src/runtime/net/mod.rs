@@ -1,0 +1,33 @@
+//! The network of one member: its TCP port, its UDP port, and the tasks that serve them.
+//!
+//! `transport` binds and closes. `transport_state` is the state that all tasks share: the present
+//! [incarnation](incarnation::Incarnation) and its peers. A `peer` is an address with queues of
+//! frames; its task is in `dialer`, which dials through `tcp` when frames wait and no connection
+//! leads to their process. `connection_reader` reads a connection and hands its packets to the
+//! engine. `udp` runs the gossip machine. `places` and `rate_limit` bound strangers, and `security`
+//! seals what a cluster with a key sends.
+
+mod connection_reader;
+pub(crate) mod counters;
+pub(crate) mod death_watch;
+mod hello;
+mod peer;
+mod places;
+mod poll_on_wake;
+mod query;
+mod rate_limit;
+mod resolve;
+#[cfg(feature = "secure")]
+mod security;
+#[cfg(not(feature = "secure"))]
+#[path = "security_absent.rs"]
+mod security;
+mod tcp;
+pub(crate) mod transport;
+mod transport_state;
+mod udp;
+
+pub(crate) use connection_reader::ConnectionReader;
+#[cfg(feature = "secure")]
+pub use query::query_status_with;
+pub use query::{QueryError, query_status};
