@@ -1,8 +1,8 @@
 //! Real gossip: each place runs the [`Swim`] that ships beside its node, over the simulated
 //! network.
 //!
-//! It is wired as `src/runtime/net/udp.rs` wires it: a new machine for each life, whose generation is
-//! the wall clock or more than the last life's of the same process; datagrams in the frame of
+//! It is wired as `src/runtime/net/udp.rs` wires it: a new machine for each life, whose generation
+//! is the wall clock or more than the last life's of the same process; datagrams in the frame of
 //! `wire`; a seed is asked once for its whole state; hints go straight into the core; a leaving
 //! process announces it. Without it the World invents the hints of gossip.
 
