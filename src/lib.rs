@@ -13,7 +13,8 @@
 //! #     // Refuses tokens lower than the highest it has seen.
 //! #     async fn update(&self, _token: elderlock::Token, _stock: u32) -> std::io::Result<()> { Ok(()) }
 //! # }
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # use elderlock::Member;
 //! # let store = Store;
 //! # // As "127.0.0.1:7400", on a port that is free here.

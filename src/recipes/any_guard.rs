@@ -20,7 +20,8 @@ use crate::service::{BatchGuard, Guard, Lease, Lost, PermitGuard, ReleaseError, 
 /// network.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::{Fenced, Lost, ReadWriteLock, TokenGate};
 /// fn admit(gate: &mut TokenGate, holder: &impl Fenced) -> Result<bool, Lost> {
 ///     Ok(gate.admit(holder.fence()?, holder.lineage()).is_ok())
@@ -59,7 +60,8 @@ pub trait Fenced {
 /// Sealed: a value of such a type is a hold of this library.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::{AnyGuard, ReleaseError};
 /// /// Works until it is done or the guard is lost, and gives the guard back.
 /// async fn with<G: AnyGuard>(guard: G, work: impl Future<Output = ()>) -> Result<(), ReleaseError> {

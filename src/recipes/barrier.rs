@@ -26,7 +26,8 @@ use std::time::Duration;
 /// to remove it dies.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::Barrier;
 /// let member = elderlock::Member::local().await?;
 /// let shop = member.lock_service("shop").await?;

@@ -30,7 +30,8 @@ use std::time::Duration;
 /// Curator: none. Hazelcast: `ICountDownLatch`. Java: `CountDownLatch`.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::CountDownLatch;
 /// let member = elderlock::Member::local().await?;
 /// let shop = member.lock_service("shop").await?;
@@ -102,7 +103,8 @@ impl CountDownLatch {
     /// Hazelcast: `ICountDownLatch.trySetCount`. Java: none; `CyclicBarrier` begins anew by itself.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use elderlock::{CountDownLatch, CountError};
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;

@@ -39,7 +39,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Curator: `DistributedDoubleBarrier`.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::DoubleBarrier;
 /// let member = elderlock::Member::local().await?;
 /// let shop = member.lock_service("shop").await?;
@@ -264,7 +265,8 @@ impl DoubleBarrierGuard {
     /// Leaves, and waits until all have.
     ///
     /// # Errors
-    /// [`BarrierError`]: it has left, and does not know of the others. [`CountError::Lost`] also if the place was lost before.
+    /// [`BarrierError`]: it has left, and does not know of the others. [`CountError::Lost`] also if
+    /// the place was lost before.
     ///
     /// # Cancel safety
     /// Dropped at any time, it has left.

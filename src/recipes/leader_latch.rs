@@ -250,7 +250,8 @@ impl LeaderLatch {
     /// Curator: `LeaderLatch(client, latchPath, id)`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderLatch, Member};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;
@@ -298,7 +299,8 @@ impl LeaderLatch {
     /// Curator: none; `Revocable` is of mutexes only.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderLatch, Member};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;
@@ -327,7 +329,8 @@ impl LeaderLatch {
     /// Curator: `LeaderLatch.start`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderLatch, Member, StartError};
     /// let member = Member::local().await?;
     /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
@@ -371,7 +374,8 @@ impl LeaderLatch {
     /// The term, if it leads at this instant by its clock. Cheap: no message.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderLatch, Member};
     /// let member = Member::local().await?;
     /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
@@ -424,7 +428,8 @@ impl LeaderLatch {
     /// Curator: `LeaderLatch.await(timeout, unit)`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::time::Duration;
     /// use elderlock::{AwaitLeadershipError, LeaderLatch, Member};
     /// let member = Member::local().await?;
@@ -451,7 +456,8 @@ impl LeaderLatch {
     /// Curator: `LeaderLatch.addListener`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{CloseMode, LatchEvent, LeaderLatch, Member};
     /// let member = Member::local().await?;
     /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
@@ -482,7 +488,8 @@ impl LeaderLatch {
     /// Curator: `LeaderLatch.getParticipants`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderLatch, Member};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;
@@ -561,7 +568,8 @@ impl LeaderLatch {
     /// Curator: none; there the latch is closed, and another one made.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderLatch, Member, TermEnd};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;

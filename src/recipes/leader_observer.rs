@@ -34,7 +34,8 @@ impl LeaderObserver {
     /// [`InvalidName`]: the name is empty or too long.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderLatch, LeaderObserver, Member};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;

@@ -70,8 +70,9 @@ impl LeaderSelector {
     /// If the same selector runs more than once at a time, each waits in line for itself.
     ///
     /// # Errors
-    /// [`SelectorError::Ended`]: the term was over before the work was done, and the work was dropped where it stood.
-    /// Others: it never led. In every case nothing is held and nothing is queued.
+    /// [`SelectorError::Ended`]: the term was over before the work was done, and the work was
+    /// dropped where it stood. Others: it never led. In every case nothing is held and nothing is
+    /// queued.
     ///
     /// # Cancel safety
     /// Dropped at any time: the work is dropped where it stands, then the place in line or the lead
@@ -80,7 +81,8 @@ impl LeaderSelector {
     /// Curator: `LeaderSelector.start` without `autoRequeue`; calling it again is `requeue`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderSelector, Member};
     /// let member = Member::local().await?;
     /// let selector = LeaderSelector::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
@@ -128,7 +130,8 @@ impl LeaderSelector {
     /// Curator: `LeaderSelector.autoRequeue` and `start`; dropping this is `close`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderSelector, Member, SelectorError};
     /// let member = Member::local().await?;
     /// let selector = LeaderSelector::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
@@ -171,7 +174,8 @@ impl LeaderSelector {
     /// Curator: `LeaderSelector.interruptLeadership`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderSelector, Member, SelectorError, TermEnd};
     /// let member = Member::local().await?;
     /// let selector = LeaderSelector::new(&member.lock_service("jobs").await?, "cron", "node-1")?;

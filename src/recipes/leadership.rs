@@ -223,7 +223,8 @@ impl Term {
     /// [`TermEnd`]. Nothing is changed by asking.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderLatch, Member, TermEnd};
     /// let member = Member::local().await?;
     /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
@@ -262,7 +263,8 @@ impl Term {
     /// a resource that checks the token.
     ///
     /// # Errors
-    /// [`TermEnd`]: the term was over before `future` completed, and `future` was dropped where it stood.
+    /// [`TermEnd`]: the term was over before `future` completed, and `future` was dropped where it
+    /// stood.
     ///
     /// # Cancel safety
     /// Dropping this drops `future`; the term goes on.
@@ -282,7 +284,8 @@ impl Term {
     /// Curator: none; there a leader can be asked to go by means of one's own only.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LeaderSelector, Member};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;

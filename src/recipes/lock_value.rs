@@ -33,7 +33,8 @@ use crate::service::{
 /// `DLM_SBF_VALNOTVALID`. Curator: none.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::LockValue;
 /// let member = elderlock::Member::local().await?;
 /// let stock = member.lock_service("inventory").await?;
@@ -187,7 +188,8 @@ impl LockValue {
     /// same, once.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LockValue, LockValueError};
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;

@@ -29,7 +29,8 @@ use std::time::Duration;
 /// for each other for ever, and gives each the whole limit.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::time::Duration;
 /// let member = elderlock::Member::local().await?;
 /// let (accounts, orders) = (member.lock_service("accounts").await?, member.lock_service("orders").await?);
@@ -97,7 +98,8 @@ impl Acquire<MultiGuard, MultiLockError> {
     /// Curator: the thread, of an `InterProcessMultiLock` of `InterProcessMutex`es.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{MultiLock, Owner, ReentrantMutex};
     /// let member = elderlock::Member::local().await?;
     /// let accounts = member.lock_service("accounts").await?;
@@ -125,7 +127,8 @@ impl Acquire<MultiGuard, MultiLockError> {
     /// Curator: none; its `InterProcessMultiLock` cannot be revoked.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let (accounts, orders) = (member.lock_service("accounts").await?, member.lock_service("orders").await?);
     /// let transfer = elderlock::MultiLock::new().with(&orders, ["17"]).with(&accounts, ["alice", "bob"]);
@@ -379,7 +382,8 @@ impl MultiGuard {
     /// [`Guard::protect`](crate::Guard::protect).
     ///
     /// # Errors
-    /// [`Lost`]: one of the locks was lost before `future` completed, and `future` was dropped where it stood.
+    /// [`Lost`]: one of the locks was lost before `future` completed, and `future` was dropped
+    /// where it stood.
     ///
     /// # Cancel safety
     /// Dropping this drops `future`; the locks stay held.

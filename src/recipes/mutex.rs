@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 /// back, here one question.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::time::Duration;
 /// let member = elderlock::Member::local().await?;
 /// let mutex = elderlock::Mutex::new(&member.lock_service("inventory").await?, "sku-42");
@@ -94,7 +95,8 @@ impl Acquire<MutexGuard, LockError> {
     /// Curator: none. Its `InterProcessSemaphoreMutex` cannot be revoked.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let guard = elderlock::Mutex::new(&stock, "sku-42").acquire().revocable().await?;

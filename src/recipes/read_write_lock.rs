@@ -43,7 +43,8 @@ use crate::service::{
 /// write waits for ever.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::{EnterError, LockError, Owner, ReadWriteLock};
 /// let member = elderlock::Member::local().await?;
 /// let shop = member.lock_service("shop").await?;
@@ -59,7 +60,8 @@ use crate::service::{
 /// ```
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::ReadWriteLock;
 /// let member = elderlock::Member::local().await?;
 /// let shop = member.lock_service("shop").await?;
@@ -267,7 +269,8 @@ impl ReadGuard {
     /// Curator: none; there a reader that asks to write waits for ever.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{ReadWriteLock, UpgradeError};
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;
@@ -328,7 +331,8 @@ impl WriteGuard {
     /// Curator: a writer that acquires the read lock and then releases the write lock.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::ReadWriteLock;
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;

@@ -32,7 +32,8 @@ use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 /// instance only. Its `getParticipantNodes` is [`inspect`](LockService::inspect).
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::{Owner, ReentrantMutex};
 /// # use std::time::Duration;
 /// let member = elderlock::Member::local().await?;

@@ -33,7 +33,8 @@ use crate::service::{
 /// Curator: `InterProcessSemaphoreV2`, with a `SharedCountReader`.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::Semaphore;
 /// let member = elderlock::Member::local().await?;
 /// let shop = member.lock_service("shop").await?;
@@ -147,7 +148,8 @@ impl Semaphore {
     /// `setNodeData` had it when it was made.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::Semaphore;
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;
@@ -174,7 +176,8 @@ impl Semaphore {
     /// Dropping the future changes nothing.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::Semaphore;
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;

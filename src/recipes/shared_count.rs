@@ -77,7 +77,8 @@ impl SharedCount {
     /// Curator: `SharedCount.start`, with the seed value.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::SharedCount;
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;
@@ -141,7 +142,8 @@ impl SharedCount {
     /// Curator: `SharedCount.setCount`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::SharedCount;
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;
@@ -167,7 +169,8 @@ impl SharedCount {
     /// Curator: `SharedCount.trySetCount`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{CountError, SharedCount};
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;
@@ -194,13 +197,15 @@ impl SharedCount {
     /// round trip however many others add. It is added once, also if the grantor changes meanwhile.
     ///
     /// # Errors
-    /// [`CountError::Overflow`]: the sum has no 32 bits; nothing is changed. Others as of [`set`](SharedCount::set).
+    /// [`CountError::Overflow`]: the sum has no 32 bits; nothing is changed. Others as of
+    /// [`set`](SharedCount::set).
     ///
     /// # Cancel safety
     /// As of `set`: dropped after the first poll, it may be added or not.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::SharedCount;
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;
@@ -229,7 +234,8 @@ impl SharedCount {
     /// Curator: `SharedCount.addListener`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::SharedCount;
     /// let member = elderlock::Member::local().await?;
     /// let shop = member.lock_service("shop").await?;
@@ -395,7 +401,8 @@ impl CountChanges {
     /// than the changes gets the latest one only.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is open no more, and there are no more changes. [`CountError::NotACount`].
+    /// [`CountError::Lost`]: it is open no more, and there are no more changes.
+    /// [`CountError::NotACount`].
     ///
     /// # Cancel safety
     /// Dropping the future loses no change: the next call tells the latest.

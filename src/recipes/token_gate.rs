@@ -46,7 +46,8 @@ use serde::{Deserialize, Serialize};
 /// Hazelcast and Redisson leave it to each user to write this.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::{LineageId, StaleToken, Token, TokenGate};
 /// use std::sync::Mutex;
 ///

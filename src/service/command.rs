@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::task::coop::poll_proceed;
 
-/// How many free local locks count as much as one that was attended to: tokio lets a task have 128
-/// such in a row.
+/// How many free local locks count as much as one that was busy-polled for: tokio lets a task have
+/// 128 such in a row.
 const ATTENTION: usize = 8;
 
 /// A command that was asked, and whose answer is outstanding or not yet taken.
@@ -23,7 +23,7 @@ pub(super) struct PendingAnswer {
     /// It was answered when it was asked.
     answer: Option<Answer>,
     /// After the thread had waited for it.
-    pub(super) attended: bool,
+    pub(super) busy_polled: bool,
 }
 
 impl PendingAnswer {
@@ -35,14 +35,15 @@ impl PendingAnswer {
     ) -> PendingAnswer {
         let (request, answer, ear) = service.engine.request(command, &service.destroyed, waker);
         // First: a packet heard meanwhile may wake others, whose code may panic.
-        let mut asked = PendingAnswer { service: Some(service), request, answer, attended: false };
+        let mut asked =
+            PendingAnswer { service: Some(service), request, answer, busy_polled: false };
         // The answer may be here before this thread could sleep.
         if let (None, Some(waker), Some(ear), Some(service)) =
             (&asked.answer, waker, ear, &asked.service)
             && ear.busy_poll()
         {
             asked.answer = service.engine.poll(request, waker);
-            asked.attended = true;
+            asked.busy_polled = true;
         }
         asked
     }
@@ -117,10 +118,10 @@ impl Future for CommandFuture {
             }
         }
         let CommandState::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
-        let attended = asked.attended;
+        let busy_polled = asked.busy_polled;
         let answer = std::task::ready!(asked.poll(context)).1;
         turn.made_progress();
-        if attended {
+        if busy_polled {
             spend(context);
         }
         Poll::Ready(answer.map_err(|outcome| *outcome))

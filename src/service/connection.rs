@@ -98,7 +98,8 @@ impl Connection {
     /// Dropping the future loses no state.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{ConnectionState, Member};
     /// let member = Member::local().await?;
     /// let mut connection = member.connection();

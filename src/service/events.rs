@@ -126,7 +126,8 @@ impl Events {
     /// Dropping the future loses no event.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{Member, MemberEvent};
     /// let member = Member::local().await?;
     /// let mut events = member.events();

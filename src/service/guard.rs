@@ -44,7 +44,8 @@ impl Guard {
     /// changed by asking.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let guard = member.lock_service("inventory").await?.lock("sku-42").await?;
     /// let token = guard.fence()?;
@@ -61,7 +62,8 @@ impl Guard {
     /// holds.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let (one, other) = (stock.lock("sku-42").await?, stock.lock("sku-43").await?);
@@ -86,7 +88,8 @@ impl Guard {
     /// the hold and for the others.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let guard = member.lock_service("inventory").await?.lock("sku-42").await?;
     /// let over = guard.cancellation_token();
@@ -103,7 +106,8 @@ impl Guard {
     /// held.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::LostReason;
     /// let member = elderlock::Member::local().await?;
     /// let guard = member.lock_service("inventory").await?.lock("sku-42").await?;
@@ -135,13 +139,15 @@ impl Guard {
     /// and a resource that checks the token.
     ///
     /// # Errors
-    /// [`Lost`]: the lock was lost before `future` completed, and `future` was dropped where it stood.
+    /// [`Lost`]: the lock was lost before `future` completed, and `future` was dropped where it
+    /// stood.
     ///
     /// # Cancel safety
     /// Dropping this drops `future`; the lock stays held.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::time::Duration;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
@@ -159,11 +165,12 @@ impl Guard {
     /// a lease stays without one.
     ///
     /// # Errors
-    /// [`ExtendError::InvalidLease`]: zero or above ten years; nothing is changed. [`ExtendError::Lost`]: there is
-    /// nothing left to extend.
+    /// [`ExtendError::InvalidLease`]: zero or above ten years; nothing is changed.
+    /// [`ExtendError::Lost`]: there is nothing left to extend.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::time::Duration;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
@@ -183,7 +190,8 @@ impl Guard {
     /// [`Lost`]: the lock is held no more.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let outer = stock.lock("sku-42").await?;
@@ -219,7 +227,8 @@ impl Guard {
     /// write lock.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let writer = stock.lock("sku-42").await?;
@@ -260,7 +269,8 @@ impl Guard {
     /// for ever.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use elderlock::UpgradeError;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
@@ -294,7 +304,8 @@ impl Guard {
     /// Geode: `DistributedLockService.unlock`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// stock.lock("sku-42").await?.release().await?;
@@ -320,7 +331,8 @@ impl Guard {
     /// of it.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// stock.lock("sku-42").await?.release_and_confirm().await?;
@@ -337,7 +349,8 @@ impl Guard {
     /// Curator: `Revocable.makeRevocable`, which is given a listener.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let guard = stock.lock("sku-42").revocable().await?;

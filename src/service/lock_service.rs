@@ -150,7 +150,8 @@ impl LockService {
     /// Geode: `DistributedLockService.lock`. Curator: `InterProcessMutex.acquire`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::time::Duration;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
@@ -180,7 +181,8 @@ impl LockService {
     /// Geode: `DistributedLockService.lock` with a wait of 0.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::TryLockError;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
@@ -214,7 +216,8 @@ impl LockService {
     /// other.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let accounts = member.lock_service("accounts").await?;
     /// let both = accounts.lock_all(["alice", "bob"]).await?;
@@ -239,7 +242,8 @@ impl LockService {
     /// Geode: the `acquireTryLocks` behind its transactions, which is not public.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let accounts = member.lock_service("accounts").await?;
     /// let bob = accounts.lock("bob").await?;
@@ -272,7 +276,8 @@ impl LockService {
     /// Curator: `InterProcessReadWriteLock.readLock`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let readers = [stock.share("sku-42").await?, stock.share("sku-42").await?];
@@ -311,7 +316,8 @@ impl LockService {
     /// Curator: `SharedValue.start`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let settings = member.lock_service("settings").await?;
     /// let colour = settings.open("colour", "red").await?;
@@ -346,7 +352,8 @@ impl LockService {
     /// Curator: `InterProcessSemaphoreV2.acquire`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let pools = member.lock_service("pools").await?;
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
@@ -397,7 +404,8 @@ impl LockService {
     /// Geode: `DistributedLockService.suspendLocking`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use std::time::Duration;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
@@ -443,7 +451,8 @@ impl LockService {
     /// it.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// stock.become_grantor().await?;
@@ -476,7 +485,8 @@ impl LockService {
     /// Geode: `DLockService.queryLock`, which is not public and tells of no waiters.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let guard = stock.lock("sku-42").metadata("till 3").await?;
@@ -504,7 +514,8 @@ impl LockService {
     /// Dropping the future changes nothing.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let suspended = stock.suspend().reason("stock-taking").await?;
@@ -553,7 +564,8 @@ impl LockService {
     /// [`InvalidName`].
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let guard = stock.lock("sku-42").await?;
@@ -586,7 +598,8 @@ impl LockService {
     /// Curator: `Revoker.attemptRevoke`. OpenVMS and the Linux DLM: the blocking AST.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::RevokeError;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
@@ -636,7 +649,8 @@ impl LockService {
     /// on.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{LostReason, RevokeError};
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
@@ -672,7 +686,8 @@ impl LockService {
     /// Geode: `DistributedLockService.destroy`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::LockError;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;

@@ -70,7 +70,8 @@ impl Member {
     /// Geode: `DistributedLockService.create` and `getServiceNamed`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// assert_eq!(stock.name(), "inventory");
@@ -109,7 +110,8 @@ impl Member {
     /// Curator: `ZookeeperClient.isConnected`, and the last `ConnectionState`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{Member, ConnectionStatus};
     /// let member = Member::local().await?;
     /// assert_eq!(member.connection_status(), ConnectionStatus::Connected);
@@ -163,7 +165,8 @@ impl Member {
     /// [`KeyringError::NoKey`]: the member joined without a keyring. Nothing is changed.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{ClusterKey, Keyring, Member};
     /// let (old, new) = (ClusterKey::generate()?, ClusterKey::generate()?);
     /// let member = Member::builder("shop").keyring(Keyring::new(old.clone())).found().join().await?;
@@ -235,7 +238,8 @@ impl Member {
     /// Geode: `DistributedSystem.disconnect`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::LockError;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;

@@ -8,7 +8,8 @@ use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
 use crate::runtime::member_clock::MemberClock;
 use crate::runtime::net::death_watch;
-use crate::runtime::net::transport::{BindError, ConnectionTimeouts, Transport, TransportOptions};
+use crate::runtime::net::timeouts::ConnectionTimeouts;
+use crate::runtime::net::transport::{BindError, Transport, TransportOptions};
 use crate::runtime::vote_writer::VoteStorage;
 use crate::runtime::{DataDirError, Inbox, Network, Outbox};
 #[cfg(feature = "secure")]
@@ -69,7 +70,8 @@ impl Member {
     /// Geode: `DistributedSystem.connect`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{JoinError, Member};
     /// let error = Member::builder("shop").bind("127.0.0.1:7400").join().await.unwrap_err();
     /// assert!(matches!(error, JoinError::NoSeeds));
@@ -92,7 +94,8 @@ impl Member {
     /// Dropping the future leaves nothing behind.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// assert!(member.is_elder());
     /// # Ok(()) }
@@ -206,7 +209,8 @@ impl MemberBuilder {
     /// local users.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{ClusterKey, Keyring, Member};
     /// let ring = Keyring::new(ClusterKey::generate()?);
     /// let member = Member::builder("shop").keyring(ring).found().join().await?;

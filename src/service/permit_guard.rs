@@ -58,7 +58,8 @@ impl PermitGuard {
     /// Curator: `InterProcessSemaphoreV2.returnLease`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let pools = member.lock_service("pools").await?;
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
@@ -101,7 +102,8 @@ impl PermitGuard {
     /// Curator: the collection that `InterProcessSemaphoreV2.acquire(qty)` returns.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let pools = member.lock_service("pools").await?;
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
@@ -180,7 +182,8 @@ impl Lease {
     /// Curator: `Lease.getData`, which asks the server.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let pools = member.lock_service("pools").await?;
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;

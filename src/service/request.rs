@@ -149,7 +149,7 @@ impl RequestFuture {
         // the thread.
         let turn = std::task::ready!(poll_proceed(context));
         let is_first = self.service.is_some();
-        let mut attended = false;
+        let mut busy_polled = false;
         let taken = self.start(Some(context.waker()));
         // Entered for this poll only, and left before anything else runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
@@ -160,7 +160,7 @@ impl RequestFuture {
                 return Poll::Pending;
             }
             (None, RequestPhase::Asked(asked)) => {
-                attended = asked.attended;
+                busy_polled = asked.busy_polled;
                 let (service, answer) = std::task::ready!(asked.poll(context));
                 // A hold first: from here on it is released, even if the application's subscriber
                 // or recorder panics.
@@ -173,7 +173,7 @@ impl RequestFuture {
         };
         turn.made_progress();
         drop(entered);
-        if attended {
+        if busy_polled {
             spend(context);
         }
         let answer = answer.and_then(good);
@@ -253,7 +253,8 @@ impl<G: Grant> LockFuture<G> {
     /// Geode: none. ZooKeeper recipes: the number of children before one's own.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let guard = stock.lock("sku-42").await?;

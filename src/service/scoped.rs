@@ -46,8 +46,8 @@ impl LockService {
     /// [`fence`](Guard::fence) and a resource that checks the token.
     ///
     /// # Errors
-    /// [`WithError::NotGranted`]: `work` was not run. [`WithError::Lost`]: `work` was dropped where it
-    /// stood, or had just completed; the resource decides what of it counts.
+    /// [`WithError::NotGranted`]: `work` was not run. [`WithError::Lost`]: `work` was dropped where
+    /// it stood, or had just completed; the resource decides what of it counts.
     ///
     /// # Cancel safety
     /// Dropped at any time, `work` is dropped where it stands, and nothing stays held or queued.

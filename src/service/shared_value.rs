@@ -65,7 +65,8 @@ impl SharedValue {
     /// [`Lost`] with the reason, for good.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let settings = member.lock_service("settings").await?;
     /// let colour = settings.open("colour", "red").await?;
@@ -92,7 +93,8 @@ impl SharedValue {
     /// Curator: `SharedValue.setValue`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let settings = member.lock_service("settings").await?;
     /// let colour = settings.open("colour", "red").await?;
@@ -121,7 +123,8 @@ impl SharedValue {
     /// Curator: `SharedValue.trySetValue`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use elderlock::SetError;
     /// let member = elderlock::Member::local().await?;
     /// let settings = member.lock_service("settings").await?;
@@ -190,7 +193,8 @@ impl SharedValue {
     /// Curator: `SharedValueListener`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let settings = member.lock_service("settings").await?;
     /// let colour = settings.open("colour", "red").await?;
@@ -217,7 +221,8 @@ impl SharedValue {
     /// Curator: `SharedValue.addListener`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let settings = member.lock_service("settings").await?;
     /// let colour = settings.open("colour", "red").await?;
@@ -256,7 +261,8 @@ impl SharedValue {
     /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let settings = member.lock_service("settings").await?;
     /// settings.open("colour", "red").await?.close().await?;

@@ -62,7 +62,8 @@ impl SuspendGuard {
     /// Geode: `DistributedLockService.resumeLocking`.
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let suspended = stock.suspend().reason("stock-taking").owner(1).await?;
@@ -79,8 +80,8 @@ impl SuspendGuard {
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: the suspension had been lost before. [`ReleaseError::Unconfirmed`]: no grantor has answered.
-    /// It is over all the same.
+    /// [`ReleaseError::Lost`]: the suspension had been lost before. [`ReleaseError::Unconfirmed`]:
+    /// no grantor has answered. It is over all the same.
     ///
     /// # Cancel safety
     /// Dropping the future ends the suspension too.

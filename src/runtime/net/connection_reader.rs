@@ -1,13 +1,13 @@
 //! `ConnectionReader`: the reading half of a connection.
 //!
-//! Its task reads the packets. For short times another thread reads and **attends**: it looks at
-//! the socket again and again and does not let its thread sleep. Sleeping and waking takes longer
-//! than most answers on a fast network. So a caller attends to the answer, and the task attends to
-//! the next question when it has answered one. That costs a processor that may have other work. So
-//! there is a limit, about the cost of sleeping and waking, and [`SpinBackoff`]: where attending
-//! was in vain, it is tried more and more seldom.
+//! Its task reads the packets. For short times another thread may **busy-poll** it: that thread
+//! reads the socket again and again and does not sleep, since sleeping and waking takes longer than
+//! most answers on a fast network. So a caller polls for the answer to its question, and the task
+//! polls for the next question after it has answered one. Polling uses a processor that may have
+//! other work. So it has a limit of about the cost of sleeping and waking, and a [`SpinBackoff`]:
+//! where it finds nothing, it is tried less and less often.
 //!
-//! There is one [`ReadHalf`], and the reading thread has it. So frames are heard in the order in
+//! There is one [`ReadHalf`], and the reading thread has it. So frames are read in the order in
 //! which they came. Only the task waits for it, and is woken when it is put back.
 //!
 //! Spinning for as long as a block would cost: Karlin, Li, Manasse, Owicki, "Empirical studies of
@@ -15,9 +15,9 @@
 //! does it below the socket.
 
 use super::counters::add;
+use super::incarnation::Incarnation;
 use super::places::Place;
-use super::transport_state::{Incarnation, TransportState};
-use super::udp::GossipInput;
+use super::reception::{GossipInput, Reception};
 use crate::protocol::{Input, MemberInfo};
 use crate::wire::{Decoder, Frame};
 use socket2::SockRef;
@@ -36,10 +36,10 @@ use tokio::time::{Instant, timeout_at};
 
 /// Bytes read at once; this is the cost of an idle connection.
 const READ: usize = 8 * 1024;
-/// Bytes that an attending thread reads at once: many times an answer.
+/// Bytes that a polling thread reads at once: many times an answer.
 const SHORT_READ: usize = 1024;
 /// Packets handed to the engine in one go. It keeps its lock for so long.
-const MAX_HEARD: usize = 64;
+const MAX_PACKETS: usize = 64;
 /// One task asks no more than this in one go. Where more frames come, there are other askers, and
 /// the woken task reads in larger pieces.
 const FEW: usize = 4;
@@ -60,25 +60,25 @@ pub(super) enum ConnectionEnd {
 
 /// The reading half of a connection.
 pub(crate) struct ConnectionReader {
-    shared: Arc<TransportState>,
-    life: Arc<Incarnation>,
+    reception: Arc<Reception>,
+    incarnation: Arc<Incarnation>,
     /// The other side's address, as this member knows it.
     addr: SocketAddr,
     /// The other side, from the handshake.
     info: MemberInfo,
-    place: Mutex<ReadHalfSlot>,
+    slot: Mutex<ReadHalfSlot>,
     /// Of the asking callers.
     asking: SpinBackoff,
     /// Of the task when it has answered.
     answering: SpinBackoff,
 }
 
-/// The place of the hearing while no thread reads.
+/// Holds the read half while no thread reads.
 struct ReadHalfSlot {
-    hearing: Option<ReadHalf>,
+    read_half: Option<ReadHalf>,
     /// The task, as it was polled last.
     task: Option<Waker>,
-    /// The task has looked for the hearing meanwhile.
+    /// The task has looked for the read_half meanwhile.
     is_wanted: bool,
     /// The connection has ended.
     is_over: bool,
@@ -95,7 +95,7 @@ struct ReadHalf {
     /// How it ended, where it was not the task that saw it.
     ending: Option<ConnectionEnd>,
     /// The place of an accepted connection.
-    seat: Option<Place>,
+    place: Option<Place>,
     /// Whether the other side is outside the view, and the count of view changes at that answer.
     strange: (bool, u64),
 }
@@ -110,39 +110,43 @@ struct ReadSummary {
 
 impl ConnectionReader {
     pub(super) fn new(
-        shared: Arc<TransportState>,
-        life: Arc<Incarnation>,
+        reception: Arc<Reception>,
+        incarnation: Arc<Incarnation>,
         addr: SocketAddr,
         info: MemberInfo,
         half: OwnedReadHalf,
         decoder: Decoder,
-        seat: Option<Place>,
+        place: Option<Place>,
     ) -> Self {
-        let hearing = ReadHalf {
+        let read_half = ReadHalf {
             half,
             decoder,
             due: None,
             packets: Vec::new(),
             ending: None,
-            seat,
+            place,
             strange: (false, 0),
         };
-        let place =
-            ReadHalfSlot { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
-        let place = Mutex::new(place);
+        let slot = ReadHalfSlot {
+            read_half: Some(read_half),
+            task: None,
+            is_wanted: false,
+            is_over: false,
+        };
+        let slot = Mutex::new(slot);
         ConnectionReader {
-            shared,
-            life,
+            reception,
+            incarnation,
             addr,
             info,
-            place,
+            slot,
             asking: SpinBackoff::default(),
             answering: SpinBackoff::default(),
         }
     }
 
-    fn place(&self) -> MutexGuard<'_, ReadHalfSlot> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self) -> MutexGuard<'_, ReadHalfSlot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The task's part: reads the packets, to the end of the connection.
@@ -155,24 +159,24 @@ impl ConnectionReader {
         let (mut due, mut answered) = (None, 0);
         loop {
             let until = due;
-            let heard = poll_fn(|context| self.poll_hear(context, &mut due));
-            let heard = match until {
-                None => heard.await,
-                Some(until) => match timeout_at(until, heard).await {
-                    Ok(heard) => heard,
+            let read = poll_fn(|context| self.poll_read(context, &mut due));
+            let read = match until {
+                None => read.await,
+                Some(until) => match timeout_at(until, read).await {
+                    Ok(read) => read,
                     Err(_) => {
                         let MemberInfo { process, addr, .. } = &self.info;
-                        if let Some(left_out) = self.shared.may_warn() {
+                        if let Some(left_out) = self.reception.may_warn() {
                             tracing::warn!(%process, %addr, left_out, "a process did not finish a frame");
                         }
-                        add(&self.shared.tally.unfinished, 1);
+                        add(&self.reception.counters.unfinished, 1);
                         return ConnectionEnd::Broken;
                     }
                 },
             };
-            match heard {
-                Ok(heard) => {
-                    answered += self.go_on(heard);
+            match read {
+                Ok(read) => {
+                    answered += self.poll_on(read);
                     if answered >= STRETCH {
                         answered = 0;
                         tokio::task::yield_now().await;
@@ -183,117 +187,118 @@ impl ConnectionReader {
         }
     }
 
-    /// Attends to the next question as long as questions come one by one; returns how many did.
-    fn go_on(&self, mut heard: ReadSummary) -> usize {
+    /// Polls for the next question as long as questions come one by one; returns how many did.
+    fn poll_on(&self, mut read: ReadSummary) -> usize {
         for answered in 0..STRETCH {
-            if !heard.is_answered || heard.packets > FEW {
+            if !read.is_answered || read.packets > FEW {
                 return answered;
             }
-            match self.attend_to(&self.answering) {
-                Some(next) => heard = next,
+            match self.poll_for(&self.answering) {
+                Some(next) => read = next,
                 None => return answered,
             }
         }
         STRETCH
     }
 
-    /// Attends to the answer to the message just written; returns whether a packet came.
+    /// Polls for the answer to the message just written; returns whether a packet came.
     pub(crate) fn busy_poll(&self) -> bool {
-        self.attend_to(&self.asking).is_some()
+        self.poll_for(&self.asking).is_some()
     }
 
     /// No thread reads any more.
     pub(super) fn close(&self) {
-        let mut place = self.place();
-        place.is_over = true;
-        let hearing = place.hearing.take();
-        drop(place);
-        drop(hearing);
+        let mut slot = self.slot();
+        slot.is_over = true;
+        let read_half = slot.read_half.take();
+        drop(slot);
+        drop(read_half);
     }
 
     /// The task's look; `due`: as it knows it, and as it is.
-    fn poll_hear(
+    fn poll_read(
         &self,
         context: &mut Context<'_>,
         due: &mut Option<Instant>,
     ) -> Poll<Result<ReadSummary, ConnectionEnd>> {
-        let Some(mut hearing) = self.take_for(context.waker()) else { return Poll::Pending };
-        let heard = self.poll_hearing(&mut hearing, context, *due);
-        *due = hearing.due;
-        heard
+        let Some(mut read_half) = self.take_for(context.waker()) else { return Poll::Pending };
+        let read = self.poll_read_half(&mut read_half, context, *due);
+        *due = read_half.due;
+        read
     }
 
-    fn poll_hearing(
+    fn poll_read_half(
         &self,
-        hearing: &mut ReadHalf,
+        read_half: &mut ReadHalf,
         context: &mut Context<'_>,
         due: Option<Instant>,
     ) -> Poll<Result<ReadSummary, ConnectionEnd>> {
-        if let Some(ending) = hearing.ending.take() {
+        if let Some(ending) = read_half.ending.take() {
             return Poll::Ready(Err(ending));
         }
         // The bytes that came with the handshake.
-        if hearing.due.is_none() && !hearing.decoder.is_empty() {
-            return Poll::Ready(self.deliver(hearing));
+        if read_half.due.is_none() && !read_half.decoder.is_empty() {
+            return Poll::Ready(self.deliver(read_half));
         }
         // Another time to wait for.
-        if hearing.due != due {
+        if read_half.due != due {
             return Poll::Ready(Ok(ReadSummary::default()));
         }
-        hearing.decoder.back().reserve(READ);
-        let read = ready!(pin!(hearing.half.read_buf(hearing.decoder.back())).poll(context));
-        Poll::Ready(self.take_in(hearing, read))
+        read_half.decoder.back().reserve(READ);
+        let read = ready!(pin!(read_half.half.read_buf(read_half.decoder.back())).poll(context));
+        Poll::Ready(self.take_in(read_half, read))
     }
 
-    /// Looks for packets as long as the limit and patience allow. `None`: nothing was heard.
-    fn attend_to(&self, patience: &SpinBackoff) -> Option<ReadSummary> {
-        let limit = self.shared.busy_poll;
-        if limit.is_zero() || !patience.may_try() {
+    /// Polls for packets as long as the limit and the backoff allow. `None`: none came.
+    fn poll_for(&self, backoff: &SpinBackoff) -> Option<ReadSummary> {
+        let limit = self.reception.busy_poll;
+        if limit.is_zero() || !backoff.may_try() {
             return None;
         }
-        let mut hearing = self.take()?;
-        let found = hearing.look(limit);
-        patience.learn(found.is_some());
-        let tally = &self.shared.tally;
-        add(if found.is_some() { &tally.attended } else { &tally.attended_in_vain }, 1);
-        let heard = self.take_in(&mut hearing, found?);
-        hearing.is_tasks = heard.is_err() || hearing.due.is_some();
-        heard.map_err(|ending| hearing.ending = Some(ending)).ok()
+        let mut read_half = self.take()?;
+        let found = read_half.look(limit);
+        backoff.learn(found.is_some());
+        let counters = &self.reception.counters;
+        add(if found.is_some() { &counters.busy_poll_hits } else { &counters.busy_poll_misses }, 1);
+        let read = self.take_in(&mut read_half, found?);
+        read_half.is_tasks = read.is_err() || read_half.due.is_some();
+        read.map_err(|ending| read_half.ending = Some(ending)).ok()
     }
 
-    /// The hearing, for an attending thread. `None`: another thread reads, or has left packets to
+    /// The read half, for a polling thread. `None`: another thread reads, or has left packets to
     /// the task.
     fn take(&self) -> Option<BorrowedReadHalf<'_>> {
-        let mut place = self.place();
-        let is_empty = |hearing: &ReadHalf| hearing.ending.is_none() && hearing.decoder.is_empty();
-        let hearing = place.hearing.take_if(|hearing| is_empty(hearing));
-        drop(place);
-        Some(BorrowedReadHalf { ear: self, hearing: Some(hearing?), is_tasks: false })
+        let mut slot = self.slot();
+        let is_empty =
+            |read_half: &ReadHalf| read_half.ending.is_none() && read_half.decoder.is_empty();
+        let read_half = slot.read_half.take_if(|read_half| is_empty(read_half));
+        drop(slot);
+        Some(BorrowedReadHalf { reader: self, read_half: Some(read_half?), is_tasks: false })
     }
 
-    /// The hearing, for the task. `None`: it is woken when the hearing is back.
+    /// The read half, for the task. `None`: it is woken when the read half is back.
     fn take_for(&self, task: &Waker) -> Option<BorrowedReadHalf<'_>> {
         // Cloned, and the old one dropped, without the lock.
         let mut task = Some(task.clone());
-        let mut place = self.place();
-        std::mem::swap(&mut place.task, &mut task);
-        place.is_wanted = place.hearing.is_none();
-        let hearing = place.hearing.take();
-        drop(place);
-        Some(BorrowedReadHalf { ear: self, hearing: Some(hearing?), is_tasks: false })
+        let mut slot = self.slot();
+        std::mem::swap(&mut slot.task, &mut task);
+        slot.is_wanted = slot.read_half.is_none();
+        let read_half = slot.read_half.take();
+        drop(slot);
+        Some(BorrowedReadHalf { reader: self, read_half: Some(read_half?), is_tasks: false })
     }
 
     /// `is_tasks`: there is something in it for the task.
-    fn put(&self, hearing: ReadHalf, is_tasks: bool) {
-        let mut place = self.place();
-        if place.is_over {
-            drop(place); // before the hearing
+    fn put(&self, read_half: ReadHalf, is_tasks: bool) {
+        let mut slot = self.slot();
+        if slot.is_over {
+            drop(slot); // before the read half
             return;
         }
-        place.hearing = Some(hearing);
-        let is_wanted = std::mem::take(&mut place.is_wanted) || is_tasks;
-        let task = if is_wanted { place.task.take() } else { None };
-        drop(place);
+        slot.read_half = Some(read_half);
+        let is_wanted = std::mem::take(&mut slot.is_wanted) || is_tasks;
+        let task = if is_wanted { slot.task.take() } else { None };
+        drop(slot);
         if let Some(task) = task {
             task.wake();
         }
@@ -301,48 +306,48 @@ impl ConnectionReader {
 
     fn take_in(
         &self,
-        hearing: &mut ReadHalf,
+        read_half: &mut ReadHalf,
         read: io::Result<usize>,
     ) -> Result<ReadSummary, ConnectionEnd> {
         match read {
             Ok(0) => Err(ConnectionEnd::Closed),
             Ok(count) => {
-                add(&self.shared.tally.bytes_in, count);
-                self.deliver(hearing)
+                add(&self.reception.counters.bytes_in, count);
+                self.deliver(read_half)
             }
             Err(_) => Err(ConnectionEnd::Broken),
         }
     }
 
     /// Hands on the frames that are whole.
-    fn deliver(&self, hearing: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
-        let ReadHalf { decoder, due, packets, seat, strange, .. } = hearing;
-        let ConnectionReader { shared, life, info, .. } = self;
-        let changed = shared.members_changed();
+    fn deliver(&self, read_half: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
+        let ReadHalf { decoder, due, packets, place, strange, .. } = read_half;
+        let ConnectionReader { reception, incarnation, info, .. } = self;
+        let changed = reception.members_changed();
         if strange.1 != changed {
-            *strange = (shared.is_stranger(info.process), changed);
+            *strange = (reception.is_stranger(info.process), changed);
             // A dialled connection may bring the long view of a later membership.
-            decoder.set_strange(strange.0 && seat.is_some());
+            decoder.set_strange(strange.0 && place.is_some());
         }
         if strange.0
-            && let Some(seat) = seat
+            && let Some(place) = place
         {
-            seat.hear();
+            place.note_packet();
         }
-        let mut heard = ReadSummary::default();
+        let mut read = ReadSummary::default();
         loop {
             let next = decoder.next();
-            if packets.len() == MAX_HEARD || !matches!(next, Ok(Some(Frame::Packet(_)))) {
-                if !packets.is_empty() && life.token.is_cancelled() {
+            if packets.len() == MAX_PACKETS || !matches!(next, Ok(Some(Frame::Packet(_)))) {
+                if !packets.is_empty() && incarnation.token.is_cancelled() {
                     return Err(ConnectionEnd::Ours);
                 }
-                heard.packets += packets.len();
-                heard.is_answered = life.inbox.deliver(packets);
+                read.packets += packets.len();
+                read.is_answered = incarnation.inbox.deliver(packets);
             }
             match next {
                 Ok(Some(frame)) => {
                     *due = None;
-                    add(&shared.tally.frames_in, 1);
+                    add(&reception.counters.frames_in, 1);
                     match frame {
                         Frame::Packet(packet) => {
                             packets.push(Input::Received {
@@ -351,43 +356,43 @@ impl ConnectionReader {
                                 packet,
                             });
                         }
-                        frame => self.take_news(frame),
+                        frame => self.take_gossip(frame),
                     }
                 }
                 Ok(None) => break,
                 Err(error) => {
                     let MemberInfo { process, addr, .. } = info;
-                    if let Some(left_out) = shared.may_warn() {
+                    if let Some(left_out) = reception.may_warn() {
                         tracing::warn!(%process, %addr, %error, left_out, "a process sent a wrong frame");
                     }
-                    shared.tally.refuse_frame(&error);
+                    reception.counters.refuse_frame(&error);
                     return Err(ConnectionEnd::Broken);
                 }
             }
         }
         if !decoder.is_empty() && due.is_none() {
-            *due = Some(Instant::now() + shared.limits.frame);
+            *due = Some(Instant::now() + reception.timeouts.frame);
         }
-        Ok(heard)
+        Ok(read)
     }
 
-    fn take_news(&self, frame: Frame) {
-        let news = match frame {
-            Frame::GossipWanted => GossipInput::Wanted(self.addr, self.info.process),
-            Frame::Gossip(state) => GossipInput::State(state),
+    fn take_gossip(&self, frame: Frame) {
+        match frame {
+            Frame::GossipWanted => {
+                self.reception.gossip(GossipInput::Wanted(self.addr, self.info.process));
+            }
+            Frame::Gossip(state) => self.reception.gossip(GossipInput::State(state)),
             // The decoder lets no handshake through, and packets are the engine's.
-            _ => return,
-        };
-        // Gossip repeats everything: news is dropped while the queue is full.
-        let _ = self.shared.news.try_send(news);
+            _ => {}
+        }
     }
 }
 
-/// The hearing, until it is put back. The reader runs others' code. If that panics, the connection
-/// ends, so that no deaf connection remains.
+/// The read half, until it is put back. The reader runs others' code. If that panics, the
+/// connection ends, so that none remains that no thread reads.
 struct BorrowedReadHalf<'a> {
-    ear: &'a ConnectionReader,
-    hearing: Option<ReadHalf>,
+    reader: &'a ConnectionReader,
+    read_half: Option<ReadHalf>,
     /// There is something in it for the task.
     is_tasks: bool,
 }
@@ -396,24 +401,24 @@ impl Deref for BorrowedReadHalf<'_> {
     type Target = ReadHalf;
 
     fn deref(&self) -> &ReadHalf {
-        self.hearing.as_ref().expect("it is taken until it is dropped")
+        self.read_half.as_ref().expect("it is taken until it is dropped")
     }
 }
 
 impl DerefMut for BorrowedReadHalf<'_> {
     fn deref_mut(&mut self) -> &mut ReadHalf {
-        self.hearing.as_mut().expect("it is taken until it is dropped")
+        self.read_half.as_mut().expect("it is taken until it is dropped")
     }
 }
 
 impl Drop for BorrowedReadHalf<'_> {
     fn drop(&mut self) {
-        let Some(mut hearing) = self.hearing.take() else { return };
+        let Some(mut read_half) = self.read_half.take() else { return };
         if std::thread::panicking() {
-            hearing.ending = Some(ConnectionEnd::Broken);
+            read_half.ending = Some(ConnectionEnd::Broken);
             self.is_tasks = true;
         }
-        self.ear.put(hearing, self.is_tasks);
+        self.reader.put(read_half, self.is_tasks);
     }
 }
 
@@ -448,10 +453,11 @@ impl ReadHalf {
     }
 }
 
-/// How often to try a read that is sometimes in vain: the more often it was, the more seldom.
+/// How often to try a poll that sometimes finds nothing: the more often it fails, the less often it
+/// is tried.
 #[derive(Default)]
 struct SpinBackoff {
-    /// How much more often it was in vain of late than not, up to [`LEAST`].
+    /// How much more often it failed of late than not, up to [`LEAST`].
     failures: AtomicU32,
     /// So many chances are let go by.
     skip: AtomicU32,
@@ -480,13 +486,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_vain_is_tried_ever_more_seldom_and_again_when_it_is_not() {
-        let patience = SpinBackoff::default();
+    fn polls_that_fail_are_tried_less_often_until_one_succeeds() {
+        let backoff = SpinBackoff::default();
         let tries = |chances: u32, is_hit: bool| {
             let mut tries = 0;
             for _ in 0..chances {
-                if patience.may_try() {
-                    patience.learn(is_hit);
+                if backoff.may_try() {
+                    backoff.learn(is_hit);
                     tries += 1;
                 }
             }
@@ -500,8 +506,8 @@ mod tests {
         // In vain as often as not: neither always nor never.
         let mut tried = 0;
         for _ in 0..1000 {
-            if patience.may_try() {
-                patience.learn(tried % 2 == 0);
+            if backoff.may_try() {
+                backoff.learn(tried % 2 == 0);
                 tried += 1;
             }
         }

@@ -55,12 +55,12 @@ pub struct Counters {
     pub undelivered: u64,
     /// Read by a thread that waited for it awake, see
     /// [`busy_poll`](crate::MemberBuilder::busy_poll).
-    pub attended: u64,
+    pub busy_poll_hits: u64,
     /// Waited for with a thread awake, to the limit, and in vain.
-    pub attended_in_vain: u64,
+    pub busy_poll_misses: u64,
 }
 
-macro_rules! tally {
+macro_rules! counters {
     ($($field:ident),* $(,)?) => {
         /// [`Counters`] that many tasks count in.
         #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ macro_rules! tally {
     };
 }
 
-tally!(
+counters!(
     frames_in,
     frames_out,
     bytes_in,
@@ -100,8 +100,8 @@ tally!(
     evicted,
     overflowed,
     undelivered,
-    attended,
-    attended_in_vain,
+    busy_poll_hits,
+    busy_poll_misses,
 );
 
 impl AtomicCounters {

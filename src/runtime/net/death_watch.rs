@@ -7,12 +7,20 @@
 //! opened, the start time would differ. When the descriptor says "ended", that process has ended.
 //! If any of these steps fails, nothing is said.
 
-use crate::protocol::{Host, MemberInfo};
+use crate::protocol::{Host, MemberInfo, ProcessId};
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{DeathWatch, here};
 #[cfg(not(target_os = "linux"))]
 pub(crate) use nowhere::{NoDeathWatch as DeathWatch, here};
+
+/// A process that is watched.
+pub(super) struct HeldProcess {
+    pub(super) process: ProcessId,
+    /// Stays with this one process, also when the system uses its number again.
+    #[cfg(target_os = "linux")]
+    descriptor: std::os::fd::OwnedFd,
+}
 
 /// Start time in clock ticks since boot from the text of `/proc/<pid>/stat`: field 22. The name in
 /// field 2 may contain anything, parentheses too, but no later field does.
@@ -33,15 +41,14 @@ fn neighbour(mine: Option<Host>, info: &MemberInfo) -> Option<Host> {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::super::transport_state::{Incarnation, TransportState};
-    use super::{neighbour, start_time};
-    use crate::protocol::{Hint, Host, Input, MemberInfo, ProcessId};
+    use super::{HeldProcess, neighbour, start_time};
+    use crate::protocol::{Host, MemberInfo, ProcessId};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
     use std::collections::BTreeSet;
     use std::fs;
     use std::os::fd::OwnedFd;
     use std::os::linux::fs::MetadataExt as _;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Mutex, PoisonError};
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
@@ -87,50 +94,35 @@ mod linux {
             DeathWatch { mine, watched: Mutex::default() }
         }
 
-        /// A process has identified itself: watches it if it lives under this kernel. Its end is
-        /// told exactly once.
-        pub(in super::super) fn see(
-            &self,
-            shared: &TransportState,
-            life: &Arc<Incarnation>,
-            info: &MemberInfo,
-        ) {
-            let Some(host) = neighbour(self.mine, info) else { return };
+        /// A process has identified itself: holds it if it lives under this kernel and is not yet
+        /// watched.
+        pub(in super::super) fn hold(&self, info: &MemberInfo) -> Option<HeldProcess> {
+            let host = neighbour(self.mine, info)?;
             let process = info.process;
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
             if watched.len() >= MAX_WATCHED || watched.contains(&process) {
-                return;
+                return None;
             }
-            let Some(held) = hold(&host) else { return };
+            let descriptor = hold(&host)?;
             watched.insert(process);
-            drop(watched);
-            let this = life.clone();
-            let closing = shared.closing.clone();
-            shared.spawn(life, async move {
-                // The closing task waits for tasks that still deliver something, and this one does
-                // not.
-                let told = tokio::select! {
-                    told = ended(held) => told,
-                    () = closing.cancelled() => return,
-                };
-                // It cannot come back: no process can show its start time again.
-                this.watch.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&process);
-                match told {
-                    Ok(()) => this.inbox.input(Input::Hint(Hint::Dead(process))),
-                    Err(error) => {
-                        tracing::warn!(%process, %error, "cannot watch a process of this host")
-                    }
-                }
-            });
+            Some(HeldProcess { process, descriptor })
+        }
+
+        /// Returns when the held process has ended; an error tells nothing.
+        pub(in super::super) async fn ended(&self, held: HeldProcess) -> std::io::Result<()> {
+            let told = ended(held.descriptor).await;
+            // It cannot come back: no process can show its start time again.
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            watched.remove(&held.process);
+            told
         }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod nowhere {
-    use super::super::transport_state::{Incarnation, TransportState};
+    use super::HeldProcess;
     use crate::protocol::{Host, MemberInfo};
-    use std::sync::Arc;
 
     /// Nothing on this platform is known to tell.
     pub(crate) fn here() -> Option<Host> {
@@ -145,12 +137,12 @@ mod nowhere {
             NoDeathWatch
         }
 
-        pub(in super::super) fn see(
-            &self,
-            _shared: &TransportState,
-            _life: &Arc<Incarnation>,
-            _info: &MemberInfo,
-        ) {
+        pub(in super::super) fn hold(&self, _info: &MemberInfo) -> Option<HeldProcess> {
+            None
+        }
+
+        pub(in super::super) async fn ended(&self, _held: HeldProcess) -> std::io::Result<()> {
+            std::future::pending().await
         }
     }
 }

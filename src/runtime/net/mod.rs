@@ -10,12 +10,15 @@
 mod connection_reader;
 pub(crate) mod counters;
 pub(crate) mod death_watch;
+mod dialer;
 mod hello;
+mod incarnation;
 mod peer;
 mod places;
 mod poll_on_wake;
 mod query;
 mod rate_limit;
+mod reception;
 mod resolve;
 #[cfg(feature = "secure")]
 mod security;
@@ -23,6 +26,7 @@ mod security;
 #[path = "security_absent.rs"]
 mod security;
 mod tcp;
+pub(crate) mod timeouts;
 pub(crate) mod transport;
 mod transport_state;
 mod udp;

@@ -16,16 +16,13 @@
 //!
 //! Mostly it is not the task that writes. A thread that has queued an awaited frame writes it
 //! itself, after all frames that were queued before, as far as the connection takes them at once.
-//! To wake the task first would be a detour. The **pen** keeps the frames in order. There is one,
-//! and the thread that writes has it. When it is put back, nothing is left to be written, or the
-//! task is woken.
+//! To wake the task first would be a detour. The **writer** keeps the frames in order. There is
+//! one, and the thread that writes has it. When it is put back, nothing is left to be written, or
+//! the task is woken.
 
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};
-use super::poll_on_wake::seldom;
-use super::tcp::{self, DialError};
-use super::transport_state::{Incarnation, TransportState};
-use crate::protocol::{Hint, Input, Packet, ProcessId};
+use crate::protocol::{Packet, ProcessId};
 use crate::wire::secure::Sealer;
 use crate::wire::{self, ByteQueue, Frame};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,10 +45,6 @@ const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024
 const STRANGE: usize = 1024 * 1024;
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
-/// An unused peer without connection is forgotten after this.
-const IDLE: Duration = Duration::from_secs(30);
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 
 struct QueueLimit {
     frames: usize,
@@ -65,7 +58,7 @@ pub(super) struct ConnectionWriter {
     pub(super) writer: OwnedWriteHalf,
     /// Seals what is written, if the cluster has a key.
     pub(super) sealer: Option<Sealer>,
-    pub(super) ear: Arc<ConnectionReader>,
+    pub(super) reader: Arc<ConnectionReader>,
     /// Cancelled when either half has ended; ends the other.
     pub(super) closed: CancellationToken,
     /// Cancelled to close a connection that is not needed, with which nothing is wrong.
@@ -76,6 +69,26 @@ pub(super) struct ConnectionWriter {
     /// arrives.
     pub(super) is_preferred: bool,
     pub(super) opened: Instant,
+}
+
+/// Why an address was not reached.
+#[derive(Debug)]
+pub(super) enum DialError {
+    /// It refuses connections.
+    Refused,
+    /// Something answers that is no member of this cluster.
+    Stranger(String),
+    /// Nothing answers, or it went away.
+    Unreachable(String),
+}
+
+impl DialError {
+    pub(super) fn text(&self) -> String {
+        match self {
+            DialError::Refused => "connection refused".into(),
+            DialError::Stranger(why) | DialError::Unreachable(why) => why.clone(),
+        }
+    }
 }
 
 pub(super) struct Peer {
@@ -96,8 +109,8 @@ struct PeerQueue {
     /// Connections have come or gone, or a dial has ended.
     changed: bool,
     /// `None`: a thread writes.
-    pen: Option<WriteHalf>,
-    /// The task has found no pen, and waits for it.
+    writer: Option<WriteHalf>,
+    /// The task has found no writer, and waits for it.
     wanted: bool,
     /// The task is to look, or does, and has not done so yet.
     woken: bool,
@@ -107,7 +120,7 @@ struct PeerQueue {
 
 /// The right to write, and its buffers.
 #[derive(Default)]
-struct WriteHalf {
+pub(super) struct WriteHalf {
     links: Vec<ConnectionWriter>,
     /// The bytes to write, reused from one batch to the next.
     batch: Vec<u8>,
@@ -157,7 +170,7 @@ struct OutboundQueues {
     counted: usize,
 }
 
-/// The frames that wait in one kind of lane, over all processes.
+/// The frames of one kind that wait, over all processes.
 #[derive(Default)]
 struct QueueLoad {
     frames: usize,
@@ -187,30 +200,30 @@ impl OutboundQueues {
 
 impl Drop for PeerQueue {
     fn drop(&mut self) {
-        let counted: usize = self.wants.values().map(|lanes| lanes.counted).sum();
+        let counted: usize = self.wants.values().map(|queues| queues.counted).sum();
         self.budget.used.fetch_sub(counted, Relaxed);
     }
 }
 
 impl QueueLoad {
-    /// Appends `frame` to `lane` if the bound allows.
-    fn push(&mut self, lane: &mut ByteQueue, frame: &Frame, bound: &QueueLimit) -> bool {
+    /// Appends `frame` to `waiting` if the bound allows.
+    fn push(&mut self, waiting: &mut ByteQueue, frame: &Frame, bound: &QueueLimit) -> bool {
         if self.frames >= bound.frames || self.bytes >= bound.bytes {
             return false;
         }
-        let before = lane.len();
-        if let Err(error) = wire::encode(frame, lane.back()) {
+        let before = waiting.len();
+        if let Err(error) = wire::encode(frame, waiting.back()) {
             tracing::error!(%error, "a frame cannot be written");
             return false;
         }
         self.frames += 1;
-        self.bytes += lane.len() - before;
+        self.bytes += waiting.len() - before;
         true
     }
 
     /// Moves whole frames of about `budget` bytes, at least one, to `batch`; returns how many.
-    fn take(&mut self, lane: &mut ByteQueue, budget: usize, batch: &mut Vec<u8>) -> usize {
-        let bytes = lane.as_slice();
+    fn take(&mut self, waiting: &mut ByteQueue, budget: usize, batch: &mut Vec<u8>) -> usize {
+        let bytes = waiting.as_slice();
         let (mut end, mut frames) = (0, 0);
         while end < budget.min(bytes.len()) {
             // Only whole frames were put in.
@@ -219,17 +232,17 @@ impl QueueLoad {
             frames += 1;
         }
         batch.extend_from_slice(&bytes[..end]);
-        lane.advance(end);
+        waiting.advance(end);
         self.frames -= frames;
         self.bytes -= end;
         frames
     }
 
-    /// Forgets all frames in `lane`; returns how many there were.
-    fn drop_all(&mut self, lane: &mut ByteQueue) -> usize {
+    /// Forgets all frames in `waiting`; returns how many there were.
+    fn drop_all(&mut self, waiting: &mut ByteQueue) -> usize {
         let mut frames = 0;
-        while let Some(length) = wire::frame_length(lane.as_slice()) {
-            lane.advance(length);
+        while let Some(length) = wire::frame_length(waiting.as_slice()) {
+            waiting.advance(length);
             self.bytes -= length;
             frames += 1;
         }
@@ -247,6 +260,15 @@ enum QueueState {
     Queued,
     /// There is something else to do.
     Changed,
+}
+
+/// The work that the task finds, with the right to write.
+pub(super) struct TaskWork {
+    pub(super) writer: WriteHalf,
+    /// New connections.
+    pub(super) offered: Vec<ConnectionWriter>,
+    /// How the dial that was under way has ended.
+    pub(super) dialled: Option<Result<ProcessId, DialError>>,
 }
 
 /// The task's next step.
@@ -269,7 +291,7 @@ impl PeerQueue {
             offered: Vec::new(),
             dialled: None,
             changed: false,
-            pen: Some(WriteHalf::default()),
+            writer: Some(WriteHalf::default()),
             wanted: false,
             woken: false,
             task: None,
@@ -280,10 +302,10 @@ impl PeerQueue {
         self.wants.values().all(OutboundQueues::is_empty)
     }
 
-    /// The pen, for the task. `None`: it is woken when the pen is back.
-    fn take_pen(&mut self) -> Option<WriteHalf> {
-        self.wanted = self.pen.is_none();
-        self.pen.take()
+    /// The writer, for the task. `None`: it is woken when the writer is back.
+    fn take_writer(&mut self) -> Option<WriteHalf> {
+        self.wanted = self.writer.is_none();
+        self.writer.take()
     }
 
     /// Returns the state that the task finds.
@@ -301,19 +323,19 @@ impl PeerQueue {
     fn plan(&mut self, links: &[ConnectionWriter], batch: &mut Vec<u8>) -> NextWrite {
         let mut plan = NextWrite { write: None, frames: 0, dial: false };
         // A queue is dropped if no link leads to its process and no frame waits in it.
-        self.wants.retain(|want, lanes| !lanes.is_empty() || route(links, *want).is_some());
-        for (want, lanes) in &mut self.wants {
-            if lanes.is_empty() {
+        self.wants.retain(|want, queues| !queues.is_empty() || route(links, *want).is_some());
+        for (want, queues) in &mut self.wants {
+            if queues.is_empty() {
                 continue;
             }
             match route(links, *want) {
                 None => plan.dial = true,
                 Some(link) if plan.write.is_none_or(|chosen| chosen == link) => {
                     plan.write = Some(link);
-                    plan.frames += self.notices.take(&mut lanes.notices, usize::MAX, batch);
+                    plan.frames += self.notices.take(&mut queues.notices, usize::MAX, batch);
                     plan.frames +=
-                        self.bulk.take(&mut lanes.bulk, BATCH.saturating_sub(batch.len()), batch);
-                    lanes.count(&self.budget);
+                        self.bulk.take(&mut queues.bulk, BATCH.saturating_sub(batch.len()), batch);
+                    queues.count(&self.budget);
                 }
                 // Its turn comes with the next batch.
                 Some(_) => {}
@@ -326,11 +348,11 @@ impl PeerQueue {
     /// frames.
     fn give_up(&mut self, links: &[ConnectionWriter]) -> (Vec<ProcessId>, usize) {
         let (mut processes, mut frames) = (Vec::new(), 0);
-        for (want, lanes) in &mut self.wants {
-            if !lanes.is_empty() && route(links, *want).is_none() {
-                frames +=
-                    self.notices.drop_all(&mut lanes.notices) + self.bulk.drop_all(&mut lanes.bulk);
-                lanes.count(&self.budget);
+        for (want, queues) in &mut self.wants {
+            if !queues.is_empty() && route(links, *want).is_none() {
+                frames += self.notices.drop_all(&mut queues.notices)
+                    + self.bulk.drop_all(&mut queues.bulk);
+                queues.count(&self.budget);
                 processes.extend(*want);
             }
         }
@@ -361,23 +383,23 @@ impl Peer {
     pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame, is_strange: bool) -> bool {
         let mut queue = self.queue();
         let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
-        let lanes = wants.entry(want).or_default();
-        lanes.is_strange = is_strange;
-        if is_strange && !lanes.is_empty() && (lanes.len() >= STRANGE || budget.is_spent()) {
+        let queues = wants.entry(want).or_default();
+        queues.is_strange = is_strange;
+        if is_strange && !queues.is_empty() && (queues.len() >= STRANGE || budget.is_spent()) {
             return false;
         }
         let pushed = if is_notice(frame) {
-            notices.push(&mut lanes.notices, frame, &NOTICES)
+            notices.push(&mut queues.notices, frame, &NOTICES)
         } else {
-            bulk.push(&mut lanes.bulk, frame, &BULK)
+            bulk.push(&mut queues.bulk, frame, &BULK)
         };
-        lanes.count(budget);
+        queues.count(budget);
         pushed
     }
 
     /// The number of bytes that wait here for strangers.
     pub(super) fn strange_bytes(&self) -> usize {
-        self.queue().wants.values().map(|lanes| lanes.counted).sum()
+        self.queue().wants.values().map(|queues| queues.counted).sum()
     }
 
     /// Drops the frames that wait here for strangers, and returns their number.
@@ -385,44 +407,44 @@ impl Peer {
         let mut queue = self.queue();
         let PeerQueue { wants, notices, bulk, budget, .. } = &mut *queue;
         let mut frames = 0;
-        for lanes in wants.values_mut().filter(|lanes| lanes.is_strange) {
-            frames += notices.drop_all(&mut lanes.notices) + bulk.drop_all(&mut lanes.bulk);
-            lanes.count(budget);
+        for queues in wants.values_mut().filter(|queues| queues.is_strange) {
+            frames += notices.drop_all(&mut queues.notices) + bulk.drop_all(&mut queues.bulk);
+            queues.count(budget);
         }
         frames
     }
 
     /// Writes queued frames, as much as a connection takes at once. All other work is left to the
     /// task, as is the rest. Returns where the answer comes, if all of it was written.
-    pub(super) fn write(&self, tally: &AtomicCounters) -> Option<Arc<ConnectionReader>> {
-        let mut ear = None;
+    pub(super) fn write(&self, counters: &AtomicCounters) -> Option<Arc<ConnectionReader>> {
+        let mut reader = None;
         let mut queue = self.queue();
-        // The thread with the pen looks again before it puts the pen back.
-        let mut pen = queue.pen.take()?;
-        if pen.begun.is_none() {
-            pen.batch.clear();
-            let NextWrite { write, frames, .. } = queue.plan(&pen.links, &mut pen.batch);
+        // The thread with the writer looks again before it puts the writer back.
+        let mut writer = queue.writer.take()?;
+        if writer.begun.is_none() {
+            writer.batch.clear();
+            let NextWrite { write, frames, .. } = queue.plan(&writer.links, &mut writer.batch);
             if let Some(link) = write {
                 drop(queue);
-                pen.seal(link);
+                writer.seal(link);
                 // The task finds a broken connection when it writes the rest.
-                let written = pen.links[link].writer.try_write(&pen.batch).unwrap_or(0);
-                if written == pen.batch.len() {
-                    add(&tally.frames_out, frames);
-                    add(&tally.bytes_out, written);
-                    ear = Some(pen.links[link].ear.clone());
+                let written = writer.links[link].writer.try_write(&writer.batch).unwrap_or(0);
+                if written == writer.batch.len() {
+                    add(&counters.frames_out, frames);
+                    add(&counters.bytes_out, written);
+                    reader = Some(writer.links[link].reader.clone());
                 } else {
-                    pen.begun = Some(PartialWrite { link, written, frames });
+                    writer.begun = Some(PartialWrite { link, written, frames });
                 }
                 queue = self.queue();
             }
         }
-        queue.changed |= std::mem::take(&mut queue.wanted) || pen.begun.is_some();
-        queue.pen = Some(pen);
+        queue.changed |= std::mem::take(&mut queue.wanted) || writer.begun.is_some();
+        queue.writer = Some(writer);
         if queue.changed || !queue.is_empty() {
             self.wake_from(queue);
         }
-        ear
+        reader
     }
 
     /// A connection that may carry frames to this peer.
@@ -466,7 +488,7 @@ impl Peer {
     }
 
     /// Completes when there is something for the task to do.
-    async fn stirred(&self) {
+    pub(super) async fn woken(&self) {
         loop {
             match poll_fn(|context| self.poll_look(context)).await {
                 QueueState::Empty => {}
@@ -475,6 +497,54 @@ impl Peer {
                 QueueState::Changed => return,
             }
         }
+    }
+
+    /// The task's work. `None`: another thread writes, and the task is woken when it has.
+    pub(super) fn take_work(&self) -> Option<TaskWork> {
+        let mut queue = self.queue();
+        queue.changed = false;
+        let writer = queue.take_writer()?;
+        let (offered, dialled) = (std::mem::take(&mut queue.offered), queue.dialled.take());
+        Some(TaskWork { writer, offered, dialled })
+    }
+
+    /// Begins the next batch; [`WriteHalf::finish`] writes it. Without one the write half is put
+    /// back. If frames wait for a process that no connection leads to, also returns the processes
+    /// that connections lead to.
+    pub(super) fn plan(
+        &self,
+        mut writer: WriteHalf,
+    ) -> (Option<BTreeSet<ProcessId>>, Option<WriteHalf>) {
+        let mut queue = self.queue();
+        writer.batch.clear();
+        let NextWrite { write, frames, dial } = queue.plan(&writer.links, &mut writer.batch);
+        let stuck = dial.then(|| writer.links.iter().map(|link| link.process).collect());
+        let Some(link) = write else {
+            // Under the same lock as the look: a thread that queued a frame and found no write half
+            // was seen.
+            queue.writer = Some(writer);
+            return (stuck, None);
+        };
+        drop(queue);
+        writer.seal(link);
+        writer.begun = Some(PartialWrite { link, written: 0, frames });
+        (stuck, Some(writer))
+    }
+
+    /// Drops the frames for processes that no connection leads to. Returns those processes, and how
+    /// many frames.
+    pub(super) fn give_up(&self, writer: &WriteHalf) -> (Vec<ProcessId>, usize) {
+        self.queue().give_up(&writer.links)
+    }
+
+    /// Takes the write half. `None`: another thread writes, and the task is woken when it has.
+    pub(super) fn take_writer(&self) -> Option<WriteHalf> {
+        self.queue().take_writer()
+    }
+
+    /// Other threads may write again. The task looks at the queue next.
+    pub(super) fn put_back(&self, writer: WriteHalf) {
+        self.queue().writer = Some(writer);
     }
 
     /// Returns the state that the woken task finds.
@@ -503,134 +573,6 @@ fn is_notice(frame: &Frame) -> bool {
     }
 }
 
-/// A dial that is under way.
-struct Dialling {
-    /// Processes to which links led when it began.
-    known: BTreeSet<ProcessId>,
-}
-
-/// Sends the frames that are queued at `peer` to its address, until the peer has long been unused
-/// or all ends.
-pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, peer: Arc<Peer>) {
-    let mut dialling: Option<Dialling> = None;
-    let mut backoff = Duration::ZERO;
-    let mut not_before = Instant::now();
-    loop {
-        let (pen, offered, dialled) = {
-            let mut queue = peer.queue();
-            queue.changed = false;
-            match queue.take_pen() {
-                Some(pen) => (Some(pen), std::mem::take(&mut queue.offered), queue.dialled.take()),
-                None => (None, Vec::new(), None),
-            }
-        };
-        let Some(mut pen) = pen else {
-            peer.stirred().await;
-            continue;
-        };
-        if let Some(begun) = pen.begun.take() {
-            pen.finish(begun, &shared.tally).await;
-        }
-        for link in offered {
-            // Dialled to reach another process, and the same one as before answered: one link is
-            // enough. Connections that merely crossed are kept, or both sides might close the
-            // other's.
-            let known = dialling.as_ref().is_some_and(|dial| dial.known.contains(&link.process));
-            if link.dialled && known {
-                link.redundant.cancel();
-            } else {
-                // A later one did not cross: the other side has opened it because the one before
-                // does not do any more.
-                let crossing = shared.limits.connect + shared.limits.handshake;
-                for before in pen.links.iter_mut().filter(|before| before.process == link.process) {
-                    before.is_preferred &= link.opened < before.opened + crossing;
-                }
-                pen.links.push(link);
-            }
-        }
-        // Also the offered connections: one may end before the task has looked at it.
-        pen.links.retain(|link| !link.closed.is_cancelled());
-        if let Some(result) = dialled {
-            dialling = None;
-            let (given_up, frames) = peer.queue().give_up(&pen.links);
-            add(&shared.tally.undelivered, frames);
-            if result.is_ok() && given_up.is_empty() {
-                backoff = Duration::ZERO;
-            } else {
-                backoff = (backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
-                not_before = Instant::now() + backoff;
-            }
-            for process in given_up {
-                let hint = match &result {
-                    Err(DialError::Refused) => Hint::Refused(process),
-                    Err(DialError::Unreachable(_)) => Hint::Unreachable(process),
-                    Ok(_) | Err(DialError::Stranger(_)) => Hint::Replaced(process),
-                };
-                life.inbox.input(Input::Hint(hint));
-            }
-        }
-
-        let now = Instant::now();
-        let is_unused = pen.links.is_empty();
-        let (plan, known, pen) = {
-            let mut queue = peer.queue();
-            pen.batch.clear();
-            let plan = queue.plan(&pen.links, &mut pen.batch);
-            let dials = plan.dial && dialling.is_none() && now >= not_before;
-            let known = dials.then(|| pen.links.iter().map(|link| link.process).collect());
-            let pen = if plan.write.is_some() {
-                Some(pen)
-            } else {
-                // Under the same lock as the look: a thread that queued a frame and found no pen
-                // was seen.
-                queue.pen = Some(pen);
-                None
-            };
-            (plan, known, pen)
-        };
-        if let Some(known) = known {
-            dialling = Some(Dialling { known });
-            // A connection that ends as soon as it begins is not opened again at once.
-            not_before = now + FIRST_BACKOFF;
-            let dial = tcp::dial(shared.clone(), life.clone(), peer.clone());
-            shared.spawn(&life, dial);
-        }
-        if let (Some(mut pen), Some(link)) = (pen, plan.write) {
-            pen.seal(link);
-            pen.finish(PartialWrite { link, written: 0, frames: plan.frames }, &shared.tally).await;
-            peer.queue().pen = Some(pen);
-            continue;
-        }
-
-        let closing = shared.closing.is_cancelled();
-        let is_over = closing && !plan.dial && dialling.is_none() && peer.is_idle();
-        let last = if is_over { peer.queue().take_pen() } else { None };
-        if let Some(pen) = last {
-            for mut link in pen.links {
-                // The reading half goes on until the other side has seen the end, so that nothing
-                // written is lost.
-                let _ = link.writer.shutdown().await;
-            }
-            return;
-        }
-        let due = if plan.dial && dialling.is_none() { not_before } else { now + IDLE };
-        let else_due = async {
-            tokio::select! {
-                () = shared.closing.cancelled(), if !closing => false,
-                () = tokio::time::sleep_until(due) => true,
-            }
-        };
-        let is_due = tokio::select! {
-            biased;
-            () = peer.stirred() => false,
-            is_due = seldom(Box::pin(else_due)) => is_due,
-        };
-        if is_due && is_unused && dialling.is_none() && shared.retire(&life, &peer) {
-            return;
-        }
-    }
-}
-
 impl WriteHalf {
     /// Turns the frames of the batch into records, if the connection is sealed. It is called once
     /// for each batch and in the order of writing, since the other side counts records.
@@ -647,23 +589,50 @@ impl WriteHalf {
         frames.shrink_to(BATCH);
     }
 
-    /// Writes the rest of the batch. A link that does not take it is closed.
-    async fn finish(&mut self, begun: PartialWrite, tally: &AtomicCounters) {
-        let PartialWrite { link: index, written, frames } = begun;
+    /// Writes the rest of the batch, if there is one. A link that does not take it is closed.
+    pub(super) async fn finish(&mut self, counters: &AtomicCounters) {
+        let Some(PartialWrite { link: index, written, frames }) = self.begun.take() else { return };
         let link = &mut self.links[index];
         let is_written = tokio::select! {
             written = link.writer.write_all(&self.batch[written..]) => written.is_ok(),
             () = link.closed.cancelled() => false,
         };
         if is_written {
-            add(&tally.frames_out, frames);
-            add(&tally.bytes_out, self.batch.len());
+            add(&counters.frames_out, frames);
+            add(&counters.bytes_out, self.batch.len());
         } else {
-            add(&tally.undelivered, frames);
+            add(&counters.undelivered, frames);
             self.links.remove(index).closed.cancel();
         }
         self.batch.clear();
         self.batch.shrink_to(BATCH);
+    }
+
+    /// Takes over a connection. Those that opened within `crossing` of each other crossed.
+    pub(super) fn add(&mut self, link: ConnectionWriter, crossing: Duration) {
+        // A later one did not cross: the other side has opened it because the one before does not
+        // do any more.
+        for before in self.links.iter_mut().filter(|before| before.process == link.process) {
+            before.is_preferred &= link.opened < before.opened + crossing;
+        }
+        self.links.push(link);
+    }
+
+    /// Drops closed connections, new ones among them: one may end before the task has looked at it.
+    pub(super) fn drop_closed(&mut self) {
+        self.links.retain(|link| !link.closed.is_cancelled());
+    }
+
+    pub(super) fn has_links(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    /// Ends the writing. The reading halves go on until the other side has seen the end, so that
+    /// nothing written is lost.
+    pub(super) async fn shut_down(self) {
+        for mut link in self.links {
+            let _ = link.writer.shutdown().await;
+        }
     }
 }
 
@@ -737,16 +706,16 @@ mod tests {
 
     #[test]
     fn whole_frames_are_taken_in_order() {
-        let (mut load, mut lane) = (QueueLoad::default(), ByteQueue::default());
+        let (mut load, mut waiting) = (QueueLoad::default(), ByteQueue::default());
         for number in 0..1000 {
-            assert!(load.push(&mut lane, &ack(number), &BULK));
+            assert!(load.push(&mut waiting, &ack(number), &BULK));
         }
         let mut decoder = wire::Decoder::new();
         decoder.open();
         let mut frames = 0;
-        while !lane.is_empty() {
+        while !waiting.is_empty() {
             let mut batch = Vec::new();
-            frames += load.take(&mut lane, 100, &mut batch);
+            frames += load.take(&mut waiting, 100, &mut batch);
             decoder.back().extend_from_slice(&batch);
         }
         assert_eq!((frames, load.frames, load.bytes), (1000, 0, 0));

@@ -209,7 +209,7 @@ impl PlaceTable {
 impl Place {
     /// The handshake is finished: the connection belongs to this process.
     pub(super) fn finish(&self, process: ProcessId) {
-        self.hear();
+        self.note_packet();
         let mut table = self.places.table();
         let is_member = table.members.contains(&process);
         if let Some(taken) = table.taken.get_mut(&self.id) {
@@ -224,7 +224,7 @@ impl Place {
     }
 
     /// Notes that bytes came.
-    pub(super) fn hear(&self) {
+    pub(super) fn note_packet(&self) {
         self.heard.store(self.places.now(), Relaxed);
     }
 }
@@ -270,7 +270,7 @@ mod tests {
             let place = places.take(LOOPBACK).expect("a stranger gives way");
             place.finish(ProcessId(number + 1));
             taken.push(place);
-            taken[0].hear();
+            taken[0].note_packet();
         }
         assert_eq!(open(&taken), MAX_STRANGERS);
         assert_eq!(

@@ -38,7 +38,7 @@ impl Wake for WakeFlag {
 }
 
 /// Polls `future` only when it has been woken itself.
-pub(super) fn seldom<F: Future + Unpin>(future: F) -> PollOnWake<F> {
+pub(super) fn on_wake<F: Future + Unpin>(future: F) -> PollOnWake<F> {
     let bell = Arc::new(WakeFlag {
         has_rung: AtomicBool::new(true),
         wakes: Mutex::new(Waker::noop().clone()),
@@ -96,10 +96,10 @@ mod tests {
         let (polls, [first, second]) =
             (AtomicUsize::new(0), [(); 2].map(|()| Arc::new(WakeCount::default())));
         let (ring, rung) = oneshot::channel();
-        let mut seldom = pin!(seldom(counted(rung, &polls)));
+        let mut future = pin!(on_wake(counted(rung, &polls)));
         for woken in [&first, &first, &second] {
             assert!(
-                seldom.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending()
+                future.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending()
             );
         }
         assert_eq!(polls.load(Ordering::Relaxed), 1, "whoever polls has woken nobody");
@@ -107,7 +107,7 @@ mod tests {
         let woken = |woken: &WakeCount| woken.0.load(Ordering::Relaxed);
         assert_eq!((woken(&first), woken(&second)), (0, 1), "who polled last is woken");
         let waker = second.clone().into();
-        assert_eq!(seldom.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
+        assert_eq!(future.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
         assert_eq!(polls.load(Ordering::Relaxed), 2);
     }
 
@@ -115,7 +115,7 @@ mod tests {
     async fn it_ends_what_goes_on_all_the_time() {
         let polls = AtomicUsize::new(0);
         let sleep = Box::pin(tokio::time::sleep(std::time::Duration::from_secs(1)));
-        let mut end = seldom(counted(sleep, &polls));
+        let mut end = on_wake(counted(sleep, &polls));
         let mut turns = 0;
         let busy = poll_fn(|context| {
             turns += 1;
@@ -141,7 +141,7 @@ mod tests {
     fn who_rings_while_it_is_polled_is_heard() {
         let woken = Arc::new(WakeCount::default());
         let mut times = 0;
-        let mut seldom = pin!(seldom(poll_fn(|context: &mut Context<'_>| {
+        let mut future = pin!(on_wake(poll_fn(|context: &mut Context<'_>| {
             times += 1;
             if times == 1 {
                 context.waker().wake_by_ref();
@@ -150,8 +150,8 @@ mod tests {
             Poll::Ready(times)
         })));
         let waker = woken.clone().into();
-        assert!(seldom.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        assert_eq!(seldom.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(2));
+        assert_eq!(future.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(2));
     }
 }

@@ -90,8 +90,8 @@ pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<Strin
             continue;
         }
         shared.seeds.send_replace(found.addrs.clone());
-        if let Some(life) = shared.life() {
-            life.inbox.input(Input::Command(Command::Seeds(found.addrs)));
+        if let Some(incarnation) = shared.incarnation() {
+            incarnation.inbox.input(Input::Command(Command::Seeds(found.addrs)));
         }
     }
 }

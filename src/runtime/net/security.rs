@@ -64,7 +64,7 @@ pub(super) struct HandshakeSide<'a> {
     pub(super) me: &'a MemberInfo,
     /// Proves the process id of `me`. `None`: the system gave no randomness for it.
     pub(super) identity: Option<&'a StaticKey>,
-    pub(super) tally: &'a AtomicCounters,
+    pub(super) counters: &'a AtomicCounters,
 }
 
 impl Security {
@@ -159,7 +159,7 @@ pub(super) async fn greet(
     let session = shake(side.cluster, &security.ring(), identity, &purpose, stream, decoder).await;
     let session = session.inspect_err(|error| {
         if let ShakeError::Secure(error) = error {
-            refuse_secure(side.tally, error);
+            refuse_secure(side.counters, error);
         }
     })?;
     decoder.open();
@@ -249,7 +249,7 @@ pub(super) async fn answer(
     let (responder, respond) = match answered {
         Ok(answered) => answered,
         Err(error) => {
-            refuse_secure(side.tally, &error);
+            refuse_secure(side.counters, &error);
             return Answered::Refused(match error {
                 SecureError::UnknownKey => Some(HandshakeRefusal::UnknownKey),
                 SecureError::OtherCluster => Some(HandshakeRefusal::OtherCluster),
@@ -264,15 +264,15 @@ pub(super) async fn answer(
     let confirm = match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Confirm(confirm))) => confirm,
         Ok(Some(_)) => {
-            add(&side.tally.garbage, 1);
+            add(&side.counters.garbage, 1);
             return Answered::Refused(None);
         }
         Ok(None) | Err(HelloError::Io(_)) => {
-            add(&side.tally.silent, 1);
+            add(&side.counters.silent, 1);
             return Answered::Refused(None);
         }
         Err(HelloError::Frame(error)) => {
-            side.tally.refuse_frame(&error);
+            side.counters.refuse_frame(&error);
             return Answered::Refused(None);
         }
     };
@@ -284,7 +284,7 @@ pub(super) async fn answer(
         }
         Ok(Session { purpose: Purpose::Status, sealer, .. }) => Answered::Status(Box::new(sealer)),
         Err(error) => {
-            refuse_secure(side.tally, &error);
+            refuse_secure(side.counters, &error);
             Answered::Refused(None)
         }
     }
@@ -298,16 +298,16 @@ pub(super) fn sealed(sealer: &mut Sealer, frame: &Frame) -> Option<Vec<u8>> {
     Some(records)
 }
 
-fn refuse_secure(tally: &AtomicCounters, error: &SecureError) {
+fn refuse_secure(counters: &AtomicCounters, error: &SecureError) {
     match error {
-        SecureError::Malformed => add(&tally.garbage, 1),
-        SecureError::UnknownKey => add(&tally.unknown_key, 1),
-        SecureError::OtherCluster => add(&tally.foreign_cluster, 1),
-        SecureError::Versions(_) | SecureError::Downgraded(_) => add(&tally.other_version, 1),
-        SecureError::Forged => add(&tally.forged, 1),
+        SecureError::Malformed => add(&counters.garbage, 1),
+        SecureError::UnknownKey => add(&counters.unknown_key, 1),
+        SecureError::OtherCluster => add(&counters.foreign_cluster, 1),
+        SecureError::Versions(_) | SecureError::Downgraded(_) => add(&counters.other_version, 1),
+        SecureError::Forged => add(&counters.forged, 1),
         SecureError::Impostor { claimed } => {
             tracing::warn!(%claimed, "refused a process with the cluster key that claimed another id");
-            add(&tally.impostors, 1);
+            add(&counters.impostors, 1);
         }
     }
 }
@@ -390,11 +390,11 @@ impl Datagrams {
 }
 
 /// Counts a datagram that was refused.
-pub(super) fn refuse_sealed(tally: &AtomicCounters, error: &GossipError) {
+pub(super) fn refuse_sealed(counters: &AtomicCounters, error: &GossipError) {
     match error {
-        GossipError::Garbage => add(&tally.garbage, 1),
-        GossipError::Version(_) => add(&tally.other_version, 1),
-        GossipError::Forged => add(&tally.forged, 1),
-        GossipError::Repeated | GossipError::Misaddressed { .. } => add(&tally.repeated, 1),
+        GossipError::Garbage => add(&counters.garbage, 1),
+        GossipError::Version(_) => add(&counters.other_version, 1),
+        GossipError::Forged => add(&counters.forged, 1),
+        GossipError::Repeated | GossipError::Misaddressed { .. } => add(&counters.repeated, 1),
     }
 }

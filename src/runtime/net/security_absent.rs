@@ -33,7 +33,7 @@ pub(super) struct NoHandshakeSide<'a> {
     pub(super) cluster: &'a str,
     pub(super) me: &'a MemberInfo,
     pub(super) identity: Option<&'a NoStaticKey>,
-    pub(super) tally: &'a AtomicCounters,
+    pub(super) counters: &'a AtomicCounters,
 }
 
 impl NoSecurity {

@@ -5,13 +5,15 @@
 
 use super::connection_reader::{ConnectionEnd, ConnectionReader};
 use super::counters::add;
+use super::death_watch::HeldProcess;
 use super::hello::{HelloError, bytes_of, read_hello};
-use super::peer::{ConnectionWriter, Peer};
+use super::incarnation::Incarnation;
+use super::peer::{ConnectionWriter, DialError, Peer};
 use super::places::Place;
-use super::poll_on_wake::seldom;
+use super::poll_on_wake::on_wake;
 use super::security::{self, Answered, HandshakeSide, Secured};
-use super::transport::ConnectionTimeouts;
-use super::transport_state::{Incarnation, TransportState};
+use super::timeouts::ConnectionTimeouts;
+use super::transport_state::TransportState;
 use crate::protocol::{Hint, Input, MemberInfo};
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION};
 use socket2::{SockRef, TcpKeepalive};
@@ -31,26 +33,6 @@ const MAX_LOCKS_TOLD: usize = 256;
 const SWEEP: Duration = Duration::from_secs(5);
 /// After an error of the listener, which is mostly "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Why an address was not reached.
-#[derive(Debug)]
-pub(super) enum DialError {
-    /// It refuses connections.
-    Refused,
-    /// Something answers that is no member of this cluster.
-    Stranger(String),
-    /// Nothing answers, or it went away.
-    Unreachable(String),
-}
-
-impl DialError {
-    fn text(&self) -> String {
-        match self {
-            DialError::Refused => "connection refused".into(),
-            DialError::Stranger(why) | DialError::Unreachable(why) => why.clone(),
-        }
-    }
-}
 
 impl From<io::Error> for DialError {
     fn from(error: io::Error) -> Self {
@@ -99,9 +81,9 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
                 continue;
             }
         };
-        let Some(life) = shared.life() else { continue };
+        let Some(incarnation) = shared.incarnation() else { continue };
         let Some(place) = shared.places.take(from.ip()) else {
-            add(&shared.tally.busy, 1);
+            add(&shared.reception.counters.busy, 1);
             // A member with a key sends no more bytes than it received, and it received none.
             if shared.security.is_none() && shared.may_answer() {
                 // It fits in the empty buffer of a new connection.
@@ -109,54 +91,56 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
             }
             continue;
         };
-        shared.spawn(&life, listen(shared.clone(), life.clone(), stream, place));
+        shared.spawn(&incarnation, listen(shared.clone(), incarnation.clone(), stream, place));
     }
 }
 
 /// Handshake with a stranger, then reading.
 async fn listen(
     shared: Arc<TransportState>,
-    life: Arc<Incarnation>,
+    incarnation: Arc<Incarnation>,
     mut stream: TcpStream,
     place: Place,
 ) {
-    if configure(&stream, &shared.limits).is_err() {
+    if configure(&stream, &shared.reception.timeouts).is_err() {
         return;
     }
     let mut decoder = Decoder::new();
     let greeted = tokio::select! {
-        greeted = timeout(shared.limits.handshake, answer(&shared, &life, &mut stream, &mut decoder)) => greeted,
+        greeted = timeout(shared.reception.timeouts.handshake, answer(&shared, &incarnation, &mut stream, &mut decoder)) => greeted,
         () = place.end.cancelled() => return,
     };
     let Ok(greeted) = greeted else {
-        add(&shared.tally.silent, 1);
+        add(&shared.reception.counters.silent, 1);
         return;
     };
     if let Some(greeted) = greeted {
         place.finish(greeted.info.process);
         let addr = greeted.info.addr;
         let opened = HandshakenConnection { stream, decoder, greeted, place: Some(place) };
-        converse(&shared, &life, addr, opened, false).await;
+        converse(&shared, &incarnation, addr, opened, false).await;
     }
 }
 
 /// Reads the first packet and answers it. `None`: it was refused, or did not come.
 async fn answer(
     shared: &TransportState,
-    life: &Incarnation,
+    incarnation: &Incarnation,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
 ) -> Option<Greeted> {
     let mut read = 0;
     let refusal = match (read_hello(stream, decoder, &mut read).await, &shared.security) {
         (Ok(Some(Frame::Initiate(initiate))), Some(security)) => {
-            match security::answer(&side(shared, life), security, &initiate, stream, decoder).await
+            match security::answer(&side(shared, incarnation), security, &initiate, stream, decoder)
+                .await
             {
                 Answered::Member(info, secured) => {
                     return Some(Greeted { info: *info, secured: Some(*secured) });
                 }
                 Answered::Status(mut sealer) => {
-                    let status = Frame::StatusIs(Box::new(life.inbox.status(MAX_LOCKS_TOLD)?));
+                    let status =
+                        Frame::StatusIs(Box::new(incarnation.inbox.status(MAX_LOCKS_TOLD)?));
                     let _ = stream.write_all(&security::sealed(&mut sealer, &status)?).await;
                     let _ = stream.shutdown().await;
                     return None;
@@ -165,35 +149,35 @@ async fn answer(
             }
         }
         (Ok(Some(Frame::Initiate(_))), None) => {
-            add(&shared.tally.unknown_key, 1);
+            add(&shared.reception.counters.unknown_key, 1);
             HandshakeRefusal::NoKey
         }
         (Ok(Some(Frame::Hello(_) | Frame::Question(_))), Some(_)) => {
-            add(&shared.tally.keyless, 1);
+            add(&shared.reception.counters.keyless, 1);
             HandshakeRefusal::KeyWanted
         }
         (Ok(Some(Frame::Hello(hello))), None) if hello.cluster == shared.cluster => {
-            let welcome = bytes_of(&Frame::Welcome(shared.handshake(life).into()));
+            let welcome = bytes_of(&Frame::Welcome(shared.handshake(incarnation).into()));
             decoder.open();
             let greeted = Greeted { info: hello.me, secured: None };
             return stream.write_all(&welcome).await.is_ok().then_some(greeted);
         }
         (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
-            let status = Frame::StatusIs(Box::new(life.inbox.status(MAX_LOCKS_TOLD)?));
+            let status = Frame::StatusIs(Box::new(incarnation.inbox.status(MAX_LOCKS_TOLD)?));
             let _ = stream.write_all(&bytes_of(&status)).await;
             let _ = stream.shutdown().await;
             return None;
         }
         (Ok(Some(Frame::Hello(_) | Frame::Question(_))), None) => {
-            add(&shared.tally.foreign_cluster, 1);
+            add(&shared.reception.counters.foreign_cluster, 1);
             HandshakeRefusal::ForeignCluster(shared.cluster.clone())
         }
         (Ok(Some(_)), _) => {
-            add(&shared.tally.garbage, 1);
+            add(&shared.reception.counters.garbage, 1);
             HandshakeRefusal::Garbage
         }
         (Err(HelloError::Frame(error)), _) => {
-            shared.tally.refuse_frame(&error);
+            shared.reception.counters.refuse_frame(&error);
             match error {
                 FrameError::Version(_) => HandshakeRefusal::Version(PROTOCOL_VERSION),
                 // The speaker did nothing wrong, and dials again.
@@ -203,7 +187,7 @@ async fn answer(
         }
         (Ok(None) | Err(HelloError::Io(_)), _) => {
             // A peer connected and left: a port scan, or a member that ended.
-            add(&shared.tally.silent, 1);
+            add(&shared.reception.counters.silent, 1);
             return None;
         }
     };
@@ -227,18 +211,23 @@ async fn refuse(
 }
 
 /// Dials the peer's address; on success goes on as the reading half.
-pub(super) async fn dial(shared: Arc<TransportState>, life: Arc<Incarnation>, peer: Arc<Peer>) {
-    match open(&shared, &life, peer.addr).await {
+pub(super) async fn dial(
+    shared: Arc<TransportState>,
+    incarnation: Arc<Incarnation>,
+    peer: Arc<Peer>,
+) {
+    match open(&shared, &incarnation, peer.addr).await {
         Ok(opened) => {
             shared.note_dial(peer.addr, None);
             // A seed may have more gossip: ask once, when the first connection with it is opened.
             let process = opened.greeted.info.process;
-            let is_seed = shared.seeds.borrow().contains(&peer.addr) && process != life.me.process;
+            let is_seed =
+                shared.seeds.borrow().contains(&peer.addr) && process != incarnation.me.process;
             if is_seed {
                 peer.push(Some(process), &Frame::GossipWanted, false);
                 peer.wake();
             }
-            converse(&shared, &life, peer.addr, opened, true).await;
+            converse(&shared, &incarnation, peer.addr, opened, true).await;
         }
         Err(error) => {
             tracing::debug!(addr = %peer.addr, ?error, "cannot reach");
@@ -250,16 +239,16 @@ pub(super) async fn dial(shared: Arc<TransportState>, life: Arc<Incarnation>, pe
 
 async fn open(
     shared: &TransportState,
-    life: &Incarnation,
+    incarnation: &Incarnation,
     addr: SocketAddr,
 ) -> Result<HandshakenConnection, DialError> {
     let late = |what: &str| DialError::Unreachable(format!("{what} timed out"));
-    let mut stream = timeout(shared.limits.connect, connect(shared.bound, addr))
+    let mut stream = timeout(shared.reception.timeouts.connect, connect(shared.bound, addr))
         .await
         .map_err(|_| late("connecting"))??;
-    configure(&stream, &shared.limits)?;
+    configure(&stream, &shared.reception.timeouts)?;
     let mut decoder = Decoder::new();
-    let side = side(shared, life);
+    let side = side(shared, incarnation);
     let greet = async {
         match &shared.security {
             Some(security) => {
@@ -268,31 +257,32 @@ async fn open(
                     Err(error) => Err(DialError::Unreachable(error.to_string())),
                 }
             }
-            None => greet(shared, life, &mut stream, &mut decoder).await,
+            None => greet(shared, incarnation, &mut stream, &mut decoder).await,
         }
     };
-    let greeted =
-        timeout(shared.limits.handshake, greet).await.map_err(|_| late("the handshake"))??;
+    let greeted = timeout(shared.reception.timeouts.handshake, greet)
+        .await
+        .map_err(|_| late("the handshake"))??;
     Ok(HandshakenConnection { stream, decoder, greeted, place: None })
 }
 
-fn side<'a>(shared: &'a TransportState, life: &'a Incarnation) -> HandshakeSide<'a> {
+fn side<'a>(shared: &'a TransportState, incarnation: &'a Incarnation) -> HandshakeSide<'a> {
     HandshakeSide {
         cluster: &shared.cluster,
-        me: &life.me,
-        identity: life.identity.as_deref(),
-        tally: &shared.tally,
+        me: &incarnation.me,
+        identity: incarnation.identity.as_deref(),
+        counters: &shared.reception.counters,
     }
 }
 
 /// The dialler's part without a key.
 async fn greet(
     shared: &TransportState,
-    life: &Incarnation,
+    incarnation: &Incarnation,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
 ) -> Result<Greeted, DialError> {
-    stream.write_all(&bytes_of(&Frame::Hello(shared.handshake(life).into()))).await?;
+    stream.write_all(&bytes_of(&Frame::Hello(shared.handshake(incarnation).into()))).await?;
     match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Welcome(welcome))) if welcome.cluster == shared.cluster => {
             decoder.open();
@@ -351,10 +341,24 @@ fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::Result<()> 
     Ok(())
 }
 
+/// Tells the engine when a process that is watched has ended.
+async fn tell_death(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, held: HeldProcess) {
+    // The closing task waits for tasks that still deliver something, and this one does not.
+    let process = held.process;
+    let told = tokio::select! {
+        told = incarnation.watch.ended(held) => told,
+        () = shared.closing.cancelled() => return,
+    };
+    match told {
+        Ok(()) => incarnation.inbox.input(Input::Hint(Hint::Dead(process))),
+        Err(error) => tracing::warn!(%process, %error, "cannot watch a process of this host"),
+    }
+}
+
 /// A connection from after its handshake to its end.
 async fn converse(
     shared: &Arc<TransportState>,
-    life: &Arc<Incarnation>,
+    incarnation: &Arc<Incarnation>,
     addr: SocketAddr,
     opened: HandshakenConnection,
     dialled: bool,
@@ -372,24 +376,27 @@ async fn converse(
         },
         _ => None,
     };
-    let (reader, writer) = stream.into_split();
-    let (state, me) = (shared.clone(), life.clone());
-    let ear =
-        Arc::new(ConnectionReader::new(state, me, addr, info.clone(), reader, decoder, place));
+    let (read_half, writer) = stream.into_split();
+    let (reception, me) = (shared.reception.clone(), incarnation.clone());
+    let reader =
+        ConnectionReader::new(reception, me, addr, info.clone(), read_half, decoder, place);
+    let reader = Arc::new(reader);
     let link = ConnectionWriter {
         process: info.process,
         writer,
         sealer: secured.map(|secured| secured.sealer),
-        ear: ear.clone(),
+        reader: reader.clone(),
         closed: closed.clone(),
         redundant: redundant.clone(),
         dialled,
-        is_preferred: dialled == (life.me.process < info.process),
+        is_preferred: dialled == (incarnation.me.process < info.process),
         opened: Instant::now(),
     };
-    let Some(peer) = shared.adopt(life, addr, link) else { return };
-    life.watch.see(shared, life, &info);
-    life.inbox.input(Input::Hint(Hint::Connected(info.process)));
+    let Some(peer) = shared.adopt(incarnation, addr, link) else { return };
+    if let Some(held) = incarnation.watch.hold(&info) {
+        shared.spawn(incarnation, tell_death(shared.clone(), incarnation.clone(), held));
+    }
+    incarnation.inbox.input(Input::Hint(Hint::Connected(info.process)));
 
     let ended = async {
         tokio::select! {
@@ -400,11 +407,11 @@ async fn converse(
     };
     let ending = tokio::select! {
         biased;
-        ending = seldom(Box::pin(ended)) => ending,
-        ending = ear.listen() => ending,
+        ending = on_wake(Box::pin(ended)) => ending,
+        ending = reader.listen() => ending,
     };
-    ear.close();
-    let left = shared.closed(life, info.process);
+    reader.close();
+    let left = shared.closed(incarnation, info.process);
     closed.cancel();
     peer.link_closed();
     let silent = match ending {
@@ -414,6 +421,6 @@ async fn converse(
         ConnectionEnd::Broken => false,
     };
     if !silent && !shared.closing.is_cancelled() {
-        life.inbox.input(Input::Hint(Hint::Unreachable(info.process)));
+        incarnation.inbox.input(Input::Hint(Hint::Unreachable(info.process)));
     }
 }

@@ -2,10 +2,11 @@
 
 use super::connection_reader::ConnectionReader;
 use super::counters::Counters;
+use super::reception::{GossipInput, Reception};
 use super::security::Security;
+use super::timeouts::ConnectionTimeouts;
 use super::transport_state::{TransportParts, TransportState};
-use super::udp::{self, GossipInput};
-use super::{resolve, tcp};
+use super::{dialer, resolve, tcp, udp};
 use crate::protocol::{MemberInfo, Packet, ProcessId, View};
 use crate::runtime::{Inbox, Network, Outbox};
 use crate::wire::MAX_CLUSTER;
@@ -70,42 +71,6 @@ impl TransportOptions {
     }
 }
 
-/// The limits for each activity of connections.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnectionTimeouts {
-    /// Written and not acknowledged for so long: the connection has ended. To be below the member
-    /// lease.
-    pub(crate) user_timeout: Duration,
-    /// To open a connection.
-    pub(crate) connect: Duration,
-    /// To shake hands on it.
-    pub(crate) handshake: Duration,
-    /// To bring a frame to its end that has begun. The longest in use have some hundred KiB: a way
-    /// that is too slow for this is too slow for the lease.
-    pub(crate) frame: Duration,
-}
-
-impl Default for ConnectionTimeouts {
-    /// Fits a member lease of 5 s.
-    fn default() -> Self {
-        ConnectionTimeouts::for_lease(Duration::from_secs(5))
-    }
-}
-
-impl ConnectionTimeouts {
-    /// Fits the given member lease: a broken connection is noticed and dialled again well within
-    /// it.
-    pub(crate) fn for_lease(member_lease: Duration) -> Self {
-        let at_least = Duration::from_millis(200);
-        ConnectionTimeouts {
-            user_timeout: (member_lease * 3 / 5).max(at_least),
-            connect: (member_lease / 4).max(at_least),
-            handshake: (member_lease / 2).max(at_least),
-            frame: (member_lease / 2).max(at_least),
-        }
-    }
-}
-
 /// Why a transport could not be bound. Nothing is left open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -156,7 +121,7 @@ pub enum BindError {
 struct BoundTransport {
     listener: TcpListener,
     socket: UdpSocket,
-    news: mpsc::Receiver<GossipInput>,
+    gossip: mpsc::Receiver<GossipInput>,
     seeds: Vec<String>,
 }
 
@@ -208,22 +173,21 @@ impl Transport {
             return Err(BindError::NotDialable(advertised));
         }
         let resolved = resolve::resolve(&seeds, bound.is_ipv4()).await;
-        let (sender, news) = mpsc::channel(udp::NEWS);
+        let (sender, gossip) = mpsc::channel(udp::INPUTS);
         let shared = Arc::new(TransportState::new(TransportParts {
             cluster,
             bound,
             advertised,
-            limits,
-            busy_poll,
+            reception: Reception::new(limits, busy_poll, sender),
+            drive: dialer::drive,
             security,
             stranger_memory,
-            news: sender,
             seeds: resolved.addrs,
             unresolved: resolved.unresolved,
         }));
         Ok(Transport {
             shared,
-            unstarted: Mutex::new(Some(BoundTransport { listener, socket, news, seeds })),
+            unstarted: Mutex::new(Some(BoundTransport { listener, socket, gossip, seeds })),
         })
     }
 
@@ -253,7 +217,7 @@ impl Transport {
     /// nothing.
     pub(crate) fn start(self: &Arc<Self>, inbox: Arc<dyn Inbox>, me: MemberInfo) {
         let unstarted = self.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(BoundTransport { listener, socket, news, seeds }) = unstarted else { return };
+        let Some(BoundTransport { listener, socket, gossip, seeds }) = unstarted else { return };
         let shared = &self.shared;
         shared.begin(inbox, me);
         let spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
@@ -267,15 +231,15 @@ impl Transport {
             shared.tasks.spawn_on(shared.home.keep(task), &shared.handle);
         };
         spawn(Box::pin(tcp::accept(shared.clone(), listener)));
-        spawn(Box::pin(udp::gossip(shared.clone(), socket, news)));
+        spawn(Box::pin(udp::gossip(shared.clone(), socket, gossip)));
         spawn(Box::pin(resolve::keep_resolving(shared.clone(), seeds)));
     }
 
     /// This process has a new identity: closes all connections, drops all queued frames, shakes
     /// hands and gossips under the new name. May be called under the engine's lock.
     pub(crate) fn reborn(&self, me: MemberInfo) {
-        if let Some(life) = self.shared.life() {
-            self.shared.begin(life.inbox.clone(), me);
+        if let Some(incarnation) = self.shared.incarnation() {
+            self.shared.begin(incarnation.inbox.clone(), me);
         }
         self.set_seeking(true);
     }
@@ -294,7 +258,7 @@ impl Transport {
     /// The present counts.
     pub(crate) fn counters(&self) -> Counters {
         let evicted = self.shared.places.evicted.load(std::sync::atomic::Ordering::Relaxed);
-        Counters { evicted, ..self.shared.tally.read() }
+        Counters { evicted, ..self.shared.reception.counters.read() }
     }
 
     /// Replaces the keyring. Returns the number of closed connections; `None`: this member has no

@@ -2,6 +2,7 @@
 //! timer.
 
 use super::counters::add;
+use super::reception::GossipInput;
 use super::security::{self, Datagrams};
 use super::transport_state::TransportState;
 use crate::gossip::{Swim, SwimInput, SwimOutput};
@@ -15,8 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 
-/// News that wait for the task. More at one time is a crowd asking for the same.
-pub(super) const NEWS: usize = 64;
+/// Inputs that wait for the task. More at one time is a crowd asking for the same.
+pub(super) const INPUTS: usize = 64;
 /// From this many members on, the contents of a datagram spread too slowly, and whole states are
 /// exchanged at random.
 const CROWD: usize = 100;
@@ -26,14 +27,6 @@ const EXCHANGE_INTERVAL: Duration = Duration::from_secs(10);
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The size to expect of a cluster of unknown size.
 const SIZE_HINT: u32 = 10;
-
-/// The connections' input for the gossip machine.
-pub(super) enum GossipInput {
-    /// All that another member knows.
-    State(Vec<u8>),
-    /// The process at the end of a connection to that address wants to know all.
-    Wanted(SocketAddr, ProcessId),
-}
 
 /// The machine of one incarnation, and the state that lasts longer.
 struct Gossip {
@@ -54,7 +47,7 @@ struct Gossip {
 pub(super) async fn gossip(
     shared: Arc<TransportState>,
     socket: UdpSocket,
-    mut news: mpsc::Receiver<GossipInput>,
+    mut inputs: mpsc::Receiver<GossipInput>,
 ) {
     let mut me = shared.me.subscribe();
     let mut seeds = shared.seeds.subscribe();
@@ -111,7 +104,7 @@ pub(super) async fn gossip(
                     tokio::task::yield_now().await;
                 }
             },
-            Some(news) = news.recv() => match news {
+            Some(input) = inputs.recv() => match input {
                 GossipInput::State(state) => gossip.step(SwimInput::State(&state)).await,
                 GossipInput::Wanted(addr, process) => gossip.tell(addr, process),
             },
@@ -172,11 +165,11 @@ impl Gossip {
             }
             match opened {
                 Ok(Some(payload)) => {
-                    add(&shared.tally.datagrams_in, 1);
+                    add(&shared.reception.counters.datagrams_in, 1);
                     self.step(SwimInput::Datagram(payload)).await;
                 }
-                Ok(None) => add(&shared.tally.datagrams_in, 1),
-                Err(error) => security::refuse_sealed(&shared.tally, &error),
+                Ok(None) => add(&shared.reception.counters.datagrams_in, 1),
+                Err(error) => security::refuse_sealed(&shared.reception.counters, &error),
             }
             return;
         }
@@ -185,10 +178,10 @@ impl Gossip {
         }
         match wire::open(&shared.cluster, &*datagram) {
             Ok(payload) => {
-                add(&shared.tally.datagrams_in, 1);
+                add(&shared.reception.counters.datagrams_in, 1);
                 self.step(SwimInput::Datagram(payload)).await;
             }
-            Err(error) => shared.tally.refuse_datagram(&error),
+            Err(error) => shared.reception.counters.refuse_datagram(&error),
         }
     }
 
@@ -208,13 +201,13 @@ impl Gossip {
                     }
                     // Datagrams may be lost; so may this one.
                     match self.socket.send_to(&self.datagram, to).await {
-                        Ok(_) => add(&self.shared.tally.datagrams_out, 1),
+                        Ok(_) => add(&self.shared.reception.counters.datagrams_out, 1),
                         Err(error) => tracing::debug!(%to, %error, "a datagram was not sent"),
                     }
                 }
                 SwimOutput::Hint(hint) => {
-                    if let Some(life) = self.shared.life() {
-                        life.inbox.input(Input::Hint(hint));
+                    if let Some(incarnation) = self.shared.incarnation() {
+                        incarnation.inbox.input(Input::Hint(hint));
                     }
                 }
             }

@@ -216,7 +216,7 @@ async fn a_query_dropped_at_any_poll_leaves_the_member_as_it_was() {
 }
 
 /// tokio's rule: a task that finds everything ready still lets others have the thread. Answers that
-/// are attended to are ready, and each of them takes as long as many free locks.
+/// are busy-polled for are ready, and each of them takes as long as many free locks.
 #[test]
 fn a_task_that_takes_remote_locks_in_a_row_yields_the_thread() {
     const LOCKS: usize = 2000;

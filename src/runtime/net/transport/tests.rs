@@ -118,10 +118,10 @@ impl TestPeer {
     fn send(&self, to: &TestPeer, packet: Packet) {
         // Some are written here and now, others by the task.
         let hurry = matches!(packet, Packet::Linked { seq, .. } if seq % 3 == 0);
-        let attends = matches!(packet, Packet::Linked { seq, .. } if seq % 21 == 0);
+        let polls = matches!(packet, Packet::Linked { seq, .. } if seq % 21 == 0);
         self.transport.send(to.me.addr, Some(to.me.process), packet);
-        if let Some(ear) = self.transport.flush(hurry).filter(|_| attends) {
-            ear.busy_poll();
+        if let Some(reader) = self.transport.flush(hurry).filter(|_| polls) {
+            reader.busy_poll();
         }
     }
 
@@ -245,7 +245,7 @@ fn ask(from: &TestPeer, to: &MemberInfo, number: u64) -> Option<Arc<ConnectionRe
     from.transport.flush(true)
 }
 
-/// A peer that attends for as long as a test may wait.
+/// A peer that polls for as long as a test may wait.
 async fn patient(process: u128) -> TestPeer {
     let busy_poll = Duration::from_millis(20);
     TestPeer::with(
@@ -256,21 +256,22 @@ async fn patient(process: u128) -> TestPeer {
 }
 
 #[tokio::test]
-async fn who_attends_hears_what_has_come_before_any_task_runs() {
+async fn a_poll_reads_packets_before_any_task_runs() {
     let (a, b) = (patient(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
     b.meet(&a).await;
-    let ear = ask(&a, &b.me, 1).expect("it is written, to one connection");
+    let reader = ask(&a, &b.me, 1).expect("it is written, to one connection");
     ask(&b, &a.me, 1);
     let heard = || numbers(&a.letters.inputs.lock().unwrap(), b.me.process);
-    let counted = || (a.transport.counters().attended, a.transport.counters().attended_in_vain);
+    let counted =
+        || (a.transport.counters().busy_poll_hits, a.transport.counters().busy_poll_misses);
     assert_eq!(heard(), [0]);
-    assert!(ear.busy_poll());
+    assert!(reader.busy_poll());
     assert_eq!((heard(), counted()), (vec![0, 1], (1, 0)));
     // Nothing comes, and the next time it is not tried.
-    assert!(!ear.busy_poll());
+    assert!(!reader.busy_poll());
     ask(&b, &a.me, 2);
-    assert!(!ear.busy_poll());
+    assert!(!reader.busy_poll());
     assert_eq!((heard(), counted()), (vec![0, 1], (1, 1)));
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1, 2]).then_some(())).await;
     // A message to two peers does not say where the answer comes.
@@ -281,7 +282,7 @@ async fn who_attends_hears_what_has_come_before_any_task_runs() {
 }
 
 #[tokio::test]
-async fn who_has_set_the_limit_to_zero_does_not_attend() {
+async fn a_limit_of_zero_polls_never() {
     let options = TransportOptions {
         busy_poll: Duration::ZERO,
         ..TransportOptions::new("shop", "127.0.0.1:0")
@@ -290,41 +291,41 @@ async fn who_has_set_the_limit_to_zero_does_not_attend() {
     a.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
     b.meet(&a).await;
-    let ear = ask(&a, &b.me, 1).expect("it is written");
+    let reader = ask(&a, &b.me, 1).expect("it is written");
     ask(&b, &a.me, 1);
-    assert!(!ear.busy_poll());
+    assert!(!reader.busy_poll());
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1]).then_some(())).await;
     let counters = a.transport.counters();
-    assert_eq!((counters.attended, counters.attended_in_vain), (0, 0));
+    assert_eq!((counters.busy_poll_hits, counters.busy_poll_misses), (0, 0));
 }
 
 #[tokio::test]
-async fn who_has_answered_attends_to_the_next_question() {
+async fn a_task_polls_for_the_next_question_after_an_answer() {
     let (a, b) = (TestPeer::new(1).await, patient(2).await);
     b.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
-    // It attends before another task has the thread, so in vain.
-    until("it has attended", || b.transport.counters().attended_in_vain == 1).await;
+    // It polls before another task has the thread, so it finds nothing.
+    until("it has busy_poll_hits", || b.transport.counters().busy_poll_misses == 1).await;
     b.letters.answers.store(false, Ordering::Relaxed);
     for number in 1..10 {
         ask(&a, &b.me, number);
     }
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[9]).then_some(())).await;
-    assert_eq!(b.transport.counters().attended_in_vain, 1, "these were no questions");
+    assert_eq!(b.transport.counters().busy_poll_misses, 1, "these were no questions");
 }
 
 /// A reading thread runs the wakers of others. The connection is not deaf after it: it ends, and
 /// another one is opened.
 #[tokio::test]
-async fn a_panic_of_who_attends_ends_the_connection() {
+async fn a_panic_while_polling_ends_the_connection() {
     let (a, b) = (patient(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
     b.meet(&a).await;
-    let ear = ask(&a, &b.me, 1).expect("it is written");
+    let reader = ask(&a, &b.me, 1).expect("it is written");
     ask(&b, &a.me, 1);
     a.letters.panics.store(true, Ordering::Relaxed);
-    let attending = std::panic::AssertUnwindSafe(|| ear.busy_poll());
-    assert!(std::panic::catch_unwind(attending).is_err());
+    let polling = std::panic::AssertUnwindSafe(|| reader.busy_poll());
+    assert!(std::panic::catch_unwind(polling).is_err());
     a.letters.hint(Hint::Unreachable(b.me.process)).await;
     b.send(&a, numbered(2));
     a.letters.until(|inputs| numbers(inputs, b.me.process).ends_with(&[2]).then_some(())).await;
@@ -342,43 +343,43 @@ async fn with_a_member_by_hand(
     let mut stream = TcpStream::connect(a.me.addr).await.unwrap();
     stream.write_all(&greeting).await.unwrap();
     a.letters.hint(Hint::Connected(me.process)).await;
-    let mut ear = None;
+    let mut reader = None;
     // The peer's task takes the connection over first.
     until("it can be written to", || {
-        ear = ask(&a, &me, 1);
-        ear.is_some()
+        reader = ask(&a, &me, 1);
+        reader.is_some()
     })
     .await;
-    (a, me, stream, packet, ear.unwrap())
+    (a, me, stream, packet, reader.unwrap())
 }
 
 #[tokio::test]
-async fn a_frame_that_begins_while_somebody_attends_has_to_end_as_well() {
+async fn a_frame_that_begins_during_a_poll_has_to_end_as_well() {
     let limits =
         ConnectionTimeouts { frame: Duration::from_millis(100), ..ConnectionTimeouts::default() };
-    let (a, me, mut stream, packet, ear) = with_a_member_by_hand(limits).await;
+    let (a, me, mut stream, packet, reader) = with_a_member_by_hand(limits).await;
     stream.write_all(&packet[..9]).await.unwrap();
-    assert!(ear.busy_poll(), "something came");
+    assert!(reader.busy_poll(), "something came");
     // From here on it is the task's.
     stream.write_all(&packet[9..12]).await.unwrap();
-    assert!(!ear.busy_poll());
+    assert!(!reader.busy_poll());
     a.letters.hint(Hint::Unreachable(me.process)).await;
     assert_eq!(a.transport.counters().unfinished, 1);
-    assert!(!ear.busy_poll(), "it is over");
+    assert!(!reader.busy_poll(), "it is over");
 }
 
 #[tokio::test]
-async fn an_end_that_is_seen_by_who_attends_is_told_as_any_other() {
-    let (a, me, stream, _, ear) = with_a_member_by_hand(ConnectionTimeouts::default()).await;
+async fn an_end_that_a_poll_sees_is_told_as_any_other() {
+    let (a, me, stream, _, reader) = with_a_member_by_hand(ConnectionTimeouts::default()).await;
     drop(stream);
-    assert!(!ear.busy_poll());
+    assert!(!reader.busy_poll());
     a.letters.hint(Hint::Unreachable(me.process)).await;
-    let (a, me, mut stream, packet, ear) =
+    let (a, me, mut stream, packet, reader) =
         with_a_member_by_hand(ConnectionTimeouts::default()).await;
     let mut damaged = packet.clone();
     *damaged.last_mut().unwrap() ^= 1;
     stream.write_all(&[packet, damaged].concat()).await.unwrap();
-    assert!(!ear.busy_poll());
+    assert!(!reader.busy_poll());
     assert_eq!(
         numbers(&a.letters.inputs.lock().unwrap(), me.process),
         [7],

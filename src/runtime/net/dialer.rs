@@ -1,0 +1,122 @@
+//! The task of a peer: it writes the queued frames, and dials when no connection leads to their
+//! process.
+
+use super::counters::add;
+use super::incarnation::Incarnation;
+use super::peer::{DialError, Peer, TaskWork};
+use super::poll_on_wake::on_wake;
+use super::tcp;
+use super::transport_state::TransportState;
+use crate::protocol::{Hint, Input, ProcessId};
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An unused peer without connection is forgotten after this.
+const IDLE: Duration = Duration::from_secs(30);
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// A dial that is under way.
+struct Dialling {
+    /// Processes to which connections led when it began.
+    known: BTreeSet<ProcessId>,
+}
+
+/// [`drive`](drive_peer) as the transport's state starts it.
+pub(super) fn drive(
+    shared: Arc<TransportState>,
+    incarnation: Arc<Incarnation>,
+    peer: Arc<Peer>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(drive_peer(shared, incarnation, peer))
+}
+
+/// Sends the frames that are queued at `peer` to its address, until the peer has long been unused
+/// or all ends.
+async fn drive_peer(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, peer: Arc<Peer>) {
+    let counters = &shared.reception.counters;
+    let timeouts = &shared.reception.timeouts;
+    let mut dialling: Option<Dialling> = None;
+    let mut backoff = Duration::ZERO;
+    let mut not_before = Instant::now();
+    loop {
+        let Some(TaskWork { mut writer, offered, dialled }) = peer.take_work() else {
+            peer.woken().await;
+            continue;
+        };
+        writer.finish(counters).await;
+        for link in offered {
+            // Dialled to reach another process, and the same one as before answered: one connection
+            // is enough. Connections that merely crossed are kept, or both sides might close the
+            // other's.
+            let known = dialling.as_ref().is_some_and(|dial| dial.known.contains(&link.process));
+            if link.dialled && known {
+                link.redundant.cancel();
+            } else {
+                writer.add(link, timeouts.connect + timeouts.handshake);
+            }
+        }
+        writer.drop_closed();
+        if let Some(result) = dialled {
+            dialling = None;
+            let (given_up, frames) = peer.give_up(&writer);
+            add(&counters.undelivered, frames);
+            if result.is_ok() && given_up.is_empty() {
+                backoff = Duration::ZERO;
+            } else {
+                backoff = (backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
+                not_before = Instant::now() + backoff;
+            }
+            for process in given_up {
+                let hint = match &result {
+                    Err(DialError::Refused) => Hint::Refused(process),
+                    Err(DialError::Unreachable(_)) => Hint::Unreachable(process),
+                    Ok(_) | Err(DialError::Stranger(_)) => Hint::Replaced(process),
+                };
+                incarnation.inbox.input(Input::Hint(hint));
+            }
+        }
+
+        let now = Instant::now();
+        let is_unused = !writer.has_links();
+        let (stuck, writer) = peer.plan(writer);
+        let is_stuck = stuck.is_some();
+        if let Some(known) = stuck.filter(|_| dialling.is_none() && now >= not_before) {
+            dialling = Some(Dialling { known });
+            // A connection that ends as soon as it begins is not opened again at once.
+            not_before = now + FIRST_BACKOFF;
+            shared
+                .spawn(&incarnation, tcp::dial(shared.clone(), incarnation.clone(), peer.clone()));
+        }
+        if let Some(mut writer) = writer {
+            writer.finish(counters).await;
+            peer.put_back(writer);
+            continue;
+        }
+
+        let closing = shared.closing.is_cancelled();
+        let is_over = closing && !is_stuck && dialling.is_none() && peer.is_idle();
+        if is_over && let Some(writer) = peer.take_writer() {
+            writer.shut_down().await;
+            return;
+        }
+        let due = if is_stuck && dialling.is_none() { not_before } else { now + IDLE };
+        let else_due = async {
+            tokio::select! {
+                () = shared.closing.cancelled(), if !closing => false,
+                () = tokio::time::sleep_until(due) => true,
+            }
+        };
+        let is_due = tokio::select! {
+            biased;
+            () = peer.woken() => false,
+            is_due = on_wake(Box::pin(else_due)) => is_due,
+        };
+        if is_due && is_unused && dialling.is_none() && shared.retire(&incarnation, &peer) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `Reception`: the part of a transport's state that its readers need.
+
+use super::counters::AtomicCounters;
+use super::rate_limit::RateLimit;
+use super::timeouts::ConnectionTimeouts;
+use crate::protocol::ProcessId;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Log lines that other processes cause, in a row.
+const MOST_WARNINGS: u32 = 16;
+/// The same in the long run.
+const WARNINGS_A_SECOND: u32 = 1;
+
+/// The connections' input for the gossip machine.
+pub(super) enum GossipInput {
+    /// All that another member knows.
+    State(Vec<u8>),
+    /// The process at the end of a connection to that address wants to know all.
+    Wanted(SocketAddr, ProcessId),
+}
+
+/// See the module.
+pub(super) struct Reception {
+    pub(super) timeouts: ConnectionTimeouts,
+    /// How long to poll for the next packet, see
+    /// [`ConnectionReader`](super::connection_reader::ConnectionReader); zero: never.
+    pub(super) busy_poll: Duration,
+    pub(super) counters: AtomicCounters,
+    /// To the gossip task.
+    gossip: mpsc::Sender<GossipInput>,
+    members: Mutex<Option<BTreeSet<ProcessId>>>,
+    /// The number of changes of the members. Readers ask again after each.
+    members_changed: AtomicU64,
+    /// Of log lines that other processes cause.
+    warnings: RateLimit,
+}
+
+impl Reception {
+    pub(super) fn new(
+        timeouts: ConnectionTimeouts,
+        busy_poll: Duration,
+        gossip: mpsc::Sender<GossipInput>,
+    ) -> Self {
+        Reception {
+            timeouts,
+            busy_poll,
+            counters: AtomicCounters::default(),
+            gossip,
+            members: Mutex::new(None),
+            members_changed: AtomicU64::new(0),
+            warnings: RateLimit::new(MOST_WARNINGS, WARNINGS_A_SECOND),
+        }
+    }
+
+    /// The processes of the view; `None`: this process is in no view.
+    pub(super) fn set_members(&self, members: Option<BTreeSet<ProcessId>>) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
+        self.members_changed.fetch_add(1, Relaxed);
+    }
+
+    /// Rises with each change of the members.
+    pub(super) fn members_changed(&self) -> u64 {
+        self.members_changed.load(Relaxed)
+    }
+
+    /// Whether a process is outside this member's view. Without a view no process is.
+    pub(super) fn is_stranger(&self, process: ProcessId) -> bool {
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        members.as_ref().is_some_and(|members| !members.contains(&process))
+    }
+
+    /// Whether a log line that another process causes may be written, with the number of lines that
+    /// were left out before it.
+    pub(super) fn may_warn(&self) -> Option<u64> {
+        self.warnings.pass()
+    }
+
+    /// Gives gossip to its task. Gossip repeats everything, so it is dropped while the queue is
+    /// full.
+    pub(super) fn gossip(&self, input: GossipInput) {
+        let _ = self.gossip.try_send(input);
+    }
+}

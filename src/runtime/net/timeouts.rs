@@ -1,0 +1,39 @@
+//! `ConnectionTimeouts`: how long each activity of a connection may take.
+
+use std::time::Duration;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionTimeouts {
+    /// Written and not acknowledged for so long: the connection has ended. To be below the member
+    /// lease.
+    pub(crate) user_timeout: Duration,
+    /// To open a connection.
+    pub(crate) connect: Duration,
+    /// To shake hands on it.
+    pub(crate) handshake: Duration,
+    /// To bring a frame to its end that has begun. The longest in use have some hundred KiB: a way
+    /// that is too slow for this is too slow for the lease.
+    pub(crate) frame: Duration,
+}
+
+impl Default for ConnectionTimeouts {
+    /// Fits a member lease of 5 s.
+    fn default() -> Self {
+        ConnectionTimeouts::for_lease(Duration::from_secs(5))
+    }
+}
+
+impl ConnectionTimeouts {
+    /// Fits the given member lease: a broken connection is noticed and dialled again well within
+    /// it.
+    pub(crate) fn for_lease(member_lease: Duration) -> Self {
+        let at_least = Duration::from_millis(200);
+        ConnectionTimeouts {
+            user_timeout: (member_lease * 3 / 5).max(at_least),
+            connect: (member_lease / 4).max(at_least),
+            handshake: (member_lease / 2).max(at_least),
+            frame: (member_lease / 2).max(at_least),
+        }
+    }
+}
