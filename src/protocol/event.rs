@@ -2,13 +2,14 @@
 
 use super::cluster::view::View;
 use super::cluster::vote_successor::StoredVote;
-use super::edit::Edit;
+use super::content::Content;
+use super::content::Edit;
 use super::id::{
     Epoch, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Slot, Token,
     ViewNumber, Want,
 };
 use super::limits::Limits;
-use super::message::{Content, HolderInfo, Packet, Query, QueryReply, WaiterInfo};
+use super::message::{HolderInfo, Packet, Query, QueryReply, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
 use serde::{Deserialize, Serialize};

@@ -5,13 +5,13 @@
 //! (`link.rs`), which delivers it exactly once and in order while both processes live.
 
 use super::cluster::view::{Change, View};
-use super::edit::Edit;
+use super::content::{Content, Edit};
 use super::id::{
     Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, OwnerId, ProcessId, RequestId,
-    ServiceName, Slot, Ticket, Token, Value, ViewNumber, Want,
+    ServiceName, Slot, Ticket, Token, ViewNumber, Want,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -360,38 +360,6 @@ pub struct WaitReport {
     pub revocable: bool,
     /// The waiter's metadata.
     pub metadata: Metadata,
-}
-
-/// The whole state of an object. A process that knows a version knows of every write that led to
-/// it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Content {
-    /// Its value.
-    pub value: Value,
-    /// The token with which that was written. Rises with each write.
-    pub version: Token,
-    /// A grantor died since it was written: later writes may be lost with that grantor.
-    pub maybe_stale: bool,
-    /// The last write of each member that has it open, so that no write is made twice.
-    pub writes: BTreeMap<ProcessId, LastWrite>,
-}
-
-/// The last write of a member into an object. If it is asked for again, this is its answer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct LastWrite {
-    /// The writer's number for it.
-    pub request: RequestId,
-    /// The version that it made.
-    pub version: Token,
-    /// Of a step: the number that it made. The value may be a later one by now.
-    pub number: Option<i32>,
-}
-
-impl Content {
-    /// The approximate number of bytes in a message.
-    pub(crate) fn weight(&self, name: &LockName) -> usize {
-        48 + name.as_bytes().len() + self.value.as_bytes().len() + 48 * self.writes.len()
-    }
 }
 
 /// The answer of the grantor of an object, beside the object's content.

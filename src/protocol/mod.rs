@@ -161,7 +161,7 @@ macro_rules! planted {
 #[cfg(test)]
 mod chance;
 mod cluster;
-pub mod edit;
+pub mod content;
 pub mod event;
 pub mod id;
 mod limits;
@@ -180,7 +180,7 @@ mod visit_count;
 
 pub use cluster::view::{Change, View, ViewMember};
 pub use cluster::vote_successor::StoredVote;
-pub use edit::{Edit, NumberEdit};
+pub use content::{Content, Edit, LastWrite, NumberEdit};
 pub use event::{
     Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LockStatus, LostReason,
     Outcome, Output, RevocationRequest, RevokeCommand, ServiceStatus, Sizes, Status, Wait,
@@ -193,8 +193,8 @@ pub use id::{
 pub use limits::{Limits, LinkLimits};
 pub use locks::table::Contents;
 pub use message::{
-    Affiliation, Content, HoldReport, HolderInfo, LastWrite, Message, Notice, Packet, Query,
-    QueryReply, Refusal, RevocationAnswer, WaitReport, WaiterInfo,
+    Affiliation, HoldReport, HolderInfo, Message, Notice, Packet, Query, QueryReply, Refusal,
+    RevocationAnswer, WaitReport, WaiterInfo,
 };
 #[cfg(feature = "tokio")]
 pub(crate) use node::FastOutcome;

@@ -6,6 +6,7 @@ mod dispatch;
 use super::cluster::Cluster;
 use super::cluster::view::View;
 use super::cluster::vote_successor::StoredVote;
+use super::content::Content;
 use super::event::{
     Command, Config, GrantorLoad, GrantorState, Hint, Input, LostReason, Outcome, Output,
     ServiceStatus, Sizes, Status, StatusMark,
@@ -18,7 +19,7 @@ use super::locks::Locks;
 use super::locks::client::LockClient;
 use super::locks::grantor::Grantor;
 use super::locks::table::Contents;
-use super::message::{Content, Packet, TokenRange};
+use super::message::{Packet, TokenRange};
 use super::step::{Mailbox, QuietUntil, Step};
 #[cfg(test)]
 use super::step_context::StepContext;

@@ -23,7 +23,7 @@ const CLAUSES: [(&str, f64); 10] = [
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
 const LONG_LINES: [(&str, usize); 7] = [
-    ("src", 216),
+    ("src", 95),
     ("sim", 131),
     ("bench", 26),
     ("cli", 14),
@@ -38,7 +38,7 @@ const SHARED_NAMES: [(&str, usize); 5] =
 
 /// Files of `src` in circles of imports, without the imports between a module and its own parts.
 /// The aim is none.
-const FILES_IN_CIRCLES: usize = 9;
+const FILES_IN_CIRCLES: usize = 0;
 
 /// The most fields that a struct of the protocol has.
 const MOST_FIELDS: usize = 20;

@@ -17,7 +17,8 @@
 //! `revocation.rs`.
 
 use crate::protocol::cluster::view::View;
-use crate::protocol::edit::Edit;
+use crate::protocol::content::Content;
+use crate::protocol::content::Edit;
 use crate::protocol::event::{
     LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait,
 };
@@ -26,8 +27,8 @@ use crate::protocol::id::{
 };
 use crate::protocol::limits::Limits;
 use crate::protocol::message::{
-    Content, HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal,
-    RevocationAnswer, WaitReport,
+    HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal, RevocationAnswer,
+    WaitReport,
 };
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::step_context::StepContext;

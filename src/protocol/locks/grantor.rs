@@ -22,14 +22,14 @@
 
 use super::table::{Contents, EntryStatus, RequestSpec, Table};
 use crate::protocol::cluster::view::View;
-use crate::protocol::edit::{Edit, Edited};
+use crate::protocol::content::{Content, LastWrite};
+use crate::protocol::content::{Edit, Edited};
 use crate::protocol::event::{Event, GrantorLoad, GrantorState, LockStatus, Output};
 use crate::protocol::id::{
     Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
 };
 use crate::protocol::message::{
-    Content, HoldReport, LastWrite, Message, ObjectReply, Origin, Query, QueryReply, Refusal,
-    TokenRange, WaitReport,
+    HoldReport, Message, ObjectReply, Origin, Query, QueryReply, Refusal, TokenRange, WaitReport,
 };
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;

@@ -35,11 +35,12 @@
 //!   of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
+use crate::protocol::content::Content;
 use crate::protocol::id::{
     Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want,
 };
 use crate::protocol::limits::Limits;
-use crate::protocol::message::{Content, HoldReport, Refusal, WaitReport};
+use crate::protocol::message::{HoldReport, Refusal, WaitReport};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;

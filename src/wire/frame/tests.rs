@@ -1,9 +1,9 @@
 use super::*;
-use crate::protocol::edit::{Edit, NumberEdit};
+use crate::protocol::content::LastWrite;
+use crate::protocol::content::{Edit, NumberEdit};
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{
-    self, Ballot, HoldReport, LastWrite, ObjectReply, Origin, RevocationAnswer, TokenRange,
-    WaitReport,
+    self, Ballot, HoldReport, ObjectReply, Origin, RevocationAnswer, TokenRange, WaitReport,
 };
 use crate::protocol::{
     Affiliation, Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName,

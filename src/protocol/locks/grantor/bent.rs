@@ -1,7 +1,7 @@
 //! Planted breaks of a grantor that take more than a word, see `mutant.rs`.
 
 use super::*;
-use crate::protocol::edit::NumberEdit;
+use crate::protocol::content::NumberEdit;
 use crate::protocol::id::{Mode, Permits, Value};
 use crate::protocol::mutant::ProtocolMutant;
 

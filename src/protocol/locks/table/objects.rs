@@ -1,7 +1,7 @@
 //! Objects: the open ones, and their contents.
 
 use super::*;
-use crate::protocol::message::LastWrite;
+use crate::protocol::content::LastWrite;
 
 /// An object that a member has open.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

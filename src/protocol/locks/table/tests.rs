@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::protocol::chance::draws;
+use crate::protocol::content::LastWrite;
 use crate::protocol::id::{Batch, Mode, OpenRequest, Permits, Slot};
-use crate::protocol::message::{HolderInfo, LastWrite, Query, QueryReply, WaiterInfo};
+use crate::protocol::message::{HolderInfo, Query, QueryReply, WaiterInfo};
 use std::time::Duration;
 
 const NOW: Time = Time::from_nanos(5_000_000_000);

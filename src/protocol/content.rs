@@ -1,10 +1,42 @@
-//! The edits of objects: a value that its writer gives, or an operation on the present number. The
-//! grantor executes the operation. So a writer far from it need not know the latest number, and
-//! nearer writers never overtake it for ever.
+//! The content of an object, and its edits: a value that its writer gives, or an operation on the
+//! present number. The grantor executes the operation. So a writer far from it need not know the
+//! latest number, and nearer writers never overtake it for ever.
 
-use super::id::{Token, Value};
-use super::message::Content;
+use super::id::{LockName, ProcessId, RequestId, Token, Value};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The whole state of an object. A process that knows a version knows of every write that led to
+/// it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Content {
+    /// Its value.
+    pub value: Value,
+    /// The token with which that was written. Rises with each write.
+    pub version: Token,
+    /// A grantor died since it was written: later writes may be lost with that grantor.
+    pub maybe_stale: bool,
+    /// The last write of each member that has it open, so that no write is made twice.
+    pub writes: BTreeMap<ProcessId, LastWrite>,
+}
+
+/// The last write of a member into an object. If it is asked for again, this is its answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct LastWrite {
+    /// The writer's number for it.
+    pub request: RequestId,
+    /// The version that it made.
+    pub version: Token,
+    /// Of a step: the number that it made. The value may be a later one by now.
+    pub number: Option<i32>,
+}
+
+impl Content {
+    /// The approximate number of bytes in a message.
+    pub(crate) fn weight(&self, name: &LockName) -> usize {
+        48 + name.as_bytes().len() + self.value.as_bytes().len() + 48 * self.writes.len()
+    }
+}
 
 /// One change of an object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
