@@ -11,7 +11,7 @@
 //! # struct Store;
 //! # impl Store {
 //! #     // Refuses tokens lower than the highest it has seen.
-//! #     async fn update(&self, _token: elderlock::Token, _stock: u32) -> std::io::Result<()> { Ok(()) }
+//! #     async fn update(&self, _: elderlock::Token, _: u32) -> std::io::Result<()> { Ok(()) }
 //! # }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,7 +21,8 @@
 //! # let addr = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
 //! let member = Member::builder("shop").bind(&addr).seeds([&addr]).join().await?;
 //! let stock = member.lock_service("inventory").await?;
-//! let guard = stock.lock("sku-42").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;
+//! let request = stock.lock("sku-42").wait(Duration::from_secs(2));
+//! let guard = request.lease(Duration::from_secs(10)).await?;
 //! store.update(guard.fence()?, 41).await?;
 //! guard.release().await?;
 //! member.leave().await?;

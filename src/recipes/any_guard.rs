@@ -64,7 +64,10 @@ pub trait Fenced {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::{AnyGuard, ReleaseError};
 /// /// Works until it is done or the guard is lost, and gives the guard back.
-/// async fn with<G: AnyGuard>(guard: G, work: impl Future<Output = ()>) -> Result<(), ReleaseError> {
+/// async fn with<G: AnyGuard>(
+///     guard: G,
+///     work: impl Future<Output = ()>,
+/// ) -> Result<(), ReleaseError> {
 ///     tokio::select! {
 ///         _ = guard.lost() => {}
 ///         () = work => {}

@@ -1,11 +1,13 @@
 //! `LeaderLatch`: stands for the lead, and goes on standing for it, until it is closed.
 //!
 //! ```text
-//! Latent ->[start] Started ->[close, drop; the member leaves, the service is destroyed here] Closed
+//! Latent ->[start] Started
+//! Started ->[close, drop; the member leaves, the service is destroyed here] Closed
 //!
-//!          +--------------- the term is lost: the lead is given back, and asked for again --------------+
-//!          v                                                                                            |
-//! Started: waits in line ->[granted] leads (IsLeader) ->[lease or member lease over, expelled; resign] (NotLeader)
+//! Started:     +--- the lead is lost: it is given back, and asked for again ---+
+//!              v                                                               |
+//!         waits in line ->[granted] leads (IsLeader) ->[lease or member lease over,
+//!                                                       expelled; resign] (NotLeader)
 //! ```
 //! All of it is one value behind a watch channel. An event is put into the log in the same step as
 //! its change, so no reader sees one without the other. A lead is given back after that step, so no
@@ -434,7 +436,8 @@ impl LeaderLatch {
     /// use elderlock::{AwaitLeadershipError, LeaderLatch, Member};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;
-    /// let (one, two) = (LeaderLatch::new(&jobs, "cron", "node-1")?, LeaderLatch::new(&jobs, "cron", "node-2")?);
+    /// let one = LeaderLatch::new(&jobs, "cron", "node-1")?;
+    /// let two = LeaderLatch::new(&jobs, "cron", "node-2")?;
     /// one.start()?;
     /// two.start()?;
     /// one.await_leadership_for(Duration::from_secs(2)).await?;
@@ -493,10 +496,12 @@ impl LeaderLatch {
     /// use elderlock::{LeaderLatch, Member};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;
-    /// let (one, two) = (LeaderLatch::new(&jobs, "cron", "node-1")?, LeaderLatch::new(&jobs, "cron", "node-2")?);
+    /// let one = LeaderLatch::new(&jobs, "cron", "node-1")?;
+    /// let two = LeaderLatch::new(&jobs, "cron", "node-2")?;
     /// one.start()?;
     /// two.start()?;
-    /// let ids: Vec<String> = two.participants().await?.first.into_iter().map(|one| one.id).collect();
+    /// let first = two.participants().await?.first;
+    /// let ids: Vec<String> = first.into_iter().map(|one| one.id).collect();
     /// assert_eq!(ids, ["node-1", "node-2"]);
     /// assert_eq!(two.leader().await?.unwrap().id, "node-1");
     /// # Ok(()) }
@@ -573,7 +578,8 @@ impl LeaderLatch {
     /// use elderlock::{LeaderLatch, Member, TermEnd};
     /// let member = Member::local().await?;
     /// let jobs = member.lock_service("jobs").await?;
-    /// let (one, two) = (LeaderLatch::new(&jobs, "cron", "node-1")?, LeaderLatch::new(&jobs, "cron", "node-2")?);
+    /// let one = LeaderLatch::new(&jobs, "cron", "node-1")?;
+    /// let two = LeaderLatch::new(&jobs, "cron", "node-2")?;
     /// one.start()?;
     /// two.start()?;
     /// let term = one.await_leadership().await?;

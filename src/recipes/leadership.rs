@@ -291,7 +291,8 @@ impl Term {
     /// let jobs = member.lock_service("jobs").await?;
     /// let selector = LeaderSelector::new(&jobs, "cron", "node-1")?.revocable();
     /// let work = async |term: elderlock::Term| {
-    ///     jobs.revoke("cron").metadata("maintenance").await.expect("it is revocable"); // say, `elderlock revoke jobs cron`
+    ///     // As `elderlock revoke jobs cron` does.
+    ///     jobs.revoke("cron").metadata("maintenance").await.expect("it is revocable");
     ///     let request = term.revocation().requested().await.expect("it leads");
     ///     assert_eq!(request.metadata.as_bytes(), b"maintenance");
     /// };

@@ -33,8 +33,10 @@ use std::time::Duration;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::time::Duration;
 /// let member = elderlock::Member::local().await?;
-/// let (accounts, orders) = (member.lock_service("accounts").await?, member.lock_service("orders").await?);
-/// let transfer = elderlock::MultiLock::new().with(&orders, ["17"]).with(&accounts, ["alice", "bob"]);
+/// let accounts = member.lock_service("accounts").await?;
+/// let orders = member.lock_service("orders").await?;
+/// let transfer =
+///     elderlock::MultiLock::new().with(&orders, ["17"]).with(&accounts, ["alice", "bob"]);
 /// let all = transfer.acquire().wait(Duration::from_secs(2)).await?;
 /// assert_ne!(all.fence("accounts", "alice")?, all.fence("accounts", "bob")?);
 /// assert!(orders.try_lock("17").await.is_err());
@@ -130,8 +132,10 @@ impl Acquire<MultiGuard, MultiLockError> {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let member = elderlock::Member::local().await?;
-    /// let (accounts, orders) = (member.lock_service("accounts").await?, member.lock_service("orders").await?);
-    /// let transfer = elderlock::MultiLock::new().with(&orders, ["17"]).with(&accounts, ["alice", "bob"]);
+    /// let accounts = member.lock_service("accounts").await?;
+    /// let orders = member.lock_service("orders").await?;
+    /// let transfer =
+    ///     elderlock::MultiLock::new().with(&orders, ["17"]).with(&accounts, ["alice", "bob"]);
     /// let all = transfer.acquire().revocable().await?;
     /// orders.revoke("17").metadata("stock-taking").await?;
     /// let request = all.revocation().requested().await.expect("they are held");
@@ -174,7 +178,9 @@ async fn take_all(
                 loop {
                     tokio::select! {
                         biased;
-                        (of, lost) = all.first_lost() => return Err(MultiLockError::Lost { service: of, lost }),
+                        (service, lost) = all.first_lost() => {
+                            return Err(MultiLockError::Lost { service, lost });
+                        }
                         // After a grant to a sibling only the rest is asked for: all would wait for
                         // their own owner.
                         entered = &mut entering => break Err(entered),

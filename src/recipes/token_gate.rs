@@ -20,7 +20,11 @@ use serde::{Deserialize, Serialize};
 /// of each transaction**, before it reads anything:
 ///
 /// ```sql
-/// CREATE TABLE IF NOT EXISTS fences (resource TEXT PRIMARY KEY, token BIGINT NOT NULL, lineage BIGINT NOT NULL);
+/// CREATE TABLE IF NOT EXISTS fences (
+///     resource TEXT PRIMARY KEY,
+///     token BIGINT NOT NULL,
+///     lineage BIGINT NOT NULL
+/// );
 /// -- At the head of each transaction:
 /// INSERT INTO fences (resource, token, lineage) VALUES ($1, $2, $3)
 /// ON CONFLICT (resource) DO UPDATE SET token = excluded.token, lineage = excluded.lineage
@@ -58,7 +62,12 @@ use serde::{Deserialize, Serialize};
 /// }
 ///
 /// impl Account {
-///     fn pay_in(&mut self, amount: i64, token: Token, lineage: LineageId) -> Result<(), StaleToken> {
+///     fn pay_in(
+///         &mut self,
+///         amount: i64,
+///         token: Token,
+///         lineage: LineageId,
+///     ) -> Result<(), StaleToken> {
 ///         self.gate.admit(token, lineage)?;
 ///         self.balance += amount;
 ///         Ok(())
@@ -135,7 +144,8 @@ impl TokenGate {
 /// Refused by a [`TokenGate`]: another holder wrote before. This one has lost the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "token {token} of lineage {lineage} is stale: {highest} of lineage {highest_lineage} came before; \
+    "token {token} of lineage {lineage} is stale: {highest} of lineage {highest_lineage} came \
+     before; \
      do not write, and take the lock again"
 )]
 #[non_exhaustive]

@@ -169,8 +169,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_slewed_beyond_the_bound_is_found_within_two_seconds_and_is_steady_when_that_is_over()
-     {
+    fn a_clock_slewed_beyond_the_bound_is_found_in_two_seconds_and_is_steady_afterwards() {
         for ppm in [83_333, -83_333, 25_000, -25_000] {
             let (mut watch, mut clocks) = (ClockWatch::default(), Clocks::new());
             (0..20).for_each(|_| _ = finds(&mut watch, &mut clocks, 0));

@@ -416,7 +416,10 @@ impl OpenSpan {
     }
 
     fn is_in(&self, term: Epoch, doing: GrantorState) -> bool {
-        matches!(self.what, SpanSubject::Term { epoch, state, .. } if epoch == term && state == doing)
+        matches!(
+            self.what,
+            SpanSubject::Term { epoch, state, .. } if epoch == term && state == doing
+        )
     }
 
     /// Another transfer or recovery, or another term, has followed it.

@@ -357,7 +357,9 @@ impl Guard {
     /// let mut revocation = guard.revocation();
     /// stock.revoke("sku-42").metadata("stock-taking").await?;
     /// tokio::select! {
-    ///     request = revocation.requested() => assert_eq!(request.unwrap().metadata.as_bytes(), b"stock-taking"),
+    ///     request = revocation.requested() => {
+    ///         assert_eq!(request.unwrap().metadata.as_bytes(), b"stock-taking");
+    ///     }
     ///     () = std::future::pending() => {} // the work
     /// }
     /// guard.release().await?;

@@ -28,7 +28,8 @@ pub enum KeyFileError {
     },
     /// Other users may read or change the file.
     #[error(
-        "key file {} has mode {mode:04o}: other users may use it; set it to 0600, or 0640 for a group",
+        "key file {} has mode {mode:04o}: other users may use it; \
+         set it to 0600, or 0640 for a group",
         path.display()
     )]
     Exposed {

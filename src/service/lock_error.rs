@@ -12,7 +12,8 @@ pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A lease of zero, or of more than ten years.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "a lease is more than zero and at most ten years, this one is {given:?}; leave it out to hold until released"
+    "a lease is more than zero and at most ten years, this one is {given:?}; \
+     leave it out to hold until released"
 )]
 pub struct InvalidLease {
     /// The given duration.
@@ -54,7 +55,8 @@ pub enum LockError {
     /// number. Callers with different numbers would wait for each other. Give the same number
     /// everywhere; no open barrier's number is changed.
     #[error(
-        "the double barrier of that name is open for rounds of {open}, not of {asked}: give the same number everywhere, \
+        "the double barrier of that name is open for rounds of {open}, not of {asked}: \
+         give the same number everywhere, \
          or open it when nobody has it open"
     )]
     OtherNumber {
@@ -318,7 +320,8 @@ pub enum ReleaseError {
     /// left, was expelled or destroyed the service meanwhile. Others get the lock when a grantor
     /// hears of it, at the latest when this member is out of the view.
     #[error(
-        "the lock is released here, but no grantor confirmed it; it is free when a grantor hears of it"
+        "the lock is released here, but no grantor confirmed it; \
+         it is free when a grantor hears of it"
     )]
     Unconfirmed,
 }

@@ -155,7 +155,8 @@ impl LockService {
     /// # use std::time::Duration;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
-    /// let guard = stock.lock("sku-42").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;
+    /// let request = stock.lock("sku-42").wait(Duration::from_secs(2));
+    /// let guard = request.lease(Duration::from_secs(10)).await?;
     ///
     /// let error = stock.lock("sku-42").wait(Duration::from_millis(5)).await.unwrap_err();
     /// assert!(error.is_timeout());
@@ -418,7 +419,8 @@ impl LockService {
     /// let suspended = suspending.await?;
     ///
     /// let waiting = stock.lock("sku-42").owner(till).start();
-    /// assert_eq!(waiting.position().await?.unwrap().suspension.unwrap().metadata.as_bytes(), b"stock-taking");
+    /// let suspension = waiting.position().await?.unwrap().suspension.unwrap();
+    /// assert_eq!(suspension.metadata.as_bytes(), b"stock-taking");
     /// drop(waiting);
     /// assert!(stock.lock("sku-43").owner(till).wait(Duration::from_millis(5)).await.is_err());
     /// stock.lock("sku-43").owner(office).await?.release().await?;
@@ -752,7 +754,8 @@ pub enum DestroyError {
     /// nothing of this member is left. Its former holds are free for others when a grantor hears of
     /// it, at the latest when this member is out of the view.
     #[error(
-        "destroyed here, but no grantor confirmed it; the locks of this member are free when a grantor hears of it"
+        "destroyed here, but no grantor confirmed it; \
+         the locks of this member are free when a grantor hears of it"
     )]
     Unconfirmed,
 }

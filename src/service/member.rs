@@ -169,7 +169,8 @@ impl Member {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{ClusterKey, Keyring, Member};
     /// let (old, new) = (ClusterKey::generate()?, ClusterKey::generate()?);
-    /// let member = Member::builder("shop").keyring(Keyring::new(old.clone())).found().join().await?;
+    /// let builder = Member::builder("shop").keyring(Keyring::new(old.clone()));
+    /// let member = builder.found().join().await?;
     /// member.set_keyring(Keyring::new(old.clone()).with(new.clone())?)?;
     /// member.set_keyring(Keyring::new(new.clone()).with(old)?)?;
     /// member.set_keyring(Keyring::new(new))?;

@@ -578,7 +578,8 @@ pub enum JoinError {
     },
     /// Neither seeds nor the order to found. Nothing was done.
     #[error(
-        "no seeds: name at least one member with seeds([\"host:port\"]), or start a new cluster with found() or with a \
+        "no seeds: name at least one member with seeds([\"host:port\"]), \
+         or start a new cluster with found() or with a \
          seed list that names only this member"
     )]
     NoSeeds,
@@ -624,7 +625,8 @@ pub enum JoinError {
     /// The cluster's tokens are more than an hour above the limit that this machine's clock allows,
     /// so one of the two clocks is wrong.
     #[error(
-        "the tokens of cluster '{cluster}' are {ahead:?} ahead of this machine's clock, and at most an hour is allowed: \
+        "the tokens of cluster '{cluster}' are {ahead:?} ahead of this machine's clock, \
+         and at most an hour is allowed: \
          set the clock of this machine, or of the one that founded the cluster"
     )]
     Clock {
@@ -634,7 +636,10 @@ pub enum JoinError {
         ahead: Duration,
     },
     /// No cluster took this member in within the join limit, and none could be founded.
-    #[error("{}", NoCluster { cluster, waited: *waited, needed: *needed, answered, missing, unresolved })]
+    #[error(
+        "{}",
+        NoCluster { cluster, waited: *waited, needed: *needed, answered, missing, unresolved }
+    )]
     NoCluster {
         /// The cluster's name.
         cluster: String,
@@ -684,12 +689,16 @@ impl fmt::Display for NoCluster<'_> {
         if self.needed > 1 {
             write!(
                 f,
-                "; it takes all {} seeds to found a cluster together, or one member of a running cluster that has an \
+                "; it takes all {} seeds to found a cluster together, \
+                 or one member of a running cluster that has an \
                  elder; found() starts one without those missing",
                 self.needed
             )
         } else {
-            f.write_str("; it takes one member of a running cluster that has an elder, this member is no seed itself")
+            f.write_str(
+                "; it takes one member of a running cluster that has an elder, \
+                 this member is no seed itself",
+            )
         }
     }
 }

@@ -63,7 +63,8 @@ impl Revocation {
     /// let mut revocation = guard.revocation();
     /// tokio::spawn(async move {
     ///     while let Some(request) = revocation.requested().await {
-    ///         println!("{} wants it back", request.process); // and tell the work to come to an end
+    ///         // Here the work is told to come to an end.
+    ///         println!("{} wants it back", request.process);
     ///     }
     /// });
     /// # Ok(()) }
@@ -219,7 +220,11 @@ pub enum RevokeError {
     NotHeld,
     /// This holder did not ask for the lock as [`revocable`](crate::LockBuilder::revocable). No
     /// holder was told, and nothing is taken away: wait, or ask for it later.
-    #[error("process {} holds it with token {} and has not made it revocable", .0.process, .0.token)]
+    #[error(
+        "process {} holds it with token {} and has not made it revocable",
+        .0.process,
+        .0.token
+    )]
     NotRevocable(HolderInfo),
     /// Nothing was taken away: the holder has not been told that the lock is wanted back.
     /// [`revoke`](crate::LockService::revoke) it first.

@@ -351,7 +351,9 @@ fn guards_dropped_by_many_threads_outside_any_runtime_are_all_given_back() {
 
 #[test]
 fn a_guard_dropped_during_thread_teardown_is_given_back() {
-    thread_local! { static KEPT: std::cell::RefCell<Option<Guard>> = const { std::cell::RefCell::new(None) }; }
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<Guard>> = const { std::cell::RefCell::new(None) };
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (member, stock) = runtime.block_on(service());
     let guard = runtime.block_on(stock.lock("a").into_future()).unwrap();
@@ -590,9 +592,10 @@ async fn names_are_1_to_4096_bytes_of_any_value() {
         assert_eq!(guard.name(), good);
     }
     for bad in [&b""[..], &[b'x'; 4097]] {
-        assert!(
-            matches!(stock.lock(bad).await, Err(LockError::InvalidName(name)) if name.length == bad.len())
-        );
+        assert!(matches!(
+            stock.lock(bad).await,
+            Err(LockError::InvalidName(name)) if name.length == bad.len()
+        ));
         assert!(matches!(stock.try_lock(bad).await, Err(TryLockError::InvalidName(_))));
     }
     assert!(matches!(stock.lock("a").metadata([0; 4097]).await, Err(LockError::InvalidName(_))));

@@ -1,7 +1,7 @@
 //! The beginning of a connection: each side identifies itself before anything else is accepted.
 //!
 //! ```text
-//! dialler ->[Hello] listener        listener ->[Welcome] dialler       or        listener ->[Refused] dialler
+//! dialler ->[Hello] listener    listener ->[Welcome] dialler    or    listener ->[Refused] dialler
 //! ```
 //!
 //! Length, kind, magic and version stand in front in a form that no later version may change. So

@@ -87,8 +87,7 @@ async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
 /// Curator: `LeaderLatch.handleStateChange`, SUSPENDED and LOST: no longer the leader; RECONNECTED:
 /// `reset`, which asks anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits_again_when_it_is_back()
- {
+async fn a_leader_that_is_cut_off_stops_before_another_leads_and_waits_again_when_it_is_back() {
     let (lan, [elder, second, other]) = three().await;
     let [first, next, last] = line(&lan, [&other, &second, &elder]).await;
     let mut events = first.events();

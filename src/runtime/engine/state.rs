@@ -404,7 +404,11 @@ impl EngineState {
             Err(error) => {
                 let reason = error.to_string();
                 if self.disk_trouble.as_ref().is_none_or(|(_, known)| *known != reason) {
-                    tracing::error!(%error, "the vote cannot be kept in the data directory: this member goes on without it");
+                    tracing::error!(
+                        %error,
+                        "the vote cannot be kept in the data directory: \
+                         this member goes on without it"
+                    );
                     after.announce(Announcement::VoteNotStored(reason.clone()));
                 }
                 self.disk_trouble = Some((error.kind(), reason));
@@ -528,7 +532,8 @@ impl EngineState {
                 let ahead = crate::protocol::Slot::span(theirs.0.saturating_sub(ours.0));
                 tracing::error!(
                     ?ahead,
-                    "the cluster is more than an hour ahead of this machine's clock: this member ends"
+                    "the cluster is more than an hour ahead of this machine's clock: \
+                     this member ends"
                 );
                 *over = Some(IncarnationEnd::WrongClock { ahead });
                 after.announce(Announcement::Event(event));
@@ -614,7 +619,11 @@ impl EngineState {
             && !is_alone
             && self.phase.closed.is_none()
         {
-            tracing::error!(boottime = ?rates.boottime, raw = ?rates.raw, "the clock is slewed beyond the bound: this member suspends itself");
+            tracing::error!(
+                boottime = ?rates.boottime,
+                raw = ?rates.raw,
+                "the clock is slewed beyond the bound: this member suspends itself"
+            );
             self.is_mute = true;
             after.announce(Announcement::Distrusted(rates));
             for (_, hold) in self.holds.iter() {

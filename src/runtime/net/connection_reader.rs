@@ -167,7 +167,10 @@ impl ConnectionReader {
                     Err(_) => {
                         let MemberInfo { process, addr, .. } = &self.info;
                         if let Some(left_out) = self.reception.may_warn() {
-                            tracing::warn!(%process, %addr, left_out, "a process did not finish a frame");
+                            tracing::warn!(
+                                %process, %addr, left_out,
+                                "a process did not finish a frame"
+                            );
                         }
                         add(&self.reception.counters.unfinished, 1);
                         return ConnectionEnd::Broken;
@@ -363,7 +366,10 @@ impl ConnectionReader {
                 Err(error) => {
                     let MemberInfo { process, addr, .. } = info;
                     if let Some(left_out) = reception.may_warn() {
-                        tracing::warn!(%process, %addr, %error, left_out, "a process sent a wrong frame");
+                        tracing::warn!(
+                            %process, %addr, %error, left_out,
+                            "a process sent a wrong frame"
+                        );
                     }
                     reception.counters.refuse_frame(&error);
                     return Err(ConnectionEnd::Broken);

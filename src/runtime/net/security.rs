@@ -306,7 +306,10 @@ fn refuse_secure(counters: &AtomicCounters, error: &SecureError) {
         SecureError::Versions(_) | SecureError::Downgraded(_) => add(&counters.other_version, 1),
         SecureError::Forged => add(&counters.forged, 1),
         SecureError::Impostor { claimed } => {
-            tracing::warn!(%claimed, "refused a process with the cluster key that claimed another id");
+            tracing::warn!(
+                %claimed,
+                "refused a process with the cluster key that claimed another id"
+            );
             add(&counters.impostors, 1);
         }
     }

@@ -106,8 +106,9 @@ async fn listen(
         return;
     }
     let mut decoder = Decoder::new();
+    let answer = answer(&shared, &incarnation, &mut stream, &mut decoder);
     let greeted = tokio::select! {
-        greeted = timeout(shared.reception.timeouts.handshake, answer(&shared, &incarnation, &mut stream, &mut decoder)) => greeted,
+        greeted = timeout(shared.reception.timeouts.handshake, answer) => greeted,
         () = place.end.cancelled() => return,
     };
     let Ok(greeted) = greeted else {

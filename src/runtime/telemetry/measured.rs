@@ -68,7 +68,10 @@ impl Meter {
 
     pub(crate) fn waited(&self, outcome: &'static str, took: Duration) {
         let this = &*self.0;
-        let histogram = |outcome| histogram!("elderlock_wait_seconds", "service" => this.service.clone(), "outcome" => outcome);
+        let histogram = |outcome| {
+            let service = this.service.clone();
+            histogram!("elderlock_wait_seconds", "service" => service, "outcome" => outcome)
+        };
         record(&WAITS, &this.waits, outcome, took, histogram);
         if outcome == "granted" {
             let grants = || counter!("elderlock_grants_total", "service" => this.service.clone());
@@ -78,7 +81,10 @@ impl Meter {
 
     fn held(&self, outcome: &'static str, took: Duration) {
         let this = &*self.0;
-        let histogram = |outcome| histogram!("elderlock_hold_seconds", "service" => this.service.clone(), "outcome" => outcome);
+        let histogram = |outcome| {
+            let service = this.service.clone();
+            histogram!("elderlock_hold_seconds", "service" => service, "outcome" => outcome)
+        };
         record(&HOLDS, &this.holds, outcome, took, histogram);
         if outcome == "released" {
             let releases =

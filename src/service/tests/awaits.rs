@@ -717,8 +717,7 @@ async fn a_confirmed_release_far_from_the_grantor_dropped_at_any_poll_gives_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_try_is_refused_because_of_a_hold_whose_release_was_confirmed_also_while_the_grantor_changes()
- {
+async fn no_try_meets_a_hold_whose_release_was_confirmed_also_while_the_grantor_changes() {
     let pair = Pair::new().await;
     for round in 0..200 {
         let (one, other) =

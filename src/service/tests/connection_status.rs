@@ -91,8 +91,7 @@ async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_wi
 }
 
 #[tokio::test]
-async fn a_slow_reader_of_the_connection_hears_how_many_changes_it_missed_and_how_the_member_stands()
- {
+async fn a_slow_reader_of_the_connection_hears_how_many_changes_it_missed_and_the_present_one() {
     let (member, _stock) = service().await;
     let mut connection = member.connection();
     for _ in 0..100 {

@@ -313,9 +313,10 @@ async fn a_destroyed_service_takes_its_objects_with_it() {
 #[tokio::test]
 async fn an_impossible_request_is_an_error_and_is_not_sent() {
     let (member, stock) = service().await;
-    assert!(
-        matches!(stock.open("a", [0; 1025]).await, Err(LockError::InvalidValue(error)) if error.length == 1025)
-    );
+    assert!(matches!(
+        stock.open("a", [0; 1025]).await,
+        Err(LockError::InvalidValue(error)) if error.length == 1025
+    ));
     assert!(matches!(stock.open("", []).await, Err(LockError::InvalidName(_))));
     for count in [0, 65_537] {
         let error = stock.permits("a", count).await.unwrap_err();

@@ -297,8 +297,7 @@ async fn a_goodbye_is_heard_and_the_locks_go_to_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_whose_clock_is_slewed_loses_its_guards_at_once_and_comes_back_when_the_clock_is_steady()
- {
+async fn a_member_whose_clock_is_slewed_loses_its_guards_and_comes_back_when_it_is_steady() {
     let lan = Arc::new(Lan::default());
     let elder = lan.start(1);
     let other = lan.start(2);

@@ -467,10 +467,13 @@ macro_rules! stories {
 
 stories! {
     of_three_threads_one_holds_at_a_time_and_each_gets_its_turn: share_one_lock;
-    a_guard_dropped_while_another_thread_has_the_engine_is_given_back: give_back_while_another_has_the_engine;
+    a_guard_dropped_while_another_has_the_engine_is_given_back:
+        give_back_while_another_has_the_engine;
     locks_that_are_taken_beside_each_other_are_known_to_whoever_looks: take_locks_beside_each_other;
-    a_guard_dropped_while_others_look_at_the_core_is_given_back: give_back_while_others_look_at_the_core;
-    a_wait_dropped_while_its_grant_arrives_leaves_nothing_behind: drop_a_wait_while_its_grant_arrives;
+    a_guard_dropped_while_others_look_at_the_core_is_given_back:
+        give_back_while_others_look_at_the_core;
+    a_wait_dropped_while_its_grant_arrives_leaves_nothing_behind:
+        drop_a_wait_while_its_grant_arrives;
     a_wait_that_moves_to_another_task_is_woken_there: wait_with_another_waker_than_at_first;
     a_lease_that_ends_while_its_lock_is_given_back_ends_it_once: give_back_while_the_lease_ends;
     a_lease_that_nobody_gives_back_ends_by_the_timer: hold_until_the_lease_ends;

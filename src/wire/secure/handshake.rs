@@ -3,7 +3,7 @@
 //! These are the bodies of frames, behind magic:
 //!
 //! ```text
-//! Initiate   highest version 2 | lowest 2 | length of cluster name 1 | cluster name | psk, e | tag 16
+//! Initiate   highest version 2 | lowest 2 | length of name 1 | cluster name | psk, e | tag 16
 //! Respond    chosen version 2 | e, ee, s, es, sealed (chosen, lowest, highest, information)
 //! Confirm    chosen version 2 | s, se, sealed purpose
 //! ```
