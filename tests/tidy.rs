@@ -124,6 +124,45 @@ fn pure_rooms_name_no_socket_clock_or_thread() {
     }
 }
 
+/// A planted break is a word or a statement of `planted!`. Longer code stands in `planted.rs`,
+/// beside the code that it breaks.
+#[test]
+fn shipped_files_have_no_function_of_a_planted_break() {
+    for (_, file, text) in room_files() {
+        if !file.ends_with("mutant.rs") && !file.iter().any(|part| part == "tests") {
+            assert_eq!(sabotage(&text), Vec::<&str>::new(), "{}", file.display());
+        }
+    }
+}
+
+#[test]
+fn a_function_of_a_planted_break_is_found() {
+    let text = "#[cfg(elderlock_mutants)]\n    pub(crate) fn lose(&mut self) {}\n";
+    assert_eq!(sabotage(text), ["pub(crate) fn lose(&mut self) {}"]);
+    assert_eq!(sabotage("    #[cfg(elderlock_mutants)]\n    if a {}"), ["if a {}"]);
+    for plain in ["mod planted;", "pub mod mutant;", "mutant: Option<Mutant>,"] {
+        assert_eq!(sabotage(&format!("#[cfg(elderlock_mutants)]\n{plain}")), Vec::<&str>::new());
+    }
+}
+
+/// The lines of code that only builds with breaks have, beside fields, modules and the macro.
+fn sabotage(text: &str) -> Vec<&str> {
+    let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines: Vec<&str> = shipped.lines().map(str::trim).collect();
+    let pairs = lines.windows(2).filter(|pair| pair[0] == "#[cfg(elderlock_mutants)]");
+    const PLUMBING: [&str; 6] = [
+        "mod planted;",
+        "pub mod mutant;",
+        "mutant:",
+        "pub mutant:",
+        "pub(crate) mutant:",
+        "let planted =",
+    ];
+    let is_plumbing =
+        |line: &str| line.contains('$') || PLUMBING.iter().any(|plain| line.starts_with(plain));
+    pairs.map(|pair| pair[1]).filter(|line| !is_plumbing(line)).collect()
+}
+
 #[test]
 fn calls_of_the_application_need_no_runtime_of_their_own() {
     let has_runtime = |file: &Path| {

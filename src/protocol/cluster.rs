@@ -164,11 +164,10 @@ impl Cluster {
             config.found_alone = false;
             config.seeds.remove(&config.me.addr);
         }
-        #[cfg(elderlock_mutants)]
-        let heir = heir.map(|heir| {
+        planted!(=> let heir = heir.map(|heir| {
             let free_at = if planted!(config.mutant, HeirVotesAtOnce) { now } else { heir.free_at };
             VoteSuccessor { free_at, ..heir }
-        });
+        }));
         let mut seeking = Discovery::new(&config, now);
         seeking.set_voters(heir.iter().flat_map(VoteSuccessor::addrs).collect());
         let acceptor = match (&heir, &config.stored) {

@@ -282,7 +282,8 @@ impl fmt::Debug for Lineage {
 /// assert_eq!("4294967303".parse(), Ok(token));
 /// assert_eq!(i64::from(token), 4294967303);
 /// let error = Token::try_from(0).unwrap_err();
-/// assert_eq!(error.to_string(), "a token is a whole number from 1 to 9223372036854775807; this is 0");
+/// let text = "a token is a whole number from 1 to 9223372036854775807; this is 0";
+/// assert_eq!(error.to_string(), text);
 /// # Ok::<(), elderlock::InvalidToken>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -562,15 +563,19 @@ const SHORT: usize = 23;
 #[rustfmt::skip]
 #[derive(Clone, Copy)]
 enum ShortLength {
-    L1, L2, L3, L4, L5, L6, L7, L8, L9, L10, L11, L12, L13, L14, L15, L16, L17, L18, L19, L20, L21, L22, L23,
+    L1, L2, L3, L4, L5, L6, L7, L8, L9, L10, L11, L12, L13, L14, L15, L16, L17, L18, L19, L20, L21,
+    L22, L23,
 }
 
 impl ShortLength {
     #[rustfmt::skip]
-    const ALL: [ShortLength; SHORT] = [
-        ShortLength::L1, ShortLength::L2, ShortLength::L3, ShortLength::L4, ShortLength::L5, ShortLength::L6, ShortLength::L7, ShortLength::L8, ShortLength::L9, ShortLength::L10, ShortLength::L11, ShortLength::L12,
-        ShortLength::L13, ShortLength::L14, ShortLength::L15, ShortLength::L16, ShortLength::L17, ShortLength::L18, ShortLength::L19, ShortLength::L20, ShortLength::L21, ShortLength::L22, ShortLength::L23,
-    ];
+    const ALL: [ShortLength; SHORT] = {
+        use ShortLength::*;
+        [
+            L1, L2, L3, L4, L5, L6, L7, L8, L9, L10, L11, L12, L13, L14, L15, L16, L17, L18, L19,
+            L20, L21, L22, L23,
+        ]
+    };
 
     fn length(self) -> usize {
         self as usize + 1
@@ -705,8 +710,8 @@ impl<'de> Deserialize<'de> for Batch {
 /// A batch of no locks, of too many, or with too long names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "a batch has 1 to {MAX_BATCH} different locks with names of at most {MAX_BATCH_NAMES} bytes together, this one has \
-     {count} with {bytes}: take fewer at once, or shorter names"
+    "a batch has 1 to {MAX_BATCH} different locks with names of at most {MAX_BATCH_NAMES} bytes \
+     together, this one has {count} with {bytes}: take fewer at once, or shorter names"
 )]
 pub struct InvalidBatch {
     /// The number of different names that were given.

@@ -11,6 +11,9 @@
 //! relayed packet names the member through which its sender has heard the other side. A packet that
 //! arrives twice is dropped, so no sender needs certainty.
 
+#[cfg(elderlock_mutants)]
+mod planted;
+
 use super::cluster::view::View;
 use super::event::{Config, Output, Sizes};
 use super::id::{MemberInfo, ProcessId, ViewNumber};
@@ -580,23 +583,6 @@ impl LinkSet {
                 out,
             );
         }
-    }
-
-    /// A deliberate break: messages under way are lost with their connection.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn lose_kept(&mut self, to: ProcessId) {
-        if let Some(link) = self.links.get_mut(&to) {
-            link.sent -= link.kept.len() as u64;
-            link.kept.clear();
-            link.resend_at = None;
-            link.repeats = None;
-        }
-    }
-
-    /// Whether a message was heard before.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn has_heard(&self, from: ProcessId, seq: u64) -> bool {
-        self.links.get(&from).is_some_and(|link| seq <= link.received)
     }
 
     /// How many messages wait for an acknowledgement of `to`.

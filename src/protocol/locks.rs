@@ -7,6 +7,8 @@ pub(super) mod client;
 mod commands;
 pub(super) mod dealer;
 pub(super) mod grantor;
+#[cfg(elderlock_mutants)]
+mod planted;
 mod registry;
 mod routing;
 mod status;
@@ -563,19 +565,5 @@ impl Locks {
         sizes.places = self.pending_positions.len();
         sizes.granting = self.grantors.values().map(Grantor::size).sum();
         self.client.count(sizes);
-    }
-
-    /// A deliberate break: all requests of a process are released.
-    #[cfg(elderlock_mutants)]
-    pub(super) fn free_all_of(&mut self, process: ProcessId) {
-        self.grantors.values_mut().for_each(|grantor| grantor.forget(process));
-    }
-
-    /// A deliberate break: the next view's tokens are dealt.
-    #[cfg(elderlock_mutants)]
-    pub(super) fn deal_in_next(&mut self) {
-        if let Some(registry) = &mut self.registry {
-            registry.deal_in_next();
-        }
     }
 }

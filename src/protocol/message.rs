@@ -136,7 +136,8 @@ pub enum Notice {
     /// Founding: proposes the first view.
     ///
     /// ```text
-    /// coordinator ->[Found] every seed     every seed ->[FoundOk] coordinator     coordinator ->[FullView] every seed
+    /// coordinator ->[Found] every seed    every seed ->[FoundOk] coordinator
+    /// coordinator ->[FullView] every seed
     /// ```
     Found {
         /// Rises with each attempt of one coordinator.
@@ -534,7 +535,7 @@ pub enum Message {
     /// Asks for the grantor of this service. The first member that asks becomes the grantor.
     ///
     /// ```text
-    /// M ->[FindGrantor] E      E ->[GrantorIs] M         or, to the new grantor: E ->[NameGrantor] M
+    /// M ->[FindGrantor] E    E ->[GrantorIs] M    or, to the new grantor: E ->[NameGrantor] M
     /// ```
     FindGrantor {
         /// The service.
@@ -565,7 +566,9 @@ pub enum Message {
     /// A young turk's bid to become grantor.
     ///
     /// ```text
-    /// T ->[Become] E   E ->[NameGrantor from G] T  T ->[RequestTable] G  G ->[TableChunk ...] T  T ->[Acts] E  T ->[Recover] those in it
+    /// T ->[Become] E         E ->[NameGrantor from G] T
+    /// T ->[RequestTable] G   G ->[TableChunk ...] T
+    /// T ->[Acts] E           T ->[Recover] those in it
     /// ```
     Become {
         /// The service.
@@ -692,9 +695,9 @@ pub enum Message {
     /// Asks for a lock.
     ///
     /// ```text
-    /// H ->[RequestLock] G  G ->[Grant] H                H ->[Release] G   (free)
-    /// H ->[RequestLock] G  G ->[Grant] H                H ->[Release] G   (held by another for a moment)
-    /// H ->[RequestLock] G  G ->[Queued] H  G ->[Grant] H  H ->[Release] G  (for longer)
+    /// free:                   H ->[RequestLock] G  G ->[Grant] H  H ->[Release] G
+    /// held for a moment only: the same
+    /// held for longer:        H ->[RequestLock] G  G ->[Queued] H  G ->[Grant] H  H ->[Release] G
     /// ```
     RequestLock {
         /// The service.

@@ -92,12 +92,13 @@
 //!
 //! ```text
 //! holder                          elder                        grantor
-//!   | FindGrantor ----------------> | (names a member) NameGrantor --> | recovers or receives a table
+//!   | FindGrantor ----------------> | names a member:             |
+//!   |                               | NameGrantor --------------> | recovers or receives a table
 //!   | <------------------ GrantorIs |                             |
 //!   | RequestLock ----------------------------------------------> | table: free?
 //!   | <---------------------------------------------------- Grant | yes: with a token
 //!   | <--------------------------------------------------- Queued | no: with a ticket
-//!   | Release --------------------------------------------------> | released, cancelled or unwanted
+//!   | Release --------------------------------------------------> | ended, cancelled, unwanted
 //! ```
 //!
 //! At the grantor's own member the same exchange takes place inside one step, without a packet.
@@ -115,7 +116,7 @@
 //! ```text
 //!             NameGrantor, free service
 //!   named ------------------------------------------> acting --+--> handing over --> ended
-//!     |--- NameGrantor, predecessor lives --> awaits table --^      |    (young turk, leave, destroy)
+//!     |--- NameGrantor, predecessor lives --> awaits table --^      |   young turk, leave, destroy
 //!     |           source gone |  ^ the predecessor answers   |      |
 //!     |                       v  |                           |      |
 //!     +--- NameGrantor, predecessor lost --> recovering -----+      +--> vacant (nothing held)
@@ -146,9 +147,16 @@
 //! deliberate break removes in builds for the simulator.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-/// Whether a deliberate break is planted. In a build for use it never is, and the code is as if
-/// this were not there.
+/// A deliberate break: whether it is planted, or after `=>` a statement that is run if it is. In a
+/// build for use none is planted, and the statement is no code. So it may call functions of the
+/// modules `planted`, which only builds with breaks have.
 macro_rules! planted {
+    ($mutant:expr, $name:ident => $($statement:tt)+) => {
+        #[cfg(elderlock_mutants)]
+        if planted!($mutant, $name) {
+            $($statement)+;
+        }
+    };
     ($mutant:expr, $name:ident) => {{
         #[cfg(elderlock_mutants)]
         let planted = $crate::protocol::mutant::ProtocolMutant::$name.is_planted($mutant);
@@ -156,6 +164,10 @@ macro_rules! planted {
         let planted = false;
         planted
     }};
+    (=> $($statement:tt)+) => {
+        #[cfg(elderlock_mutants)]
+        $($statement)+;
+    };
 }
 
 #[cfg(test)]

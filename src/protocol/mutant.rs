@@ -1,6 +1,7 @@
 //! Deliberate breaks of the core, compiled only with `--cfg elderlock_mutants`. They prove that the
 //! simulation's checks can fail. Each is a plausible mistake. The simulator plants one in a node's
-//! configuration and must find it. The code marks each place with `planted!`.
+//! configuration and must find it. The code marks each place with `planted!`. A break that takes
+//! more than a word or a statement stands in a file `planted.rs` beside the code that it breaks.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};

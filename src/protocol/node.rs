@@ -2,6 +2,8 @@
 //! locks; these decide.
 
 mod dispatch;
+#[cfg(elderlock_mutants)]
+mod planted;
 
 use super::cluster::Cluster;
 use super::cluster::view::View;
@@ -224,12 +226,7 @@ impl Node {
         }
         let is_calm = self.is_idle() && self.cluster.is_leased_member();
         let calm = if is_calm { self.deadline().unwrap_or(Time::MAX) } else { Time::ZERO };
-        #[cfg(elderlock_mutants)]
-        let calm = match self.cluster.config().mutant {
-            None => calm,
-            Some(super::mutant::ProtocolMutant::AtOnceThoughLate) if is_calm => Time::MAX,
-            Some(_) => Time::ZERO, // breaks are planted in full steps
-        };
+        planted!(=> let calm = self.plant_calm(calm, is_calm));
         self.quiet_until = QuietUntil(Some(calm));
         calm
     }

@@ -132,8 +132,8 @@ impl Timing {
             (!self.answer.is_zero(), "answer is not zero"),
             (
                 self.member_lease >= takeover,
-                "member_lease is at least elder_lease stretched by the clock error, 8 staggers and 4 retries, or a \
-                 takeover outlasts it",
+                "member_lease is at least elder_lease stretched by the clock error, 8 staggers and \
+                 4 retries, or a takeover outlasts it",
             ),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {

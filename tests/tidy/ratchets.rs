@@ -23,7 +23,7 @@ const CLAUSES: [(&str, f64); 10] = [
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
 const LONG_LINES: [(&str, usize); 7] = [
-    ("src", 25),
+    ("src", 0),
     ("sim", 131),
     ("bench", 26),
     ("cli", 14),

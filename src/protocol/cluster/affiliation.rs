@@ -515,12 +515,10 @@ impl Cluster {
         let same_tenure =
             same_elder && before.as_ref().is_some_and(|before| before.tenure == view.tenure);
         self.lease.on_view(now, &view.timing, same_elder);
-        if planted!(self.config.mutant, ViewRenewsLease) {
+        planted!(self.config.mutant, ViewRenewsLease => {
             self.lease.until = self.lease.until.max(now + view.timing.member_lease);
-        }
-        if planted!(self.config.mutant, ForgetPromiseOverView) {
-            self.lease.promised_until = now;
-        }
+        });
+        planted!(self.config.mutant, ForgetPromiseOverView => self.lease.promised_until = now);
         self.liveness.suspected.retain(|process| view.contains(*process));
         self.liveness.death_suspicions.retain(|process, _| view.contains(*process));
         self.liveness.vouch_at = if self.liveness.dead.iter().any(|process| view.contains(*process))
@@ -569,15 +567,8 @@ impl Cluster {
                 }
                 None => {
                     let joins = self.config.limits.joins;
-                    #[cfg_attr(not(elderlock_mutants), allow(unused_mut))]
-                    let mut elder = Elder::new(now, me, &view, (self.last_pulse, joins));
-                    #[cfg(elderlock_mutants)]
-                    {
-                        elder.mutant = self.config.mutant;
-                        if planted!(self.config.mutant, ForgetEarlierLeases) {
-                            elder.forget_leases();
-                        }
-                    }
+                    let elder = Elder::new(now, me, &view, (self.last_pulse, joins));
+                    planted!(=> let elder = elder.with_mutant(self.config.mutant));
                     self.elder = Some(elder);
                     registry = RegistryChange::Begin { ask, clocks };
                     step.out.push(Output::Event(Event::BecameElder(view.number)));

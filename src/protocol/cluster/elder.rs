@@ -5,6 +5,9 @@
 //! - It removes a member only when that said goodbye, its lease is surely over, or its death is
 //!   vouched for.
 
+#[cfg(elderlock_mutants)]
+mod planted;
+
 use super::lease::{MemberRecord, Pulses};
 use super::view::{Change, View};
 use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
@@ -53,7 +56,7 @@ pub(crate) struct Elder {
     patient_until: Time,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
-    pub(crate) mutant: Option<crate::protocol::mutant::ProtocolMutant>,
+    mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }
 
 impl Elder {
@@ -418,12 +421,6 @@ impl Elder {
                 .extend(former.into_iter().filter(|former| !change.remove.contains(former)));
         }
         change
-    }
-
-    /// A deliberate break: the leases that earlier elders gave out are taken to be over.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn forget_leases(&mut self) {
-        self.lease_ends = self.members.keys().map(|process| (Time::ZERO, *process)).collect();
     }
 
     /// Whether a member has sent no beat for a quarter of a member lease. This elder may have slept

@@ -75,9 +75,7 @@ impl Cluster {
             self.yield_identity(now, step);
         } else if let Some(elder) = &mut self.elder {
             let had = elder.has_authority(now, &view.timing);
-            if planted!(self.config.mutant, RenewWithoutQuorum) {
-                elder.step_down_from_alone(now);
-            }
+            planted!(self.config.mutant, RenewWithoutQuorum => elder.step_down_from_alone(now));
             let beat = (theirs, beat, pulse, confirmed, kept);
             let answer =
                 elder.on_beat(now, self.config.me.process, &view, from, beat, &self.liveness.dead);

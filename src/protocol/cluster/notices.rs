@@ -11,10 +11,7 @@ impl Cluster {
                 }
             }
             Hint::Unreachable(process) => {
-                #[cfg(elderlock_mutants)]
-                if planted!(self.config.mutant, LoseInFlight) {
-                    step.links.lose_kept(process);
-                }
+                planted!(self.config.mutant, LoseInFlight => step.links.lose_kept(process));
                 let is_news = !self.liveness.suspected.contains(&process);
                 self.on_suspected(now, process, step);
                 self.on_unreached(now, process, step);
@@ -56,10 +53,7 @@ impl Cluster {
             && process != self.config.me.process
         {
             let is_news = self.liveness.suspected.insert(process);
-            #[cfg(elderlock_mutants)]
-            if planted!(self.config.mutant, FreeOnHint) {
-                step.locks.free_all_of(process);
-            }
+            planted!(self.config.mutant, FreeOnHint => step.locks.free_all_of(process));
             step.links.trouble(now, process, true, &view.timing);
             if is_news {
                 step.act(now, &self.standing(now), |locks, turn| locks.on_suspected(process, turn));
@@ -94,10 +88,7 @@ impl Cluster {
     ) -> Option<Arc<View>> {
         let view = self.view.clone()?;
         if theirs > view.number && !planted!(self.config.mutant, ActInOldView) {
-            #[cfg(elderlock_mutants)]
-            if planted!(self.config.mutant, DealInHeardView) {
-                step.locks.deal_in_next();
-            }
+            planted!(self.config.mutant, DealInHeardView => step.locks.deal_in_next());
             if view.contains(from) {
                 step.links.note_missed(from);
             }

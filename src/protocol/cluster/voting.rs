@@ -192,11 +192,10 @@ impl Cluster {
                     if self.votes.acceptor.promised.is_none_or(|promised| promised <= ballot) {
                         self.stand_down(now, ballot);
                     }
-                    if planted!(self.config.mutant, BreakPromise) {
+                    planted!(self.config.mutant, BreakPromise => {
                         self.votes.acceptor.promised = None;
-                    }
-                    #[cfg(elderlock_mutants)]
-                    let promised = self.votes.acceptor.promised;
+                    });
+                    planted!(=> let promised = self.votes.acceptor.promised);
                     if let Some(view) = self.ballot_view() {
                         let answer = self.votes.acceptor.on_accept(
                             view.elder().process,
@@ -204,10 +203,9 @@ impl Cluster {
                             ballot,
                             &change,
                         );
-                        #[cfg(elderlock_mutants)]
-                        if planted!(self.config.mutant, AcceptPromisesNothing) {
+                        planted!(self.config.mutant, AcceptPromisesNothing => {
                             self.votes.acceptor.promised = promised;
-                        }
+                        });
                         self.answer_when_kept(now, &speaker, answer, step);
                     }
                 }
@@ -531,9 +529,7 @@ impl Cluster {
                 gone,
             );
         }
-        if planted!(self.config.mutant, ForgetGhosts) {
-            change.remove.append(&mut change.ghost);
-        }
+        planted!(self.config.mutant, ForgetGhosts => change.remove.append(&mut change.ghost));
         self.accept_own(now, &view, ballot, change, step);
     }
 

@@ -7,9 +7,10 @@
 //! - A request that is over is forgotten at once. A grant of it that still arrives is released.
 //!
 //! ```text
-//!           grantor known           acknowledged        granted
-//! Unsent ----------------> Asked -----------------> Queued -------> Held ---> over (released, lease ended, lost)
-//!    ^--- grantor gone ------/------------------------/   \-> Won (granted while the member's lease does not run)
+//!           grantor known        acknowledged       granted         released, lease ended, lost
+//! Unsent ----------------> Asked ------------> Queued -----> Held -----------------------> over
+//!    ^--- grantor gone ------/-----------------/   \-> Won: granted while the member's lease
+//!                                                       does not run
 //! ```
 //!
 //! A call that other members answer and that is no request for a lock is a pending call
@@ -609,9 +610,7 @@ impl LockClient {
                 _ => Output::Answer { request, outcome: entry.at_limit() },
             };
             turn.out.push(output);
-            if planted!(turn.mutant, TellNobodyOfLeaseEnd) {
-                self.forget(request);
-            }
+            planted!(turn.mutant, TellNobodyOfLeaseEnd => self.forget(request));
             self.end(request, turn);
         }
     }
@@ -968,10 +967,9 @@ impl LockClient {
             }
         }
         for (request, entry) in session.requests.iter_mut() {
-            let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
-            if planted!(turn.mutant, ReportNoOwners) {
-                owner = OwnerId::default();
-            }
+            let (want, metadata) = (entry.want.clone(), entry.metadata());
+            let is_blank = planted!(turn.mutant, ReportNoOwners);
+            let owner = if is_blank { OwnerId::default() } else { entry.owner };
             let revocable = entry.is_revocable();
             bytes += 64 + want.weight() + metadata.as_bytes().len();
             match entry.state {
@@ -1111,9 +1109,7 @@ impl LockClient {
 
     /// The member's lease is over: no hold may be believed. Waits go on.
     pub(crate) fn on_suspended(&mut self, turn: &mut StepContext) {
-        if planted!(turn.mutant, HoldWhileSuspended) {
-            return;
-        }
+        planted!(turn.mutant, HoldWhileSuspended => return);
         for request in self.held() {
             // Objects stay open: no other member gets anything by it that this member has.
             turn.out.push(Output::Lost { request, reason: LostReason::Suspended });

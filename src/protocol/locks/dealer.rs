@@ -13,6 +13,9 @@
 //!   slot at which it came into the lineage. Ranges wait for the limit, views never do.
 //!   never do.
 
+#[cfg(elderlock_mutants)]
+mod planted;
+
 use crate::protocol::cluster::view::View;
 use crate::protocol::id::{MAX_PERMITS, Slot, Token};
 use crate::protocol::limits::Limits;
@@ -95,19 +98,6 @@ impl Dealer {
         let range = TokenRange { first: self.next, last: self.next.plus(count - 1) };
         self.next = self.next.plus(count);
         range
-    }
-
-    /// A deliberate break: a range is dealt again.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn deal_again(&mut self, range: TokenRange) {
-        self.next = range.first;
-    }
-
-    /// A deliberate break: tokens of a view that this elder has only heard of.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn deal_in_next(&mut self) {
-        self.next = Token::new(self.end.plus(Slot::TOKENS - 1).slot(), 0);
-        self.end = self.next.plus(Slot::TOKENS);
     }
 
     /// The last slot that may be dealt.

@@ -38,7 +38,7 @@ use std::hash::{Hash, Hasher};
 use token_pool::TokenPool;
 
 #[cfg(elderlock_mutants)]
-mod bent;
+mod planted;
 mod token_pool;
 mod transfer;
 
@@ -126,20 +126,13 @@ impl Grantor {
         turn: &mut StepContext,
     ) -> Grantor {
         let epoch = Epoch(range.first);
-        #[cfg_attr(not(elderlock_mutants), allow(unused_mut))]
-        let mut supply = TokenPool::new(range, turn.now);
-        #[cfg(elderlock_mutants)]
-        if origin != Origin::Free
-            && planted!(turn.mutant, ReuseTokens)
-            && let Some(range) = supply.ranges.front_mut()
-        {
-            range.first = Token::new(view.lineage.founded, 1);
-        }
+        let tokens = TokenPool::new(range, turn.now);
+        planted!(=> let tokens = planted::tokens(tokens, origin, view, turn));
         let mut grantor = Grantor {
             service,
             epoch,
             activation_path: ActivationPath(None),
-            tokens: supply,
+            tokens,
             table: Table::new(epoch).within(turn),
             setup: None,
             revalidating: BTreeMap::new(),
@@ -192,9 +185,7 @@ impl Grantor {
         self.revalidating.clear();
         setup.waits.clear();
         setup.awaiting = view.members.iter().map(|member| member.info.process).collect();
-        if planted!(turn.mutant, SkipOneInRecovery) {
-            setup.awaiting.pop_last();
-        }
+        planted!(turn.mutant, SkipOneInRecovery => setup.awaiting.pop_last());
         for &process in &setup.awaiting {
             turn.send(
                 process,
@@ -322,26 +313,10 @@ impl Grantor {
             None => {}
         }
         let Asked { from, request, want, owner, only_if_free, revocable, metadata } = asked;
-        let mut entry = RequestSpec { want, owner, revocable, metadata };
-        #[cfg(elderlock_mutants)]
-        self.bend_deadlock(from, turn);
-        let mut free = self.table.is_free(from, &entry, turn.now);
-        if planted!(turn.mutant, SuspendBesideHolds) && entry.want == Want::Suspension {
-            free = if self.table.is_suspended() { free } else { Ok(()) };
-        }
-        if planted!(turn.mutant, LockThoughSuspended)
-            && matches!(&free, Err(Refusal::Held(holder)) if holder.name.is_none())
-            && entry.want != Want::Suspension
-        {
-            free = Ok(());
-        }
-        if planted!(turn.mutant, TearBatch)
-            && let [first, _, ..] = entry.want.names()
-        {
-            entry.want = Want::Lock(first.clone());
-        }
-        #[cfg(elderlock_mutants)]
-        self.bend_ask(&entry, &mut free, turn);
+        let entry = RequestSpec { want, owner, revocable, metadata };
+        planted!(=> self.plant_deadlock(from, turn));
+        let free = self.table.is_free(from, &entry, turn.now);
+        planted!(=> let (entry, free) = self.plant_ask(entry, free, turn));
         let may_grant = turn.leased || planted!(turn.mutant, GrantWhileSuspended);
         match free {
             Ok(()) if may_grant && self.tokens.has(entry.want.tokens()) => {
@@ -350,7 +325,8 @@ impl Grantor {
                     self.table.hold(key, entry, token, turn.now);
                     self.tell_grant(key, token, turn);
                     if is_limit {
-                        self.grant(turn); // permits may be waited for that were reported without their object
+                        // Permits may be waited for that were reported without their object.
+                        self.grant(turn);
                     }
                 }
             }
@@ -373,8 +349,7 @@ impl Grantor {
             _ => match self.table.queue(key, entry) {
                 Ok(ticket) => {
                     self.tell_queued(key, ticket, turn);
-                    #[cfg(elderlock_mutants)]
-                    self.bend_queue(key, turn);
+                    planted!(=> self.plant_queue(key, turn));
                     self.grant(turn); // a request that passes a suspension may go first at once
                 }
                 Err(refusal) => return self.tell_refusal((from, request), refusal, turn),
@@ -468,8 +443,7 @@ impl Grantor {
         token: Token,
         turn: &mut StepContext,
     ) {
-        #[cfg(elderlock_mutants)]
-        let Some(want) = &self.bend_narrow(key, want, turn) else { return };
+        planted!(=> let Some(want) = &self.plant_narrow(key, want, turn) else { return });
         self.table.narrow(key, want, token);
         self.grant(turn);
     }
@@ -483,8 +457,7 @@ impl Grantor {
         turn: &mut StepContext,
     ) {
         let key = (from, hold);
-        #[cfg(elderlock_mutants)]
-        self.bend_upgrade(key, turn);
+        planted!(=> self.plant_upgrade(key, turn));
         let refusal =
             match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
                 _ if !self.is_acting() => Refusal::Undecided,
@@ -561,10 +534,8 @@ impl Grantor {
             let answers = Some((key.1, ObjectReply::Written { version, number }));
             return self.tell_value(key.0, name, answers, turn);
         }
-        #[cfg(elderlock_mutants)]
-        let edited = self.bend_edit(edit, content, turn).or_else(|| edit.apply(content));
-        #[cfg(not(elderlock_mutants))]
         let edited = edit.apply(content);
+        planted!(=> let edited = planted::edit(edit, content, turn).or(edited));
         let Some(Edited { value, number }) = edited else {
             return self.tell_value(key.0, name, Some((key.1, ObjectReply::Unwritten)), turn);
         };
@@ -643,16 +614,8 @@ impl Grantor {
         let is_heard = !matches!(at, Query::Place(_)) || !self.revalidating.contains_key(&from);
         let knows =
             self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
-        let mut seen =
-            if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
-        #[cfg(elderlock_mutants)]
-        bent::bend_place(&mut seen, turn);
-        if planted!(turn.mutant, SeeWaitersBackwards)
-            && let QueryReply::Lock { waiters, .. } | QueryReply::Waiting { waiters, .. } =
-                &mut seen
-        {
-            waiters.reverse();
-        }
+        let seen = if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
+        planted!(=> let seen = planted::reply(seen, turn));
         turn.send(
             from,
             Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) },
@@ -705,20 +668,20 @@ impl Grantor {
         for &process in departed {
             self.table.end_all(process);
         }
-        if planted!(turn.mutant, FreeGhosts) {
+        planted!(turn.mutant, FreeGhosts => {
             for member in view.members.iter().filter(|member| member.ghost) {
                 self.table.end_all(member.info.process);
             }
-        }
+        });
         self.revalidating.retain(|process, _| view.contains(*process));
         self.outdated_reports.retain(|process| view.contains(*process));
         if let Some(setup) = &mut self.setup {
             setup.awaiting.retain(|process| view.contains(*process));
-            if planted!(turn.mutant, AwaitNoGhosts) {
+            planted!(turn.mutant, AwaitNoGhosts => {
                 setup
                     .awaiting
                     .retain(|process| view.living().any(|member| member.info.process == *process));
-            }
+            });
             setup.waits.retain(|(process, _)| view.contains(*process));
             setup.parked.retain(|asked| view.contains(asked.from));
             match setup.source {
@@ -743,11 +706,6 @@ impl Grantor {
             }
         }
         self.grant(turn);
-    }
-
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn forget(&mut self, process: ProcessId) {
-        self.table.end_all(process);
     }
 
     /// A member reports.
@@ -815,22 +773,20 @@ impl Grantor {
         let Some(mut setup) = self.setup.take() else { return };
         let placed = self.table.keep_own_order(&mut setup.waits);
         setup.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
-        if planted!(turn.mutant, LoseWaiters) {
-            setup.waits.clear();
-        }
-        if planted!(turn.mutant, LosePlaces) {
+        planted!(turn.mutant, LoseWaiters => setup.waits.clear());
+        planted!(turn.mutant, LosePlaces => {
             setup.waits.reverse();
             setup.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
-        }
-        if planted!(turn.mutant, LoseOwnPlaces) {
+        });
+        planted!(turn.mutant, LoseOwnPlaces => {
             let own = setup.waits.iter_mut().filter(|(process, _)| *process == turn.me);
             own.for_each(|(_, wait)| wait.ticket = None);
-        }
-        if planted!(turn.mutant, NewcomersFirst) {
+        });
+        planted!(turn.mutant, NewcomersFirst => {
             for asked in std::mem::take(&mut setup.parked) {
                 self.on_ask(asked, turn);
             }
-        }
+        });
         for (from, wait) in std::mem::take(&mut setup.waits) {
             let key = (from, wait.request);
             if self.table.place(key).is_none() && !setup.over.contains(&key) {

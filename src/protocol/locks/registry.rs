@@ -53,7 +53,7 @@ pub(crate) struct Registry {
     outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
     /// Grantors that want tokens and have not got them yet, with how many they want.
     hungry: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
-    dealer: Dealer,
+    pub(super) dealer: Dealer,
     /// The first token that this elder could deal: earlier elders dealt the lower ones.
     began: Token,
     /// Ranges wait for the limit of dealing until then.
@@ -368,10 +368,7 @@ impl Registry {
         turn: &mut StepContext,
     ) -> Epoch {
         let range = self.dealer.deal(turn.now, 0);
-        #[cfg(elderlock_mutants)]
-        if planted!(turn.mutant, DealTwice) {
-            self.dealer.deal_again(range);
-        }
+        planted!(turn.mutant, DealTwice => self.dealer.deal_again(range));
         let epoch = Epoch(range.first);
         let is_new = !self.entries.contains_key(service);
         let entry = self.entries.entry(service.clone()).or_default();
@@ -440,9 +437,9 @@ impl Registry {
         if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {
             self.outbid.insert((service.clone(), turk), request);
             turn.send(turk, Message::Outbid { service: service.clone(), request, by: from });
-            if planted!(turn.mutant, NameTheOutbid) {
+            planted!(turn.mutant, NameTheOutbid => {
                 self.waiting_bids.insert(service.clone(), (turk, request));
-            }
+            });
         }
         self.advance(&service, may_name, turn);
     }
@@ -584,16 +581,8 @@ impl Registry {
         let Some(count) = self.hungry.remove(&key) else { return };
         let (service, grantor, epoch) = key;
         let range = self.dealer.deal(turn.now, u64::from(count));
-        #[cfg(elderlock_mutants)]
-        if planted!(turn.mutant, DealMoreTwice) {
-            self.dealer.deal_again(range);
-        }
+        planted!(turn.mutant, DealMoreTwice => self.dealer.deal_again(range));
         turn.send(grantor, Message::Tokens { service, epoch, range });
-    }
-
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn deal_in_next(&mut self) {
-        self.dealer.deal_in_next();
     }
 }
 

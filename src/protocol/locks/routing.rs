@@ -248,9 +248,9 @@ impl Locks {
         turn: &mut StepContext,
     ) {
         if let Some(grantor) = self.grantors.remove(service) {
-            if planted!(turn.mutant, GrantAfterHand) {
+            planted!(turn.mutant, GrantAfterHand => {
                 self.grantors.insert(service.clone(), grantor.clone());
-            }
+            });
             self.on_grantor_end(service, &grantor, turn);
             grantor.hand_over(heir, turn);
             if self.relinquishing.remove(service).is_some() {
@@ -605,9 +605,7 @@ impl Locks {
     /// only now could begin after theirs. A member that still wants the role bids again. An
     /// unchanged elder is told, or it would wait for this grantor.
     pub(super) fn end_unbegun(&mut self, turn: &mut StepContext) {
-        if planted!(turn.mutant, BeginForFormerElder) {
-            return;
-        }
+        planted!(turn.mutant, BeginForFormerElder => return);
         let over = |grantor: &Grantor| !grantor.is_acting();
         let services: Vec<ServiceName> = self
             .grantors

@@ -18,9 +18,9 @@
 //! first suspension. So tickets have room:
 //! ```text
 //! number of a ticket:   block (32 bits) | place in the block (32 bits)
-//!                                          0 ..      in the order of arrival
-//!                                          2^30 ..   locks and batches that passed the suspension of this block
-//!                                            .. 2^32 suspensions of holders that passed it, and it, at the very end
+//!                         0 ..      in the order of arrival
+//!                         2^30 ..   locks and batches that passed the suspension of this block
+//!                           .. 2^32 suspensions of holders that passed it, and it, at the very end
 //! ```
 //! A request that passes a held suspension goes before all others. The later the suspension was
 //! granted, the further in front the request goes. Its ticket says which suspension it passed, so
@@ -51,6 +51,8 @@ use std::ops::Bound;
 mod bloom_filter;
 mod names;
 mod objects;
+#[cfg(elderlock_mutants)]
+mod planted;
 mod questions;
 
 use names::NameMap;
@@ -330,11 +332,6 @@ impl Table {
         self.suspended.is_some() || !self.suspensions.is_empty()
     }
 
-    /// Whether the suspension has a holder.
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.suspended.is_some()
-    }
-
     /// Whether no request has this name or waits for it, and no suspension is held or waits. The
     /// name is then free for every member.
     pub(crate) fn is_clear(&self, name: &LockName) -> bool {
@@ -402,9 +399,7 @@ impl Table {
         &self,
         waits: &mut [(ProcessId, WaitReport)],
     ) -> BTreeSet<RequestKey> {
-        if planted!(self.mutant, ForgetOwnOrder) {
-            return BTreeSet::new();
-        }
+        planted!(self.mutant, ForgetOwnOrder => return BTreeSet::new());
         // A request of an owner with a hold has to pass this suspension, and must not wait behind
         // it.
         let suspensions = waits.iter().filter(|(_, wait)| wait.want == Want::Suspension);
@@ -584,31 +579,6 @@ impl Table {
         self.exchange(key, &from, &to);
     }
 
-    /// Plants another break.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn plant(&mut self, mutant: Option<crate::protocol::mutant::ProtocolMutant>) {
-        self.mutant = mutant;
-    }
-
-    /// Whether no request waits for the name.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn is_unqueued(&self, name: &LockName) -> bool {
-        self.head(name).is_none()
-    }
-
-    /// How a name is held, if it is.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn mode_of(&self, name: &LockName) -> Option<crate::protocol::id::Mode> {
-        let key = self.holders_of(name).next()?;
-        self.get(key).map(|request| request.entry.want.mode())
-    }
-
-    /// A request's own properties.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn entry(&self, key: RequestKey) -> Option<&RequestSpec> {
-        self.get(key).map(|request| &request.entry)
-    }
-
     /// The want of the request, if it holds.
     pub(crate) fn held_by(&self, key: RequestKey) -> Option<&Want> {
         let TableRequest { entry, state: TableRequestState::Holds { .. } } = self.get(key)? else {
@@ -778,9 +748,7 @@ impl Table {
     /// Whether a suspension would wait for the first one that waits, and that one for it.
     fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
         let Some(&(_, key)) = self.suspensions.first() else { return false };
-        if planted!(self.mutant, QueueDeadlock) {
-            return false;
-        }
+        planted!(self.mutant, QueueDeadlock => return false);
         if process == key.0 && planted!(self.mutant, QueueOwnersDeadlock) {
             return false;
         }

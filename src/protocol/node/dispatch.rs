@@ -24,10 +24,9 @@ impl Node {
             Packet::Linked { view: theirs, seq, ack, message } => {
                 if let Some(view) = cluster.known_sender(now, from, addr, theirs, &mut step) {
                     let standing = cluster.standing(now);
-                    #[cfg(elderlock_mutants)]
-                    if planted!(standing.mutant, HearTwice) && step.links.has_heard(from, seq) {
+                    planted!(standing.mutant, HearTwice => if step.links.has_received(from, seq) {
                         step.on_message(now, from, message.clone(), &standing);
-                    }
+                    });
                     let (first, more) = step.links.on_linked(
                         now,
                         standing.info,

@@ -12,8 +12,9 @@ use crate::protocol::event::{Event, Input, Wait};
 use crate::protocol::id::MemberInfo;
 use crate::protocol::id::{Metadata, OpenRequest, OwnerId, Value, Want};
 use crate::protocol::locks::client::LockRequest;
-use crate::protocol::message::{HoldReport, ObjectReply};
-use crate::protocol::message::{Message, Notice, Origin, Query, QueryReply};
+use crate::protocol::message::{
+    HoldReport, Message, Notice, ObjectReply, Origin, Query, QueryReply, Refusal,
+};
 use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -358,7 +359,12 @@ fn who_wants_to_join_is_sent_on_once() {
         let join = Notice::Join { me: me.clone(), heard };
         node.on_notice(NOW, from, me.addr, join.clone(), &mut out);
         let join = Packet::from(join);
-        let is_sent = |to| matches!(&out[..], [Output::Send { process, packet, .. }] if *process == to && *packet == join);
+        let is_sent = |to| {
+            matches!(
+                &out[..],
+                [Output::Send { process, packet, .. }] if *process == to && *packet == join
+            )
+        };
         is_sent(Some(ANN))
     };
     assert!(sends_on(ProcessId(9)));
@@ -435,9 +441,10 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
         grantor.on_table(BOB, Vec::new(), (vec![(ANN, share(40))], Vec::new()), (view, true), turn);
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
         let upgraded = token(101);
-        assert!(
-            matches!(turn.outbox.back(), Some((ANN, Message::Upgraded { token, .. })) if *token == upgraded)
-        );
+        assert!(matches!(
+            turn.outbox.back(),
+            Some((ANN, Message::Upgraded { token, .. })) if *token == upgraded
+        ));
         grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
         assert_eq!(seen(grantor), [(false, upgraded)]);
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
@@ -551,7 +558,7 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
             grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), turn);
             assert!(matches!(
                 turn.outbox.back(),
-                Some((BOB, Message::Refuse { refusal, .. })) if **refusal == crate::protocol::message::Refusal::NotOpen
+                Some((BOB, Message::Refuse { refusal, .. })) if **refusal == Refusal::NotOpen
             ));
         });
     }
@@ -670,13 +677,18 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         locks.client.lock(wish, Duration::ZERO, |_| false, turn);
         locks.client.on_grant(ANN, &service(), epoch, first, token(101), turn);
         let asked = [RequestId(2), RequestId(3)];
-        asked.iter().for_each(|request| locks.client.upgrade(*request, first, Duration::from_secs(1), turn));
+        for request in asked {
+            locks.client.upgrade(request, first, Duration::from_secs(1), turn);
+        }
         turn.outbox.clear();
         locks.client.release(asked[0], turn);
         assert!(turn.outbox.is_empty());
         locks.client.release(asked[1], turn);
         let said = (turn.outbox.len(), turn.outbox.pop_back());
-        assert!(matches!(said, (1, Some((ANN, Message::Reduce { token: has, .. }))) if has == token(101)));
+        assert!(matches!(
+            said,
+            (1, Some((ANN, Message::Reduce { token: has, .. }))) if has == token(101)
+        ));
     });
 }
 

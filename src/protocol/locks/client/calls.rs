@@ -96,7 +96,8 @@ impl LockClient {
     /// The pending calls that ask for that share to become the lock.
     pub(super) fn upgrades_of(&self, service: &ServiceName, hold: RequestId) -> Vec<RequestId> {
         let errands = self.sessions.get(service).into_iter().flat_map(|session| &session.errands);
-        let asks = |errand: &PendingCall| matches!(errand.what, CallKind::Upgrade(other, _) if other == hold);
+        let asks =
+            |call: &PendingCall| matches!(call.what, CallKind::Upgrade(other, _) if other == hold);
         errands.filter(|(_, errand)| asks(errand)).map(|(request, _)| *request).collect()
     }
 

@@ -301,12 +301,12 @@ impl LockClient {
                 RevocationAnswer::HolderNotTold
             }
             None => {
-                if planted!(turn.mutant, TakeUnheard) {
+                planted!(turn.mutant, TakeUnheard => {
                     let grantor = session.grantor.map(|(process, _)| process);
                     let done = Message::Release { service: service.clone(), request };
                     grantor.into_iter().for_each(|grantor| turn.send(grantor, done.clone()));
                     return RevocationAnswer::Revoked;
-                }
+                });
                 turn.out.push(Output::Lost { request, reason: LostReason::Revoked });
                 self.end(request, turn);
                 RevocationAnswer::Revoked

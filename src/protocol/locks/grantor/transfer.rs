@@ -1,8 +1,9 @@
 //! How a grantor's table changes hands: to a young turk, or to the successor of one that goes.
 //!
 //! ```text
-//! T ->[Become] E    E ->[NameGrantor from G] T  T ->[RequestTable e'] G  G ->[TableChunk e', in parts] T
-//! T ->[Acts] E      T ->[Recover e'] those in the table       those ->[Report e'] T
+//! T ->[Become] E            E ->[NameGrantor from G] T
+//! T ->[RequestTable e'] G   G ->[TableChunk e', in parts] T
+//! T ->[Acts] E              T ->[Recover e'] those in the table   those ->[Report e'] T
 //! ```
 //! - `last_young_turk_wins`: a grantor that is asked for a table that it waits for itself passes it
 //!   through.
@@ -10,6 +11,7 @@
 //!   predecessor, while the new grantor acts.
 
 use super::*;
+use std::time::Duration;
 
 impl Grantor {
     /// Asks the predecessor for its table.
@@ -49,18 +51,14 @@ impl Grantor {
             self.outdated_reports.append(&mut setup.awaiting);
             self.table = Table::new(self.epoch).within(turn);
         }
-        for (name, mut content) in objects {
-            if planted!(turn.mutant, StaleByTransfer) {
-                content.maybe_stale = true;
-            }
-            self.table.adopt(name, content);
+        for (name, content) in objects {
+            let maybe_stale = content.maybe_stale || planted!(turn.mutant, StaleByTransfer);
+            self.table.adopt(name, Content { maybe_stale, ..content });
         }
         for (process, hold) in holds {
-            let (key, token, mut since) =
-                ((process, hold.request), hold.token, turn.now.back(hold.held_for));
-            if planted!(turn.mutant, TakeOverAsNew) {
-                since = turn.now;
-            }
+            let (key, token) = ((process, hold.request), hold.token);
+            let is_new = planted!(turn.mutant, TakeOverAsNew);
+            let since = turn.now.back(if is_new { Duration::ZERO } else { hold.held_for });
             let is_there = view.contains(process) || planted!(turn.mutant, TakeOverTheDead);
             if !setup.over.contains(&key) && is_there {
                 self.table.claim(key, entry_of_hold(hold), token, since);
@@ -84,9 +82,7 @@ impl Grantor {
                 && let Some(mut setup) = self.setup.take()
             {
                 self.check(turn);
-                if planted!(turn.mutant, LoseWaitsBesideTable) {
-                    setup.waits.clear();
-                }
+                planted!(turn.mutant, LoseWaitsBesideTable => setup.waits.clear());
                 for (process, wait) in std::mem::take(&mut setup.waits) {
                     if !setup.over.contains(&(process, wait.request)) {
                         self.take_in_beside(process, wait, turn);
@@ -156,9 +152,7 @@ impl Grantor {
             turn.send(process, Message::NoTable { service: service.clone(), epoch });
         }
         for asked in std::mem::take(parked) {
-            if planted!(turn.mutant, ForgetThoseWhoAsked) {
-                continue;
-            }
+            planted!(turn.mutant, ForgetThoseWhoAsked => continue);
             let (service, request) = (service.clone(), asked.request);
             turn.send(
                 asked.from,
@@ -178,24 +172,8 @@ impl Grantor {
             turn.send(to, Message::NoTable { service: service.clone(), epoch });
             return self.close(Some(next_turk), turn);
         }
-        let (mut all_holds, mut all_waits) = self.table.export(turn.now);
-        if planted!(turn.mutant, HandOverNoWaits) {
-            all_waits.clear();
-        }
-        if planted!(turn.mutant, HandOverOneHoldLess) {
-            all_holds.pop();
-        }
-        if planted!(turn.mutant, HandOverNoOpens) {
-            all_holds.retain(|(_, hold)| !hold.want.opens());
-        }
-        if planted!(turn.mutant, HandOverNoPlaces) {
-            let last = all_waits.last().and_then(|(_, wait)| wait.ticket);
-            all_waits.iter_mut().for_each(|(_, wait)| wait.ticket = last);
-        }
-        if planted!(turn.mutant, HandOverNoMetadata) {
-            all_holds.iter_mut().for_each(|(_, hold)| hold.metadata = Metadata::default());
-            all_waits.iter_mut().for_each(|(_, wait)| wait.metadata = Metadata::default());
-        }
+        let (all_holds, all_waits) = self.table.export(turn.now);
+        planted!(=> let (all_holds, all_waits) = planted::hand_over(all_holds, all_waits, turn));
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         let part = |objects: Vec<_>, holds, waits, last| {
             let service = service.clone();
@@ -203,9 +181,7 @@ impl Grantor {
         };
         let mut objects = Vec::new();
         for (name, content) in self.table.objects() {
-            if planted!(turn.mutant, HandOverNoValues) {
-                continue;
-            }
+            planted!(turn.mutant, HandOverNoValues => continue);
             bytes += content.weight(name);
             objects.push((name.clone(), content.clone()));
             if bytes >= turn.limits.part_bytes as usize {
@@ -246,9 +222,7 @@ impl Grantor {
             instead,
         };
         let Some(setup) = self.setup else {
-            if planted!(turn.mutant, EndInSilence) {
-                return;
-            }
+            planted!(turn.mutant, EndInSilence => return);
             let waits = self.table.requests().filter(|(.., token)| token.is_none());
             // An answer to one request counts for all requests of its member.
             let waiters: BTreeMap<ProcessId, RequestId> =
@@ -302,9 +276,7 @@ impl Grantor {
     /// Asks the members with something in a table that was handed over for their present holds and
     /// waits, and those that a recovery before has not heard.
     fn check(&mut self, turn: &mut StepContext) {
-        if planted!(turn.mutant, CheckNobody) {
-            return;
-        }
+        planted!(turn.mutant, CheckNobody => return);
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
         asked.extend(self.revalidating.keys());
         for process in asked {
@@ -345,8 +317,8 @@ impl Grantor {
             let key = (from, hold.request);
             // The member had not heard of this epoch's change of the hold when it reported, but
             // hears of it.
-            if matches!(self.table.place(key), Some(EntryStatus::Holds(token)) if !self.is_own(token))
-            {
+            let place = self.table.place(key);
+            if matches!(place, Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
                 self.table.narrow(key, &hold.want, hold.token);
             }
             if !matches!(self.table.place(key), Some(EntryStatus::Holds(_))) {
@@ -407,14 +379,10 @@ impl Grantor {
         let others = view.living().enumerate().filter(|(_, member)| {
             member.info.process != turn.me && !unwilling.contains(&member.info.process)
         });
-        #[cfg(elderlock_mutants)]
-        let mutant = turn.mutant;
         let best = others.max_by_key(|(age, member)| {
             let process = member.info.process;
-            let mut share = shares.get(&process).copied().unwrap_or_default();
-            if planted!(mutant, YieldToOldest) {
-                share = (0, 0);
-            }
+            let share = shares.get(&process).filter(|_| !planted!(turn.mutant, YieldToOldest));
+            let share = share.copied().unwrap_or_default();
             (!suspected.contains(&process), share, std::cmp::Reverse(*age))
         });
         let Some((_, member)) = best else { return true };

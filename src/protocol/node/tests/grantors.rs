@@ -69,7 +69,8 @@ fn requests_of(grantor: &Grantor, process: ProcessId) -> Vec<u64> {
 
 fn is_granted(said: &[(ProcessId, Message)], to: ProcessId, request: u64) -> bool {
     said.iter().any(|(process, message)| {
-        matches!(message, Message::Grant { request: told, .. } if (*process, told.0) == (to, request))
+        let Message::Grant { request: told, .. } = message else { return false };
+        (*process, told.0) == (to, request)
     })
 }
 

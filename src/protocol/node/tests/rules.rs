@@ -219,7 +219,12 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
         turn.standing.leased = false;
         grantor.on_look(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), turn);
     });
-    let is_unsure = |message: &Message| matches!(message, Message::QueryReply { seen, .. } if **seen == QueryReply::Undecided);
+    let is_unsure = |message: &Message| {
+        matches!(
+            message,
+            Message::QueryReply { seen, .. } if **seen == QueryReply::Undecided
+        )
+    };
     said.iter().any(is_unsure)
 });
 

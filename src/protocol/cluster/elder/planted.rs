@@ -1,0 +1,16 @@
+//! Deliberate breaks of an elder, see `mutant.rs`.
+
+use super::Elder;
+use crate::protocol::mutant::ProtocolMutant;
+use crate::protocol::time::Time;
+
+impl Elder {
+    pub(crate) fn with_mutant(mut self, mutant: Option<ProtocolMutant>) -> Elder {
+        self.mutant = mutant;
+        // The leases that earlier elders gave out are taken to be over.
+        if planted!(mutant, ForgetEarlierLeases) {
+            self.lease_ends = self.members.keys().map(|process| (Time::ZERO, *process)).collect();
+        }
+        self
+    }
+}

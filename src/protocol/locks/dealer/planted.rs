@@ -1,0 +1,18 @@
+//! Deliberate breaks of a dealer, see `mutant.rs`.
+
+use super::Dealer;
+use crate::protocol::id::{Slot, Token};
+use crate::protocol::message::TokenRange;
+
+impl Dealer {
+    /// The next range is this one again.
+    pub(crate) fn deal_again(&mut self, range: TokenRange) {
+        self.next = range.first;
+    }
+
+    /// Goes on with the tokens of a view that this elder has only heard of.
+    pub(crate) fn deal_in_next(&mut self) {
+        self.next = Token::new(self.end.plus(Slot::TOKENS - 1).slot(), 0);
+        self.end = self.next.plus(Slot::TOKENS);
+    }
+}

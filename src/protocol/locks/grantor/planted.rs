@@ -1,0 +1,199 @@
+//! Deliberate breaks of a grantor, see `mutant.rs`.
+
+use super::*;
+use crate::protocol::content::NumberEdit;
+use crate::protocol::id::{Mode, Permits, Value};
+use crate::protocol::mutant::ProtocolMutant;
+
+/// The tokens of a new grantor.
+pub(super) fn tokens(
+    mut tokens: TokenPool,
+    origin: Origin,
+    view: &View,
+    turn: &StepContext,
+) -> TokenPool {
+    if origin != Origin::Free
+        && planted!(turn.mutant, ReuseTokens)
+        && let Some(range) = tokens.ranges.front_mut()
+    {
+        range.first = Token::new(view.lineage.founded, 1);
+    }
+    tokens
+}
+
+impl Grantor {
+    /// A request, and whether it is free.
+    pub(super) fn plant_ask(
+        &mut self,
+        mut entry: RequestSpec,
+        free: Result<(), Refusal>,
+        turn: &StepContext,
+    ) -> (RequestSpec, Result<(), Refusal>) {
+        let is_suspension = entry.want == Want::Suspension;
+        if planted!(turn.mutant, TearBatch)
+            && let [first, _, ..] = entry.want.names()
+        {
+            entry.want = Want::Lock(first.clone());
+        }
+        let is_passed = match &free {
+            Ok(()) => return (entry, free),
+            Err(_) if is_suspension => {
+                planted!(turn.mutant, SuspendBesideHolds) && !self.table.is_suspended()
+            }
+            Err(Refusal::Held(holder)) if holder.name.is_none() => {
+                planted!(turn.mutant, LockThoughSuspended) || self.plant_grant(&entry, &free, turn)
+            }
+            Err(_) => self.plant_grant(&entry, &free, turn),
+        };
+        (entry, if is_passed { Ok(()) } else { free })
+    }
+
+    /// Whether a request for a lock that is not free is granted all the same.
+    fn plant_grant(
+        &mut self,
+        entry: &RequestSpec,
+        free: &Result<(), Refusal>,
+        turn: &StepContext,
+    ) -> bool {
+        let mode = entry.want.mode();
+        let name = match (free, entry.want.names()) {
+            (Err(Refusal::Held(_) | Refusal::Waited(_)), [name]) => name,
+            _ => return false,
+        };
+        let is_gated = matches!(free, Err(Refusal::Waited(None))) && self.table.is_unqueued(name);
+        let held = self.table.mode_of(name);
+        let is_beside = match (mode, held) {
+            (Mode::Share, Some(Mode::Share)) => planted!(turn.mutant, ShareOvertakesLock),
+            (Mode::Permits(_), Some(Mode::Permits(_))) => planted!(turn.mutant, PermitsAboveLimit),
+            _ => false,
+        };
+        let is_upgrade = (mode, held) == (Mode::Lock, Some(Mode::Share))
+            && planted!(turn.mutant, LockBesideShares);
+        if is_upgrade {
+            let others: Vec<_> = self.table.holders_of(name).collect();
+            others.into_iter().for_each(|other| self.table.release(other));
+        }
+        is_gated && planted!(turn.mutant, GrantPastSuspension) || is_beside || is_upgrade
+    }
+
+    /// All requests of a process are released.
+    pub(crate) fn free_all_of(&mut self, process: ProcessId) {
+        self.table.end_all(process);
+    }
+
+    pub(super) fn plant_deadlock(&mut self, from: ProcessId, turn: &StepContext) {
+        if planted!(turn.mutant, QueueOwnDeadlock) {
+            self.table.plant((from == turn.me).then_some(ProtocolMutant::QueueDeadlock));
+        }
+    }
+
+    /// A request was queued, and its member was told its position.
+    pub(super) fn plant_queue(&mut self, key: (ProcessId, RequestId), turn: &StepContext) {
+        if key.0 == turn.me
+            && planted!(turn.mutant, ServeOwnFirst)
+            && let Some(entry) =
+                self.table.entry(key).filter(|entry| entry.want != Want::Suspension).cloned()
+        {
+            self.table.release(key);
+            self.table.wait(key, entry, Ticket::in_front(self.epoch.0, 1));
+        }
+    }
+
+    /// The want that it goes on with; `None`: it is done.
+    pub(super) fn plant_narrow(
+        &mut self,
+        key: (ProcessId, RequestId),
+        want: &Want,
+        turn: &mut StepContext,
+    ) -> Option<Want> {
+        let Some(EntryStatus::Holds(token)) = self.table.place(key) else {
+            return Some(want.clone());
+        };
+        let entry = self.table.entry(key).cloned()?;
+        match (&entry.want, want) {
+            (Want::Lock(_), Want::Share(_)) if planted!(turn.mutant, DowngradeLetsIn) => {
+                self.table.release(key);
+                self.grant(turn);
+                // If another request got in, that one has the higher token.
+                self.table.claim(key, RequestSpec { want: want.clone(), ..entry }, token, turn.now);
+                None
+            }
+            (Want::Permits(_, before), Want::Permits(name, left))
+                if planted!(turn.mutant, GiveBackTwice) =>
+            {
+                let less =
+                    Permits::new((2 * left.get()).saturating_sub(before.get()).max(1)).ok()?;
+                Some(Want::Permits(name.clone(), less))
+            }
+            _ => Some(want.clone()),
+        }
+    }
+
+    pub(super) fn plant_upgrade(&mut self, key: (ProcessId, RequestId), turn: &StepContext) {
+        if let Some(Want::Share(name)) = self.table.held_by(key)
+            && planted!(turn.mutant, UpgradeBesideOthers)
+        {
+            let others: Vec<_> =
+                self.table.holders_of(name).filter(|other| *other != key).collect();
+            others.into_iter().for_each(|other| self.table.release(other));
+        }
+    }
+}
+
+/// The result of an edit, in place of the right one.
+pub(super) fn edit(edit: &Edit, content: &Content, turn: &StepContext) -> Option<Edited> {
+    let Edit::Step { step: NumberEdit::Add(by), .. } = edit else { return None };
+    let number = content.value.as_bytes().try_into().map(i32::from_le_bytes).ok()?;
+    let next = number.wrapping_add(*by);
+    let value = Value::new(&next.to_le_bytes()).ok()?;
+    planted!(turn.mutant, StepWraps).then_some(Edited { value, number: Some(next) })
+}
+
+/// The answer to a question.
+pub(super) fn reply(mut seen: QueryReply, turn: &StepContext) -> QueryReply {
+    match &mut seen {
+        QueryReply::Place { before, holds, suspension } => {
+            *before += u64::from(planted!(turn.mutant, TellPlaceOneLater));
+            *holds += u64::from(planted!(turn.mutant, TellHoldsOneMore));
+            if planted!(turn.mutant, TellNoSuspension) {
+                *suspension = None;
+            }
+        }
+        QueryReply::Lock { waiters, .. } | QueryReply::Waiting { waiters, .. } => {
+            if planted!(turn.mutant, SeeWaitersBackwards) {
+                waiters.reverse();
+            }
+        }
+        _ => {}
+    }
+    seen
+}
+
+/// The holds and the waits of a table that is handed over.
+type Entries = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
+
+/// The entries of a table that is handed over.
+pub(super) fn hand_over(
+    mut holds: Vec<(ProcessId, HoldReport)>,
+    mut waits: Vec<(ProcessId, WaitReport)>,
+    turn: &StepContext,
+) -> Entries {
+    if planted!(turn.mutant, HandOverNoWaits) {
+        waits.clear();
+    }
+    if planted!(turn.mutant, HandOverOneHoldLess) {
+        holds.pop();
+    }
+    if planted!(turn.mutant, HandOverNoOpens) {
+        holds.retain(|(_, hold)| !hold.want.opens());
+    }
+    if planted!(turn.mutant, HandOverNoPlaces) {
+        let last = waits.last().and_then(|(_, wait)| wait.ticket);
+        waits.iter_mut().for_each(|(_, wait)| wait.ticket = last);
+    }
+    if planted!(turn.mutant, HandOverNoMetadata) {
+        holds.iter_mut().for_each(|(_, hold)| hold.metadata = Metadata::default());
+        waits.iter_mut().for_each(|(_, wait)| wait.metadata = Metadata::default());
+    }
+    (holds, waits)
+}

@@ -1,0 +1,33 @@
+//! Access to a table for deliberate breaks of its grantor, see `mutant.rs`.
+
+use super::{RequestKey, RequestSpec, Table};
+use crate::protocol::id::{LockName, Mode};
+use crate::protocol::mutant::ProtocolMutant;
+
+impl Table {
+    /// Plants another break.
+    pub(crate) fn plant(&mut self, mutant: Option<ProtocolMutant>) {
+        self.mutant = mutant;
+    }
+
+    /// Whether no request waits for the name.
+    pub(crate) fn is_unqueued(&self, name: &LockName) -> bool {
+        self.head(name).is_none()
+    }
+
+    /// How a name is held, if it is.
+    pub(crate) fn mode_of(&self, name: &LockName) -> Option<Mode> {
+        let key = self.holders_of(name).next()?;
+        self.get(key).map(|request| request.entry.want.mode())
+    }
+
+    /// A request's own properties.
+    pub(crate) fn entry(&self, key: RequestKey) -> Option<&RequestSpec> {
+        self.get(key).map(|request| &request.entry)
+    }
+
+    /// Whether the suspension has a holder.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended.is_some()
+    }
+}
