@@ -519,68 +519,73 @@ impl Cluster {
             self.lease.until = self.lease.until.max(now + view.timing.member_lease);
         });
         planted!(self.config.mutant, ForgetPromiseOverView => self.lease.promised_until = now);
-        self.liveness.suspected.retain(|process| view.contains(*process));
-        self.liveness.death_suspicions.retain(|process, _| view.contains(*process));
-        self.liveness.vouch_at = if self.liveness.dead.iter().any(|process| view.contains(*process))
-        {
-            now
-        } else {
-            Time::MAX
-        };
+        self.adapt_liveness(now, &view);
         step.out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
-        let departed: Vec<ProcessId> = match &before {
-            Some(before) => {
-                let gone =
-                    before.members.iter().filter(|member| !view.contains(member.info.process));
-                gone.map(|member| member.info.process).collect()
-            }
-            None => Vec::new(),
+        let only_in = |one: &View, other: &View| -> Vec<ProcessId> {
+            let members = one.members.iter().map(|member| member.info.process);
+            members.filter(|process| !other.contains(*process)).collect()
         };
-        let joined: Vec<ProcessId> = match &before {
-            Some(before) => {
-                let new =
-                    view.members.iter().filter(|member| !before.contains(member.info.process));
-                new.map(|member| member.info.process).collect()
-            }
-            None => Vec::new(),
-        };
+        let departed = before.as_ref().map(|before| only_in(before, &view)).unwrap_or_default();
+        let joined = before.as_ref().map(|before| only_in(&view, before)).unwrap_or_default();
         step.links.on_view(now, &self.config.me, &view, step.out);
         // The locks may use the lease as it was before this view made, or ended, an elder here.
         let leased = now < self.granting_end();
         if !same_elder && let Some(elder) = self.elder.take() {
             self.last_pulse = elder.last_pulse();
         }
-        let mut registry = RegistryChange::End;
-        if view.elder().process == me {
-            // Only the founder of a lineage knows that there was no elder before it.
-            let ask = before.is_some()
-                || view.number.0 != view.lineage.founded.0
-                || view.lineage.founder != me;
-            let clocks = (self.clock, pace);
-            match &mut self.elder {
-                Some(elder) => {
-                    elder.on_view(now, me, &view);
-                    registry = match same_tenure {
-                        true => RegistryChange::Keep,
-                        false => RegistryChange::Restart { ask, clocks },
-                    };
-                }
-                None => {
-                    let joins = self.config.limits.joins;
-                    let elder = Elder::new(now, me, &view, (self.last_pulse, joins));
-                    planted!(=> let elder = elder.with_mutant(self.config.mutant));
-                    self.elder = Some(elder);
-                    registry = RegistryChange::Begin { ask, clocks };
-                    step.out.push(Output::Event(Event::BecameElder(view.number)));
-                }
-            }
-        }
+        // Only the founder of a lineage knows that there was no elder before it.
+        let ask = before.is_some()
+            || view.number.0 != view.lineage.founded.0
+            || view.lineage.founder != me;
+        let registry = self.adapt_elder(now, &view, (ask, same_tenure), pace, step);
         let installed =
             InstalledView { departed: &departed, joined: &joined, same_tenure, registry };
         let standing = Standing { leased, ..self.standing(now) };
         let messages =
             step.turn(now, &standing, |locks, turn| locks.on_view(&view, installed, turn));
         step.deliver(now, &self.standing(now), messages);
+    }
+
+    fn adapt_liveness(&mut self, now: Time, view: &View) {
+        let liveness = &mut self.liveness;
+        liveness.suspected.retain(|process| view.contains(*process));
+        liveness.death_suspicions.retain(|process, _| view.contains(*process));
+        let vouches = liveness.dead.iter().any(|process| view.contains(*process));
+        liveness.vouch_at = if vouches { now } else { Time::MAX };
+    }
+
+    /// Makes this member the elder of a view, or tells its elder the view. `ask`: earlier elders
+    /// may have named grantors. `same_tenure`: this elder goes on as it was.
+    fn adapt_elder(
+        &mut self,
+        now: Time,
+        view: &View,
+        (ask, same_tenure): (bool, bool),
+        pace: WallClock,
+        step: &mut Step,
+    ) -> RegistryChange {
+        let me = self.config.me.process;
+        if view.elder().process != me {
+            return RegistryChange::End;
+        }
+        let clocks = (self.clock, pace);
+        match &mut self.elder {
+            Some(elder) => {
+                elder.on_view(now, me, view);
+                match same_tenure {
+                    true => RegistryChange::Keep,
+                    false => RegistryChange::Restart { ask, clocks },
+                }
+            }
+            None => {
+                let joins = self.config.limits.joins;
+                let elder = Elder::new(now, me, view, (self.last_pulse, joins));
+                planted!(=> let elder = elder.with_mutant(self.config.mutant));
+                self.elder = Some(elder);
+                step.out.push(Output::Event(Event::BecameElder(view.number)));
+                RegistryChange::Begin { ask, clocks }
+            }
+        }
     }
 
     pub(super) fn is_open(&self, instance: ViewNumber) -> bool {

@@ -153,62 +153,10 @@ impl Cluster {
             }
             Notice::Prepare { instance, ballot, dead } => {
                 self.believe(now, speaker.vote, dead, step);
-                if self.on_canvass(now, &speaker, instance, ballot, step) == Some(true) {
-                    let is_news = self.is_news(ballot);
-                    self.stand_down(now, ballot);
-                    if let Some(view) = self.ballot_view() {
-                        if is_news {
-                            self.votes.yield_until =
-                                self.votes.yield_until.max(now + view.timing.retry * 4);
-                        }
-                        let answer =
-                            self.votes.acceptor.on_prepare(view.elder().process, instance, ballot);
-                        let answer = match answer {
-                            Notice::Promise { .. }
-                                if planted!(self.config.mutant, ForgetAccepted) =>
-                            {
-                                Notice::Promise { instance, ballot, accepted: None }
-                            }
-                            answer => answer,
-                        };
-                        self.answer_when_kept(now, &speaker, answer, step);
-                    }
-                } else if let Some(promised) = self.votes.acceptor.promised
-                    && self.is_open(instance)
-                    && promised > ballot
-                {
-                    self.say_ballot(
-                        now,
-                        speaker.addr,
-                        from,
-                        Notice::Nack { instance, promised },
-                        step,
-                    );
-                }
+                self.on_prepare(now, &speaker, (instance, ballot), step);
             }
             Notice::Accept { instance, ballot, change } => {
-                let is_sound = self.ballot_view().is_some_and(|view| view.next(&change).is_sound());
-                if self.is_voter(now, &speaker, instance, step) && is_sound {
-                    if self.votes.acceptor.promised.is_none_or(|promised| promised <= ballot) {
-                        self.stand_down(now, ballot);
-                    }
-                    planted!(self.config.mutant, BreakPromise => {
-                        self.votes.acceptor.promised = None;
-                    });
-                    planted!(=> let promised = self.votes.acceptor.promised);
-                    if let Some(view) = self.ballot_view() {
-                        let answer = self.votes.acceptor.on_accept(
-                            view.elder().process,
-                            instance,
-                            ballot,
-                            &change,
-                        );
-                        planted!(self.config.mutant, AcceptPromisesNothing => {
-                            self.votes.acceptor.promised = promised;
-                        });
-                        self.answer_when_kept(now, &speaker, answer, step);
-                    }
-                }
+                self.on_accept(now, &speaker, (instance, ballot), &change, step);
             }
             Notice::PreVoteReply { instance, ballot, willing: true } if self.is_open(instance) => {
                 self.on_vote(now, &speaker, ballot, None, step);
@@ -224,6 +172,64 @@ impl Cluster {
             }
             _ => {}
         }
+    }
+
+    fn on_prepare(
+        &mut self,
+        now: Time,
+        speaker: &VoteSender,
+        (instance, ballot): (ViewNumber, Ballot),
+        step: &mut Step,
+    ) {
+        if self.on_canvass(now, speaker, instance, ballot, step) == Some(true) {
+            let is_news = self.is_news(ballot);
+            self.stand_down(now, ballot);
+            let Some(view) = self.ballot_view() else { return };
+            if is_news {
+                let until = now + view.timing.retry * 4;
+                self.votes.yield_until = self.votes.yield_until.max(until);
+            }
+            let answer = self.votes.acceptor.on_prepare(view.elder().process, instance, ballot);
+            let answer = match answer {
+                Notice::Promise { .. } if planted!(self.config.mutant, ForgetAccepted) => {
+                    Notice::Promise { instance, ballot, accepted: None }
+                }
+                answer => answer,
+            };
+            self.answer_when_kept(now, speaker, answer, step);
+        } else if let Some(promised) = self.votes.acceptor.promised
+            && self.is_open(instance)
+            && promised > ballot
+        {
+            let refusal = Notice::Nack { instance, promised };
+            self.say_ballot(now, speaker.addr, speaker.process, refusal, step);
+        }
+    }
+
+    fn on_accept(
+        &mut self,
+        now: Time,
+        speaker: &VoteSender,
+        (instance, ballot): (ViewNumber, Ballot),
+        change: &Change,
+        step: &mut Step,
+    ) {
+        let is_sound = self.ballot_view().is_some_and(|view| view.next(change).is_sound());
+        if !self.is_voter(now, speaker, instance, step) || !is_sound {
+            return;
+        }
+        if self.votes.acceptor.promised.is_none_or(|promised| promised <= ballot) {
+            self.stand_down(now, ballot);
+        }
+        planted!(self.config.mutant, BreakPromise => self.votes.acceptor.promised = None);
+        planted!(=> let promised = self.votes.acceptor.promised);
+        let Some(view) = self.ballot_view() else { return };
+        let elder = view.elder().process;
+        let answer = self.votes.acceptor.on_accept(elder, instance, ballot, change);
+        planted!(self.config.mutant, AcceptPromisesNothing => {
+            self.votes.acceptor.promised = promised;
+        });
+        self.answer_when_kept(now, speaker, answer, step);
     }
 
     /// Whether this process has not promised that ballot its vote yet. A candidate that receives
