@@ -119,12 +119,10 @@ rule!(a_bound_vote_stands_by_no_pulse, StandByElderThoughBound, |plant: Plant| {
 rule!(an_elder_that_gave_its_vote_away_renews_nobody, RenewThoughDeposed, |plant: Plant| {
     let mut node = lone();
     plant(&mut node);
-    let elder = node.cluster.elder.as_mut().expect("it has founded");
+    let mut elder = node.cluster.elder.take().expect("it has founded");
     elder.deposed = true;
-    #[cfg(elderlock_mutants)]
-    {
-        elder.mutant = node.cluster.config.mutant;
-    }
+    planted!(=> let elder = elder.with_mutant(node.cluster.config.mutant));
+    node.cluster.elder = Some(elder);
     !node.cluster.has_authority(NOW)
 });
 
