@@ -261,7 +261,7 @@ mod hunt {
             }
             ProtocolMutant::FoundAtTheClock => Some("tests/founding.rs"),
             ProtocolMutant::BeginForFormerElder => {
-                Some("regressions/an_old_term_begins_after_one_that_nobody_remembers")
+                Some("regressions/an_old_epoch_begins_after_a_forgotten_one")
             }
             ProtocolMutant::ReviveTheDeaf => {
                 Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
@@ -270,8 +270,8 @@ mod hunt {
             ProtocolMutant::YieldForEver => {
                 Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
             }
-            ProtocolMutant::HeirVotesAtOnce => Some("scripts/heirs_do_not_vote_at_once"),
-            ProtocolMutant::TakeUntold => Some("scripts/who_was_not_told_keeps_its_lock"),
+            ProtocolMutant::HeirVotesAtOnce => Some("scripts/vote_successors_do_not_vote_at_once"),
+            ProtocolMutant::TakeUntold => Some("scripts/an_untold_holder_keeps_its_lock"),
             ProtocolMutant::WriteTwice => Some("scripts/write_is_asked_twice"),
             ProtocolMutant::StepTwice => Some("scripts/addition_is_asked_twice"),
             ProtocolMutant::StepWraps => Some("scripts/sum_has_32_bits"),
