@@ -160,8 +160,10 @@ async fn sell_out() -> Done<ExitCode> {
     ClusterKey::generate()?.write_file(key_beside(&path))?;
     let table = open(&path)?;
     table.execute_batch(&format!(
-        "CREATE TABLE goods (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL, fence INTEGER NOT NULL DEFAULT 0);
-         CREATE TABLE sales (id INTEGER PRIMARY KEY, goods INTEGER NOT NULL, piece INTEGER NOT NULL);
+        "CREATE TABLE goods (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL,
+                             fence INTEGER NOT NULL DEFAULT 0);
+         CREATE TABLE sales (id INTEGER PRIMARY KEY, goods INTEGER NOT NULL,
+                             piece INTEGER NOT NULL);
          INSERT INTO goods (id, stock) VALUES ({UNLOCKED}, {STOCK}), ({LOCKED}, {STOCK});"
     ))?;
     let addrs = free_addrs(SERVERS);

@@ -122,9 +122,11 @@ impl Books {
         file.busy_timeout(Duration::from_secs(10))?;
         file.pragma_update(None, "journal_mode", "wal")?;
         file.execute_batch(
-            "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER, fence INTEGER NOT NULL);
+            "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER,
+                                             fence INTEGER NOT NULL);
              INSERT OR IGNORE INTO job (id, last, fence) VALUES (1, NULL, 0);
-             CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, tick INTEGER, token INTEGER, node INTEGER);
+             CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, tick INTEGER, token INTEGER,
+                                              node INTEGER);
              CREATE TABLE IF NOT EXISTS refusals (tick INTEGER, token INTEGER, node INTEGER);",
         )?;
         Ok(Books { file, fenced })
@@ -238,7 +240,8 @@ fn oversee(fenced: bool) -> Done<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     println!(
-        "kept: {ticks} ticks in {leaders} terms, none twice, none missed; {refused} late run was refused by its token"
+        "kept: {ticks} ticks in {leaders} terms, none twice, none missed; {refused} late run was \
+         refused by its token"
     );
     Ok(ExitCode::SUCCESS)
 }

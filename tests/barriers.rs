@@ -223,10 +223,8 @@ async fn a_waiter_hears_that_its_member_has_left() {
     let error = soon(wait).await.expect("no panic").expect_err("it is open no more");
     assert!(error.is_lost(), "{error:?}");
     let error = soon(latch_wait).await.expect("no panic").expect_err("it is open no more");
-    assert!(
-        matches!(error, BarrierError::Count(CountError::Lost(lost)) if lost.reason == LostReason::Left),
-        "{error:?}"
-    );
+    let BarrierError::Count(CountError::Lost(lost)) = &error else { panic!("{error:?}") };
+    assert_eq!(lost.reason, LostReason::Left);
     assert!(soon(barriers[1].wait()).await.expect_err("it is open no more").is_lost());
 }
 

@@ -591,8 +591,7 @@ async fn no_two_latches_ever_lead_at_once() {
 /// Curator: `LeaderLatch` cannot report that its client is gone for good. Here it is closed, and
 /// reports that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_whose_member_leaves_or_whose_service_is_destroyed_is_closed_and_the_next_one_leads()
- {
+async fn a_latch_that_loses_its_member_or_service_is_closed_and_the_next_one_leads() {
     let local = Local::start(3).await;
     let latches = in_line(&local.members, 3).await;
     let ends = [
@@ -715,7 +714,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     poll_a_wait_then_drop(
         async || {
             let waits = waits.clone();
-            async move { waits.await_leadership_for(5 * MS).await.expect_err("the first one leads") }
+            async move { waits.await_leadership_for(5 * MS).await.expect_err("another leads") }
         },
         async |_| assert_eq!(waits.state(), LatchState::Started),
     )

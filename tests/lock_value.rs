@@ -201,9 +201,8 @@ async fn a_value_whose_member_has_left_says_so() {
     let guard = lock(&services[1]).await;
     soon(local.members[1].leave()).await.expect("it leaves");
     assert_eq!(soon(values[1].lost()).await, LostReason::Left);
-    assert!(
-        matches!(values[1].get(), Err(LockValueError::Lost(lost)) if lost.reason == LostReason::Left)
-    );
+    let got = values[1].get();
+    assert!(matches!(got, Err(LockValueError::Lost(lost)) if lost.reason == LostReason::Left));
     assert!(soon(values[1].read(&guard)).await.is_err());
     assert!(soon(values[1].write(&guard, "late")).await.is_err());
     assert_eq!(get(&values[0]), b"first");

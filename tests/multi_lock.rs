@@ -176,9 +176,8 @@ async fn a_loss_while_a_later_service_is_waited_for_ends_the_waiting() {
     accounts.destroy().await.expect("destroyed");
     let error = soon(waiting).await.expect("no panic").unwrap_err();
     assert!(error.is_lost());
-    assert!(
-        matches!(&error, MultiLockError::Lost { service, lost } if service == "accounts" && lost.reason == LostReason::Destroyed)
-    );
+    let MultiLockError::Lost { service, lost } = &error else { panic!("{error:?}") };
+    assert_eq!((service.as_str(), lost.reason), ("accounts", LostReason::Destroyed));
     until(|| left_over(&member) == (1, 0)).await;
     held.release().await.expect("held");
 }
@@ -237,8 +236,10 @@ async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
     {
         let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, wrong);
         let error = soon(multi.acquire().wait(20 * MS)).await.unwrap_err();
-        let said = matches!(&error, MultiLockError::Lock { service, error: LockError::InvalidName(_) } if service == "orders");
-        assert!(said, "{error}");
+        let MultiLockError::Lock { service, error: LockError::InvalidName(_) } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(service, "orders");
     }
     let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
     let error = soon(empty.acquire().wait(20 * MS)).await.unwrap_err();

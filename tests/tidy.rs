@@ -249,9 +249,11 @@ fn every_test_that_the_tables_name_is_there() {
 
 #[test]
 fn a_name_in_a_table_is_found_and_a_command_is_none() {
-    let text = "| 1 | locks `one_test`, `wait::until`; scripts `late_release` |\n```\ncargo `test_x`\n```\n`word`, `a_b.rs`";
+    let text = "| 1 | locks `one_test`, `wait::until`; scripts `late_release` |\n\
+        ```\ncargo `test_x`\n```\n`word`, `a_b.rs`";
     assert_eq!(tests_named(text), ["late_release".to_owned(), "one_test".to_owned()].into());
-    let source = "#[test]\nfn one_test() {}\n#[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\nasync fn two() {}\nfn no_test() {}\n";
+    let source = "#[test]\nfn one_test() {}\n#[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\n\
+        async fn two() {}\nfn no_test() {}\n";
     assert_eq!(tests_of(source), ["one_test", "two"]);
 }
 
@@ -305,7 +307,8 @@ fn every_test_of_geode_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reas
 #[test]
 fn a_test_of_geode_that_has_no_row_is_found() {
     let count = |table| tests_in(&geode_rows(table));
-    let two = "| class | its tests | here |\n| OneTest | testA, testB | x |\n| OneTest | testC | y |\n| Two | a | b |\n";
+    let two = "| class | its tests | here |\n| OneTest | testA, testB | x |\n\
+        | OneTest | testC | y |\n| Two | a | b |\n";
     assert_eq!(count(two), [("OneTest".to_owned(), 3)].into());
     assert_eq!(count("| OneTest | testA, testA | x |\n"), [("OneTest".to_owned(), 1)].into());
     assert_eq!(count("| OneTest | testA, ... | x |\n"), [("OneTest".to_owned(), 1)].into());
@@ -357,7 +360,8 @@ fn a_complaint_without_a_row_a_test_or_a_reason_is_found() {
     );
     assert!(row(&["8", "curator#1", here]).is_some());
     let table = format!(
-        "| 1 | a | b |\n{COMPLAINTS}\n\n| # | x | y | z |\n|---|\n| 1 | a | b | c |\n| 3 | d |\n\n## Next\n| 4 |\n"
+        "| 1 | a | b |\n{COMPLAINTS}\n\n| # | x | y | z |\n|---|\n| 1 | a | b | c |\n\
+         | 3 | d |\n\n## Next\n| 4 |\n"
     );
     assert_eq!(complaint_rows(&table), [vec!["1", "a", "b", "c"], vec!["3", "d"]]);
 }

@@ -37,16 +37,16 @@ impl About {
 
     /// In one line, of Markdown as well as of plain text.
     pub(crate) fn line(&self) -> String {
-        let About { command, rounds, millis, processors, model, kernel, load, has_equal_addresses } =
-            self;
+        let About { command, rounds, millis, processors, model, kernel, load, .. } = self;
         let version = env!("CARGO_PKG_VERSION");
         let build = if cfg!(debug_assertions) { ", a debug build" } else { "" };
         let [rounds, processors] =
             [counted(*rounds as usize, "round"), counted(*processors, "processor")];
-        let addresses = if *has_equal_addresses { "equal" } else { "random" };
+        let addresses = if self.has_equal_addresses { "equal" } else { "random" };
         format!(
-            "`{command}`, version {version}{build}, on {processors} ({model}), Linux {kernel}, load {load} before it, all \
-             processes at {addresses} addresses; medians of {rounds} of {millis} ms"
+            "`{command}`, version {version}{build}, on {processors} ({model}), Linux {kernel}, \
+             load {load} before it, all processes at {addresses} addresses; \
+             medians of {rounds} of {millis} ms"
         )
     }
 
@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_processor_is_called_as_linux_calls_it() {
-        let cpus = "processor\t: 0\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) Processor\nstepping\t: 8\n";
+        let cpus = "processor\t: 0\nmodel\t\t: 143\n\
+            model name\t: Intel(R) Xeon(R) Processor\nstepping\t: 8\n";
         assert_eq!(model(cpus), Some("Intel(R) Xeon(R) Processor"));
         assert_eq!(model("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
     }

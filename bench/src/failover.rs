@@ -3,7 +3,11 @@
 //! grantor.
 //!
 //! ```text
-//! 0  elder        1  grantor, unless the elder is        2  waits        3  holds many others        4  holds, and no more
+//! 0  elder
+//! 1  grantor, unless the elder is
+//! 2  waits
+//! 3  holds many others
+//! 4  holds, and no more
 //! ```
 
 use crate::clock::between;

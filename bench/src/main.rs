@@ -133,13 +133,16 @@ struct BenchArgs {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=2000))]
     waiters: u32,
     /// Case held: how many locks are.
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(2000..=2_000_000))]
+    #[arg(long, default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u32).range(2000..=2_000_000))]
     table: u32,
     /// Case names: how many are locked and released once, from each of two members.
-    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(1000..=1_000_000_000))]
+    #[arg(long, default_value_t = 10_000_000,
+        value_parser = clap::value_parser!(u32).range(1000..=1_000_000_000))]
     names: u32,
     /// Case waiters: how many wait for one lock.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
+    #[arg(long, default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
     queue: u32,
     /// Case members: up to how many.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(3..=200))]

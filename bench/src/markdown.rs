@@ -11,10 +11,11 @@
 //! ```text
 //! {local: floor L}             its median, at the largest of its sizes
 //! {first local: floor L}       at the least of them
-//! {range local: floor L}       its median with the least and the most of the rounds, at the largest
+//! {range local: floor L}       the same, with the least and the most of the rounds
 //! {size local: floor L}        the largest, {first-size ...} the least
 //! {met local: floor L}         its target, and whether it is met at all sizes that have it
-//! {each local: floor L}        its medians at all sizes, a cell for each; {sizes ...} the sizes, {rules ...} the lines below them
+//! {each local: floor L}        its medians at all sizes, a cell for each
+//! {sizes local: floor L}       the sizes themselves, {rules ...} the lines below them
 //! ```
 
 use crate::sheet::{Row, Sheet, thousands};
@@ -32,6 +33,8 @@ const GRANTOR: MarkdownTable =
     MarkdownTable { mark: "grantor", template: Some(include_str!("grantor.md")) };
 const PEERS: MarkdownTable = MarkdownTable { mark: "peers", template: None };
 const END: &str = "<!-- /bench -->";
+/// The longest line of prose.
+const LINE: usize = 100;
 
 /// A file, and which of its tables a run makes.
 pub(crate) struct Markdown {
@@ -60,7 +63,7 @@ impl Markdown {
                 Some(template) => expand(template, sheets)?,
                 None => contenders(sheets),
             };
-            Ok(format!("{about}:\n\n{}", rows.trim_end()))
+            Ok(format!("{}\n\n{}", wrapped(&format!("{about}:")), rows.trim_end()))
         })?;
         std::fs::write(&self.file, text).map_err(|error| self.complain(&error.to_string()))
     }
@@ -119,6 +122,21 @@ fn parse(place: &str) -> Option<(&str, &str, &str)> {
     let (head, figure) = place.split_once(": ")?;
     let (verb, case) = head.rsplit_once(' ').unwrap_or(("", head));
     Some((verb, case, figure))
+}
+
+/// The words in lines of at most 100 characters.
+fn wrapped(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= LINE => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
 }
 
 /// The text with `inside` between these marks.
@@ -264,8 +282,10 @@ mod tests {
 
     #[test]
     fn what_is_between_the_marks_is_replaced_and_nothing_else() {
-        let text = "a\n<!-- bench: x -->\nold\n<!-- /bench -->\nb\n<!-- bench: y -->\nkept\n<!-- /bench -->\nc";
-        let new = "a\n<!-- bench: x -->\n\nnew\n\n<!-- /bench -->\nb\n<!-- bench: y -->\nkept\n<!-- /bench -->\nc";
+        let text = "a\n<!-- bench: x -->\nold\n<!-- /bench -->\nb\n<!-- bench: y -->\nkept\n\
+            <!-- /bench -->\nc";
+        let new = "a\n<!-- bench: x -->\n\nnew\n\n<!-- /bench -->\nb\n\
+            <!-- bench: y -->\nkept\n<!-- /bench -->\nc";
         assert_eq!(replace(text, "x", "new").as_deref(), Ok(new));
         assert_eq!(replace(new, "x", "new").as_deref(), Ok(new));
     }

@@ -10,22 +10,25 @@ use serde_json::Value;
 use std::fmt::Write;
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --paper: light-dark(#fcfbf8, #15171b); --ink: light-dark(#1c2026, #e8e6e1);
-  --soft: light-dark(#5d636d, #9ea5b0); --line: light-dark(#e3e0d8, #2d3139); --bad: light-dark(#c0241c, #ff7b6d);
-  --good: light-dark(#1f7a4a, #67c493); }
-body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 72rem;
-  margin: 2rem auto; padding: 0 1rem; }
+:root { color-scheme: light dark;
+  --paper: light-dark(#fcfbf8, #15171b); --ink: light-dark(#1c2026, #e8e6e1);
+  --soft: light-dark(#5d636d, #9ea5b0); --line: light-dark(#e3e0d8, #2d3139);
+  --bad: light-dark(#c0241c, #ff7b6d); --good: light-dark(#1f7a4a, #67c493); }
+body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif;
+  max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h2 { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 .drawings { display: flex; flex-wrap: wrap; gap: 1.5rem; }
 figure { margin: 0; } figcaption, .soft { color: var(--soft); }
-svg text { fill: var(--soft); font-size: 11px; } svg .grid { stroke: var(--line); } svg .target { stroke: var(--bad);
-  stroke-dasharray: 4 3; }
+svg text { fill: var(--soft); font-size: 11px; } svg .grid { stroke: var(--line); }
+svg .target { stroke: var(--bad); stroke-dasharray: 4 3; }
 .c0 { --c: light-dark(#2c5a94, #7fb0ec); } .c1 { --c: light-dark(#b5651d, #eaa968); }
 .c2 { --c: light-dark(#1f7a4a, #67c493); } .c3 { --c: light-dark(#8a3a8f, #d79bdc); }
 .c4 { --c: light-dark(#6b6b1e, #c8c86a); } .c5 { --c: light-dark(#44505f, #b9c4d2); }
-svg .c { stroke: var(--c); fill: none; } svg .dot, svg .round { fill: var(--c); stroke: none; } svg .round { opacity: .55; }
+svg .c { stroke: var(--c); fill: none; } svg .dot, svg .round { fill: var(--c); stroke: none; }
+svg .round { opacity: .55; }
 .key { color: var(--c); } ul.keys { list-style: none; padding: 0; margin: 0; font-size: 13px; }
-table { border-collapse: collapse; font-size: 13px; margin-top: 1rem; } td, th { padding: .15rem .7rem; text-align: right;
+table { border-collapse: collapse; font-size: 13px; margin-top: 1rem; }
+td, th { padding: .15rem .7rem; text-align: right;
   border-bottom: 1px solid var(--line); } td:first-child, th:first-child { text-align: left; }
 .met { color: var(--good); } .missed { color: var(--bad); }
 ";
@@ -51,10 +54,12 @@ pub(crate) fn page(about: &str, record: &Value) -> String {
     let about = escape(about).replacen('`', "<code>", 1).replacen('`', "</code>", 1);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>elderlock, measured</title>\n\
-         <link rel=\"icon\" href=\"data:,\"/>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>elderlock, measured</h1>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>elderlock, measured</title>\n<link rel=\"icon\" href=\"data:,\"/>\n\
+         <style>{STYLE}</style>\n</head>\n<body>\n<h1>elderlock, measured</h1>\n\
          <p>{about}.</p>\n\
-         <p class=\"soft\">Large dots are medians, small ones the rounds, bars go from the least to the most, broken lines are \
+         <p class=\"soft\">Large dots are medians, small ones the rounds, bars go from the least \
+         to the most, broken lines are \
          targets.</p>\n\
          {body}</body>\n</html>\n"
     )
@@ -252,7 +257,8 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
     };
     let _ = writeln!(
         out,
-        "<figure><svg width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">"
+        "<figure><svg width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         role=\"img\">"
     );
     for tick in y.ticks() {
         let at = y.at(tick);
@@ -316,7 +322,8 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
             let _ = writeln!(
                 out,
                 "<line class=\"c\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
-                 <circle class=\"dot\" cx=\"{at:.1}\" cy=\"{median:.1}\" r=\"3.5\"><title>{}: {shown}</title></circle>",
+                 <circle class=\"dot\" cx=\"{at:.1}\" cy=\"{median:.1}\" r=\"3.5\">\
+                 <title>{}: {shown}</title></circle>",
                 y.at(point.least),
                 y.at(point.most),
                 line.name
@@ -343,7 +350,8 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
                 let height = y.at(target);
                 let _ = writeln!(
                     out,
-                    "<line class=\"target\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{height:.1}\" y2=\"{height:.1}\"/>",
+                    "<line class=\"target\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{height:.1}\" \
+                     y2=\"{height:.1}\"/>",
                     at - 16.0,
                     at + 16.0
                 );
@@ -366,7 +374,8 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
 fn draw_table(out: &mut String, case: &Value) {
     let _ = writeln!(
         out,
-        "<table><tr><th></th><th>{}</th><th>median</th><th>min</th><th>max</th><th>target</th></tr>",
+        "<table><tr><th></th><th>{}</th><th>median</th><th>min</th><th>max</th>\
+         <th>target</th></tr>",
         text(&case["sizes"])
     );
     for row in list(&case["figures"]) {

@@ -145,7 +145,9 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
                 Ok((keys, closed)) => {
                     let path = path.display();
                     let key = &keys[0];
-                    let text = format!("has read {path}: seals with key {key}; {closed} connections closed");
+                    let text = format!(
+                        "has read {path}: seals with key {key}; {closed} connections closed"
+                    );
                     say("keyring_replaced", text, json!({ "keys": keys, "closed": closed }));
                 }
                 Err(error) => {
@@ -348,10 +350,12 @@ fn view_json(view: &View) -> Value {
         .members
         .iter()
         .map(|member| {
-            json!({ "process": member.info.process.to_string(), "addr": member.info.addr, "ghost": member.ghost })
+            let process = member.info.process.to_string();
+            json!({ "process": process, "addr": member.info.addr, "ghost": member.ghost })
         })
         .collect();
-    json!({ "number": view.number.0, "elder": view.elder().process.to_string(), "members": members })
+    let elder = view.elder().process.to_string();
+    json!({ "number": view.number.0, "elder": elder, "members": members })
 }
 
 #[cfg(test)]
@@ -363,7 +367,8 @@ mod tests {
         let flags =
             Settings { bind: Some("127.0.0.1:1".to_owned()), found: true, ..Settings::default() };
         let file: Settings = toml::from_str(
-            "bind = '127.0.0.1:2'\ncluster = 'shop'\nseeds = ['a:1', 'b:2']\ntiming = 'fast'\njoin_seconds = 5",
+            "bind = '127.0.0.1:2'\ncluster = 'shop'\nseeds = ['a:1', 'b:2']\n\
+             timing = 'fast'\njoin_seconds = 5",
         )
         .unwrap();
         let both = flags.or(file);

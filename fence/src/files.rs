@@ -36,7 +36,8 @@ use std::time::{Duration, Instant};
 /// A file whose content is read and replaced under a fence.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock_fence::files::FencedFile;
 /// # let folder = std::env::temp_dir().join(format!("elderlock-doc-files-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
@@ -230,7 +231,8 @@ pub enum FileError {
     /// The fence is no stamp, so the latest writer is unknown. Nothing was changed. Stop all
     /// writers, then remove the file, or write the highest stamp into it.
     #[error(
-        "the fence {} is damaged: {reason}; stop all writers, then remove it, or write the highest stamp into it",
+        "the fence {} is damaged: {reason}; stop all writers, then remove it, or write the highest \
+         stamp into it",
         path.display()
     )]
     Damaged {

@@ -53,11 +53,14 @@ pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 /// [`NoStamp`]: the guard is lost, or it is a share or permits. Do not send the request.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock_fence::http::{FENCING_TOKEN, header_value};
 /// let member = elderlock::Member::local().await?;
 /// let guard = member.lock_service("inventory").await?.lock("sku-42").await?;
-/// let request = http::Request::put("/stock/sku-42").header(FENCING_TOKEN, header_value(&guard)?).body("41")?;
+/// let request = http::Request::put("/stock/sku-42")
+///     .header(FENCING_TOKEN, header_value(&guard)?)
+///     .body("41")?;
 /// # Ok(()) }
 /// ```
 pub fn header_value(holder: &(impl Fenced + ?Sized)) -> Result<HeaderValue, NoStamp> {
@@ -71,8 +74,8 @@ pub trait FenceStore: Send + Sync + 'static {
     /// stores it. When this returns, the stamp is stored for good.
     ///
     /// # Errors
-    /// [`StoreError::Stale`]: nothing is changed. [`StoreError::Failed`]: the stamp may be stored or
-    /// not.
+    /// [`StoreError::Stale`]: nothing is changed. [`StoreError::Failed`]: the stamp may be stored
+    /// or not.
     fn admit(
         &self,
         resource: &str,
@@ -98,7 +101,8 @@ pub enum StoreError {
 ///
 /// ```
 /// # #[cfg(feature = "rusqlite")]
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use http_body_util::Full;
 /// # use std::convert::Infallible;
 /// # use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
@@ -106,10 +110,13 @@ pub enum StoreError {
 /// # let folder = std::env::temp_dir().join(format!("elderlock-doc-http-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
 /// let store = SqliteStore::open(folder.join("fences.db"))?;
-/// let fence = FenceLayer::new(store, |request| request.uri.path().strip_prefix("/stock/").map(str::to_owned));
-/// let mut service = ServiceBuilder::new().layer(fence).service(service_fn(async |_: http::Request<String>| {
+/// let fence = FenceLayer::new(store, |request| {
+///     request.uri.path().strip_prefix("/stock/").map(str::to_owned)
+/// });
+/// let sell = service_fn(async |_: http::Request<String>| {
 ///     Ok::<_, Infallible>(http::Response::new(Full::<bytes::Bytes>::from("sold")))
-/// }));
+/// });
+/// let mut service = ServiceBuilder::new().layer(fence).service(sell);
 ///
 /// let put = |stamp: &str| {
 ///     http::Request::put("/stock/sku-42").header(FENCING_TOKEN, stamp).body("41".to_owned())

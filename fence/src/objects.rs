@@ -35,7 +35,8 @@ pub const METADATA_KEY: &str = "fencingtoken";
 /// The objects of one store, fenced. Cheap to make: it borrows the store.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock_fence::objects::ObjectFence;
 /// use object_store::{memory::InMemory, path::Path};
 /// let member = elderlock::Member::local().await?;
@@ -47,7 +48,8 @@ pub const METADATA_KEY: &str = "fencingtoken";
 /// let seen = fence.read(&path, &guard).await?;
 /// assert_eq!(seen.content(), None);
 /// seen.replace(&guard, "41").await?;
-/// assert_eq!(fence.read(&path, &guard).await?.content().map(|content| &content[..]), Some(&b"41"[..]));
+/// let seen = fence.read(&path, &guard).await?;
+/// assert_eq!(seen.content().map(|content| &content[..]), Some(&b"41"[..]));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +194,8 @@ pub enum ObjectError {
     /// The metadata has a text that is no stamp, so the latest writer is unknown. Nothing was
     /// changed.
     #[error(
-        "the metadata `fencingtoken` of {path} is damaged: {reason}; stop all writers and write the object anew"
+        "the metadata `fencingtoken` of {path} is damaged: {reason}; stop all writers and write \
+         the object anew"
     )]
     Damaged {
         /// The object.

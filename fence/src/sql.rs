@@ -227,7 +227,8 @@ RETURNING token, lineage"
 /// let guard = stock.lock("sku-42").await?;
 /// let mut tx = database.transaction().await?;
 /// fence.admit(&mut tx, "sku-42", &guard).await?; // first: it fences the read below as well
-/// let left: i64 = tx.query_one("SELECT stock FROM articles WHERE id = 'sku-42'", &[]).await?.get(0);
+/// let stock = "SELECT stock FROM articles WHERE id = 'sku-42'";
+/// let left: i64 = tx.query_one(stock, &[]).await?.get(0);
 /// tx.execute("UPDATE articles SET stock = $1 WHERE id = 'sku-42'", &[&(left - 1)]).await?;
 /// tx.commit().await?;
 /// guard.release().await?;
@@ -363,20 +364,22 @@ pub enum AdmitError<E> {
     /// An unfinished transaction has the row, and the driver's or the database's limit ran out: a
     /// writer is slow, or stopped. Try the whole transaction again if the guard is still held.
     #[error(
-        "an unfinished transaction has the fence of the resource, and the limit for waiting ran out; \
-         roll back and try again: {0}"
+        "an unfinished transaction has the fence of the resource, and the limit for waiting \
+         ran out; roll back and try again: {0}"
     )]
     Locked(#[source] E),
     /// The database could not put the transaction in order with others: a serialisation failure or
     /// a deadlock. Run the whole transaction again, with the same guard.
     #[error(
-        "the transaction met others, so the database ended it; roll back and run all of it again: {0}"
+        "the transaction met others, so the database ended it; roll back and run all of it again: \
+         {0}"
     )]
     Retry(#[source] E),
     /// The connection is broken, or the database ends it. Whether the statement was made is
     /// unknown, and without a commit it counts for nothing. Use another connection.
     #[error(
-        "the connection to the database is broken; use another one and run all of the transaction again: {0}"
+        "the connection to the database is broken; use another one and run all of the transaction \
+         again: {0}"
     )]
     Disconnected(#[source] E),
     /// Another error of the driver, for example a missing privilege.

@@ -114,7 +114,8 @@ pub enum InvalidStamp {
 /// equal token of another lineage.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{resource} refuses {shown} as stale: {} was admitted before; do not write, and take the lock again",
+    "{resource} refuses {shown} as stale: {} was admitted before; do not write, and take the lock \
+     again",
     .stored.map_or_else(|| "a later holder".to_owned(), |stored| stored.to_string())
 )]
 #[non_exhaustive]
@@ -138,12 +139,14 @@ pub enum NoStamp {
     /// The guard is a share, or permits: others hold the same name, and the order of their tokens
     /// says nothing. Nothing was sent to the resource.
     #[error(
-        "the guard is a share or permits, whose tokens order no writes; fence with an exclusive lock of the resource"
+        "the guard is a share or permits, whose tokens order no writes; fence with an exclusive \
+         lock of the resource"
     )]
     Shared,
     /// The name of the resource is empty, longer than [`MAX_RESOURCE`] bytes, or has a zero byte.
     #[error(
-        "a resource has a name of 1 to {MAX_RESOURCE} bytes without zero bytes; this one has {length} bytes"
+        "a resource has a name of 1 to {MAX_RESOURCE} bytes without zero bytes; this one has \
+         {length} bytes"
     )]
     InvalidResource {
         /// Its length in bytes.

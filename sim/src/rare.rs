@@ -41,101 +41,129 @@ states! {
     TornStep "killed between two outputs of a step"
         "The step's first outputs take effect and the rest never do: no member may rely on both."
     EndsWriting "ends while a vote is on its way to disk"
-        "The next process on the directory does not know that vote: no other process may know it either."
+        "The next process on the directory does not know that vote: no other process may know it \
+         either."
     Voteless "a disk refuses a vote"
         "The member goes on without its vote, and no member may count that vote."
     GrantInFlightAtTakeover "grant in flight at takeover"
-        "A waiter answers the next grantor while a grant of the former one is under way to it: if it accepted that grant, there could be a second holder."
+        "A waiter answers the next grantor while a grant of the former one is under way to it: if \
+         it accepted that grant, there could be a second holder."
     OldGrantRefused "grant of an older epoch arrives"
-        "A grant arrives at a member that has since answered a later epoch's recovery: it has to be refused."
+        "A grant arrives at a member that has since answered a later epoch's recovery: it has to \
+         be refused."
     UnwantedGrant "unwanted grant given back"
-        "A grant arrives for a request that is over: if the member kept it, the lock would be taken for ever."
+        "A grant arrives for a request that is over: if the member kept it, the lock would be \
+         taken for ever."
     CancelledInFlight "waiter cancelled while its grant is in flight"
-        "The cancellation and the grant cross: whichever side forgets the request first, the lock must not stay taken."
+        "The cancellation and the grant cross: whichever side forgets the request first, the lock \
+         must not stay taken."
     LimitInFlight "wait limit reached while the grant is in flight"
-        "As with a cancelled one, but the caller has been told that it timed out, and must not be told of a lock after that."
+        "As with a cancelled one, but the caller has been told that it timed out, and must not be \
+         told of a lock after that."
     WaiterDiesInFlight "waiter ends while its grant is in flight"
         "No process is left to refuse the grant: only the next view frees the lock."
     WonWhileSuspended "grant won while suspended"
-        "A grant arrives while the member's lease does not run: the member must not believe in it, and must not lose it."
+        "A grant arrives while the member's lease does not run: the member must not believe in it, \
+         and must not lose it."
     ReleaseLost "release lost on its way"
-        "The release is lost with its connection: if it were not sent again, the lock would be taken for ever."
+        "The release is lost with its connection: if it were not sent again, the lock would be \
+         taken for ever."
     GrantLost "grant lost on its way"
-        "The grant is lost: if it were not sent again, the table would list a holder that does not know of its hold."
+        "The grant is lost: if it were not sent again, the table would list a holder that does not \
+         know of its hold."
     Resent "messages repeated after a reconnection"
         "A link is open again and unacknowledged messages are sent again: no message may act twice."
     Relayed "lock traffic through a third member"
-        "Two members cannot reach each other and communicate through another one: no message may arrive twice or out of order."
+        "Two members cannot reach each other and communicate through another one: no message may \
+         arrive twice or out of order."
     RecoveryInterrupted "recovery interrupted by a second end"
-        "A grantor ends before all members have answered it: the members that answered have ended older epochs, and answer again."
+        "A grantor ends before all members have answered it: the members that answered have ended \
+         older epochs, and answer again."
     AskedAndGone "member asked by recovery leaves before it answers"
         "Recovery waits for an answer that never comes, until a view shows that the member is gone."
     RecoveryAsksGhost "recovery asks a ghost"
-        "A member that cannot be reached may still hold: nothing is granted before it answers or its lease is surely over."
+        "A member that cannot be reached may still hold: nothing is granted before it answers or \
+         its lease is surely over."
     RequestDuringRecovery "request reaches a recovering grantor"
         "It may not be answered before the waiters with acknowledged positions are in the table."
     ReleaseDuringRecovery "release reaches a recovering grantor"
-        "One message reports the hold and another releases it: the report must not restore the hold."
+        "One message reports the hold and another releases it: the report must not restore the \
+         hold."
     LimitDuringRecovery "wait limit reached during recovery"
         "The caller is answered in time although no member can grant (P8)."
     TryDuringRecovery "try undecided during recovery"
         "A try waits neither for recovery nor for a cut (P8)."
     PastGrantor "next grantor acts and the last one does not know"
-        "Two members take themselves for the grantor of one service: only the epochs tell them apart."
+        "Two members take themselves for the grantor of one service: only the epochs tell them \
+         apart."
     EarlyRequest "request at a grantor that has not heard of its naming"
         "The elder's answer to the requesting member was faster than its message to the grantor."
     NotGrantor "not the grantor answered"
-        "A request reaches a member that grants no longer: it has to find the next grantor and keep its wait."
+        "A request reaches a member that grants no longer: it has to find the next grantor and \
+         keep its wait."
     NamedDiesUnheard "named member ends before it has heard"
-        "The elder takes a member for grantor that never acted: the next grantor has to recover nevertheless."
+        "The elder takes a member for grantor that never acted: the next grantor has to recover \
+         nevertheless."
     ElderDiesNaming "elder ends while a naming is under way"
-        "The next elder has not heard of the grantor that is being named: that epoch must not come into force."
+        "The next elder has not heard of the grantor that is being named: that epoch must not come \
+         into force."
     RangeUsedUp "grantor has used up a range of tokens"
         "It asks for more, and its next tokens are of another range, perhaps of another view."
     ViewUsedUp "view has used up its tokens"
-        "A view without changes follows, with more slots; until then no grantor is named and no range is dealt."
+        "A view without changes follows, with more slots; until then no grantor is named and no \
+         range is dealt."
     OldElderSpeaks "word of a former elder arrives"
         "A delayed naming would make a grantor that the present elder does not know."
     AskedBeforeInventory "elder asked before its inventory is whole"
-        "The elder may not name a grantor to the requesting member before all members have reported the grantors that they know."
+        "The elder may not name a grantor to the requesting member before all members have \
+         reported the grantors that they know."
     AskedBeforeQuorum "elder asked while it had no quorum"
         "It may name no grantor: there may be another elder by now."
     ElderAndGrantor "elder and grantor dead together"
         "No living member knows where the grantor was, and none knows all that it granted."
     DecidedUntold "view decided and no member told"
-        "The process that decided it is dead: the next candidate has to find and finish a decision that only the voters know."
+        "The process that decided it is dead: the next candidate has to find and finish a decision \
+         that only the voters know."
     TwoCandidates "two candidates at once"
         "Two members propose the same view number: at most one view may be decided."
     FoundAccepted "candidate finds an accepted proposal"
         "It has to finish another candidate's proposal instead of its own."
     BoundVote "bound vote told to an elder that is back"
-        "A member has promised its vote to a candidate, and the elder is heard again: only a later round frees the vote."
+        "A member has promised its vote to a candidate, and the elder is heard again: only a later \
+         round frees the vote."
     GhostRevived "ghost revived"
         "A ghost is heard within its lease, and keeps its age and its locks."
     OlderElder "elder older than the elder returns"
         "The revived member is elder again: for a moment two members take themselves for the elder."
     JoinAndDeparture "view with a join and a departure"
-        "A join and a departure are decided at once: the new member must not be asked for holds of the old one."
+        "A join and a departure are decided at once: the new member must not be asked for holds of \
+         the old one."
     MissedView "member misses a view"
         "It learns of departures late and all at once, and may have been elder in between."
     TakenInUntold "joiner taken in and not told"
-        "It counts for the quorum and does not know: it may not found a cluster, nor join twice under one id."
+        "It counts for the quorum and does not know: it may not found a cluster, nor join twice \
+         under one id."
     BurntJoiner "joiner let go before it knew"
         "Its id is used up: it has to come back under another one."
     TableInFlight "table handed over while a grant is in flight"
-        "The holder hears of its lock from one grantor and of the next grantor from another process: the transferred table has the hold."
+        "The holder hears of its lock from one grantor and of the next grantor from another \
+         process: the transferred table has the hold."
     HandedTwice "table asked for where it is no more"
-        "The young turk has to recover from all members, and may not take an empty table for an answer."
+        "The young turk has to recover from all members, and may not take an empty table for an \
+         answer."
     AskedBeforeTable "young turk asked for a table that has not come"
-        "It passes on a table for which it waits itself: two members may not act with it, and none may keep it."
+        "It passes on a table for which it waits itself: two members may not act with it, and none \
+         may keep it."
     TurkDies "young turk ends before its table has come"
-        "The former grantor may have passed the table on already: then no member has it, and it is recovered."
+        "The former grantor may have passed the table on already: then no member has it, and it is \
+         recovered."
     MiddleDies "young turk ends that is to pass its table on"
         "The youngest waits for a member that has ended, and recovers."
     SourceDies "grantor ends while a young turk waits for its table"
         "Half a table is of no use: the young turk begins again with a recovery from all members."
     ReleaseAtFormer "release reaches a former grantor"
-        "The transferred table still has the hold: the revalidation after the transfer has to find that it is over."
+        "The transferred table still has the hold: the revalidation after the transfer has to find \
+         that it is over."
     Outbid "young turk superseded"
         "It asked first and is told which young turk has overtaken it: it may not wait for ever."
     Declined "named member declines"
@@ -159,7 +187,8 @@ states! {
     RememberedView "expelled process tells of the view that expelled it"
         "It may be the last process that knows of that view."
     KilledParting "process killed while parting"
-        "It decided a view without itself and ends before the remaining members are sure to know it."
+        "It decided a view without itself and ends before the remaining members are sure to know \
+         it."
     ElderLeaves "elder leaves"
         "The member that decides the next view is not in it."
     GrantorLeaves "grantor leaves while it grants"
@@ -183,7 +212,8 @@ states! {
     StaleWrite "store refuses a stale write"
         "Fencing guards against this case: the writer was asleep, or its write was slow."
     TwoBelieve "two believe in one lock outside the clock bound"
-        "Only the tokens tell the two apart: the store takes no write of the older one after one of the newer."
+        "Only the tokens tell the two apart: the store takes no write of the older one after one \
+         of the newer."
 }
 
 /// The cause of a member's present step.

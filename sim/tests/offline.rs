@@ -66,6 +66,10 @@ fn is_ok(line: &Line) -> bool {
     matches!(line.entry, Entry::Ok { .. })
 }
 
+fn is_lease_end(line: &Line) -> bool {
+    matches!(&line.entry, Entry::Lost { reason, .. } if reason == "lease ended")
+}
+
 /// The table of the recovery after m1, which held one lock, has ended: m2 waits twice.
 fn recovered(lines: &[Line]) -> usize {
     nth(lines, 0, |line| matches!(&line.entry, Entry::Table { service, .. } if service == "stock"))
@@ -107,7 +111,8 @@ bent! {
     };
     /// One token twice.
     a_token_given_twice_is_found, "token_belongs_to_one_hold", |lines: &mut Vec<Line>| {
-        let Entry::Ok { token: first, .. } = lines[nth(lines, 0, is_ok)].entry else { unreachable!() };
+        let first = nth(lines, 0, is_ok);
+        let Entry::Ok { token: first, .. } = lines[first].entry else { unreachable!() };
         let last = nth(lines, 1, is_ok);
         let Entry::Ok { token, .. } = &mut lines[last].entry else { unreachable!() };
         *token = first;
@@ -126,7 +131,7 @@ bent! {
     };
     /// The loss of a living process's hold is not reported.
     a_holder_that_was_not_told_is_found, "told_before_regrant", |lines: &mut Vec<Line>| {
-        let lost = nth(lines, 0, |line| matches!(&line.entry, Entry::Lost { reason, .. } if reason == "lease ended"));
+        let lost = nth(lines, 0, is_lease_end);
         lines.remove(lost);
     };
     /// A call that is answered twice.
@@ -137,7 +142,7 @@ bent! {
     /// A call that is answered long after its limit.
     a_late_answer_is_found, "one_outcome_per_request", |lines: &mut Vec<Line>| {
         let asked = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { wait: Some(0), .. }));
-        let call = match lines[asked].entry { Entry::Invoke { call, .. } => call, _ => unreachable!() };
+        let Entry::Invoke { call, .. } = lines[asked].entry else { unreachable!() };
         let first = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { .. }));
         let mut line = lines.remove(asked);
         line.at = lines[first].at;
@@ -148,14 +153,16 @@ bent! {
     a_queue_turned_around_is_found, "fifo_across_failover", |lines: &mut Vec<Line>| {
         let swap = |call: usize| match call { 1 => 2, 2 => 1, other => other };
         for line in lines.iter_mut() {
-            if let Entry::Ok { call, .. } | Entry::Release { call } | Entry::Write { call, .. } = &mut line.entry {
+            if let Entry::Ok { call, .. } | Entry::Release { call } | Entry::Write { call, .. } =
+                &mut line.entry
+            {
                 *call = swap(*call);
             }
         }
     };
     /// A hold is lost to a lease that runs.
     a_loss_without_a_cause_is_found, "holds_survive", |lines: &mut Vec<Line>| {
-        let lost = nth(lines, 0, |line| matches!(&line.entry, Entry::Lost { reason, .. } if reason == "lease ended"));
+        let lost = nth(lines, 0, is_lease_end);
         let Entry::Lost { reason, .. } = &mut lines[lost].entry else { unreachable!() };
         *reason = "suspended".to_string();
     };
@@ -187,8 +194,10 @@ bent! {
     };
     /// A process that was out is back.
     a_process_that_comes_back_is_found, "views_agree", |lines: &mut Vec<Line>| {
-        let Entry::View { members: all, lives: first, .. } =
-            lines[nth(lines, 0, |line| matches!(line.entry, Entry::View { .. }))].entry.clone() else { unreachable!() };
+        let first = nth(lines, 0, |line| matches!(line.entry, Entry::View { .. }));
+        let Entry::View { members: all, lives: first, .. } = lines[first].entry.clone() else {
+            unreachable!()
+        };
         let last = nth(lines, 0, |line| matches!(&line.entry, Entry::Heal));
         for line in &mut lines[last..] {
             if let Entry::View { members, lives, .. } = &mut line.entry {
@@ -198,7 +207,8 @@ bent! {
     };
     /// A member that is not the oldest is elder.
     a_wrong_elder_is_found, "one_elder_per_view", |lines: &mut Vec<Line>| {
-        let elder = nth(lines, 0, |line| matches!(&line.entry, Entry::Event { name } if name == "became_elder"));
+        let elder = nth(lines, 0, |line| matches!(&line.entry,
+            Entry::Event { name } if name == "became_elder"));
         let view = nth(lines, 1, |line| matches!(line.entry, Entry::View { .. }));
         let place = lines[view].place;
         let line = Line { place, at: lines[view].at, ..lines[elder].clone() };
@@ -224,20 +234,23 @@ bent! {
         lines.retain(|line| !matches!(line.entry, Entry::Release { call } if call == wanted));
     };
     /// A grantor that has asked all members begins without one waiter.
-    a_waiter_that_a_recovery_forgets_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+    a_waiter_that_a_recovery_forgets_is_found, "recovered_table_is_the_union",
+    |lines: &mut Vec<Line>| {
         let table = recovered(lines);
         let Entry::Table { holds, waits, .. } = &mut lines[table].entry else { unreachable!() };
         assert_eq!(holds.len() + waits.len(), 2);
         waits.clear();
     };
     /// It begins with one whose process has gone.
-    a_hold_that_a_recovery_brings_back_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+    a_hold_that_a_recovery_brings_back_is_found, "recovered_table_is_the_union",
+    |lines: &mut Vec<Line>| {
         let table = recovered(lines);
         let Entry::Table { holds, .. } = &mut lines[table].entry else { unreachable!() };
         holds.push((0, 7));
     };
     /// It knows a hold by another token.
-    a_hold_that_a_recovery_mistakes_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+    a_hold_that_a_recovery_mistakes_is_found, "recovered_table_is_the_union",
+    |lines: &mut Vec<Line>| {
         let table = recovered(lines);
         let Entry::Table { holds, .. } = &mut lines[table].entry else { unreachable!() };
         holds[0].1 += 1;
@@ -247,7 +260,8 @@ bent! {
         let cut = (0..3).flat_map(|other| [(3, other), (other, 3)]).collect();
         let story = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { .. }));
         let at = lines[story].at;
-        lines.insert(story, Line { at, place: None, life: 0, entry: Entry::Ways { cut, mended: Vec::new() } });
+        let entry = Entry::Ways { cut, mended: Vec::new() };
+        lines.insert(story, Line { at, place: None, life: 0, entry });
         // All that follows is as much later as leases take to run out.
         lines[story + 1..].iter_mut().for_each(|line| line.at += 30_000_000_000);
     };
@@ -265,8 +279,10 @@ bent! {
         let_clocks_go(lines);
     };
     /// A token from the range of another service's grantor.
-    a_token_of_another_service_is_found_whatever_the_clocks_do, "tokens_rise", |lines: &mut Vec<Line>| {
-        let till = nth(lines, 0, |line| matches!(&line.entry, Entry::Grantor { service, .. } if service == "till"));
+    a_token_of_another_service_is_found_whatever_the_clocks_do, "tokens_rise",
+    |lines: &mut Vec<Line>| {
+        let till = nth(lines, 0, |line| matches!(&line.entry,
+            Entry::Grantor { service, .. } if service == "till"));
         let Entry::Grantor { epoch, .. } = lines[till].entry else { unreachable!() };
         let last = nth(lines, 2, is_ok);
         let Entry::Ok { token, .. } = &mut lines[last].entry else { unreachable!() };
@@ -274,27 +290,33 @@ bent! {
         let_clocks_go(lines);
     };
     /// A place gets a lock with a lower token than before.
-    a_token_that_falls_at_one_place_is_found_whatever_the_clocks_do, "tokens_rise", |lines: &mut Vec<Line>| {
+    a_token_that_falls_at_one_place_is_found_whatever_the_clocks_do, "tokens_rise",
+    |lines: &mut Vec<Line>| {
         let tokens: BTreeMap<usize, u64> = lines.iter().filter_map(|line| match line.entry {
             Entry::Ok { call, token, .. } => Some((call, token)),
             _ => None,
         }).collect();
         for line in lines.iter_mut() {
-            if let Entry::Ok { call, token, .. } | Entry::Write { call, token, .. } = &mut line.entry {
+            if let Entry::Ok { call, token, .. } | Entry::Write { call, token, .. } =
+                &mut line.entry
+            {
                 *token = match call { 1 => tokens[&2], 2 => tokens[&1], _ => *token };
             }
         }
         let_clocks_go(lines);
     };
     /// A process grants a service again in an epoch in which it did.
-    an_epoch_that_falls_at_one_process_is_found_whatever_the_clocks_do, "epochs_rise", |lines: &mut Vec<Line>| {
-        let first = nth(lines, 0, |line| matches!(line.entry, Entry::Grantor { recovering: false, .. }));
+    an_epoch_that_falls_at_one_process_is_found_whatever_the_clocks_do, "epochs_rise",
+    |lines: &mut Vec<Line>| {
+        let first = nth(lines, 0, |line| matches!(line.entry,
+            Entry::Grantor { recovering: false, .. }));
         lines.insert(first, lines[first].clone());
         let_clocks_go(lines);
     };
     /// An epoch of a view that no member has.
     an_epoch_of_no_view_is_found_whatever_the_clocks_do, "epochs_rise", |lines: &mut Vec<Line>| {
-        let last = lines.iter().rposition(|line| matches!(line.entry, Entry::Grantor { .. })).expect("there is one");
+        let is_grantor = |line: &Line| matches!(line.entry, Entry::Grantor { .. });
+        let last = lines.iter().rposition(is_grantor).expect("there is one");
         let Entry::Grantor { epoch, .. } = &mut lines[last].entry else { unreachable!() };
         *epoch += 100 << 32;
         let_clocks_go(lines);

@@ -22,15 +22,8 @@ const CLAUSES: [(&str, f64); 10] = [
 ];
 
 /// Lines of more than 100 characters, outside tables and links. The aim is none.
-const LONG_LINES: [(&str, usize); 7] = [
-    ("src", 0),
-    ("sim", 131),
-    ("bench", 26),
-    ("cli", 14),
-    ("fence", 27),
-    ("tests", 17),
-    ("docs", 49),
-];
+const LONG_LINES: [(&str, usize); 7] =
+    [("src", 0), ("sim", 17), ("bench", 0), ("cli", 0), ("fence", 0), ("tests", 0), ("docs", 0)];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 5] =
@@ -118,7 +111,8 @@ fn type_names_are_shared_by_fewer_types() {
 
 #[test]
 fn a_defined_type_is_found() {
-    let text = "pub(crate) struct One<T>(T);\n    enum Two {}\npub trait Three: Send {}\nimpl One { type Four = u8; }\ntype Five = u8;\n// struct Six";
+    let text = "pub(crate) struct One<T>(T);\n    enum Two {}\npub trait Three: Send {}\n\
+        impl One { type Four = u8; }\ntype Five = u8;\n// struct Six";
     assert_eq!(defined(text), ["One", "Two", "Three", "Five"]);
 }
 
@@ -174,7 +168,8 @@ fn structs_of_the_protocol_have_fewer_fields() {
 
 #[test]
 fn a_field_is_counted() {
-    let text = "pub struct One {\n    /// A field: one.\n    pub(crate) a: u8,\n    #[cfg(test)]\n    b: Vec<u8>,\n}\nstruct Two(u8);\n";
+    let text = "pub struct One {\n    /// A field: one.\n    pub(crate) a: u8,\n    #[cfg(test)]\n\
+        \x20   b: Vec<u8>,\n}\nstruct Two(u8);\n";
     assert_eq!(fields(text), [("One".to_string(), 2)]);
 }
 

@@ -36,7 +36,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The pause after which a client that finds a lock taken in Redis tries again.
 const POLL: Duration = Duration::from_millis(1);
 /// Deletes the key if it is one's own: the script that Redis' manual gives for it.
-const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
+    then return redis.call('del', KEYS[1]) else return 0 end";
 /// The lock that the killed client held, and another waits for.
 const LEGACY: &str = "legacy";
 

@@ -177,8 +177,8 @@ impl Plan<'_> {
         let jar = jar.canonicalize().map_err(|_| format!("there is no {}", jar.display()))?;
         let config = self.folder.join("zoo.cfg");
         let text = format!(
-            "tickTime=2000\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\nadmin.enableServer=false\n\
-             maxClientCnxns=0\n",
+            "tickTime=2000\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
+             admin.enableServer=false\nmaxClientCnxns=0\n",
             self.folder.join("data").display(),
             self.addr.port()
         );

@@ -58,11 +58,15 @@ impl Shop {
     pub(crate) fn create(path: &Path, articles: u32) -> rusqlite::Result<()> {
         let shop = Shop::open(path, true)?;
         shop.file.execute_batch(
-            "CREATE TABLE articles (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL, sold INTEGER NOT NULL DEFAULT 0,
-                                    fence INTEGER NOT NULL DEFAULT 0, lineage INTEGER NOT NULL DEFAULT 0);
-             CREATE TABLE sales (id INTEGER PRIMARY KEY AUTOINCREMENT, article INTEGER NOT NULL, piece INTEGER NOT NULL,
+            "CREATE TABLE articles (id INTEGER PRIMARY KEY,
+                                    stock INTEGER NOT NULL, sold INTEGER NOT NULL DEFAULT 0,
+                                    fence INTEGER NOT NULL DEFAULT 0,
+                                    lineage INTEGER NOT NULL DEFAULT 0);
+             CREATE TABLE sales (id INTEGER PRIMARY KEY AUTOINCREMENT,
+                                 article INTEGER NOT NULL, piece INTEGER NOT NULL,
                                  worker INTEGER NOT NULL, token INTEGER NOT NULL);
-             CREATE TABLE refusals (id INTEGER PRIMARY KEY, article INTEGER NOT NULL, worker INTEGER NOT NULL,
+             CREATE TABLE refusals (id INTEGER PRIMARY KEY,
+                                    article INTEGER NOT NULL, worker INTEGER NOT NULL,
                                     token INTEGER NOT NULL, fence INTEGER NOT NULL);",
         )?;
         for article in 0..articles {
@@ -105,7 +109,8 @@ impl Shop {
             "UPDATE articles SET stock = ?2, sold = sold + 1, fence = ?3, lineage = ?4
               WHERE id = ?1 AND (fence < ?3 OR (fence = ?3 AND lineage = ?4))"
         } else {
-            "UPDATE articles SET stock = ?2, sold = sold + 1, fence = max(fence, ?3), lineage = ?4 WHERE id = ?1"
+            "UPDATE articles SET stock = ?2, sold = sold + 1, fence = max(fence, ?3), lineage = ?4
+              WHERE id = ?1"
         };
         let changed = write.prepare_cached(update)?.execute(params![
             article,
@@ -122,7 +127,8 @@ impl Shop {
             WriteResult::Sold
         } else {
             write.execute(
-                "INSERT INTO refusals (article, worker, token, fence) SELECT id, ?2, ?3, fence FROM articles WHERE id = ?1",
+                "INSERT INTO refusals (article, worker, token, fence)
+                   SELECT id, ?2, ?3, fence FROM articles WHERE id = ?1",
                 params![article, worker, token],
             )?;
             WriteResult::Refused
@@ -149,12 +155,15 @@ impl Shop {
                 "SELECT sum(abs({sold} - {taken}) + max(0, {sold} - {INITIAL_STOCK})) FROM articles"
             ))?,
             double_sales: number(
-                "SELECT sum(times - 1) FROM (SELECT count(*) AS times FROM sales GROUP BY article, piece)",
+                "SELECT sum(times - 1)
+                   FROM (SELECT count(*) AS times FROM sales GROUP BY article, piece)",
             )?,
             stale_refused: number("SELECT count(*) FROM refusals WHERE token <= fence")?,
             stale_written: number(
-                "SELECT count(*) FROM (SELECT token, max(token) OVER (PARTITION BY article ORDER BY id
-                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM sales) WHERE token < before",
+                "SELECT count(*)
+                   FROM (SELECT token, max(token) OVER (PARTITION BY article ORDER BY id
+                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM sales)
+                   WHERE token < before",
             )?,
         })
     }

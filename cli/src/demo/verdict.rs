@@ -57,7 +57,8 @@ impl Verdict {
             (_, true) => (
                 "--no-fence",
                 format!(
-                    "{} stale writes got in and the stock is wrong by {}: the audit sees what the fence prevents",
+                    "{} stale writes got in and the stock is wrong by {}: the audit sees what the \
+                     fence prevents",
                     self.audit.stale_written, self.audit.oversold
                 ),
                 "no stale write got in, so this run shows nothing",

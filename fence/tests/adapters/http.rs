@@ -228,12 +228,14 @@ async fn a_later_request_waits_until_the_earlier_one_is_answered() {
     let service = FenceLayer::new(store, resource as Resource).layer(slow);
     let early = tokio::spawn({
         let service = service.clone();
-        async move { ask(&service, request(Method::PUT, "/stock/a", Some(stamp(7, 1)), "early")).await }
+        let request = request(Method::PUT, "/stock/a", Some(stamp(7, 1)), "early");
+        async move { ask(&service, request).await }
     });
     begun.notified().await;
     let late = tokio::spawn({
         let service = service.clone();
-        async move { ask(&service, request(Method::PUT, "/stock/a", Some(stamp(8, 1)), "late")).await }
+        let request = request(Method::PUT, "/stock/a", Some(stamp(8, 1)), "late");
+        async move { ask(&service, request).await }
     });
     // Another resource does not wait. Long enough for the later request to be answered, if it did
     // not.

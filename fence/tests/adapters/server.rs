@@ -30,7 +30,8 @@ cd "$dir"
 const POSTGRES: &str = r#"
 $run "$bin/initdb" -D "$dir/data" -U postgres -A trust -N || exit 1
 # What is asked is not whether a disk keeps its word.
-$run "$bin/postgres" -D "$dir/data" -k "$dir" -c listen_addresses= -c fsync="${ELDERLOCK_FENCE_FSYNC:-off}" -c max_connections=100 &
+$run "$bin/postgres" -D "$dir/data" -k "$dir" -c listen_addresses= \
+    -c fsync="${ELDERLOCK_FENCE_FSYNC:-off}" -c max_connections=100 &
 server=$!
 cat >/dev/null
 kill -QUIT $server
@@ -39,10 +40,12 @@ rm -rf "$dir"
 "#;
 
 const MARIADB: &str = r#"
-$run "$install" --no-defaults --datadir="$dir/data" --auth-root-authentication-method=normal --skip-test-db || exit 1
+$run "$install" --no-defaults --datadir="$dir/data" --skip-test-db \
+    --auth-root-authentication-method=normal || exit 1
 [ "$ELDERLOCK_FENCE_FSYNC" = on ] && flush=1
 $run "$bin/mariadbd" --no-defaults --datadir="$dir/data" --socket="$dir/socket" --skip-networking \
-    --pid-file="$dir/pid" --innodb-flush-log-at-trx-commit="${flush:-0}" --innodb-buffer-pool-size=64M &
+    --pid-file="$dir/pid" --innodb-flush-log-at-trx-commit="${flush:-0}" \
+    --innodb-buffer-pool-size=64M &
 server=$!
 cat >/dev/null
 kill -KILL $server

@@ -145,7 +145,7 @@ impl VisitMut for MutationPlanter<'_> {
                 let what = format!("{text} with {}", words(&op));
                 if let Some(number) = self.next(binary.span(), what) {
                     let other = syn::ExprBinary { op, ..binary.clone() };
-                    *expr = parse_quote!((if crate::protocol::drawn::is(#number) { #other } else { #binary }));
+                    *expr = drawn(number, &other, binary);
                 }
             }
             Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) if int.suffix().is_empty() => {
@@ -153,12 +153,17 @@ impl VisitMut for MutationPlanter<'_> {
                 let other = if value == 0 { 1 } else { value - 1 };
                 if let Some(number) = self.next(int.span(), format!("{value} becomes {other}")) {
                     let other = proc_macro2::Literal::u64_unsuffixed(other);
-                    *expr = parse_quote!((if crate::protocol::drawn::is(#number) { #other } else { #int }));
+                    *expr = drawn(number, &other, int);
                 }
             }
             _ => {}
         }
     }
+}
+
+/// An expression that is `other` while the break `number` is on.
+fn drawn(number: usize, other: &impl ToTokens, original: &impl ToTokens) -> Expr {
+    parse_quote!((if crate::protocol::drawn::is(#number) { #other } else { #original }))
 }
 
 /// Goes through all files. Returns their text as it is then.
@@ -196,7 +201,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Begins with the number in the environment: so tests run with a break.
 static ON: LazyLock<AtomicUsize> = LazyLock::new(|| {
-    AtomicUsize::new(std::env::var(\"DRAWN\").ok().and_then(|number| number.parse().ok()).unwrap_or(0))
+    let number = std::env::var(\"DRAWN\").ok().and_then(|number| number.parse().ok());
+    AtomicUsize::new(number.unwrap_or(0))
 });
 static MET: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn is(number: usize) -> bool {

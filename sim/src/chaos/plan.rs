@@ -399,7 +399,8 @@ impl ChaosPlan {
 /// A plan for people.
 pub fn describe(plan: &ChaosPlan) -> String {
     let mut text = format!(
-        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}{}{}",
+        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts \
+         {:?}{}{}{}{}{}{}{}{}",
         plan.founders,
         plan.joiners,
         plan.council,

@@ -176,7 +176,8 @@ pub const RECOVERY: Scope = Scope {
 /// Two wait for the lock that the grantor holds, and it dies.
 pub const QUEUE: Scope = Scope {
     name: "queue",
-    about: "two wait for a lock of the elder, which is the grantor, until the elder is killed; they give up, or release",
+    about: "two wait for a lock of the elder, which is the grantor, until the elder is killed; \
+        they give up, or release",
     start: elder_grants_and_holds,
     mortal: &[0],
     cancels: true,
@@ -188,7 +189,8 @@ pub const QUEUE: Scope = Scope {
 /// No member sees the end: leases run out.
 pub const SILENCE: Scope = Scope {
     name: "silence",
-    about: "two want a lock; the elder, which is the grantor, or another is killed, and no member sees it: leases run out",
+    about: "two want a lock; the elder, which is the grantor, or another is killed, and no member \
+        sees it: leases run out",
     vouched: false,
     faults: 0,
     leaps: &[1_500, 100, 3_000, 1_000],
@@ -225,7 +227,8 @@ pub const LEAVER: Scope = Scope {
 /// A table changes hands, and perhaps again before it has arrived.
 pub const TRANSFER: Scope = Scope {
     name: "transfer",
-    about: "m1 grants and holds; the elder and m2 ask to become grantor, and m2 wants the lock; any member is killed",
+    about: "m1 grants and holds; the elder and m2 ask to become grantor, and m2 wants the lock; \
+        any member is killed",
     start: another_grants_and_holds,
     crashes: 1,
     mortal: &[0, 1, 2],
@@ -265,7 +268,8 @@ fn another_shares(world: World) -> World {
 /// A share is to become the lock.
 pub const UPGRADE: Scope = Scope {
     name: "upgrade",
-    about: "m2 has a share that is to become the lock, m0 wants a share and to become grantor; the grantor, m1, is killed",
+    about: "m2 has a share that is to become the lock, m0 wants a share and to become grantor; the \
+        grantor, m1, is killed",
     start: another_shares,
     crashes: 1,
     mortal: &[1],
@@ -284,7 +288,8 @@ pub const UPGRADE: Scope = Scope {
 /// The elder, which grants and holds, is cut off.
 pub const GHOST: Scope = Scope {
     name: "ghost",
-    about: "the elder grants and holds, and is cut off; another wants the lock; leases run out, clocks as unlike as may be",
+    about: "the elder grants and holds, and is cut off; another wants the lock; leases run out, \
+        clocks as unlike as may be",
     start: elder_is_cut_off,
     vouched: false,
     crashes: 0,
@@ -298,7 +303,8 @@ pub const GHOST: Scope = Scope {
 /// A holder is cut off.
 pub const LATE: Scope = Scope {
     name: "late",
-    about: "a holder is cut off with its renewal under way; another wants the lock; leases run out, clocks as unlike as may be",
+    about: "a holder is cut off with its renewal under way; another wants the lock; leases run \
+        out, clocks as unlike as may be",
     start: holder_is_cut_off,
     network: DeliveryOrder::AnyOrder,
     vouched: false,
@@ -314,7 +320,8 @@ pub const LATE: Scope = Scope {
 /// The elder is stopped for longer than its lease, and wakes.
 pub const SLEEPER: Scope = Scope {
     name: "sleeper",
-    about: "another wants the lock; the elder, which is the grantor, is stopped, perhaps until its lease is over, and wakes",
+    about: "another wants the lock; the elder, which is the grantor, is stopped, perhaps until its \
+        lease is over, and wakes",
     start: elder_grants,
     sleepers: &[0],
     asks: &[1],
@@ -330,7 +337,8 @@ pub const SLEEPER: Scope = Scope {
 pub const VOTES: Scope = Scope {
     name: "votes",
     small: false,
-    about: "a view is being voted on; a voter is killed, the elder, or both; the voter starts again, with its directory or without",
+    about: "a view is being voted on; a voter is killed, the elder, or both; the voter starts \
+        again, with its directory or without",
     start: vote_on_joiner,
     crashes: 2,
     mortal: &[0, 1],

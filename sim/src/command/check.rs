@@ -102,7 +102,8 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
         _ => "Broken",
     };
     println!(
-        "{verdict}: {complete} of {scopes} scopes seen to their ends, {broken} broken, {} states, {:.0} CPU seconds",
+        "{verdict}: {complete} of {scopes} scopes seen to their ends, {broken} broken, {} states, \
+         {:.0} CPU seconds",
         grouped(states_seen),
         spent() - started
     );

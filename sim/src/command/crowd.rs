@@ -43,15 +43,18 @@ pub(crate) fn run(options: &CrowdOptions) -> ExitCode {
         return ExitCode::from(2);
     }
     println!(
-        "The packets that an idle member sends in a second, the inputs of its core, and the time until all members"
+        "The packets that an idle member sends in a second, the inputs of its core, and the time \
+         until all members"
     );
     println!(
-        "have the view with one more member, and without it: it is killed, and its host vouches for that.\n"
+        "have the view with one more member, and without it: it is killed, and its host vouches \
+         for that.\n"
     );
     let [frames, datagrams, bytes, inputs] = ["frames", "datagrams", "bytes", "inputs"];
     println!("{:>7}  {:^39}  {:^28}  {:^17}", "", "a member", "the elder", "view change, ms");
     println!(
-        "{:>7}  {frames:>8} {datagrams:>10} {bytes:>9} {inputs:>9}  {frames:>8} {bytes:>9} {inputs:>9}  {:>8} {:>8}",
+        "{:>7}  {frames:>8} {datagrams:>10} {bytes:>9} {inputs:>9}  {frames:>8} {bytes:>9} \
+         {inputs:>9}  {:>8} {:>8}",
         "members", "joins", "dies"
     );
     let mut in_time = true;

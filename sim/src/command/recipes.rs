@@ -56,7 +56,8 @@ pub(crate) struct RecipeOptions {
 #[cfg(not(feature = "recipes"))]
 pub(crate) fn run(_: &RecipeOptions) -> ExitCode {
     eprintln!(
-        "the recipes are in a build of their own: cargo run -p elderlock-sim --features recipes -- recipes"
+        "the recipes are in a build of their own: cargo run -p elderlock-sim --features recipes -- \
+         recipes"
     );
     ExitCode::from(2)
 }
@@ -238,7 +239,8 @@ mod driver {
     fn hunt_all(options: &RecipeOptions, wanted: &[RuntimeMutant]) -> ExitCode {
         if !cfg!(elderlock_mutants) {
             return wrong(
-                "planted breaks exist only in a build of their own: RUSTFLAGS='--cfg elderlock_mutants'",
+                "planted breaks exist only in a build of their own: RUSTFLAGS='--cfg \
+                 elderlock_mutants'",
             );
         }
         std::panic::set_hook(Box::new(|_| {}));

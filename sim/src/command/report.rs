@@ -252,7 +252,8 @@ fn words(fault: &Fault) -> String {
             let restart = if restart { "; the others restart" } else { "" };
             let candidate = target_words(Target::Council(candidate));
             format!(
-                "{name}: {candidate} receives nothing for {}, then the elder is cut off{loyal}{restart}",
+                "{name}: {candidate} receives nothing for {}, then the elder is cut \
+                 off{loyal}{restart}",
                 about(deaf)
             )
         }

@@ -104,7 +104,8 @@ impl Progress {
         let words = || {
             let (done, all) = (grouped(done), grouped(self.seeds));
             format!(
-                "{done} of {all} seeds, {speed:.0}/s, {hours:.1} simulated hours, {faults} faults, {grants} grants"
+                "{done} of {all} seeds, {speed:.0}/s, {hours:.1} simulated hours, {faults} faults, \
+                 {grants} grants"
             )
         };
         self.bar.set_position(done);
@@ -244,25 +245,30 @@ pub(crate) fn json(
     let frames = json!({ "damaged": damaged, "broke_a_connection": broke, "did_not_end": unended });
     let broken = broken.map(|broken| {
         json!({
-            "seed": broken.seed, "invariant": broken.found.invariant, "words": broken.words, "at": broken.found.at,
-            "faults": broken.faults.0, "faults_before": broken.faults.1, "steps": broken.steps.0,
-            "steps_before": broken.steps.1, "plan": broken.plan, "replay": broken.replay, "report": broken.report,
+            "seed": broken.seed, "invariant": broken.found.invariant, "words": broken.words,
+            "at": broken.found.at, "faults": broken.faults.0, "faults_before": broken.faults.1,
+            "steps": broken.steps.0, "steps_before": broken.steps.1, "plan": broken.plan,
+            "replay": broken.replay, "report": broken.report,
         })
     });
     let times: BTreeMap<&str, Value> = timed(&total.timed)
         .into_iter()
         .map(|(what, times)| {
             let [p50, p90, p99] = [50.0, 90.0, 99.0].map(|percent| times.percentile(percent));
-            (what, json!({ "count": times.count(), "p50": p50, "p90": p90, "p99": p99, "max": times.longest() }))
+            let (count, max) = (times.count(), times.longest());
+            (what, json!({ "count": count, "p50": p50, "p90": p90, "p99": p99, "max": max }))
         })
         .collect();
     json!({
         "held": broken.is_none(), "says_little": idle, "broken": broken,
-        "seeds": total.seeds, "virtual_seconds": total.virtual_seconds, "seconds": took.as_secs_f64(),
+        "seeds": total.seeds, "virtual_seconds": total.virtual_seconds,
+        "seconds": took.as_secs_f64(),
         "events": batch.simulated, "events_per_second": all, "events_per_second_per_core": one,
-        "grants": total.grants, "lost": total.lost, "refused": total.refused, "forced": total.forced,
-        "answers": total.answers, "faults": total.faults, "premises": total.premises, "offline": total.offline,
-        "counting": total.counting, "parts": total.parts, "gossiping": total.gossiping, "frames": frames,
+        "grants": total.grants, "lost": total.lost, "refused": total.refused,
+        "forced": total.forced,
+        "answers": total.answers, "faults": total.faults, "premises": total.premises,
+        "offline": total.offline, "counting": total.counting, "parts": total.parts,
+        "gossiping": total.gossiping, "frames": frames,
         "rare": total.rare, "nanoseconds": times, "digest": format!("{:016x}", total.digest),
     })
 }

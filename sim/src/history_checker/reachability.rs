@@ -161,7 +161,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 findings.premise(SILENT);
                 if let Entry::Ok { call, .. } = entry {
                     let what = format!(
-                        "m{place} is granted call {call} and could not hear of a quorum for {memory} ns"
+                        "m{place} is granted call {call} and could not hear of a quorum for \
+                         {memory} ns"
                     );
                     findings.flaw(SILENT, at, what);
                 }

@@ -332,7 +332,8 @@ impl BeliefChecker {
                 && (one.0 < other.0 + other.1 && other.0 < one.0 + one.1)
             {
                 let what = format!(
-                    "of the permits of {service}/{name} some have the tokens of others: {one:?} and {other:?}"
+                    "of the permits of {service}/{name} some have the tokens of others: {one:?} \
+                     and {other:?}"
                 );
                 self.fail("token_belongs_to_one_hold", what);
             }
@@ -465,7 +466,8 @@ impl BeliefChecker {
             && self.is_calm()
         {
             let what = format!(
-                "{service}/{name} of {before:?} was replaced by {version:?} though it was {one:?} by then"
+                "{service}/{name} of {before:?} was replaced by {version:?} though it was {one:?} \
+                 by then"
             );
             self.fail("values_are_seen_in_order", what);
         }
@@ -497,7 +499,8 @@ impl BeliefChecker {
         if let Some(ValueAccess { token: other, versions: (first, last) }) = all.iter().find(meets)
         {
             let what = format!(
-                "{service}/{name}: {token:?} read {from:?} and wrote {to:?}, and {other:?} read {first:?} and wrote {last:?}"
+                "{service}/{name}: {token:?} read {from:?} and wrote {to:?}, and {other:?} read \
+                 {first:?} and wrote {last:?}"
             );
             self.fail("holders_write_alone", what);
         }

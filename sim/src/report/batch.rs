@@ -211,7 +211,8 @@ fn rare(out: &mut String, total: &Summary) {
     let reached = total.rare.values().filter(|count| **count > 0).count();
     let _ = write!(
         out,
-        "<h2>Rare states</h2><p class=\"soft\">{reached} of {} were reached, each in so many seeds.</p><ul class=\"rare\">",
+        "<h2>Rare states</h2><p class=\"soft\">{reached} of {} were reached, each in so many \
+         seeds.</p><ul class=\"rare\">",
         total.rare.len()
     );
     for (name, count) in &total.rare {
@@ -243,7 +244,8 @@ fn heat(out: &mut String, gallery: &Gallery) {
             let depth = 6 + count * 44 / most;
             let _ = write!(
                 out,
-                "<td style=\"background:color-mix(in srgb, var(--heat) {depth}%, transparent)\">{}</td>",
+                "<td style=\"background:color-mix(in srgb, var(--heat) {depth}%, \
+                 transparent)\">{}</td>",
                 grouped(count)
             );
         }

@@ -87,7 +87,8 @@ pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
     let mut out = String::new();
     let _ = write!(
         out,
-        "<div class=\"scroll\"><svg class=\"names\" width=\"40\" height=\"{height}\" aria-hidden=\"true\">"
+        "<div class=\"scroll\"><svg class=\"names\" width=\"40\" height=\"{height}\" \
+         aria-hidden=\"true\">"
     );
     for track in &tracks {
         let _ = write!(
@@ -99,7 +100,8 @@ pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
     }
     let _ = write!(
         out,
-        "</svg><svg class=\"time\" width=\"{}\" height=\"{height}\" role=\"img\" aria-label=\"space-time diagram\">",
+        "</svg><svg class=\"time\" width=\"{}\" height=\"{height}\" role=\"img\" \
+         aria-label=\"space-time diagram\">",
         frame.width
     );
     for track in &tracks {
@@ -330,7 +332,8 @@ impl<'a> DiagramFrame<'a> {
                 let (top, height) = (track.top, track.base() + 6 - track.top);
                 let _ = write!(
                     out,
-                    "<rect class=\"fault\" x=\"{x}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>",
+                    "<rect class=\"fault\" x=\"{x}\" y=\"{top}\" width=\"{width}\" \
+                     height=\"{height}\"><title>{}</title></rect>",
                     escape(&words)
                 );
             }
@@ -359,7 +362,8 @@ impl<'a> DiagramFrame<'a> {
             };
             let _ = write!(
                 out,
-                "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\">{title}</rect>"
+                "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" \
+                 height=\"{height}\">{title}</rect>"
             );
         }
     }
@@ -409,7 +413,8 @@ impl<'a> DiagramFrame<'a> {
             let title = escape(&title);
             let _ = write!(
                 out,
-                "<rect class=\"view\" x=\"{x}\" y=\"{y}\" width=\"2\" height=\"7\"><title>{title}</title></rect>"
+                "<rect class=\"view\" x=\"{x}\" y=\"{y}\" width=\"2\" \
+                 height=\"7\"><title>{title}</title></rect>"
             );
         }
         for (index, shared) in focus.map(|lock| self.story.clashes(lock)).unwrap_or_default() {

@@ -174,7 +174,8 @@ fn draw(out: &mut String, story: &Story) {
         let name = page::escape(name);
         let _ = write!(
             out,
-            "<label><input type=\"radio\" name=\"level\" id=\"level-{level}\"{checked}>{name}</label>"
+            "<label><input type=\"radio\" name=\"level\" \
+             id=\"level-{level}\"{checked}>{name}</label>"
         );
     }
     out.push_str("</span>");
@@ -227,7 +228,8 @@ fn key(out: &mut String, story: &Story) {
         let y = (12 - height) / 2;
         let _ = write!(
             out,
-            "<span><svg width=\"18\" height=\"12\"><rect class=\"{class}\" y=\"{y}\" width=\"18\" height=\"{height}\"/></svg>{}</span>",
+            "<span><svg width=\"18\" height=\"12\"><rect class=\"{class}\" y=\"{y}\" width=\"18\" \
+             height=\"{height}\"/></svg>{}</span>",
             page::escape(words)
         );
     }

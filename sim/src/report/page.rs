@@ -10,10 +10,16 @@ const SCRIPT: &str = include_str!("page.js");
 const LONG: usize = 220;
 
 /// The patterns that all diagrams refer to.
-const PATTERNS: &str = r#"<svg width="0" height="0" style="position:absolute" aria-hidden="true"><defs>
-<pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="var(--card)"/><path d="M0 0V7" stroke="var(--soft)" stroke-width="3"/></pattern>
-<pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" fill="var(--alive)"/><circle cx="3" cy="3" r="1" fill="var(--soft)"/></pattern>
-<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 1L8 4L0 7z" fill="var(--ink)"/></marker>
+const PATTERNS: &str = r#"<svg width="0" height="0" style="position:absolute" aria-hidden="true">
+<defs>
+<pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse"
+  patternTransform="rotate(45)"><rect width="7" height="7" fill="var(--card)"/>
+  <path d="M0 0V7" stroke="var(--soft)" stroke-width="3"/></pattern>
+<pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse">
+  <rect width="6" height="6" fill="var(--alive)"/>
+  <circle cx="3" cy="3" r="1" fill="var(--soft)"/></pattern>
+<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"
+  orient="auto"><path d="M0 1L8 4L0 7z" fill="var(--ink)"/></marker>
 </defs></svg>"#;
 
 /// Text as HTML.
@@ -25,9 +31,11 @@ pub(super) fn escape(text: &str) -> String {
 pub(super) fn page(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{}</title>\n\
-         <link rel=\"icon\" href=\"data:,\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n{PATTERNS}\n\
-         <div class=\"top\"><span>elderlock, simulated</span><button id=\"theme\" type=\"button\">light / dark</button></div>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{}</title>\n<link rel=\"icon\" href=\"data:,\">\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n{PATTERNS}\n\
+         <div class=\"top\"><span>elderlock, simulated</span><button id=\"theme\" \
+         type=\"button\">light / dark</button></div>\n\
          {body}\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         escape(title)
     )
@@ -63,7 +71,8 @@ pub(super) fn command(out: &mut String, command: &str) {
     let words = escape(command);
     let _ = write!(
         out,
-        "<div class=\"command\"><span>{words}</span><button class=\"copy\" type=\"button\">copy</button></div>"
+        "<div class=\"command\"><span>{words}</span><button class=\"copy\" \
+         type=\"button\">copy</button></div>"
     );
 }
 
@@ -98,7 +107,8 @@ pub(super) fn bars(out: &mut String, rows: &[(String, u64)]) {
         let width = (count * 1_000).div_ceil(most);
         let _ = write!(
             out,
-            "<tr><td class=\"number\">{}</td><td class=\"bar\"><i style=\"width:{}.{}%\"></i></td><td class=\"number\">{}</td></tr>",
+            "<tr><td class=\"number\">{}</td><td class=\"bar\"><i \
+             style=\"width:{}.{}%\"></i></td><td class=\"number\">{}</td></tr>",
             escape(name),
             width / 10,
             width % 10,

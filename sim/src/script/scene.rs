@@ -27,7 +27,8 @@ pub(super) fn write_scene(scene: &Scene) -> String {
         text += if said { word } else { "" };
     }
     text += &format!(
-        "\ntiming member-lease={} elder-lease={} beat={} retry={} stagger={} answer={} clock-error={}ppm\n",
+        "\ntiming member-lease={} elder-lease={} beat={} retry={} stagger={} answer={} \
+         clock-error={}ppm\n",
         span(nanos(timing.member_lease)),
         span(nanos(timing.elder_lease)),
         span(nanos(timing.beat)),
