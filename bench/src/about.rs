@@ -26,7 +26,7 @@ impl About {
                 .join(" "),
             rounds: args.rounds,
             millis: args.millis,
-            // Those that it may use: `taskset` is heeded.
+            // The usable ones: `taskset` limits them.
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             model: model(&cpus).unwrap_or(std::env::consts::ARCH).to_owned(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
@@ -35,7 +35,7 @@ impl About {
         }
     }
 
-    /// In one line, of Markdown as well as of plain text.
+    /// One line, valid as Markdown and as plain text.
     pub(crate) fn line(&self) -> String {
         let About { command, rounds, millis, processors, model, kernel, load, .. } = self;
         let version = env!("CARGO_PKG_VERSION");
@@ -50,7 +50,7 @@ impl About {
         )
     }
 
-    /// For programs.
+    /// As JSON, for programs.
     pub(crate) fn json(&self) -> Value {
         json!({
             "command": self.command,

@@ -14,14 +14,14 @@ const FEW_HELD: u32 = 1000;
 const FEW_WAITING: u32 = 100;
 /// The limit of bytes of a held lock, at the grantor and at the holder's member together.
 const BYTES: f64 = 320.0;
-/// The memory that all the names that were locked once may leave behind, at both members: a tenth
-/// of a byte each, and the present messages between members.
+/// The limit of the memory that names leave behind after one lock each, at both members: a tenth of
+/// a byte for each name, and the present messages between members.
 const LEFT_BEHIND: f64 = 1024.0 * 1024.0;
-/// Names before memory is looked at.
+/// The number of names before the first measurement of memory.
 const WARM_UP: u32 = 100_000;
-/// So much more than L a lock and its release may slow down.
+/// The limit of the slow-down of a lock and its release, in slow-downs of L.
 const SLOWER: f64 = 1.3;
-/// Of the cost with few waiters.
+/// The limit, in costs with few waiters.
 const NO_SCAN: f64 = 2.0;
 /// The time until all messages have been acknowledged and dropped.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 const GRANTOR: usize = 0;
 const HOLDER: usize = 1;
 
-/// From the fewest up to as many as were ordered, ten times as many each time.
+/// From the fewest up to the ordered number, ten times as many each time.
 pub(crate) fn tables(table: u32) -> Vec<u32> {
     let mut sizes: Vec<u32> = std::iter::successors(Some(FEW_HELD), |size| size.checked_mul(10))
         .take_while(|size| *size < table)
@@ -38,8 +38,8 @@ pub(crate) fn tables(table: u32) -> Vec<u32> {
     sizes
 }
 
-/// Locks are held by one member at another; that other takes and gives back free locks beside them.
-/// L beside, with as many held.
+/// One member holds locks at another one, which takes and releases free locks meanwhile. L is
+/// measured with as many held locks.
 pub(crate) fn held(
     args: &BenchArgs,
     logs: &Path,
@@ -53,7 +53,7 @@ pub(crate) fn held(
     let (mut there, mut memory) = (FEW_HELD, [0; 2]);
     for many in tables(args.table).into_iter().skip(1) {
         progress.say(&format!("{many} locks are taken"));
-        // Not while rates are measured: it costs something.
+        // Not while rates are measured, because counting has a cost.
         count(&mut stage, true)?;
         let before = allocated(&mut stage)?;
         hold(&mut stage, there, many - there)?;
@@ -137,8 +137,7 @@ fn slow_down(
     Ok(rounds)
 }
 
-/// Locks of more and more names are taken once and given back; none of them may leave anything
-/// behind.
+/// Takes and releases locks of more and more names, once each. They must leave nothing behind.
 pub(crate) fn names(
     args: &BenchArgs,
     logs: &Path,
@@ -154,7 +153,7 @@ pub(crate) fn names(
         first += count;
         Ok(f64::from(count) / between(from, to).as_secs_f64())
     };
-    // State that is made with the first names and kept.
+    // The first names create state that stays.
     for place in [GRANTOR, HOLDER] {
         pass(&mut stage, place, WARM_UP)?;
     }
@@ -192,8 +191,8 @@ fn resident(stage: &mut BenchCluster) -> BenchResult<f64> {
     Ok((stage.usage(GRANTOR)?.resident + stage.usage(HOLDER)?.resident) as f64)
 }
 
-/// Many wait for one name, half of them give up, from the middle, and the others are granted it in
-/// turn.
+/// Many requests wait for one name. Half of them give up, from the middle, and the others are
+/// granted one after the other.
 pub(crate) fn waiters(
     args: &BenchArgs,
     logs: &Path,

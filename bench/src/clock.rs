@@ -9,7 +9,7 @@ pub(crate) fn now() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// From one time to another.
+/// The time between two instants.
 pub(crate) fn between(from: u64, to: u64) -> Duration {
     Duration::from_nanos(to.saturating_sub(from))
 }

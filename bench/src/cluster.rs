@@ -1,4 +1,4 @@
-//! The bench's members as their parent has them.
+//! The bench's members, from the parent's side.
 
 use crate::clock;
 use crate::interrupt;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// No answer takes longer; a million locks are taken in less.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The number of checks whether all waiters stand in line.
+/// The number of checks whether all waiters are queued.
 const LOOKS: usize = 10_000;
 /// The time that an order to begin together takes at most to reach all.
 const LEAD: Duration = Duration::from_millis(50);
@@ -18,8 +18,8 @@ const LEAD: Duration = Duration::from_millis(50);
 /// A failure of the cluster, or of the bench.
 pub(crate) type BenchResult<T> = Result<T, String>;
 
-/// From now on each process that this one starts has its code and its memory at the same addresses
-/// as the others. Returns false if the system does not allow it.
+/// From now on each started process has its code and its memory at the same addresses as the
+/// others. Returns false if the system does not allow that.
 pub(crate) fn choose_equal_addresses() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -54,7 +54,7 @@ impl BenchCluster {
         BenchCluster::with_room(members, members, directory)
     }
 
-    /// The same. In the places up to `room` others may enter, one after the other.
+    /// The same. Further members may start in the places up to `room`, one after the other.
     pub(crate) fn with_room(
         members: usize,
         room: usize,
@@ -78,7 +78,7 @@ impl BenchCluster {
         Ok(stage)
     }
 
-    /// So many clients of another lock server.
+    /// This many clients of another lock service.
     #[cfg(feature = "peers")]
     pub(crate) fn clients(
         count: usize,
@@ -140,7 +140,7 @@ impl BenchCluster {
         self.report(place, &format!("to obey {order:.40?}"), pick)
     }
 
-    /// Has these run for so long, all at the same time; returns the result of each, in that order.
+    /// Runs these at the same time for this long. Returns the result of each, in that order.
     pub(crate) fn run(&mut self, loads: &[(usize, Load)], span: Duration) -> BenchResult<Vec<Ran>> {
         let from = clock::now() + LEAD.as_nanos() as u64;
         let window = Window { from, to: from + span.as_nanos() as u64 };
@@ -157,7 +157,7 @@ impl BenchCluster {
             .collect()
     }
 
-    /// Waits until so many requests wait in so many queues, as the grantor reports to `place`.
+    /// Waits until the grantor reports to `place` that many requests in that many queues.
     pub(crate) fn stand_in_line(
         &mut self,
         place: usize,
@@ -286,7 +286,7 @@ impl BenchCluster {
     /// Handles the next report, if one comes soon.
     fn next(&mut self, until: Instant) -> BenchResult<()> {
         interrupt::check()?;
-        // A short while at most, so that the waiting caller looks at the time.
+        // A short wait, so that the caller can check its time limit.
         let moment = until.min(Instant::now() + Duration::from_millis(100));
         let Some(ChildUpdate { place, is_late, what, .. }) = self.processes.next(moment) else {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Counts allocations, once it is told to: the bytes in use, and the number of allocations.
+//! Counts allocations on demand: the bytes in use, and the number of allocations.
 //!
-//! Until then it costs one load of a flag that no thread writes, so that a measurement beside it is
-//! not slowed.
+//! Without the demand it costs one load of a flag that no thread writes, so it slows no other
+//! measurement.
 
-// The one place of the command that cannot do without: the trait is unsafe to implement.
+// The only unsafe code of the bench: the trait is unsafe to implement.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,7 +18,7 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 
 struct CountingAllocator;
 
-// SAFETY: everything is left to the system's allocator, with the very arguments.
+// SAFETY: each call goes to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size(), 0);

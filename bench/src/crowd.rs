@@ -1,4 +1,4 @@
-//! The cost of idle members: a few of them, and more and more. And how soon all know that one is
+//! The cost of idle members, from few to many, and the time until all members know that one is
 //! gone.
 
 use crate::clock::between;
@@ -9,24 +9,24 @@ use crate::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 
-/// With more members, none may cost more than so many times as much as with the fewest.
+/// The limit of a member's cost with more members, in costs with the fewest.
 const FLAT: f64 = 1.5;
-/// A view change, from the kill of a member until all others have the view without it.
+/// The limit of a view change: from the kill of a member until all others have the view without it.
 const VIEW: Duration = Duration::from_secs(1);
-/// Of one core, of a member that idles.
+/// The limit of an idle member's share of one core.
 const IDLE_BUSY: f64 = 0.01;
-/// In memory, of a member that idles.
+/// The limit of an idle member's memory.
 const IDLE_RESIDENT: f64 = 15.0 * 1024.0 * 1024.0;
 /// Members of the idle cluster.
 const IDLERS: usize = 5;
-/// The fewest that lose one and go on.
+/// The smallest cluster that survives the loss of one member.
 const FEWEST: usize = 3;
 /// Until the members that joined last have met all others.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Beats, gossip and renewals all come several times in it.
+/// The time of a measurement. Beats, gossip and renewals all come several times in it.
 const LOOK: Duration = Duration::from_secs(4);
 
-/// The resources that one member used in a while.
+/// The resources that one member used in a measurement.
 struct Used {
     /// Share of a core.
     busy: f64,
@@ -87,7 +87,7 @@ pub(crate) fn idle(
     Ok(())
 }
 
-/// From the fewest up to as many as were ordered, tripled each time.
+/// From the fewest up to the ordered number, three times as many each time.
 pub(crate) fn sizes(members: u32) -> Vec<usize> {
     let members = (members as usize).max(FEWEST);
     let mut sizes: Vec<usize> = std::iter::successors(Some(FEWEST), |size| Some(size * 3))
@@ -145,7 +145,7 @@ pub(crate) fn members(
     Ok(())
 }
 
-/// Kills the last, lets it come again, and says how long it took until all others had the view
+/// Kills the last member and starts it again. Returns the time until all others had the view
 /// without it.
 fn view_change(stage: &mut BenchCluster, members: usize) -> BenchResult<Duration> {
     let last = members - 1;

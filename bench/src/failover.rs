@@ -1,13 +1,13 @@
-//! How long it takes from the kill of a lock's holder to the grant to the next in line, when the
-//! host can vouch for the death: it alone is killed, or it is the grantor too, or the elder and the
-//! grantor.
+//! The time from the kill of a lock's holder to the grant to the next waiter, when the host can
+//! vouch for the death. The holder alone is killed, or it is also the grantor, or also the elder
+//! and the grantor.
 //!
 //! ```text
 //! 0  elder
 //! 1  grantor, unless the elder is
 //! 2  waits
 //! 3  holds many others
-//! 4  holds, and no more
+//! 4  holds, without another role
 //! ```
 
 use crate::clock::between;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// The process that is killed.
 pub(crate) struct Victim {
-    /// It holds the lock that the other waits for.
+    /// The place of the holder for whose lock another member waits.
     place: usize,
     grantor: usize,
     figure: &'static str,
@@ -40,7 +40,7 @@ pub(crate) const VICTIMS: [Victim; 3] = [
 const MEMBERS: usize = 5;
 const WAITER: usize = 2;
 const BYSTANDER: usize = 3;
-/// Locks that are held beside.
+/// The number of other held locks.
 const HOLDS: u32 = 10_000;
 /// The time until all messages are acknowledged and no member is about to move the table.
 const SETTLE: Duration = Duration::from_millis(600);

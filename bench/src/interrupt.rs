@@ -1,5 +1,4 @@
-//! Ctrl-C: it ends the measurement, but only after all started processes have been stopped and
-//! taken away.
+//! Ctrl-C ends the measurement, after all started processes have been stopped.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,10 +6,10 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// A second signal means: do not wait.
+/// A second signal ends the bench at once.
 const IMPATIENT: i32 = 130;
 
-/// From now on it is heeded, by [`check`], and so is SIGTERM.
+/// From now on [`check`] reports Ctrl-C and SIGTERM.
 pub(crate) fn heed() -> std::io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let entered = runtime.enter();
@@ -33,7 +32,7 @@ pub(crate) fn heed() -> std::io::Result<()> {
     Ok(())
 }
 
-/// An error once it has come.
+/// An error after the signal.
 pub(crate) fn check() -> Result<(), String> {
     if HAS_COME.load(Relaxed) { Err("interrupted".to_owned()) } else { Ok(()) }
 }

@@ -3,9 +3,9 @@
 //!
 //! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken
 //!   out;
-//! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each written
-//!   by itself; and the same where all that one read has brought goes in one write, which no longer
-//!   is an answer to each but moves the most bytes;
+//! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each in a
+//!   write of its own; and the same with all frames of one read in one write, which moves the most
+//!   bytes and no longer answers each frame on its own;
 //! - H: processes that pass 64 bytes on through a hub.
 
 use crate::clock;
@@ -25,18 +25,18 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>
 
 /// Length of a frame of the floors.
 const FRAME: usize = 64;
-/// The most that is read in one go.
+/// The limit of bytes in one read.
 const BUFFER: usize = 64 * 1024;
-/// Names that a task goes through where they lie scattered among those that are held.
+/// The number of names of a task whose names are scattered among held ones.
 const SCATTERED: u32 = 4096;
 /// The number of turns without a wait after which a task yields and reads the clock.
 pub(crate) const STRETCH: u64 = 128;
-/// How much later than the end the last process that passes a frame on may notice.
+/// The time after the end within which the last process notices the end.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// A client that can take a lock, and release it.
 pub(crate) trait Locker: Send + 'static {
-    /// Does both.
+    /// Takes a lock and releases it.
     fn turn(&mut self, name: &str) -> impl Future<Output = Outcome<()>> + Send;
 }
 
@@ -51,7 +51,7 @@ impl Locker for LockService {
 pub(crate) struct LocalTable(Arc<DashMap<String, Arc<Mutex<()>>>>);
 
 impl LocalTable {
-    /// One in which so many stay, as if they were locked.
+    /// One with this many entries that stay, as if they were locked.
     pub(crate) fn holding(count: u32) -> LocalTable {
         let table = LocalTable::default();
         for number in 0..count {
@@ -70,7 +70,7 @@ impl Locker for LocalTable {
     }
 }
 
-/// Has each of these take turns on a task of its own, within the window.
+/// Runs each of these repeatedly on a task of its own, within the window.
 pub(crate) async fn run<L: Locker>(
     lockers: Vec<L>,
     names: Names,
@@ -142,7 +142,7 @@ fn task_names(names: Names, task: u32) -> Vec<String> {
         Names::One => vec!["prize".to_owned()],
         Names::Own => vec![format!("own-{task:012}")],
         Names::Scattered { held } => {
-            // Knuth's multiplier: as good as chance, and the same each time.
+            // Knuth's multiplier: spread like random numbers, and the same each time.
             let spread = |index: u32| index.wrapping_mul(2_654_435_761) % held.max(1);
             (0..SCATTERED).map(|index| free_name(spread(index + task * SCATTERED))).collect()
         }
@@ -154,7 +154,7 @@ fn thread_names(thread: u32, count: u32, round: u32) -> Vec<String> {
     (0..count).map(|number| format!("own-{thread:02}-{round:04}-{number:04}")).collect()
 }
 
-/// How the names of held locks begin.
+/// The prefix of the names of held locks.
 pub(crate) const HELD: &str = "held-";
 
 /// 16 bytes.
@@ -162,7 +162,7 @@ pub(crate) fn held_name(number: u32) -> String {
     format!("{HELD}{number:011}")
 }
 
-/// A free name of 16 bytes. Wherever names are kept in order it stands beside that of a held lock.
+/// A free name of 16 bytes. In each ordered map it is next to the name of a held lock.
 fn free_name(number: u32) -> String {
     format!("{HELD}{:010}+", number / 10)
 }
@@ -213,7 +213,7 @@ async fn pass_back(
     Ok((frames.len() / FRAME) as u64)
 }
 
-/// Floor R: keeps so many frames in flight.
+/// Floor R: keeps this many frames in flight.
 pub(crate) async fn ping_pong(
     at: SocketAddr,
     in_flight: u32,
@@ -245,8 +245,8 @@ pub(crate) async fn ping_pong(
     tokio::spawn(work).await?
 }
 
-/// The middle of floor H: the data of one connection goes to the next. Takes so many connections at
-/// the address that it returns.
+/// The hub of floor H: passes the data of each connection on to the next. Accepts this many
+/// connections at the returned address.
 pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
@@ -277,7 +277,7 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
     Ok(addr)
 }
 
-/// The rim of floor H: passes on the one frame that goes round. One of them brings it.
+/// A spoke of floor H: passes on the one frame of the circle. One spoke brings it.
 pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outcome<Ran> {
     let work = async move {
         let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
@@ -296,7 +296,7 @@ pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outco
             std::io::Result::Ok(())
         };
         let end = clock::between(clock::now(), window.to) + GRACE;
-        // The process that saw the end keeps the frame, and the others wait for it in vain.
+        // The process that saw the end keeps the frame, so the others stop by the time.
         if let Ok(failed) = tokio::time::timeout(end, pass).await {
             failed?;
         }

@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Measure what locks cost, each beside a floor, and how long fail-over takes, with real processes.
+/// Measure the cost of locks, each beside a floor, and the time of fail-over, with real processes.
 #[derive(Parser)]
 #[command(name = "elderlock-bench", version, about, args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -119,47 +119,47 @@ struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "CASE",
         value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     only: Vec<String>,
-    /// How often everything is measured.
+    /// The number of rounds. Each round measures everything once.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Milliseconds for which each rate is measured in each round.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
     millis: u32,
-    /// Cases transfer, hand-off, recovery: how many locks are held.
+    /// Cases transfer, hand-off, recovery: the numbers of held locks.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 10_000, 100_000],
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     holds: Vec<u32>,
-    /// The same cases: how many requests wait.
+    /// The same cases: the number of waiting requests.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=2000))]
     waiters: u32,
-    /// Case held: how many locks are.
+    /// Case held: the number of held locks.
     #[arg(long, default_value_t = 1_000_000,
         value_parser = clap::value_parser!(u32).range(2000..=2_000_000))]
     table: u32,
-    /// Case names: how many are locked and released once, from each of two members.
+    /// Case names: the number of names that each of two members locks and releases once.
     #[arg(long, default_value_t = 10_000_000,
         value_parser = clap::value_parser!(u32).range(1000..=1_000_000_000))]
     names: u32,
-    /// Case waiters: how many wait for one lock.
+    /// Case waiters: the number of requests that wait for one lock.
     #[arg(long, default_value_t = 100_000,
         value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
     queue: u32,
-    /// Case members: up to how many.
+    /// Case members: the largest number of members.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(3..=200))]
     members: u32,
-    /// Measure the locks of PostgreSQL, Redis, etcd and ZooKeeper instead, beside ours, as far as
-    /// they are installed. Wants a build with `--features peers`.
+    /// Measure the installed ones of PostgreSQL, Redis, etcd and ZooKeeper instead, beside
+    /// elderlock. Needs a build with `--features peers`.
     #[arg(long, conflicts_with = "only")]
     peers: bool,
-    /// Leave each member's code at addresses that the system chooses by chance. Otherwise all have
-    /// it at the same: the jumps of one member that a processor has learned count for the next, as
-    /// they do where each member has a machine of its own.
+    /// Leave each member's code at random addresses. By default all members have it at the same
+    /// addresses, so that a processor's branch predictions for one member serve the next, as on
+    /// machines of their own.
     #[arg(long)]
     random_addresses: bool,
     /// Print one JSON object on standard output; progress goes to standard error.
     #[arg(long)]
     json: bool,
-    /// Draw what came of it into this HTML file.
+    /// Draw the results into this HTML file.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Write the tables of these cases into this Markdown file, between its marks `<!-- bench: ...

@@ -1,18 +1,17 @@
-//! Tables of a page in Markdown, as docs/benchmarks.md is, filled with measured figures.
+//! Fills the tables of a Markdown page, such as docs/benchmarks.md, with measured figures.
 //!
-//! A table stands between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. Only the text
-//! between them is replaced, and it begins with the command that made it. All cases of a table are
-//! measured in one run, or it is left as it is: no row of it is older than another, and none is
-//! missing.
+//! A table is between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. Only the text
+//! between them is replaced. It begins with the command of the run. A table changes only if one run
+//! measures all of its cases, so that no row is older than another, and none is missing.
 //!
-//! The template of a table stands in a file (`how-fast.md`, `grantor.md`), with places for figures.
+//! The template of a table is in a file (`how-fast.md`, `grantor.md`), with places for figures.
 //! Each place names a case and the name of the figure in that case:
 //!
 //! ```text
 //! {local: floor L}             its median, at the largest of its sizes
-//! {first local: floor L}       at the least of them
+//! {first local: floor L}       at the smallest of them
 //! {range local: floor L}       the same, with the least and the most of the rounds
-//! {size local: floor L}        the largest, {first-size ...} the least
+//! {size local: floor L}        the largest size, {first-size ...} the smallest
 //! {met local: floor L}         its target, and whether it is met at all sizes that have it
 //! {each local: floor L}        its medians at all sizes, a cell for each
 //! {sizes local: floor L}       the sizes themselves, {rules ...} the lines below them
@@ -43,9 +42,8 @@ pub(crate) struct Markdown {
 }
 
 impl Markdown {
-    /// For a run of these cases, or `None` for that of the rivals. An error if the file has not the
-    /// marks, or if only some of the cases of a table are measured: before anything is, for that
-    /// takes a while.
+    /// For a run of these cases, or `None` for a run of other lock services. Fails before any
+    /// measurement if the file lacks the marks, or if the run measures only some cases of a table.
     pub(crate) fn plan(file: &Path, cases: Option<&[&str]>) -> Result<Markdown, String> {
         let tables = match cases {
             Some(cases) => whole(cases)?,
@@ -87,7 +85,7 @@ impl Markdown {
     }
 }
 
-/// The tables of which all cases are measured. An error if one would be made of some of them only.
+/// The tables whose cases are all measured. An error if only some cases of one are.
 fn whole(measured: &[&str]) -> Result<Vec<MarkdownTable>, String> {
     let mut tables = Vec::new();
     for table in [HOW_FAST, GRANTOR] {
@@ -108,7 +106,7 @@ fn whole(measured: &[&str]) -> Result<Vec<MarkdownTable>, String> {
     Ok(tables)
 }
 
-/// Those that a table names, each once.
+/// The cases that a table names, each once.
 fn cases(table: &MarkdownTable) -> Vec<&'static str> {
     let places = table.template.unwrap_or_default().split('{').skip(1);
     let mut cases: Vec<&str> = places.filter_map(|place| Some(parse(place)?.1)).collect();

@@ -1,4 +1,4 @@
-//! A member of the bench: one real process, that follows the parent's orders and says when.
+//! A member of the bench: one real process that follows the parent's orders and reports times.
 
 use crate::Done;
 use crate::load::{
@@ -29,29 +29,28 @@ pub(crate) struct MemberArgs {
     bind: SocketAddr,
     #[arg(long)]
     seed: SocketAddr,
-    /// How many microseconds it stays awake for what others are about to say, if not as long as any
-    /// member.
+    /// Microseconds of busy polling, if not the default.
     #[arg(long, env = "ELDERLOCK_BENCH_BUSY_POLL")]
     busy_poll: Option<u64>,
-    /// File with a cluster key, to measure what sealing costs.
+    /// File with a cluster key, to measure the cost of sealing.
     #[arg(long, env = "ELDERLOCK_BENCH_KEY_FILE")]
     key_file: Option<PathBuf>,
 }
 
-/// Longer than anything may take: a request that waits so long has failed.
+/// A wait limit above all expected times: a request that waits so long has failed.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Locks that are asked for at the same time while many are taken.
+/// The number of concurrent requests while many locks are taken.
 const AT_ONCE: u32 = 64;
 /// A free lock.
 const PROBE: &str = "probe";
-/// Turns before something is counted.
+/// The number of locks and releases before the count.
 const WARM_UP: u32 = 1000;
-/// Waiters that are enough to measure the cost of each.
+/// The number of waiters that is enough to measure the cost of each.
 const ENOUGH: u32 = 20_000;
-/// About how long a datagram of the gossip is, with the headers of IP and UDP.
+/// The approximate length of a datagram of gossip, with the headers of IP and UDP.
 const DATAGRAM: u64 = 100;
-/// From one probe to the next: enough to see a gap of a few milliseconds, and little enough not to
-/// be one more load that is measured.
+/// The interval of probes: short enough to see a gap of a few milliseconds, and long enough to add
+/// no load of its own.
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 
 type Probes = JoinHandle<Outcome<Vec<(u64, u64)>>>;
@@ -62,7 +61,7 @@ struct BenchMember {
     service: LockService,
     guards: Vec<Guard>,
     queues: Vec<Guard>,
-    /// Floor L, and how many are held in it.
+    /// Floor L, and the number of its held locks.
     table: Option<(u32, LocalTable)>,
     probing: Option<(Arc<AtomicBool>, Probes)>,
 }
@@ -300,7 +299,7 @@ impl BenchMember {
                     (first..first + count).skip(task as usize).step_by(AT_ONCE as usize).enumerate()
                 {
                     service.lock(passing_name(number)).await?.release().await?;
-                    // A lock that never waits would not let any other task run on the thread.
+                    // A lock that never waits would keep all other tasks off the thread.
                     if turn.is_multiple_of(STRETCH as usize) {
                         tokio::task::yield_now().await;
                     }
@@ -383,8 +382,8 @@ async fn probe(service: LockService, stop: Arc<AtomicBool>) -> Outcome<Vec<(u64,
     Ok(probes)
 }
 
-/// Has so many wait for one lock, some give up from the middle, and the rest be granted it in turn;
-/// over again until there is enough to measure.
+/// Lets this many requests wait for one lock, some of them give up from the middle, and the others
+/// be granted one after the other. Repeats that until there is enough to measure.
 async fn queue(service: LockService, waiters: u32) -> Outcome<BenchReport> {
     let (mut join, mut cancel, mut grant, mut times) = (0, 0, 0, 0);
     while times * waiters < ENOUGH {

@@ -9,38 +9,38 @@ use std::net::SocketAddr;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BenchOrder {
-    /// Take so many locks that are free. Answered `Holding`.
+    /// Take a number of free locks. Answered `Holding`.
     Hold {
         /// The number of the first.
         first: u32,
         /// How many.
         count: u32,
     },
-    /// Take so many locks that are free, and give each back, 64 at the same time. Answered `Did`.
+    /// Take a number of free locks and release each, 64 at a time. Answered `Did`.
     Pass {
         /// The number of the first.
         first: u32,
         /// How many.
         count: u32,
     },
-    /// Report the locks that are held by that. Answered `Holding`.
+    /// Report the held locks. Answered `Holding`.
     Check,
     /// Take the locks that others are to queue for. Answered `Done`.
     HoldQueues(u32),
-    /// Give them back. Answered `Done`.
+    /// Release them. Answered `Done`.
     FreeQueues,
     /// Wait for locks that are held, and release each as soon as it is granted. Answered `Served`
     /// when all have been granted.
     Wait(Vec<Place>),
-    /// Ask the grantor for the holds, and for the waiters of so many queues. Answered `Seen`.
+    /// Query the grantor for the holds, and for the waiters of this many queues. Answered `Seen`.
     Look(u32),
-    /// From now on take and give back a free lock, again and again. Answered `Done`.
+    /// Take and release a free lock repeatedly from now on. Answered `Done`.
     Probe,
-    /// No more of that. Answered `Probed`.
+    /// Stop that. Answered `Probed`.
     Rest,
     /// Become the grantor. Answered `Did`.
     Become,
-    /// Do something again and again. Answered `Ran`.
+    /// Repeat an operation. Answered `Ran`.
     Run {
         /// The load.
         load: Load,
@@ -49,14 +49,14 @@ pub(crate) enum BenchOrder {
     },
     /// Send back all data sent to an address. Answered `Listens`.
     Echo(bool),
-    /// Pass on the data of each of so many to the next of them. Answered `Listens`.
+    /// Pass the data of each of this many connections on to the next one. Answered `Listens`.
     Hub(u32),
-    /// Count the allocations, or no more. Answered `Done`.
+    /// Start or stop counting allocations. Answered `Done`.
     Count(bool),
-    /// Take and release a free lock so often, and count the allocations and messages meanwhile.
+    /// Take and release a free lock this many times, and count allocations and messages.
     /// Answered `Turned`.
     Turn(u64),
-    /// Have so many wait for one lock, give up from the middle, and be granted it. Answered
+    /// Let this many requests wait for one lock, give up from the middle, and be granted. Answered
     /// `Queued`.
     Queue(u32),
     /// Report the resources that the process uses. Answered `Using`.
@@ -78,7 +78,7 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Load {
-    /// Take a lock and give it back.
+    /// Take a lock and release it.
     Locks {
         /// The number of tasks at the same time.
         tasks: u32,
@@ -94,15 +94,15 @@ pub(crate) enum Load {
         /// The names that they take.
         names: Names,
     },
-    /// Either of them on threads of their own, each with a runtime of its own and names of its own.
+    /// Either of them on several threads, each with its own runtime and names.
     Threads {
         /// The number of threads at the same time.
         threads: u32,
         /// The number of names of each.
         names: u32,
-        /// The round. Each takes other names: which of them lie in one shard is chance.
+        /// The round. Each round takes other names, which share shards by chance.
         round: u32,
-        /// Whether it is floor L, not our locks.
+        /// Whether it is floor L and not elderlock.
         floor: bool,
     },
     /// Floor R.
@@ -111,7 +111,7 @@ pub(crate) enum Load {
         at: SocketAddr,
         /// Frames in flight.
         in_flight: u32,
-        /// All frames of one read are written in one go.
+        /// Whether all frames of one read go into one write.
         together: bool,
     },
     /// Floor H.
@@ -127,11 +127,11 @@ pub(crate) enum Load {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Names {
-    /// All take the same.
+    /// All tasks take the same lock.
     One,
-    /// Each takes its own.
+    /// Each task takes a lock of its own.
     Own,
-    /// One after the other, among so many that are held.
+    /// One after the other, among held locks.
     Scattered {
         /// The number of held locks.
         held: u32,
@@ -179,13 +179,13 @@ pub(crate) struct Usage {
     pub(crate) busy: u64,
     /// Bytes in memory.
     pub(crate) resident: u64,
-    /// Bytes allocated since they are counted, without the memory of the list of guards.
+    /// Bytes allocated since the count began, without the list of guards.
     pub(crate) allocated: i64,
     /// Messages to other members.
     pub(crate) frames_out: u64,
     /// Messages from them.
     pub(crate) frames_in: u64,
-    /// Bytes to and from them, and the datagrams, each as if it had 100.
+    /// Bytes to and from them, and the datagrams, counted as 100 bytes each.
     pub(crate) traffic: u64,
 }
 
@@ -208,7 +208,7 @@ pub(crate) enum BenchReport {
     Joined(String),
     /// The order is carried out.
     Done,
-    /// It holds so many locks, and believes in all of them.
+    /// It has these locks, and believes in all of them.
     Holding(Holdings),
     /// Its waits are over.
     Served(Vec<Served>),
@@ -241,11 +241,11 @@ pub(crate) enum BenchReport {
     },
     /// Nanoseconds for each waiter.
     Queued {
-        /// Until it stood in line.
+        /// Until it was queued.
         join: u64,
         /// Until it had given up.
         cancel: u64,
-        /// Until it had the lock, from the release before it on.
+        /// From the preceding release until it had the lock.
         grant: u64,
     },
     /// The resources that it uses.
@@ -284,12 +284,12 @@ impl BenchReport {
     }
 }
 
-/// Locks, and a sum over their tokens, so that none can be taken for another.
+/// The number of locks, with a sum over their tokens that identifies them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Holdings {
     /// The number of locks.
     pub(crate) count: u32,
-    /// The sum of their tokens, over and over.
+    /// The wrapping sum of their tokens.
     pub(crate) tokens: u64,
 }
 
@@ -300,7 +300,7 @@ impl Holdings {
         self.tokens = self.tokens.wrapping_add(token.cast_unsigned());
     }
 
-    /// Adds those of another.
+    /// Adds the locks of another member.
     pub(crate) fn join(&mut self, other: Holdings) {
         self.count += other.count;
         self.tokens = self.tokens.wrapping_add(other.tokens);

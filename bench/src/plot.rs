@@ -1,9 +1,9 @@
 //! The page of plots: the result of `--json`, drawn. One file of HTML that loads nothing.
 //!
 //! Of each case the figures of one unit share a drawing. Those that were measured at several sizes
-//! are lines over the sizes; the others stand side by side, and one that stands alone is in the
-//! table only. Large dots are medians, small ones the rounds, in their order where there is room
-//! for it. Scales are logarithmic, unless there is a zero.
+//! are lines over the sizes. The others are side by side, and a single one is in the table only.
+//! Large dots are medians, small ones the rounds, in their order where there is room for it. Scales
+//! are logarithmic, unless there is a zero.
 
 use crate::sheet::{Unit, thousands};
 use serde_json::Value;
@@ -169,8 +169,8 @@ enum XAxis {
     Shares,
 }
 
-/// Where a share stands: each nine more takes as much room as the one before. All of it stands
-/// last.
+/// The position of a share: each further nine takes as much room as the one before, and the whole
+/// is last.
 fn nines(share: f64) -> f64 {
     if share >= 1.0 { 4.0 } else { -(1.0 - share).log10() }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 pub(crate) enum Unit {
     /// A time, in seconds.
     Seconds,
-    /// So many in a second.
+    /// A rate, for each second.
     PerSecond,
-    /// So many times something else, as a floor.
+    /// A multiple of another figure, such as a floor.
     Times,
     /// A part of the whole: 1 is all of it.
     Share,
@@ -18,7 +18,7 @@ pub(crate) enum Unit {
     Bytes,
     /// Bytes in a second.
     BytesPerSecond,
-    /// Things, counted.
+    /// A count.
     Count,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Target {
     AtLeast(f64),
 }
 
-/// Something that is measured.
+/// A measured quantity.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Figure {
     /// Its name.
@@ -49,7 +49,7 @@ pub(crate) struct Row {
     rounds: Vec<f64>,
 }
 
-/// Something as a curve: how long the slowest of so many took.
+/// A curve: the time of the slowest share of all operations.
 struct Curve {
     name: &'static str,
     /// Share of all, and the longest time of it in seconds; one list for each round.
@@ -63,7 +63,7 @@ pub(crate) struct Sheet {
     pub(crate) sizes: &'static str,
     rows: Vec<Row>,
     curves: Vec<Curve>,
-    /// Worth saying, and no problem.
+    /// Remarks that are no problems.
     pub(crate) notes: Vec<String>,
     /// Requirements that were not met.
     pub(crate) problems: Vec<String>,
@@ -99,7 +99,7 @@ impl Figure {
 }
 
 impl Unit {
-    /// The one with this name, as [`Unit::name`] says it.
+    /// The unit with this name, as [`Unit::name`] gives it.
     pub(crate) fn named(name: &str) -> Unit {
         UNITS.into_iter().find(|unit| unit.name() == name).unwrap_or(Unit::Count)
     }
@@ -196,7 +196,7 @@ impl Target {
 }
 
 impl Row {
-    /// Of an even number of rounds the middle of the two in the middle.
+    /// The median. For an even number of rounds, the mean of the two in the middle.
     pub(crate) fn median(&self) -> f64 {
         let mut rounds = self.rounds.clone();
         rounds.sort_by(f64::total_cmp);
@@ -216,7 +216,7 @@ impl Row {
         self.rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Whether the median is as it is to be, if that is said.
+    /// Whether the median meets its target, if there is one.
     pub(crate) fn is_met(&self) -> Option<bool> {
         self.figure.target.map(|target| target.is_met_by(self.median()))
     }
@@ -226,7 +226,7 @@ impl Row {
         self.figure.unit.show(self.median())
     }
 
-    /// The median, and from where to where it went.
+    /// The median, the minimum and the maximum.
     pub(crate) fn show_range(&self) -> String {
         self.figure.unit.show_range(self.median(), self.least(), self.most())
     }

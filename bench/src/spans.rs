@@ -1,17 +1,17 @@
-//! Many times, counted: each falls into a step of a 64th of it at most, so that all turns of a
-//! round are kept, the last ones as well as the first, in little room.
+//! A histogram of times. A step is at most a 64th of the time, so that all times of a round fit in
+//! little memory.
 
 use serde::{Deserialize, Serialize};
 
 /// Steps from one power of two to the next, as a power of two.
 const FINE: u32 = 6;
 
-/// So many times of each step, in nanoseconds.
+/// The number of times in each step, in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Spans(Vec<u64>);
 
 impl Spans {
-    /// One more.
+    /// Adds a time.
     pub(crate) fn add(&mut self, nanos: u64) {
         let step = step(nanos);
         if step >= self.0.len() {
@@ -20,13 +20,13 @@ impl Spans {
         self.0[step] += 1;
     }
 
-    /// Those of another, too.
+    /// Adds the times of another histogram.
     pub(crate) fn join(&mut self, other: &Spans) {
         self.0.resize(self.0.len().max(other.0.len()), 0);
         self.0.iter_mut().zip(&other.0).for_each(|(count, other)| *count += other);
     }
 
-    /// How long the quickest half took, nine tenths of them, and so on: shares of all, and seconds.
+    /// The longest time of the quickest half, of nine tenths, and so on: shares and seconds.
     pub(crate) fn percentiles(&self) -> Vec<(f64, f64)> {
         let all: u64 = self.0.iter().sum();
         let Some(last) = all.checked_sub(1) else { return Vec::new() };

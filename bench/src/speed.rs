@@ -1,5 +1,5 @@
-//! How many locks a second, each beside its floor in the same processes and in the same round: at
-//! the grantor's own member, from another one, and when all want the same.
+//! Locks a second, each beside its floor in the same processes and the same round: at the grantor's
+//! own member, from another one, and when all members want the same lock.
 
 use crate::cluster::{BenchCluster, BenchResult};
 use crate::message::{BenchOrder, BenchReport, Load, Names, Ran};
@@ -7,25 +7,25 @@ use crate::sheet::{Figure, Sheet, Unit};
 use crate::{BenchArgs, Progress};
 use std::path::Path;
 
-/// A lock and its release are to take no longer than so many of L.
+/// The limit of a lock and its release, in times of L.
 const LOCAL: f64 = 2.5;
-/// Of L's own scaling to two threads.
+/// The target for two threads, as a share of L's scaling.
 const SCALING: f64 = 0.9;
-/// A lock and its release from elsewhere, in round trips of R.
+/// The limit of a lock and its release from another member, in round trips of R.
 const REMOTE: f64 = 1.3;
 /// Names that each thread goes through.
 const OWN: u32 = 16;
-/// Of R's rate with as many in flight.
+/// The target as a share of R's rate with as many in flight.
 const REMOTE_MANY: f64 = 0.5;
-/// Of H's rate.
+/// The target as a share of H's rate.
 const CONTENDED: f64 = 0.6;
-/// The slowest of the members that want one name gets so much of the fastest one's share.
+/// The target for the slowest member that wants one name, as a share of the fastest one's rate.
 const EVEN: f64 = 0.95;
-/// How many fight for one name.
+/// The number of members that want one name.
 const CROWD: usize = 8;
 /// The numbers of tasks; the rate of all tasks together is measured for each.
 const TASKS: [u32; 4] = [1, 4, 16, 64];
-/// Turns over which the cost of each is counted.
+/// The number of locks over which the cost of each is counted.
 const TURNS: u64 = 10_000;
 /// The share that the member's other work may add to the count of each turn.
 const BESIDE: f64 = 0.01;
@@ -33,8 +33,8 @@ const BESIDE: f64 = 0.01;
 /// however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// At the grantor's own member, one task and two, each on a thread with a runtime of its own: a
-/// task that yields wakes no other runtime. L beside.
+/// At the grantor's own member: one task and two, each on a thread with a runtime of its own,
+/// because a task that yields wakes no other runtime. With L.
 pub(crate) fn local(
     args: &BenchArgs,
     logs: &Path,
@@ -103,7 +103,7 @@ pub(crate) fn local(
     Ok(())
 }
 
-/// From another member, one after the other; R beside.
+/// From another member, one after the other. With R.
 pub(crate) fn remote(
     args: &BenchArgs,
     logs: &Path,
@@ -125,7 +125,7 @@ pub(crate) fn remote(
     Ok(())
 }
 
-/// From another member, up to 64 tasks at the same time; R beside, with as many in flight.
+/// From another member, up to 64 tasks at the same time. With R, and as many in flight.
 pub(crate) fn remote_many(
     args: &BenchArgs,
     logs: &Path,
@@ -188,7 +188,7 @@ impl Pair {
     }
 }
 
-/// Eight members want one name, and none of them grants it; H beside.
+/// Eight members want one name, and none of them grants it. With H.
 pub(crate) fn contended(
     args: &BenchArgs,
     logs: &Path,

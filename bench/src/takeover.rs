@@ -1,14 +1,15 @@
-//! How long a service is without a grantor, when its table is large: a transfer, a hand-off, a
-//! recovery.
+//! The time for which a service with a large table is without a grantor: in a transfer, a hand-off
+//! and a recovery.
 //!
 //! ```text
 //! 0  elder, a third of the holds and of the waits
-//! 1  grantor, with nothing of its own: each case is done to it, and then it comes back
-//!    and grants again
+//! 1  grantor, with nothing of its own: each case happens to it, and then it becomes the
+//!    grantor again
 //! 2  a third of the holds and of the waits; the young turk
 //! 3  a third of the holds and of the waits
-//! 4  client: takes and gives back free locks all the time, and holds those that others wait for
+//! 4  client: takes and releases free locks all the time, and holds those that others wait for
 //! ```
+//!
 //! The gap is the longest time that the client waited for a free lock. After each round
 //! all holds are counted, at the holders and at the new grantor, and all waiters are served, in
 //! their order.
@@ -38,8 +39,8 @@ const CLIENT: usize = 4;
 const MEMBERS: usize = 5;
 /// Locks that others wait for.
 const QUEUES: u32 = 10;
-/// The client goes on so long before and after: a round trip and the check after a transfer have
-/// ended by then, and a grantor may be followed by the next, which takes two `retry` of 200 ms.
+/// The time for which the client continues before and after. A round trip and the revalidation
+/// after a transfer end within it, and another grantor may follow (two `retry` of 200 ms).
 const SETTLE: Duration = Duration::from_millis(600);
 /// Until a young turk has won; until a leaving member has left; the longest wait of the client
 /// meanwhile.
@@ -143,7 +144,7 @@ impl TakeoverRun {
         Ok(figures)
     }
 
-    /// Starts all waiters, and tells the order of each queue.
+    /// Starts all waiters. Returns the order of each queue.
     fn queue_up(&mut self) -> BenchResult<Vec<Vec<u32>>> {
         self.stage.ask(CLIENT, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
         for (number, &place) in (0..).zip(&HOLDERS) {

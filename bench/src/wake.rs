@@ -10,18 +10,17 @@ use std::time::Duration;
 const GRANTOR: usize = 0;
 const HOLDER: usize = 1;
 const WAITER: usize = 2;
-/// How many wait, all at one member: each release is told by it, or by the holder, and wakes the
-/// next.
+/// The number of waiters, all at one member. Each release comes from that member, or from the first
+/// holder, and wakes the next waiter.
 const WAITERS: u32 = 1000;
-/// For so many locks.
+/// The number of locks.
 const QUEUES: u32 = 10;
-/// A message that gives the lock back, and one that grants it.
+/// One message with the release, and one with the grant.
 const MESSAGES: f64 = 2.0;
-/// At least so many, so that the median is not that of a round in which the machine stopped for a
-/// while and some were sent again.
+/// The fewest rounds. A machine that stops for a while causes retransmissions in a round, which
+/// must not be the median.
 const ROUNDS: u32 = 5;
-/// Until all waiters have heard that they stand in line: the grantor tells them when it has nothing
-/// else to tell.
+/// The time until all waiters have heard their positions, which the grantor sends late.
 const SETTLE: Duration = Duration::from_millis(100);
 /// The share that the members' constant traffic and acknowledgements may add.
 const BESIDE: f64 = 0.1;

@@ -43,7 +43,7 @@ struct Settings {
     /// Name of the cluster ("elderlock" unless given).
     #[arg(long, env = "ELDERLOCK_CLUSTER")]
     cluster: Option<String>,
-    /// How patient the members are with each other ("lan" unless given).
+    /// The leases of the cluster ("lan" unless given).
     #[arg(long, env = "ELDERLOCK_TIMING")]
     timing: Option<Preset>,
     /// Found the cluster alone, now.

@@ -1,9 +1,9 @@
-//! `--peers`: the same work for others' locks. Each rival's server is started here, on the
-//! loopback and in a folder of its own, and stopped at the end. Its clients are processes like the
+//! `--peers`: the same work with the locks of other services. The bench starts each server on the
+//! loopback, in a folder of its own, and stops it at the end. Its clients are processes like the
 //! members, on the same runtime.
 //!
-//! In each round each has its turn, while the others have nothing to do. Where a rival keeps a log
-//! it is measured with and without waiting for the disk, if it can do without.
+//! In each round the services are measured one after the other, while the others idle. A service
+//! with a log is measured with and without waiting for the disk, if it offers both.
 
 mod client;
 mod etcd;
@@ -73,7 +73,7 @@ const ENTRIES: [Entry; 8] = [
     theirs("ZooKeeper, 1 node", Rival::Zookeeper, true),
 ];
 
-/// The work that all do.
+/// The work of all services.
 struct Work {
     case: &'static str,
     sizes: &'static str,
@@ -105,7 +105,7 @@ const AT_HOME: &str = "elderlock, at the grantor's own member";
 const CLIENTS: usize = 8;
 /// The figure of each that is no rate.
 const KILLED: &str = "holder killed, until the next has it";
-/// The time until the next waiter stands in line.
+/// The time until the next waiter is queued.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Steps of each round.
 pub(super) const STEPS: usize = ENTRIES.len();
@@ -152,7 +152,7 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
 }
 
 impl Entry {
-    /// A rival that fails is none of our problems.
+    /// The failure of another service is a remark and no problem of the bench.
     fn complain(&self, sheet: &mut Sheet, what: &str, why: &str) {
         let complaint = format!("{}: {what}: {why}", self.name);
         match self.who {
@@ -218,7 +218,7 @@ impl RunningRival {
         Ok(())
     }
 
-    /// Kills a client that holds the lock that another waits for, and lets it come again.
+    /// Kills a client whose lock another client waits for, and starts it again.
     fn kill(&mut self) -> BenchResult<Duration> {
         let (holder, waiter) = (self.first + 1, self.first + 2);
         self.stage.ask(holder, &BenchOrder::HoldQueues(1), BenchReport::done)?;

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Until it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Of 64 tasks and a few more.
 const CONNECTIONS: u32 = 100;
 /// Where Debian puts PostgreSQL's programs.
@@ -68,7 +68,7 @@ impl Server {
     pub(super) fn stop(&mut self) {
         // To PostgreSQL this says that clients are not waited for.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ANSWER_LIMIT;
         while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -220,7 +220,7 @@ fn version(program: &Path, flag: &str) -> String {
 /// it was built.
 fn srvr(addr: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.write_all(b"srvr")?;
     let mut said = String::new();
     stream.read_to_string(&mut said)?;

@@ -251,7 +251,7 @@ impl<'a> Scenario<'a> {
         let begun = Instant::now();
         self.crew.order(place, WorkerOrder::Become);
         let mut done = None;
-        self.errand(place, "to become the grantor", |at, report| {
+        self.await_order(place, "to become the grantor", |at, report| {
             if let WorkerReport::Became(sight) = report {
                 done = Some((at, sight.clone()));
             }
@@ -350,7 +350,7 @@ impl<'a> Scenario<'a> {
         self.audience.tell(&format!("worker {place} suspends the service and takes stock"));
         self.crew.order(place, WorkerOrder::Count);
         let mut counted = None;
-        self.errand(place, "to take stock", |_, report| {
+        self.await_order(place, "to take stock", |_, report| {
             if let WorkerReport::Counted { before, after, missing, waited_milliseconds } = *report {
                 counted = Some(Count { before, after, missing, waited_milliseconds });
             }
@@ -370,7 +370,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// Waits until a worker has carried out its order, or says that it cannot.
-    fn errand(
+    fn await_order(
         &mut self,
         place: usize,
         what: &str,

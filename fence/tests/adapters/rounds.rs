@@ -15,7 +15,7 @@ const STOCK: i64 = 100;
 const LEASE: Duration = Duration::from_millis(10);
 
 /// Where the others cannot go on because the stopped writer has the row, it stops for so long.
-const PATIENCE: Duration = Duration::from_millis(30);
+const WAIT_LIMIT: Duration = Duration::from_millis(30);
 
 /// So many for each change; the long form sets another number.
 pub(crate) fn rounds() -> u32 {
@@ -254,8 +254,8 @@ async fn round(
                     if is_stopped {
                         progress.until(&progress.grants, 2).await;
                         // Wait for another writer's sale, if there can be one.
-                        let _ =
-                            tokio::time::timeout(PATIENCE, progress.until(&progress.sold, 1)).await;
+                        let _ = tokio::time::timeout(WAIT_LIMIT, progress.until(&progress.sold, 1))
+                            .await;
                     }
                 };
                 match shop.sell(writer, &article, stamp, plan, pause).await {
