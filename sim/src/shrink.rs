@@ -191,9 +191,9 @@ pub fn save(
     if !log.steps.last().is_some_and(|(_, step)| step.takes_time()) {
         log.steps.push((log.end, Step::Restore));
     }
-    let mut teller = crate::script::ScriptRunner::new(prepare);
-    let told = teller.tell(&log.to_script())?;
-    if !is_same(teller.world().broken(), found) {
+    let mut runner = crate::script::ScriptRunner::new(prepare);
+    let told = runner.run_script(&log.to_script())?;
+    if !is_same(runner.world().broken(), found) {
         return Ok(None);
     }
     let lock = found.lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();

@@ -401,7 +401,7 @@ fn lineages_that_live_at_once_share_numbers_and_no_write() {
     assert!(equal > 100 && refused > 100, "{equal} equal tokens, {refused} writes refused");
 }
 
-/// The planted break of the rule before.
+/// The planted defect of the rule before.
 #[cfg(elderlock_mutants)]
 #[test]
 fn planted_foundings_at_the_clock_deal_tokens_that_were_dealt() {

@@ -30,8 +30,8 @@ fn a_few_seeds_of_each_recipe_break_nothing() {
     }
 }
 
-/// A plan that breaks loses the parts that the break does not need. The rest is the plan that its
-/// options draw.
+/// A plan that breaks loses the parts that the violation does not need. The rest is the plan that
+/// its options draw.
 #[test]
 fn a_break_is_shrunk_to_its_causes() {
     let breaks = |plan: &RecipePlan| {

@@ -14,12 +14,12 @@ fn replaying_the_written_log_of_a_run_gives_the_same_run() {
         let again = run.log.replay(run.log.scene.world().untraced());
         assert_eq!(again.digest(), run.world.digest(), "seed {seed}");
         let script = run.log.to_script();
-        let mut teller = ScriptRunner::new(World::untraced);
-        let told = teller.tell(&script).unwrap();
-        assert_eq!(teller.world().digest(), run.world.digest(), "seed {seed} as text:\n{script}");
+        let mut runner = ScriptRunner::new(World::untraced);
+        let told = runner.run_script(&script).unwrap();
+        assert_eq!(runner.world().digest(), run.world.digest(), "seed {seed} as text:\n{script}");
         // The answers in the text do not change the run, and are the same again.
         assert_eq!(
-            ScriptRunner::new(World::untraced).tell(&told).unwrap(),
+            ScriptRunner::new(World::untraced).run_script(&told).unwrap(),
             told,
             "seed {seed} a second time"
         );

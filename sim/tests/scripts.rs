@@ -16,14 +16,14 @@ fn files(folder: &str) -> Vec<PathBuf> {
 
 /// Tells each and compares; with `UPDATE_GOLDENFILES=1` it is written anew instead. After it
 /// everything has to work.
-fn tell_all(folder: &str) {
+fn run_all(folder: &str) {
     let files = files(folder);
     assert!(!files.is_empty());
     let tell = |file: &PathBuf| {
-        let mut teller = ScriptRunner::new(|world| world);
-        goldenscript::run(&mut teller, file).unwrap();
-        teller.world().apply(&Step::Restore);
-        assert_eq!(teller.world().broken(), None);
+        let mut runner = ScriptRunner::new(|world| world);
+        goldenscript::run(&mut runner, file).unwrap();
+        runner.world().apply(&Step::Restore);
+        assert_eq!(runner.world().broken(), None);
     };
     let wrong = |file: &&PathBuf| catch_unwind(AssertUnwindSafe(|| tell(file))).is_err();
     let wrong: Vec<String> =
@@ -33,13 +33,13 @@ fn tell_all(folder: &str) {
 
 #[test]
 fn every_script_is_told_as_it_was() {
-    tell_all("scripts");
+    run_all("scripts");
 }
 
 /// Each defect that chaos found stays mended: each script is the shrunk log of one.
 #[test]
 fn every_regression_holds() {
-    tell_all("regressions");
+    run_all("regressions");
 }
 
 /// A script that names a mutant and the invariant that it breaks does break so: logs of planted
@@ -56,9 +56,9 @@ fn every_script_of_a_mutant_breaks_with_it() {
         };
         let (name, broken) = line.trim_end_matches('.').split_once(" breaks ").unwrap();
         let mutant: ProtocolMutant = name.parse().unwrap();
-        let mut teller = ScriptRunner::new(move |world| world.mutant(mutant));
-        teller.tell(&script).unwrap();
-        let found = teller.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
+        let mut runner = ScriptRunner::new(move |world| world.mutant(mutant));
+        runner.run_script(&script).unwrap();
+        let found = runner.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
         let lock = found.lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
         assert_eq!(format!("{}{lock}", found.invariant), broken, "{}", file.display());
         told += 1;
@@ -66,8 +66,8 @@ fn every_script_of_a_mutant_breaks_with_it() {
     assert!(told > 0);
 }
 
-/// A break of chaos is shrunk to a few steps, saved, and breaks again from the file, for the same
-/// lock.
+/// A violation in chaos is shrunk to a few steps, saved, and breaks again from the file, for the
+/// same lock.
 #[cfg(elderlock_mutants)]
 #[test]
 fn a_break_of_a_mutant_is_shrunk_and_saved() {
@@ -88,9 +88,9 @@ fn a_break_of_a_mutant_is_shrunk_and_saved() {
     assert!(left < 20 && all > 2 * left, "{left} of {all}");
     let folder = std::env::temp_dir().join(format!("elderlock-breaks-{}", std::process::id()));
     let file = save(plan.seed, &log, &found, prepare, &folder).unwrap().unwrap();
-    let mut teller = ScriptRunner::new(prepare);
-    teller.tell(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let mut runner = ScriptRunner::new(prepare);
+    runner.run_script(&std::fs::read_to_string(file).unwrap()).unwrap();
     std::fs::remove_dir_all(folder).unwrap();
-    let again = teller.world().broken().unwrap();
+    let again = runner.world().broken().unwrap();
     assert_eq!((again.invariant, &again.lock), (found.invariant, &found.lock));
 }

@@ -60,7 +60,7 @@ fn the_former_processes_are_awaited_as_ghosts() {
     let mut w = three();
     kill_all(&mut w);
     start_all(&mut w);
-    w.expect("a view of the heirs", |w| w.is_ready(0));
+    w.expect("a view of the vote successors", |w| w.is_ready(0));
     let view = w.view(0).expect("a view");
     assert_eq!(view.members.iter().filter(|member| member.ghost).count(), 3);
     let x = w.lock(1, "s", "x");
@@ -160,7 +160,7 @@ fn a_seed_that_restarts_cut_off_with_its_directory_founds_nothing() {
     assert_eq!(w.view(elder).map(|view| view.lineage), lineage);
 }
 
-/// A member that lives on and the heirs of the others are a quorum together.
+/// A surviving member and the vote successors of the others are a quorum together.
 #[test]
 fn a_surviving_member_goes_on_with_the_vote_successors_of_the_others() {
     for survivor in 0..3 {
@@ -201,7 +201,7 @@ fn a_lone_elder_takes_vote_successors_in_and_does_not_count_on_the_dead() {
     }
 }
 
-/// A minority of the heirs waits, as a minority of members does.
+/// A minority of the vote successors waits, as a minority of members does.
 #[test]
 fn a_minority_of_vote_successors_decides_nothing() {
     let mut w = three();

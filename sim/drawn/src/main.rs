@@ -196,7 +196,7 @@ fn choose(places: usize) -> Vec<Option<usize>> {
 }
 
 /// The switch.
-const SWITCH: &str = "//! Which of the drawn breaks is on; 0: none.
+const SWITCH: &str = "//! Which of the drawn defects is on; 0: none.
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Begins with the number in the environment: so tests run with a break.

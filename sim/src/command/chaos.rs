@@ -44,10 +44,10 @@ pub(crate) struct ChaosOptions {
     /// Only these faults of each plan, by their numbers; or "none".
     #[arg(long)]
     faults: Option<FaultNumbers>,
-    /// How many lines of its story are told of a break.
+    /// How many lines of its story are printed for a violation.
     #[arg(long, default_value_t = 60)]
     trace: usize,
-    /// Go on after a break and tell of each.
+    /// Go on after a violation and report each.
     #[arg(long)]
     keep_going: bool,
     /// Write the record of the broken run (shrunk), or of the first seed if none breaks, here as
@@ -140,7 +140,7 @@ pub(crate) fn run(options: &ChaosOptions) -> ExitCode {
     if broken.is_none() && idle.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Why a batch without a break shows little: premises that held nowhere, rare states that were
+/// Why a batch without a violation shows little: premises that held nowhere, rare states that were
 /// never reached, or many runs that were hardly disturbed or lost their quorum. A small batch need
 /// not show more.
 fn idle(total: &Summary) -> Option<String> {
@@ -253,7 +253,7 @@ fn write_page(
     super::report::write(file, &page)
 }
 
-/// A break shrunk, its steps saved, and how to see it again.
+/// A violation, shrunk, with its steps saved, and how to see it again.
 fn told(options: &ChaosOptions, seed: u64, found: &Violation) -> BrokenRun {
     // The panic was reported once; each shrinking run would report it again.
     std::panic::set_hook(Box::new(|_| {}));

@@ -18,7 +18,7 @@ const NEIGHBOURS: usize = 10;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Gossip goes on reporting the joined members. The run waits at most this many times, until gossip
 /// sends hardly less than before.
-const CALM: usize = 40;
+const MOST_WAITS: usize = 40;
 /// The length of a measurement: beats, gossip and renewals all come several times in it.
 const LOOK: Duration = Duration::from_secs(10);
 /// The resolution of the time of a view change.
@@ -123,7 +123,7 @@ fn look(members: usize, seed: u64) -> Result<Looked, String> {
     }
     let elder = world.view(0).map_or(0, |view| world.place_of(view.elder().process).unwrap_or(0));
     let (mut other, mut of_elder) = watch(&mut world, members, elder);
-    for _ in 0..CALM {
+    for _ in 0..MOST_WAITS {
         let before = other.bytes();
         (other, of_elder) = watch(&mut world, members, elder);
         if other.bytes() * 20 >= before * 19 {

@@ -1,4 +1,4 @@
-//! Tries the breaks that `drawn/` has planted in a copy of the repository, one after the other,
+//! Tries the defects that `drawn/` has planted in a copy of the repository, one after the other,
 //! until chaos breaks. Available only there, under `RUSTFLAGS="--cfg elderlock_drawn"`.
 
 use std::process::ExitCode;
@@ -6,13 +6,13 @@ use std::process::ExitCode;
 /// The options of `drawn`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrawnOptions {
-    /// The first break, by its number in the list.
+    /// The first defect, by its number in the list.
     #[arg(long, default_value_t = 1)]
     first: usize,
     /// The last one.
     #[arg(long, default_value_t = 440)]
     last: usize,
-    /// Seeds spent on one break at most.
+    /// Seeds spent on one defect at most.
     #[arg(long, default_value_t = 200)]
     seeds: u64,
     /// The first seed.
@@ -26,7 +26,7 @@ pub(crate) struct DrawnOptions {
 #[cfg(not(elderlock_drawn))]
 pub(crate) fn run(_: &DrawnOptions) -> ExitCode {
     eprintln!(
-        "drawn breaks exist only in the copy that sim/drawn makes; sim/survivors.md says how"
+        "drawn defects exist only in the copy that sim/drawn makes; sim/survivors.md says how"
     );
     ExitCode::from(2)
 }

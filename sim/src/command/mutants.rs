@@ -32,7 +32,7 @@ pub(crate) struct MutantOptions {
 #[cfg(not(elderlock_mutants))]
 pub(crate) fn run(_: &MutantOptions) -> ExitCode {
     eprintln!(
-        "planted breaks exist only in a build of their own:\n\
+        "planted defects exist only in a build of their own:\n\
          RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants \
          cargo run --profile chaos -p elderlock-sim -- mutants"
     );

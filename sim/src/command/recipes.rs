@@ -39,16 +39,16 @@ pub(crate) struct RecipeOptions {
     /// Another luck of packets, tasks and players.
     #[arg(long, default_value_t = 0)]
     luck: u64,
-    /// How many lines of its story are told of a break.
+    /// How many lines of its story are printed for a violation.
     #[arg(long, default_value_t = 60)]
     trace: usize,
-    /// Go on after a break and name each; shrinks none.
+    /// Go on after a violation and name each; shrinks none.
     #[arg(long)]
     keep_going: bool,
-    /// Plant breaks and look whether each is found. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    /// Plant defects and check that each is found. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long)]
     mutants: bool,
-    /// With this break planted; with `--mutants`: hunt these only.
+    /// With this defect planted; with `--mutants`: search for these only.
     #[arg(long, value_name = "BREAK", value_delimiter = ',')]
     mutant: Vec<String>,
 }
@@ -85,7 +85,7 @@ mod driver {
     const TELLING_SEEDS: u64 = 200;
     /// In such a batch, at most this percentage of the runs may lose their quorum.
     const LOST_PERCENT: u64 = 5;
-    /// Seeds spent on one planted break at most.
+    /// Seeds spent on one planted defect at most.
     const HUNT: u64 = 600;
 
     pub(crate) fn run(options: &RecipeOptions) -> ExitCode {
@@ -239,7 +239,7 @@ mod driver {
     fn hunt_all(options: &RecipeOptions, wanted: &[RuntimeMutant]) -> ExitCode {
         if !cfg!(elderlock_mutants) {
             return wrong(
-                "planted breaks exist only in a build of their own: RUSTFLAGS='--cfg \
+                "planted defects exist only in a build of their own: RUSTFLAGS='--cfg \
                  elderlock_mutants'",
             );
         }

@@ -14,7 +14,7 @@ pub(crate) struct ReplayOptions {
     /// How many lines of the story inside the members are told of a break.
     #[arg(long, default_value_t = 60)]
     trace: usize,
-    /// Plant this break in every core.
+    /// Plant this defect in every core.
     #[cfg(elderlock_mutants)]
     #[arg(long)]
     mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
@@ -38,15 +38,15 @@ pub(crate) fn run(options: &ReplayOptions) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut teller = ScriptRunner::new(|world| options.prepare(world));
-    match teller.tell(&script) {
+    let mut runner = ScriptRunner::new(|world| options.prepare(world));
+    match runner.run_script(&script) {
         Ok(told) => print!("{told}"),
         Err(error) => {
             eprintln!("{}: {error}", options.file.display());
             return ExitCode::from(2);
         }
     }
-    let world = teller.world();
+    let world = runner.world();
     let Some(found) = world.broken() else {
         // On stderr, for stdout has the run, which is compared and kept.
         eprintln!("held: no invariant broke");

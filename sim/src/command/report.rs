@@ -20,7 +20,7 @@ const HUNTED: u64 = 2_000;
 /// The options of `report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportOptions {
-    /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed:
+    /// The run of this seed. If it breaks, it is shrunk first. With a planted defect and no seed:
     /// the first that breaks.
     #[arg(long, required_unless_present_any = ["history", "replay", "mutant"])]
     seed: Option<u64>,
@@ -30,10 +30,10 @@ pub(crate) struct ReportOptions {
     /// Only these faults of the plan, by their numbers; or "none". They are not shrunk further.
     #[arg(long)]
     faults: Option<FaultNumbers>,
-    /// Plant this break in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    /// Plant this defect in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
-    /// Draw the first run in which the planted break breaks this invariant.
+    /// Draw the first run in which the planted defect breaks this invariant.
     #[arg(long, value_name = "NAME", requires = "mutant")]
     invariant: Option<String>,
     /// The run of a record in JSON lines, as `chaos --history` writes it.
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &ReportOptions) -> ExitCode {
     }
 }
 
-/// The first seed that the planted break breaks.
+/// The first seed that the planted defect breaks.
 fn hunt(options: &ReportOptions) -> Result<u64, String> {
     let prepare = planted(options.mutant.as_deref())?;
     let is_wanted = |found: &Violation| {
@@ -95,9 +95,9 @@ fn from_history(file: &Path) -> Result<Case, String> {
 
 fn from_log(file: &Path, mutant: Option<&str>) -> Result<Case, String> {
     let (script, prepare) = (read(file)?, planted(mutant)?);
-    let mut teller = ScriptRunner::new(|world| prepare(world).with_messages());
-    teller.tell(&script).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
-    let record = teller.world().record().clone();
+    let mut runner = ScriptRunner::new(|world| prepare(world).with_messages());
+    runner.run_script(&script).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
+    let record = runner.world().record().clone();
     let (flags, break_planted) = planting(mutant);
     let replay = format!(
         "{flags}cargo run --release -p elderlock-sim -- replay{break_planted} {}",
@@ -122,7 +122,7 @@ fn name(file: &Path) -> String {
     file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// The run of a seed, with only these faults or, if it breaks, with those that the break needs.
+/// The run of a seed, with only these faults or, if it breaks, with those that the violation needs.
 pub(crate) fn of_seed(
     seed: u64,
     members: (usize, usize),
@@ -139,7 +139,7 @@ pub(crate) fn of_seed(
         },
     };
     let run = run_seed(&small, |world| prepare(world).with_messages());
-    // Of a broken run, only the steps that the break needs are drawn.
+    // Of a broken run, only the steps that the violation needs are drawn.
     let log = run.world.broken().map(|found| shrink_log(&run.log, found, &prepare));
     let (steps, script) = match &log {
         Some(log) => (Some((log.steps.len(), run.log.steps.len())), log.to_script()),
@@ -335,7 +335,8 @@ fn target_words(target: Target) -> String {
 fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
     match mutant {
         Some(_) => {
-            Err("planted breaks exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"".to_string())
+            Err("planted defects exist only under RUSTFLAGS=\"--cfg elderlock_mutants\""
+                .to_string())
         }
         None => Ok(|world| world),
     }

@@ -37,20 +37,20 @@ impl RunTotals {
     }
 }
 
-/// A break, shrunk.
+/// A shrunk violation.
 #[derive(Debug)]
 pub(crate) struct BrokenRun {
     pub(crate) seed: u64,
     pub(crate) found: Violation,
-    /// The break in plain words.
+    /// The violation in plain words.
     pub(crate) words: String,
-    /// The World and the faults that the break needs, in words.
+    /// The World and the faults that the violation needs, in words.
     pub(crate) plan: String,
-    /// How many faults the break needs, and how many there were.
+    /// How many faults the violation needs, and how many there were.
     pub(crate) faults: (usize, usize),
     /// The last lines of its trace.
     pub(crate) story: String,
-    /// How many steps the break needs, and how many there were with those faults.
+    /// How many steps the violation needs, and how many there were with those faults.
     pub(crate) steps: (usize, usize),
     /// The command that tells those steps again, if they were saved.
     pub(crate) replay: Option<String>,

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 /// After a fault, each lost process is taken for dead and each lost grantor's successor grants,
 /// within this time.
 const AFTERMATH: u64 = 8_000_000_000;
-/// While all is calm, each member has been told of everything after this time.
+/// Without faults, each member has been told of everything after this time.
 const SETTLED: u64 = 1_000_000_000;
 
 /// Lines of the story that are kept.
@@ -127,7 +127,7 @@ pub struct BeliefChecker {
     highest: RefCell<BTreeMap<(&'static str, String), Token>>,
     counts: RefCell<BTreeMap<&'static str, u64>>,
     limits: RefCell<Vec<Limit>>,
-    /// The number of each version, and whether all was calm when it was first seen.
+    /// The number of each version, and whether no fault was active when it was first seen.
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
     /// By service and name.
     touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<ValueAccess>>>,
@@ -138,7 +138,7 @@ pub struct BeliefChecker {
     removing: RefCell<BTreeMap<u64, u64>>,
     stays: RefCell<BTreeMap<u64, BarrierStay>>,
     troubles: Cell<u64>,
-    calm_from: Cell<u64>,
+    undisturbed_from: Cell<u64>,
     count_downs: RefCell<BTreeMap<String, u64>>,
     counted: RefCell<Vec<Counted>>,
     /// Revocable holds, by token.
@@ -170,7 +170,7 @@ impl BeliefChecker {
             removing: RefCell::default(),
             stays: RefCell::default(),
             troubles: Cell::new(0),
-            calm_from: Cell::new(0),
+            undisturbed_from: Cell::new(0),
             count_downs: RefCell::default(),
             counted: RefCell::default(),
             wanted: RefCell::default(),
@@ -392,12 +392,12 @@ impl BeliefChecker {
         write
     }
 
-    /// The write is confirmed: while all is calm, limits that were written before it was asked for
+    /// The write is confirmed: without faults, limits that were written before it was asked for
     /// are no longer in force.
     pub fn limit_set(&self, service: &'static str, write: u64) {
-        let (now, is_calm) = (self.now(), self.is_calm());
+        let (now, is_undisturbed) = (self.now(), self.is_undisturbed());
         for limit in self.limits.borrow_mut().iter_mut().filter(|limit| limit.service == service) {
-            if limit.is_written && limit.write < write && is_calm {
+            if limit.is_written && limit.write < write && is_undisturbed {
                 limit.until.get_or_insert(now);
             }
             limit.is_written |= limit.write == write;
@@ -419,12 +419,12 @@ impl BeliefChecker {
     /// The fault is over.
     pub fn trouble_ends(&self) {
         self.troubles.set(self.troubles.get() - 1);
-        self.calm_from.set(self.now() + AFTERMATH);
+        self.undisturbed_from.set(self.now() + AFTERMATH);
     }
 
     /// No fault is active, and the earlier ones have had their consequences.
-    pub fn is_calm(&self) -> bool {
-        self.troubles.get() == 0 && self.now() >= self.calm_from.get()
+    pub fn is_undisturbed(&self) -> bool {
+        self.troubles.get() == 0 && self.now() >= self.undisturbed_from.get()
     }
 
     /// The player ends at once.
@@ -442,16 +442,16 @@ impl BeliefChecker {
 
     /// A player saw this number under this version: all others must see the same.
     pub fn value(&self, service: &'static str, name: &'static str, version: Token, value: i32) {
-        let is_calm = self.is_calm();
+        let is_undisturbed = self.is_undisturbed();
         let mut values = self.values.borrow_mut();
-        let before = values.entry((service, name, version)).or_insert((value, is_calm)).0;
+        let before = values.entry((service, name, version)).or_insert((value, is_undisturbed)).0;
         if before != value {
             let what = format!("{service}/{name} of {version:?} was {before}, and is {value}");
             self.fail("values_are_seen_in_order", what);
         }
     }
 
-    /// A conditional write replaced the value `before`: while all is calm, no player saw one in
+    /// A conditional write replaced the value `before`: without faults, no player saw one in
     /// between.
     pub fn value_replaced(
         &self,
@@ -463,7 +463,7 @@ impl BeliefChecker {
         let values = self.values.borrow();
         let between = values.range((service, name, before)..(service, name, version)).skip(1);
         if let Some(((.., one), _)) = between.into_iter().find(|(_, (_, was_calm))| *was_calm)
-            && self.is_calm()
+            && self.is_undisturbed()
         {
             let what = format!(
                 "{service}/{name} of {before:?} was replaced by {version:?} though it was {one:?} \
@@ -532,11 +532,11 @@ impl BeliefChecker {
         self.removing.borrow().is_empty().then(|| self.removals.get())
     }
 
-    /// The player has waited at the barrier since then, in vain. While all was calm, the barrier
+    /// The player has waited at the barrier since then, in vain. Without faults, the barrier
     /// was not removed in that time, or the removal came too early or too late to be noticed.
     pub fn gate_stayed(&self, who: u64, since: u64) {
         let (began, ended) = self.removed.get();
-        if self.is_calm() && began > since + SETTLED && ended + SETTLED < self.now() {
+        if self.is_undisturbed() && began > since + SETTLED && ended + SETTLED < self.now() {
             let what = format!("player {who} still waits at the barrier, which was removed since");
             self.fail("barrier_opens_for_all", what);
         }
@@ -557,7 +557,7 @@ impl BeliefChecker {
             return self.count("lost before use");
         }
         self.count("rounds entered");
-        let late = if self.is_calm() { SETTLED } else { 2 * AFTERMATH };
+        let late = if self.is_undisturbed() { SETTLED } else { 2 * AFTERMATH };
         let mut stays = self.stays.borrow_mut();
         let there =
             stays.values().filter(|stay| stay.gone.is_none_or(|gone| gone + late >= began)).count();
@@ -610,7 +610,7 @@ impl BeliefChecker {
     }
 
     /// The player has counted the latch down to `left`. It has had the latch open since `since`,
-    /// and `is_open` says whether it still has. While all is calm, no other player that had it open
+    /// and `is_open` says whether it still has. Without faults, no other player that had it open
     /// all the while counts it down to the same number.
     pub fn counted_down(
         &self,
@@ -622,7 +622,7 @@ impl BeliefChecker {
     ) {
         let mut counted = self.counted.borrow_mut();
         counted.retain(|one| (one.is_open)());
-        if left == 0 || !self.is_calm() || !is_open() {
+        if left == 0 || !self.is_undisturbed() || !is_open() {
             return;
         }
         for other in counted.iter().filter(|other| other.latch == latch && other.left == left) {

@@ -1,7 +1,7 @@
 //! The harness of a run: members on their seats, the network between them, and the faults.
 
 use super::belief_checker::BeliefChecker;
-use super::plan::{CALM, RecipeFaultKind, RecipePlan};
+use super::plan::{FAIR_WEATHER, RecipeFaultKind, RecipePlan};
 use super::tasks::Tasks;
 use super::workloads::{self, Workload};
 use crate::chance::mix;
@@ -34,7 +34,7 @@ const CLUSTER: &str = "stage";
 struct MemberSlot {
     addr: SocketAddr,
     member: Option<Member>,
-    ears: Option<SimulatedInbox>,
+    inbox: Option<SimulatedInbox>,
     frozen: bool,
     /// Packets that came while it was frozen: its operating system keeps them.
     mailbox: Vec<PacketInFlight>,
@@ -84,7 +84,7 @@ impl ClusterHarness {
             .map(|seat| MemberSlot {
                 addr: SocketAddr::from(([10, 0, 0, seat as u8 + 1], 7400)),
                 member: None,
-                ears: None,
+                inbox: None,
                 frozen: false,
                 mailbox: Vec::new(),
                 life: 0,
@@ -92,7 +92,7 @@ impl ClusterHarness {
             })
             .collect();
         let mut network = Network::new(mix(&[plan.luck, 2]));
-        network.set_weather(CALM);
+        network.set_weather(FAIR_WEATHER);
         Rc::new(ClusterHarness {
             plan,
             board,
@@ -164,20 +164,20 @@ impl ClusterHarness {
             }
         });
         let builder = Member::builder(CLUSTER).timing(Timing::fast()).seeds(addrs);
-        let Simulated { member, timer, ears } =
+        let Simulated { member, timer, ears: inbox } =
             builder.simulate(addr, self.plan.clocks[seat], self.plan.limits, post);
         self.board.note(|| format!("member {seat} starts as {}", member.process()));
         {
             let mut seats = self.seats.borrow_mut();
             let seat = &mut seats[seat];
-            (seat.member, seat.ears, seat.frozen) =
-                (Some(member.clone()), Some(ears.clone()), false);
+            (seat.member, seat.inbox, seat.frozen) =
+                (Some(member.clone()), Some(inbox.clone()), false);
             (seat.life, seat.joined) = (life, false);
         }
         self.tasks.begin(Some(seat), timer);
         let stage = self.clone();
         self.tasks.begin(Some(seat), async move {
-            if ears.joined(JOIN_LIMIT).await {
+            if inbox.joined(JOIN_LIMIT).await {
                 stage.board.note(|| format!("member {seat} has joined"));
                 stage.seats.borrow_mut()[seat].joined = true;
                 workloads::enter(&stage, seat, &member);
@@ -187,18 +187,18 @@ impl ClusterHarness {
 
     /// Removes the process at the seat, with all its tasks.
     fn clear(&self, seat: usize) -> Option<ProcessId> {
-        let (member, ears) = {
+        let (member, inbox) = {
             let mut seats = self.seats.borrow_mut();
             let seat = &mut seats[seat];
             seat.joined = false;
             seat.frozen = false;
             seat.mailbox.clear();
-            (seat.member.take(), seat.ears.take())
+            (seat.member.take(), seat.inbox.take())
         };
-        let process = ears.as_ref().and_then(SimulatedInbox::process);
+        let process = inbox.as_ref().and_then(SimulatedInbox::process);
         // First the engine: later drops then send no message.
-        if let Some(ears) = ears {
-            ears.kill();
+        if let Some(inbox) = inbox {
+            inbox.kill();
         }
         drop(member);
         self.tasks.end(seat);
@@ -353,7 +353,7 @@ impl ClusterHarness {
                 self.board.note(|| "a storm".to_owned());
                 self.network.borrow_mut().set_weather(weather);
                 tokio::time::sleep(span).await;
-                self.network.borrow_mut().set_weather(CALM);
+                self.network.borrow_mut().set_weather(FAIR_WEATHER);
             }
         }
     }
@@ -393,7 +393,7 @@ impl ClusterHarness {
     /// Ends all faults and waits until all members are back and all requests are answered.
     async fn heal(self: &Rc<Self>) {
         self.network.borrow_mut().mend_all();
-        self.network.borrow_mut().set_weather(CALM);
+        self.network.borrow_mut().set_weather(FAIR_WEATHER);
         let frozen: Vec<usize> =
             (0..self.plan.seats).filter(|seat| self.seats.borrow()[*seat].frozen).collect();
         for seat in frozen {
@@ -552,16 +552,16 @@ impl ClusterHarness {
             }
         }
         let PacketInFlight { from, to, parcel } = flight;
-        let ears = self.seats.borrow()[to].ears.clone();
-        let there = ears.as_ref().and_then(SimulatedInbox::process);
+        let inbox = self.seats.borrow()[to].inbox.clone();
+        let there = inbox.as_ref().and_then(SimulatedInbox::process);
         let is_wanted =
             there.is_some() && parcel.process.is_none_or(|process| there == Some(process));
         self.board.mix((self.board.now(), from, to, is_wanted));
         self.board.mix(&parcel.packet);
-        match ears {
-            Some(ears) if is_wanted => {
+        match inbox {
+            Some(inbox) if is_wanted => {
                 let packet = parcel.packet.clone();
-                ears.input(Input::Received {
+                inbox.input(Input::Received {
                     from: parcel.from.process,
                     addr: parcel.from.addr,
                     packet,
@@ -594,11 +594,11 @@ impl ClusterHarness {
 
     /// A hint, a little later.
     fn hint(&self, seat: usize, hint: Hint) {
-        let Some(ears) = self.seats.borrow()[seat].ears.clone() else { return };
+        let Some(inbox) = self.seats.borrow()[seat].inbox.clone() else { return };
         // As a task of that seat: a stopped process gets no input.
         self.tasks.begin(Some(seat), async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
-            ears.input(Input::Hint(hint));
+            inbox.input(Input::Hint(hint));
         });
     }
 }

@@ -10,7 +10,8 @@
 //! - [`workloads`] use a recipe each and report their beliefs to the [`belief_checker`], which
 //!   checks them;
 //! - [`tasks`] polls all of them in an order that the seed decides;
-//! - [`shrink`](mod@shrink) leaves out the parts of a breaking plan that the break does not need.
+//! - [`shrink`](mod@shrink) leaves out the parts of a breaking plan that the violation does not
+//!   need.
 
 pub mod belief_checker;
 pub mod harness;
@@ -47,7 +48,7 @@ pub struct RecipeRun {
     pub took: u64,
 }
 
-/// Runs a plan, with a break planted or none, and keeps `lines` lines of its story.
+/// Runs a plan, with or without a planted defect, and keeps `lines` lines of its story.
 pub fn run(plan: &RecipePlan, lines: usize, mutant: Option<RuntimeMutant>) -> RecipeRun {
     plant(mutant);
     let told = catch_unwind(AssertUnwindSafe(|| tell(plan, lines)));

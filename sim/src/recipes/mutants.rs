@@ -1,4 +1,4 @@
-//! The planted breaks of the recipes: the workload that hunts each one, and the invariants that
+//! The planted defects of the recipes: the workload that hunts each one, and the invariants that
 //! must find it.
 
 use super::WorkloadKind;
@@ -10,7 +10,7 @@ pub fn find(name: &str) -> Result<RuntimeMutant, String> {
     RuntimeMutant::ALL
         .into_iter()
         .find(is_it)
-        .ok_or_else(|| format!("no break is called {name}; there are {:?}", RuntimeMutant::ALL))
+        .ok_or_else(|| format!("no defect is called {name}; there are {:?}", RuntimeMutant::ALL))
 }
 
 /// A request is never answered, or never released.

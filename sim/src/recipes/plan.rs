@@ -41,8 +41,8 @@ pub struct RecipeFault {
     pub span: u64,
 }
 
-/// The kept parts of a plan, and how its luck is drawn. The parts that a break does not need are
-/// left out. It corresponds to the options of the command line.
+/// The kept parts of a plan, and how its luck is drawn. The parts that a violation does not need
+/// are left out. It corresponds to the options of the command line.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct ShrunkPlan {
     /// This cast and no other.
@@ -217,7 +217,7 @@ impl RecipeFault {
 const CLOCK_ERROR: u64 = Timing::fast().clock_error_ppm as u64 - 500;
 
 /// The conditions of a local network: delays of some milliseconds, and no losses.
-pub const CALM: LinkConditions = LinkConditions {
+pub const FAIR_WEATHER: LinkConditions = LinkConditions {
     loss: 0,
     duplicate: 0,
     reorder: 0,
@@ -236,6 +236,6 @@ fn storm(dice: &mut Rng) -> LinkConditions {
         slowest: dice.between(4, 60) * MS,
         spike: 50_000,
         spike_by: 300 * MS,
-        ..CALM
+        ..FAIR_WEATHER
     }
 }

@@ -1,4 +1,4 @@
-//! Shrinking: reduces a breaking run to the parts that the break needs. It leaves out casts,
+//! Shrinking: reduces a breaking run to the parts that the violation needs. It leaves out casts,
 //! faults, members, players and time, as long as the same invariant breaks. A smaller plan has
 //! fewer packets, and the remaining ones have another luck. So each remainder is tried with some
 //! other lucks as well, and the luck with which it breaks is kept.
@@ -88,7 +88,7 @@ impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
                 break;
             }
         }
-        // A break before the healing needs no time after it. Otherwise a part of the time may
+        // A violation before the healing needs no time after it. Otherwise a part of the time may
         // suffice, or the time of the faults.
         let until = self.found.at / 1_000_000;
         let faults =

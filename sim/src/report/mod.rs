@@ -33,7 +33,7 @@ pub struct ReportedFault {
     pub lasts: u64,
     /// Its description.
     pub words: String,
-    /// Whether the break needs this fault.
+    /// Whether the violation needs this fault.
     pub needed: bool,
 }
 
@@ -46,11 +46,11 @@ pub struct Case {
     pub source: String,
     /// The World in words.
     pub setting: String,
-    /// The break that was planted in the core, if one was.
+    /// The defect that was planted in the core, if one was.
     pub planted: Option<String>,
     /// All faults of the plan; empty if they are not known.
     pub faults: Vec<ReportedFault>,
-    /// How many steps of clients and faults the break needs, and how many there were. `None` if
+    /// How many steps of clients and faults the violation needs, and how many there were. `None` if
     /// nothing was shrunk.
     pub steps: Option<(usize, usize)>,
     /// Those steps, to be read.
@@ -59,7 +59,7 @@ pub struct Case {
     pub replay: Option<String>,
 }
 
-/// The break of a recorded run, in plain words.
+/// The violation of a recorded run, in plain words.
 pub fn breach(record: &Record) -> Option<String> {
     Story::of(record).breach.map(|breach| breach.words)
 }

@@ -193,15 +193,16 @@ impl Story {
     /// Puts a record together.
     pub(super) fn of(record: &Record) -> Story {
         let end = record.lines.iter().map(|line| line.at).max().unwrap_or(0);
-        let mut teller =
+        let mut builder =
             StoryBuilder { story: Story { end, ..Story::default() }, ..StoryBuilder::default() };
         for line in &record.lines {
-            teller.hear(line);
+            builder.hear(line);
         }
-        teller.finish()
+        builder.finish()
     }
 
-    /// The lock to show with its tokens: that of the break, or else the one that was granted most.
+    /// The lock to show with its tokens: that of the violation, or else the one that was granted
+    /// most.
     pub(super) fn focus(&self) -> Option<String> {
         if let Some(breach) = &self.breach {
             return breach.lock.clone();
@@ -239,7 +240,7 @@ impl Story {
         clashes
     }
 
-    /// The places where a break is seen: where its lock is held, or where it was noticed.
+    /// The places where a violation is seen: where its lock is held, or where it was noticed.
     pub(super) fn scene(&self) -> Vec<usize> {
         let Some(breach) = &self.breach else { return Vec::new() };
         let mut scene: Vec<usize> = breach.place.into_iter().collect();

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// How long `until` and `settle` wait by default.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs a script in a World.
 pub struct ScriptRunner<'a> {
@@ -26,7 +26,7 @@ pub struct ScriptRunner<'a> {
 
 impl std::fmt::Debug for ScriptRunner<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Teller({:?}, {:?})", self.scene, self.world)
+        write!(f, "ScriptRunner({:?}, {:?})", self.scene, self.world)
     }
 }
 
@@ -44,13 +44,13 @@ impl<'a> ScriptRunner<'a> {
     }
 
     /// The script with its outcome.
-    pub fn tell(&mut self, script: &str) -> std::io::Result<String> {
+    pub fn run_script(&mut self, script: &str) -> std::io::Result<String> {
         goldenscript::generate(self, script)
     }
 
     /// Runs until a condition holds, and reports the outcome.
     fn until(&mut self, args: &mut ArgumentConsumer<'_>) -> Parsed<()> {
-        let within = args.take_key("within").map(read_span).transpose()?.unwrap_or(PATIENCE);
+        let within = args.take_key("within").map(read_span).transpose()?.unwrap_or(WAIT_LIMIT);
         let what = word(args, "a condition to wait for")?;
         let of = |world: &World, call: usize| {
             world.named(call).ok_or_else(|| format!("there is no c{call}"))
@@ -118,7 +118,7 @@ impl<'a> ScriptRunner<'a> {
             "until" => self.until(args)?,
             "settle" => {
                 let world = self.world();
-                if !world.run_until(World::is_settled, PATIENCE * 2) && world.broken().is_none() {
+                if !world.run_until(World::is_settled, WAIT_LIMIT * 2) && world.broken().is_none() {
                     return Err(format!(
                         "there is not one view with every running process\n{}",
                         show(world)
@@ -199,7 +199,7 @@ impl Runner for ScriptRunner<'_> {
 
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
         let mut args = command.consume_args();
-        // A panic of the core is a break like any other.
+        // A panic of the core is a violation.
         let said = match catch_unwind(AssertUnwindSafe(|| self.command(&command.name, &mut args))) {
             Ok(said) => said?,
             Err(panic) => {

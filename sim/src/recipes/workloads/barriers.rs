@@ -103,12 +103,12 @@ async fn round(player: &Workload, service: &LockService) {
     let board = &player.stage.board;
     let (stay, began) = (board.enters(player.number), board.now());
     // Some players wait until all faults of the time are over, with their consequences.
-    let patience = if player.below(4) == 0 {
+    let limit = if player.below(4) == 0 {
         player.millis(15_000, 30_000)
     } else {
         player.millis(100, 4_000)
     };
-    let entered = player.fickle("enter", barrier.enter_within(patience)).await;
+    let entered = player.fickle("enter", barrier.enter_within(limit)).await;
     let inside = match entered {
         Some(Ok(inside)) => inside,
         other => {

@@ -250,7 +250,8 @@ async fn watch(
         let Ok(seen) = selector.participants().await else { continue };
         let stands = seen.more > 0 || seen.first.iter().any(|one| one.id == selector.id());
         // The request after a term is still under way for a while.
-        if stands || is_working.get() || works.get() != last || !player.stage.board.is_calm() {
+        if stands || is_working.get() || works.get() != last || !player.stage.board.is_undisturbed()
+        {
             player.count(if stands {
                 "selectors seen in line"
             } else {

@@ -219,7 +219,7 @@ async fn force_untold(player: &Workload, service: &LockService) {
     }
 }
 
-/// The hold is over. While all is calm, the next waiter has the lock within a second.
+/// The hold is over. Without faults, the next waiter has the lock within a second.
 async fn taken(player: &Workload, service: &LockService, name: &str, holder: &HolderInfo) {
     player.count("holds taken away");
     player.note(|| format!("has taken {name} by {:?} away", holder.token));
@@ -229,7 +229,7 @@ async fn taken(player: &Workload, service: &LockService, name: &str, holder: &Ho
     }
     player.rest(1_000, 1_000).await;
     let Ok(seen) = service.inspect(name).await else { return };
-    if !player.stage.board.is_calm() {
+    if !player.stage.board.is_undisturbed() {
         return;
     }
     player.count("locks looked up after they were taken away");

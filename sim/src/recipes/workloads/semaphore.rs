@@ -119,7 +119,7 @@ async fn apart(player: &Workload, service: &LockService, guard: PermitGuard, beg
     }
     player.rest(1, 100).await;
     while let Some(lease) = kept.as_ref().filter(|_| left.get() > 1 || player.below(2) > 0) {
-        if lease.fence().is_err() || player.is_ending() || !player.stage.board.is_calm() {
+        if lease.fence().is_err() || player.is_ending() || !player.stage.board.is_undisturbed() {
             break;
         }
         look(player, service, hold, &left).await;
@@ -145,13 +145,13 @@ fn hand_on(player: &Workload, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
     });
 }
 
-/// `leases_end_one_by_one`: while all is calm the grantor knows within a second how many of the
+/// `leases_end_one_by_one`: without faults the grantor knows within a second how many of the
 /// leases are left.
 async fn look(player: &Workload, service: &LockService, hold: Token, left: &Cell<u32>) {
     let before = left.get();
     player.rest(1_000, 1_000).await;
     let Ok(seen) = service.inspect(NAME).await else { return };
-    if left.get() != before || !player.stage.board.is_calm() {
+    if left.get() != before || !player.stage.board.is_undisturbed() {
         return;
     }
     for holder in seen.holders.iter().filter(|holder| holder.token == hold) {
