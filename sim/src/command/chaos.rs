@@ -54,8 +54,7 @@ pub(crate) struct ChaosOptions {
     /// JSON lines.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// The folder into which the steps of a broken run (shrunk) are written, to be told again by
-    /// `replay`.
+    /// The folder into which the steps of a broken run (shrunk) are written, for `replay`.
     #[arg(long, value_name = "FOLDER", default_value = "target/breaks")]
     save: PathBuf,
     /// Write a page of HTML here: the broken run (shrunk), or the whole batch if none breaks.
@@ -86,7 +85,7 @@ fn plan(options: &ChaosOptions, seed: u64) -> ChaosPlan {
 }
 
 pub(crate) fn run(options: &ChaosOptions) -> ExitCode {
-    // Panics of the core are caught and reported as breaks, with their location.
+    // Panics of the core are caught and reported as violations, with their location.
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let next = AtomicU64::new(options.from);
     let end = options.from.saturating_add(options.seeds);

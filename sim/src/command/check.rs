@@ -29,11 +29,11 @@ pub(crate) struct CheckOptions {
     /// How many threads search; all cores of the machine unless said.
     #[arg(long)]
     threads: Option<usize>,
-    /// Plant breaks in the core, and show which of them are found.
+    /// Plant defects in the core, and show which of them are found.
     /// Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long)]
     mutants: bool,
-    /// Plant only these breaks, by their names; every one of them must be found then.
+    /// Plant only these defects, by their names; every one of them must be found then.
     #[cfg(elderlock_mutants)]
     #[arg(long, value_delimiter = ',', requires = "mutants")]
     only: Vec<elderlock::protocol::mutant::ProtocolMutant>,
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &CheckOptions) -> ExitCode {
         eprintln!("no scope is called {unknown}; there are {}", names.join(", "));
         return ExitCode::from(2);
     }
-    // A panic is reported as a break, with the way to it.
+    // A panic is reported as a violation, with the way to it.
     std::panic::set_hook(Box::new(|_| {}));
     if options.mutants {
         return mutants::run(options);
@@ -206,7 +206,7 @@ mod mutants {
         Found(String),
         /// The World breaks before the search begins, so the search did not find the mutant.
         Stillborn(String),
-        /// The scopes that were searched in vain.
+        /// The scopes that were searched without finding it.
         Missed(Vec<String>),
     }
 

@@ -21,7 +21,8 @@ pub(crate) struct MutantOptions {
     /// The first seed; chaos begins at 1.
     #[arg(long, default_value_t = 1_000_000)]
     from: u64,
-    /// Shrink each found break, and write its steps into this folder, for `replay --mutant`.
+    /// Shrink the run of each found defect, and write its steps into this folder, for `replay
+    /// --mutant`.
     #[arg(long, value_name = "FOLDER")]
     save: Option<std::path::PathBuf>,
     /// Let any invariant count, not only those that are named for it.

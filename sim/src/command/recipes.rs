@@ -198,7 +198,7 @@ mod driver {
         format!("elderlock-sim recipes --seeds 1 --from {seed}{}{mutant} --trace 400", cut.args())
     }
 
-    /// Tells the story of a break, shrunk first.
+    /// Prints the story of a violation, shrunk first.
     fn tell(
         seed: u64,
         cut: &ShrunkPlan,

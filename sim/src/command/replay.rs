@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub(crate) struct ReplayOptions {
     /// The log or script.
     file: PathBuf,
-    /// How many lines of the story inside the members are told of a break.
+    /// How many lines of the story inside the members are printed for a violation.
     #[arg(long, default_value_t = 60)]
     trace: usize,
     /// Plant this defect in every core.

@@ -39,7 +39,7 @@ pub(crate) struct ReportOptions {
     /// The run of a record in JSON lines, as `chaos --history` writes it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "faults", "mutant"])]
     history: Option<PathBuf>,
-    /// The run of a log or a script, as `chaos` saves it on a break.
+    /// The run of a log or a script, as `chaos` saves it after a violation.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "faults", "history"])]
     replay: Option<PathBuf>,
     /// Where to write the page.
@@ -176,7 +176,7 @@ pub(crate) fn of_seed(
     })
 }
 
-/// The prefix and the option of a command that plants a break.
+/// The prefix and the option of a command that plants a defect.
 fn planting(mutant: Option<&str>) -> (&'static str, String) {
     match mutant {
         Some(name) => (

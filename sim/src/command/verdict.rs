@@ -52,7 +52,7 @@ pub(crate) struct BrokenRun {
     pub(crate) story: String,
     /// How many steps the violation needs, and how many there were with those faults.
     pub(crate) steps: (usize, usize),
-    /// The command that tells those steps again, if they were saved.
+    /// The command that replays those steps, if they were saved.
     pub(crate) replay: Option<String>,
     /// The command that runs the plan again.
     pub(crate) plan_again: String,

@@ -236,7 +236,7 @@ impl BeliefChecker {
         self.broken.borrow_mut().get_or_insert(found);
     }
 
-    /// The first break.
+    /// The first violation.
     pub fn broken(&self) -> Option<RecipeViolation> {
         self.broken.borrow().clone()
     }
