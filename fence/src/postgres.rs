@@ -28,7 +28,7 @@ mod driver {
     use crate::stamp::Stamp;
     use tokio_postgres::types::Type;
 
-    impl sealed::Transaction for tokio_postgres::Transaction<'_> {}
+    impl sealed::Sealed for tokio_postgres::Transaction<'_> {}
 
     impl Transaction for tokio_postgres::Transaction<'_> {
         type Error = tokio_postgres::Error;

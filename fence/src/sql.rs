@@ -300,7 +300,7 @@ impl Fence {
 ///
 /// `rusqlite` blocks: see `Fence::admit_blocking`. For every other driver there are the
 /// [statements](self).
-pub trait Transaction: sealed::Transaction {
+pub trait Transaction: sealed::Sealed {
     /// The driver's error.
     type Error: std::error::Error + Send + Sync + 'static;
 
@@ -316,7 +316,7 @@ pub trait Transaction: sealed::Transaction {
 }
 
 pub(crate) mod sealed {
-    pub trait Transaction {}
+    pub trait Sealed {}
 }
 
 /// A database's decision about a stamp.

@@ -32,7 +32,7 @@ macro_rules! show_by_rows {
 }
 
 #[cfg(feature = "sqlx-postgres")]
-impl sealed::Transaction for sqlx::Transaction<'_, sqlx::Postgres> {}
+impl sealed::Sealed for sqlx::Transaction<'_, sqlx::Postgres> {}
 
 #[cfg(feature = "sqlx-postgres")]
 impl Transaction for sqlx::Transaction<'_, sqlx::Postgres> {
@@ -49,7 +49,7 @@ impl Transaction for sqlx::Transaction<'_, sqlx::Postgres> {
 }
 
 #[cfg(feature = "sqlx-sqlite")]
-impl sealed::Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {}
+impl sealed::Sealed for sqlx::Transaction<'_, sqlx::Sqlite> {}
 
 #[cfg(feature = "sqlx-sqlite")]
 impl Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {
@@ -70,7 +70,7 @@ impl Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {
 }
 
 #[cfg(feature = "sqlx-mysql")]
-impl sealed::Transaction for sqlx::Transaction<'_, sqlx::MySql> {}
+impl sealed::Sealed for sqlx::Transaction<'_, sqlx::MySql> {}
 
 #[cfg(feature = "sqlx-mysql")]
 impl Transaction for sqlx::Transaction<'_, sqlx::MySql> {
