@@ -6,7 +6,7 @@
 //! same piece twice. The first sale goes without a lock, and sells more than there is. The second
 //! one takes a lock on the goods for each purchase, and writes with its token: it sells the stock
 //! and nothing more, whichever process a buyer asks. Exits with 1 if the second sale oversells, or
-//! if the first one does not, for then the load would show nothing.
+//! if the first one does not, because then the load would show nothing.
 //!
 //! Curator: the goods service with an `InterProcessMutex` around each purchase.
 
