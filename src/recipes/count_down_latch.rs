@@ -7,8 +7,8 @@ use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
 use std::time::Duration;
 
-/// A count that members count down, and wait for to be zero. At zero it stays, until it begins
-/// [anew](CountDownLatch::reset).
+/// A count that members count down. Waiters go on when it is zero. It stays at zero until a
+/// [reset](CountDownLatch::reset).
 ///
 /// It lives while a member has it open: let waiters open it first, or let the counting member keep
 /// it open until another has it open. [Closed](CountDownLatch::close) by the last member, it is

@@ -10,9 +10,9 @@ use std::time::Duration;
 /// Between two questions to a service that has no grantor at the moment.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A barrier for rounds of work: no task begins before so many have
-/// [entered](DoubleBarrier::enter), and none has [left](DoubleBarrierGuard::leave) before all have.
-/// Then the next round can begin.
+/// A barrier for rounds of work. [`enter`](DoubleBarrier::enter) completes when the barrier's
+/// number of tasks has entered, and [`leave`](DoubleBarrierGuard::leave) when all of them have
+/// left. Then the next round can begin.
 ///
 /// The number is a threshold and no limit: a member that enters during a round is in it. From the
 /// first leave on the round takes no more; a member that enters then waits for the next one.
