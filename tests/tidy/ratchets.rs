@@ -21,9 +21,9 @@ const CLAUSES: [(&str, f64); 10] = [
     ("docs", 0.3),
 ];
 
-/// Lines of more than 100 characters, outside tables and links. The aim is none.
+/// Lines of more than 100 characters, outside tables and links.
 const LONG_LINES: [(&str, usize); 7] =
-    [("src", 0), ("sim", 17), ("bench", 0), ("cli", 0), ("fence", 0), ("tests", 0), ("docs", 0)];
+    [("src", 0), ("sim", 0), ("bench", 0), ("cli", 0), ("fence", 0), ("tests", 0), ("docs", 0)];
 
 /// Types that share their name with another type of the crate. The aim is none.
 const SHARED_NAMES: [(&str, usize); 5] =

@@ -119,7 +119,8 @@ impl Invariant for EpochsRise {
                 }
                 if self.acting.iter().any(|(whose, of, _)| (whose, of) == (process, service)) {
                     return Err(format!(
-                        "m{place} becomes grantor of {service} in {epoch}, and has not said that it lost it"
+                        "m{place} becomes grantor of {service} in {epoch}, and has not said that \
+                         it lost it"
                     ));
                 }
                 self.acting.insert((*process, service.clone(), *epoch));

@@ -340,7 +340,8 @@ impl Invariant for FifoAcrossFailover {
                         self.premises += 1;
                         if *ticket < place && world.bounded {
                             return Err(format!(
-                                "{ask:?} with {place:?} is served before {earlier:?} with {ticket:?}"
+                                "{ask:?} with {place:?} is served before {earlier:?} with \
+                                 {ticket:?}"
                             ));
                         }
                     }

@@ -182,7 +182,8 @@ impl LastYoungTurkWins {
             self.premises += 1;
             if next != process {
                 return Err(format!(
-                    "{process} is named for {service} in {epoch:?} before {next}, for which others were outbid"
+                    "{process} is named for {service} in {epoch:?} before {next}, for which \
+                     others were outbid"
                 ));
             }
         }
@@ -211,7 +212,8 @@ impl LastYoungTurkWins {
         };
         if !is_true || by == process {
             return Err(format!(
-                "{elder} tells {process} that {by} asked after it to grant {service}, which it did not"
+                "{elder} tells {process} that {by} asked after it to grant {service}, which it \
+                 did not"
             ));
         }
         self.outbid.entry(of).or_default().insert((elder, seq), (by, last));
@@ -252,7 +254,8 @@ impl LastYoungTurkWins {
         }
         if by == call.process || !(followed || told.is_some() || asked_here) {
             return Err(format!(
-                "m{} is told that {by} grants {} in its place: named in {theirs:?}, itself in {own:?}, and not outbid by it",
+                "m{} is told that {by} grants {} in its place: named in {theirs:?}, itself in \
+                 {own:?}, and not outbid by it",
                 call.member, call.service
             ));
         }
@@ -391,10 +394,11 @@ impl Invariant for LastYoungTurkWins {
             Observation::Event {
                 process,
                 event:
-                    Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch },
+                    Event::LostGrantor { service, epoch: ended }
+                    | Event::GrantorAborted { service, epoch: ended },
                 ..
             } => {
-                self.ended.insert((service.clone(), *process, *epoch));
+                self.ended.insert((service.clone(), *process, *ended));
             }
             // A new elder has heard no bid yet, even if it was the elder before.
             Observation::Event { process, event: Event::BecameElder(_), .. } => {

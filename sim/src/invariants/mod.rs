@@ -323,15 +323,20 @@ impl GrantorRecord {
             self.holds.iter().map(|(key, hold)| (key, &hold.want, &hold.metadata, of_hold(hold)));
         let waits =
             self.waits.iter().map(|(key, wait)| (key, &wait.want, &wait.metadata, of_wait(wait)));
-        holds.chain(waits).find_map(|((process, request), want, metadata, (owner, revocable, held_for))| {
+        holds.chain(waits).find_map(|((process, request), want, metadata, rest)| {
+            let (owner, revocable, held_for) = rest;
             let ask = world.history().find(*process, *request)?;
             let call = world.call(ask);
             let most = stretched(world, world.now - call.asked);
             // All of them are asked for as revocable.
-            let is_same =
-                call.may_be_known_as(want) && (owner, metadata, revocable) == (call.owner, &call.metadata, true);
-            let what =
-                || format!("{want:?} of {owner:?} saying {metadata:?}, revocable {revocable}, held for {held_for:?}");
+            let asked = (call.owner, &call.metadata, true);
+            let is_same = call.may_be_known_as(want) && (owner, metadata, revocable) == asked;
+            let what = || {
+                format!(
+                    "{want:?} of {owner:?} saying {metadata:?}, revocable {revocable}, \
+                     held for {held_for:?}"
+                )
+            };
             (!is_same || held_for > most).then(|| (ask, what()))
         })
     }

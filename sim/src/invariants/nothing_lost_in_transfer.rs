@@ -60,7 +60,8 @@ impl NothingLostInTransfer {
             if there.is_some_and(|there| there < age) && clock.back(age) + age == clock {
                 self.lost = call.keys.first().cloned();
                 return Err(format!(
-                    "m{place} has taken over a hold of {age:?} at least as one of {there:?}: {call:?}"
+                    "m{place} has taken over a hold of {age:?} at least as one of {there:?}: \
+                     {call:?}"
                 ));
             }
         }

@@ -94,30 +94,18 @@ impl Invariant for PermitsNeverExceedLimit {
                     self.on_version(key, sight.version, &sight.value);
                 }
             }
-            Observation::Sent {
-                packet:
-                    Packet::Linked {
-                        message: Message::Value { service, epoch, name, content, .. }, ..
-                    },
-                ..
-            } => {
-                self.on_term(service, *epoch);
-                self.on_version(
-                    (service.clone(), Some(name.clone())),
-                    content.version,
-                    &content.value,
-                );
-            }
-            Observation::Sent {
-                packet:
-                    Packet::Linked {
-                        message:
-                            Message::Grant { service, epoch, .. } | Message::Recover { service, epoch },
-                        ..
-                    },
-                ..
-            }
-            | Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Sent { packet: Packet::Linked { message, .. }, .. } => match message {
+                Message::Value { service, epoch, name, content, .. } => {
+                    self.on_term(service, *epoch);
+                    let key = (service.clone(), Some(name.clone()));
+                    self.on_version(key, content.version, &content.value);
+                }
+                Message::Grant { service, epoch, .. } | Message::Recover { service, epoch } => {
+                    self.on_term(service, *epoch)
+                }
+                _ => {}
+            },
+            Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.on_term(service, *epoch)
             }
             Observation::Answered { ask } if world.is_granted(*ask) => {

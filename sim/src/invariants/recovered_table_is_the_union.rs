@@ -58,7 +58,8 @@ impl RecoveredTableIsTheUnion {
         asking: &Asking,
     ) -> Verdict {
         if !world.is_ready(place) {
-            return Ok(()); // it slept, and others have gone on: it grants nothing with what it heard
+            // It slept, and others have gone on: it grants nothing with its table.
+            return Ok(());
         }
         let since = asking.since;
         let Some(node) = world.peers[place].node.as_ref() else { return Ok(()) };
@@ -76,7 +77,8 @@ impl RecoveredTableIsTheUnion {
         for ((process, request), token) in &table {
             let Some(ask) = history.find(*process, *request) else {
                 return Err(format!(
-                    "m{place} has recovered {request:?} of {process}, which that process did not ask for"
+                    "m{place} has recovered {request:?} of {process}, which that process did not \
+                     ask for"
                 ));
             };
             let call = world.call(ask);
@@ -119,7 +121,8 @@ impl RecoveredTableIsTheUnion {
                 let there = kept.holds.get(&(call.process, call.request)).map(|hold| hold.held_for);
                 if there < Some(age) && clock.back(age) + age == clock {
                     return Err(format!(
-                        "m{place} has recovered a hold of {age:?} at least as one of {there:?}: {call:?}"
+                        "m{place} has recovered a hold of {age:?} at least as one of {there:?}: \
+                         {call:?}"
                     ));
                 }
             } else if !is_try && call.asked < since && asking.whom.contains(&call.process) {

@@ -63,7 +63,8 @@ impl Invariant for TokenBelongsToOneHold {
                         self.answered.insert((token, apart), (*ask, key.clone()))
                     {
                         return Err(format!(
-                            "{token:?} is the token of {other:?} for {before:?} and of {ask:?} for {key:?}"
+                            "{token:?} is the token of {other:?} for {before:?} and of {ask:?} \
+                             for {key:?}"
                         ));
                     }
                 }

@@ -145,7 +145,8 @@ impl ValuesAreSeenInOrder {
             {
                 let LastWrite { request, version, .. } = last;
                 return Err(format!(
-                    "{request:?} of {process:?} made {earlier:?}, {ask:?} has seen it, and {version:?}"
+                    "{request:?} of {process:?} made {earlier:?}, {ask:?} has seen it, and \
+                     {version:?}"
                 ));
             }
         }

@@ -29,14 +29,12 @@ impl Invariant for WhoHasMostFollows {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         let Observation::Sent {
-            place,
-            process: me,
-            packet: Packet::Linked { message: Message::ProposeSuccessor { service, epoch, to }, .. },
-            ..
+            place, process: me, packet: Packet::Linked { message, .. }, ..
         } = fact
         else {
             return Ok(());
         };
+        let Message::ProposeSuccessor { service, epoch, to } = message else { return Ok(()) };
         if !self.said.insert((service.clone(), *me, *epoch)) {
             return Ok(());
         }
