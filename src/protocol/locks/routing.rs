@@ -138,7 +138,7 @@ impl Locks {
     }
 
     /// The elder names this member.
-    pub(super) fn on_name(
+    pub(in crate::protocol) fn on_name(
         &mut self,
         (service, asked): (ServiceName, Option<RequestId>),
         range: TokenRange,
@@ -193,6 +193,7 @@ impl Locks {
             }
         };
         self.relinquishing.remove(&service);
+        self.client.forget_outbid(&service);
         self.grantors.insert(service.clone(), grantor);
         for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
             self.on_ask(service.clone(), asked_for, asked, turn);
@@ -604,7 +605,7 @@ impl Locks {
     /// elder named and that has not begun, and may have named others since. An epoch that began
     /// only now could begin after theirs. A member that still wants the role bids again. An
     /// unchanged elder is told, or it would wait for this grantor.
-    pub(super) fn end_unbegun(&mut self, turn: &mut StepContext) {
+    pub(in crate::protocol) fn end_unbegun(&mut self, turn: &mut StepContext) {
         planted!(turn.mutant, BeginForFormerElder => return);
         let over = |grantor: &Grantor| !grantor.is_acting();
         let services: Vec<ServiceName> = self

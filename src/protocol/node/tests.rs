@@ -229,6 +229,27 @@ fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     );
 }
 
+/// The member that outbid it was lost before it could grant, and this member was named again. Then
+/// there is another elder: the bid is made again there, and may win.
+#[test]
+fn a_member_that_is_named_after_it_was_outbid_is_not_superseded() {
+    let mut node = with_two_more();
+    let tenure = node.cluster.view.as_ref().expect("it has founded").tenure;
+    let dealt = |number| Token::new(tenure, number);
+    let range = |first| TokenRange { first: dealt(first), last: dealt(first + 50) };
+    let (bid, mut out) = (RequestId(9), Vec::new());
+    node.turn(NOW, &mut out, |locks, turn| {
+        locks.on_name((service(), None), range(100), Origin::Free, turn);
+        locks.client.bid((bid, service()), (Wait::Forever, turn.timing.retry), false, turn);
+        locks.client.on_outbid_while_granting(&service(), bid, BOB);
+        locks.on_name((service(), None), range(200), Origin::Everyone, turn);
+        locks.end_unbegun(turn);
+    });
+    let is_answered =
+        |out: &Output| matches!(out, Output::Answer { request, .. } if *request == bid);
+    assert!(!out.iter().any(is_answered), "{out:?}");
+}
+
 /// The elder's member would never take the short way again.
 #[test]
 fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {

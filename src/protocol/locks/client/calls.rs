@@ -381,6 +381,13 @@ impl LockClient {
         session.outbid = session.outbid.max(Some((last, by)));
     }
 
+    /// This member was named after it was outbid: its bids may win again.
+    pub(crate) fn forget_outbid(&mut self, service: &ServiceName) {
+        if let Some(session) = self.sessions.get_mut(service) {
+            session.outbid = None;
+        }
+    }
+
     /// The grantor here ended, and no member has asked for its table.
     pub(crate) fn on_ended_unasked(&mut self, service: &ServiceName, turn: &mut StepContext) {
         let outbid = self.sessions.get_mut(service).and_then(|session| session.outbid.take());
