@@ -30,6 +30,10 @@ pub struct Limits {
     pub parked: u32,
     /// Requests for one hold that its holder is told of.
     pub wanted: u32,
+    /// Grants of one grantor, requests of departed members that it ends, queue positions that are
+    /// told, and limits of requests that are reached: so many in one step, and the rest in the next
+    /// ones.
+    pub slice: u32,
     /// Of the link to each other process.
     pub link: LinkLimits,
     /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives
@@ -83,6 +87,7 @@ impl Limits {
         early: 1 << 16,
         parked: 1 << 20,
         wanted: 64,
+        slice: 512,
         link: LinkLimits { early: 256, burst: 1024, ack_every: 64, detour_notices: 8 },
         joins: 64,
         contacts: 64,

@@ -3,9 +3,11 @@
 //! [`Locks`] is this side of a member. It hands each message to the role that it is for, and knows
 //! of the membership only what a [`StepContext`] says. `cluster.rs` has the other side.
 
+mod arrivals;
 pub(super) mod client;
 mod commands;
 pub(super) mod dealer;
+mod departures;
 pub(super) mod grantor;
 #[cfg(elderlock_mutants)]
 mod planted;
@@ -26,10 +28,13 @@ use super::link::LinkSet;
 use super::message::{Addressee, Message, Origin, Query, QueryReply, TokenRange};
 use super::step_context::{MAIL, StepContext};
 use super::time::{Time, WallClock};
+use super::visit_count::touch;
+use arrivals::Arrivals;
 use client::{LockClient, LockRequest};
+use departures::{PendingHandovers, Relinquishing};
 use grantor::{Asked, Grantor};
 use registry::Registry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,25 +49,19 @@ pub(super) struct Locks {
     pub(super) grantors: BTreeMap<ServiceName, Grantor>,
     /// The elder's map of grantors, if this member is the elder.
     pub(super) registry: Option<Registry>,
-    /// Services that this member gives away, and when it proposes a successor again.
-    relinquishing: BTreeMap<ServiceName, Time>,
-    /// The members that took them over, until they have acknowledged all messages of the handover.
-    pub(super) pending_handovers: BTreeMap<ServiceName, PendingHandover>,
+    /// Services that this member gives away.
+    relinquishing: Relinquishing,
+    /// Their tables, until the members that took them over have acknowledged them.
+    pending_handovers: PendingHandovers,
+    /// Services whose grantors have more to do than one step does: the next steps go on.
+    unfinished: VecDeque<ServiceName>,
+    /// When one of them was left unfinished.
+    unfinished_at: Time,
     /// Requests for epochs that this member has not heard of yet.
-    pub(super) early_requests: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
+    pub(super) early_requests: BTreeMap<ServiceName, Arrivals<(Epoch, Asked)>>,
     /// Queue positions that are to be reported to other members, in the order in which they were
     /// given.
     pub(super) pending_positions: VecDeque<PendingPosition>,
-}
-
-/// A table handed over by a member that leaves, or has destroyed the service. The member stays
-/// until the last chunk has arrived.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct PendingHandover {
-    to: ProcessId,
-    /// The number of that chunk on the link, or of a message after it; `None`: it was sent in this
-    /// step.
-    last: Option<u64>,
 }
 
 /// A queue position that another member is told of, if its request still waits at the time `at`:
@@ -129,8 +128,10 @@ impl Locks {
             client,
             grantors: BTreeMap::new(),
             registry: None,
-            relinquishing: BTreeMap::new(),
-            pending_handovers: BTreeMap::new(),
+            relinquishing: Relinquishing::default(),
+            pending_handovers: PendingHandovers::default(),
+            unfinished: VecDeque::new(),
+            unfinished_at: Time::ZERO,
             early_requests: BTreeMap::new(),
             pending_positions: VecDeque::new(),
         }
@@ -183,18 +184,17 @@ impl Locks {
             }
             Message::Vacant { service, epoch } => {
                 registry.on_vacant(from, &service, epoch, turn);
-                registry.answer(may_name, turn);
+                registry.answer_about(&BTreeSet::from([service]), may_name, turn);
             }
             Message::Decline { service, epoch } => {
                 registry.on_decline(from, &service, epoch, turn);
-                registry.answer(may_name, turn);
+                registry.answer_about(&BTreeSet::from([service]), may_name, turn);
             }
             Message::MoreTokens { service, epoch, count } => {
                 registry.on_more_tokens(from, (service, epoch, count), may_name, turn);
             }
             Message::InventoryReply { view, known, last } => {
-                registry.on_inventory(from, view, known, last, turn);
-                registry.answer(may_name, turn);
+                registry.on_inventory((from, view), known, last, may_name, turn);
             }
             _ => {}
         }
@@ -362,8 +362,8 @@ impl Locks {
                 let instead = instead.filter(|by| turn.is_there(*by));
                 self.client.on_unsettled(from, request, instead, turn);
             }
-            Message::RequestRevocation { service, request, name, token, says } => {
-                self.client.on_ask_back((from, request), &service, (name, token), says, turn);
+            Message::RequestRevocation { service, request, hold, token, says } => {
+                self.client.on_ask_back((from, request), &service, (hold, token), says, turn);
             }
             Message::RevocationReply { request, token, heard, .. } => {
                 self.client.on_asked_back(from, (request, token), heard, turn);
@@ -394,7 +394,7 @@ impl Locks {
             RegistryChange::End => self.registry = None,
             RegistryChange::Keep => {
                 if let Some(registry) = &mut self.registry {
-                    registry.on_view(view);
+                    registry.on_view(view, departed);
                 }
             }
             RegistryChange::Restart { ask, clocks } | RegistryChange::Begin { ask, clocks } => {
@@ -409,17 +409,23 @@ impl Locks {
         if !same_tenure {
             self.end_unbegun(turn);
         }
-        for grantor in self.grantors.values_mut() {
+        // A table that moves may be due for a younger turk now, or its grantor may act.
+        let mut moving = Vec::new();
+        for (service, grantor) in &mut self.grantors {
+            touch();
+            if !grantor.is_acting() {
+                moving.push(service.clone());
+            }
             grantor.on_view(view, departed, joined, turn);
             if !same_tenure {
                 grantor.on_new_elder(turn);
             }
         }
-        for service in self.granted_here() {
+        for service in moving {
             self.after_transfer(&service, turn);
         }
         for (service, early) in &mut self.early_requests {
-            early.retain(|(_, asked)| view.contains(asked.from));
+            departed.iter().for_each(|process| early.remove_all(*process));
             if !early.is_empty() {
                 turn.send_elder(self.client.question(service));
             }
@@ -465,6 +471,7 @@ impl Locks {
     /// The membership is over.
     pub(super) fn forget_membership(&mut self) {
         self.registry = None;
+        self.unfinished.clear();
         self.early_requests.clear();
         self.pending_positions.clear();
     }
@@ -543,12 +550,41 @@ impl Locks {
     /// When the lock client, or a service that is given away, has something to do.
     pub(super) fn deadline(&self) -> Time {
         let client = self.client.deadline().unwrap_or(Time::MAX);
-        client.min(self.relinquishing.values().min().copied().unwrap_or(Time::MAX))
+        let others = [self.relinquishing.deadline(), self.unfinished_since()];
+        others.into_iter().flatten().fold(client, Time::min)
     }
 
-    /// When a request or a queue position is due: a short step makes nothing else due here.
-    pub(super) fn short_deadline(&self) -> [Option<Time>; 2] {
-        [self.client.deadline(), self.places_due()]
+    /// When a request, a queue position or the rest of a grantor's work is due: a short step makes
+    /// nothing else due here.
+    pub(super) fn short_deadline(&self) -> [Option<Time>; 3] {
+        [self.client.deadline(), self.places_due(), self.unfinished_since()]
+    }
+
+    /// Since when a grantor has more to do.
+    fn unfinished_since(&self) -> Option<Time> {
+        (!self.unfinished.is_empty()).then_some(self.unfinished_at)
+    }
+
+    /// Whether a grantor has more to do than an earlier step did.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
+    /// These grantors left something to do.
+    pub(super) fn leave_unfinished(&mut self, now: Time, services: Vec<ServiceName>) {
+        if !services.is_empty() {
+            self.unfinished.extend(services);
+            self.unfinished_at = now;
+        }
+    }
+
+    /// One of the grantors that have more to do goes on.
+    pub(super) fn go_on(&mut self, turn: &mut StepContext) {
+        if let Some(service) = self.unfinished.pop_front()
+            && let Some(grantor) = self.grantors.get_mut(&service)
+        {
+            grantor.go_on(turn);
+        }
     }
 
     /// Whether no work is under way that every step continues.
@@ -561,7 +597,7 @@ impl Locks {
     }
 
     pub(super) fn count(&self, sizes: &mut Sizes) {
-        sizes.early = self.early_requests.values().map(Vec::len).sum();
+        sizes.early = self.early_requests.values().map(Arrivals::len).sum();
         sizes.places = self.pending_positions.len();
         sizes.granting = self.grantors.values().map(Grantor::size).sum();
         self.client.count(sizes);

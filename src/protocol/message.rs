@@ -388,6 +388,8 @@ pub struct HolderInfo {
     pub name: Option<LockName>,
     /// The holder's process.
     pub process: ProcessId,
+    /// The number of its request, by which that process finds the hold.
+    pub request: RequestId,
     /// Its token.
     pub token: Token,
     /// How it holds it.
@@ -417,7 +419,8 @@ pub struct WaiterInfo {
 pub enum Refusal {
     /// It does not wait, and this holder is in its way.
     Held(HolderInfo),
-    /// It does not wait, and earlier requests wait for this lock, or to suspend the service.
+    /// It does not wait, and earlier requests wait for this lock, or to suspend the service. Also
+    /// for a suspension if its asker holds so much that no other holder is found to be named.
     Waited(Option<LockName>),
     /// It does not wait, and the grantor cannot answer yet.
     Undecided,
@@ -933,8 +936,8 @@ pub enum Message {
         service: ServiceName,
         /// The asker's number for it; the holder is told of a repeated request once.
         request: RequestId,
-        /// The lock; `None`: the suspension.
-        name: Option<LockName>,
+        /// The request of the holder.
+        hold: RequestId,
         /// The token with which it is held.
         token: Token,
         /// The asker's metadata; `None`: the asker forces the release, if the holder has been told.

@@ -108,6 +108,7 @@ impl Node {
             }
             cluster.look_at_lease(now, &mut step);
         }
+        let is_timer = matches!(input, Input::Timer);
         match input {
             Input::Received { from, addr, packet } => {
                 self.cluster.on_sign_of_life(from);
@@ -129,6 +130,10 @@ impl Node {
             return;
         }
         self.quiet_until = QuietUntil(None);
+        if is_timer && self.locks.is_unfinished() {
+            let (cluster, mut step) = self.parts(out);
+            step.act(now, &cluster.standing(now), Locks::go_on);
+        }
         self.on_timer(now, out);
         let (cluster, mut step) = self.parts(out);
         cluster.look_at_lease(now, &mut step);
@@ -162,9 +167,11 @@ impl Node {
     /// or a queue position due.
     fn stays_calm(&mut self, now: Time) -> bool {
         let QuietUntil(Some(calm)) = self.quiet_until else { return false };
-        let [client, places] = self.locks.short_deadline();
-        let due =
-            [self.links.deadline(), client, places].into_iter().flatten().fold(calm, Time::min);
+        let [client, places, unfinished] = self.locks.short_deadline();
+        let due = [self.links.deadline(), client, places, unfinished]
+            .into_iter()
+            .flatten()
+            .fold(calm, Time::min);
         self.quiet_until = QuietUntil(Some(due));
         now < due && self.is_idle()
     }

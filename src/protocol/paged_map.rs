@@ -32,6 +32,15 @@ impl<T> MapPage<T> {
         (self.present & bit != 0).then(|| self.below(bit))
     }
 
+    fn backwards(&self, number: u64) -> impl Iterator<Item = RequestId> + use<T> {
+        let mut left = self.present;
+        std::iter::from_fn(move || {
+            let place = left.checked_ilog2()?;
+            left ^= 1 << place;
+            Some(RequestId(number * PAGE + u64::from(place)))
+        })
+    }
+
     fn requests(&self, number: u64) -> impl Iterator<Item = RequestId> + use<T> {
         let mut left = self.present;
         std::iter::from_fn(move || {
@@ -124,6 +133,21 @@ impl<T> PagedMap<T> {
         all.inspect(|_| touch())
     }
 
+    /// Those from a number on.
+    pub(crate) fn from(&self, first: RequestId) -> impl Iterator<Item = (RequestId, &T)> {
+        let pages = self.pages.range(place(&first).0..);
+        let all = pages.flat_map(|(number, page)| page.requests(*number).zip(&page.values));
+        all.skip_while(move |(request, _)| *request < first).inspect(|_| touch())
+    }
+
+    /// From the last one back to the first.
+    pub(crate) fn backwards(&self) -> impl Iterator<Item = (RequestId, &T)> {
+        let pages = self.pages.iter().rev();
+        let all =
+            pages.flat_map(|(number, page)| page.backwards(*number).zip(page.values.iter().rev()));
+        all.inspect(|_| touch())
+    }
+
     pub(crate) fn keys(&self) -> impl Iterator<Item = RequestId> {
         self.iter().map(|(request, _)| request)
     }
@@ -176,6 +200,14 @@ mod tests {
             assert_eq!(ledger.get_mut(&request).copied(), tree.get(&request).copied());
         }
         assert!(ledger.keys().eq(tree.keys().copied()) && ledger.values().eq(tree.values()));
+        for first in (0..520).map(RequestId) {
+            assert!(
+                ledger
+                    .from(first)
+                    .eq(tree.range(first..).map(|(request, value)| (*request, value)))
+            );
+        }
+        assert!(ledger.backwards().eq(tree.iter().rev().map(|(request, value)| (*request, value))));
         let all: Vec<(RequestId, u64)> = tree.into_iter().collect();
         assert!(ledger.iter().map(|(request, value)| (request, *value)).eq(all.iter().copied()));
         assert!(ledger.iter_mut().map(|(request, value)| (request, *value)).eq(all));

@@ -69,14 +69,13 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &mut StepContext),
     ) -> VecDeque<(ProcessId, Message)> {
-        let mut turn = StepContext {
-            now,
-            standing: *standing,
-            out: self.out,
-            outbox: std::mem::take(&mut self.mail.outbox),
-        };
+        let outbox = std::mem::take(&mut self.mail.outbox);
+        let mut turn =
+            StepContext { now, standing: *standing, out: self.out, outbox, unfinished: Vec::new() };
         role(self.locks, &mut turn);
-        turn.outbox
+        let StepContext { outbox, unfinished, .. } = turn;
+        self.locks.leave_unfinished(now, unfinished);
+        outbox
     }
 
     /// The same as [`act`](Step::act) for a role that asks other members, unless too much is on its
@@ -87,15 +86,13 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &dyn Fn(ProcessId) -> bool, &mut StepContext),
     ) {
-        let mut turn = StepContext {
-            now,
-            standing: *standing,
-            out: self.out,
-            outbox: std::mem::take(&mut self.mail.outbox),
-        };
+        let outbox = std::mem::take(&mut self.mail.outbox);
+        let mut turn =
+            StepContext { now, standing: *standing, out: self.out, outbox, unfinished: Vec::new() };
         let (links, most) = (&*self.links, standing.limits.backlog as usize);
         role(self.locks, &|process| links.backlog(process) > most, &mut turn);
-        let outbox = turn.outbox;
+        let StepContext { outbox, unfinished, .. } = turn;
+        self.locks.leave_unfinished(now, unfinished);
         self.deliver(now, standing, outbox);
     }
 
@@ -141,9 +138,9 @@ impl Step<'_> {
         if !message.is_plain() {
             *self.quiet = QuietUntil(None); // the step in which it arrives is no short one
         }
-        if let Message::Query { .. } = message {
+        if let Message::Query { service, at, .. } = &message {
             // Links keep order, so the member has its positions when the answer arrives.
-            for message in self.locks.take_places_of(from) {
+            for message in self.locks.take_places_of(from, service, at) {
                 self.send(now, from, message, standing);
             }
         }
@@ -153,7 +150,7 @@ impl Step<'_> {
     /// Reports positions to members whose requests have waited for a while and still wait. Most
     /// waits end before that, so that the grant is their only message.
     pub(crate) fn tell_places(&mut self, now: Time, standing: &Standing) {
-        for (to, message) in self.locks.take_places_due(now) {
+        for (to, message) in self.locks.take_places_due(now, standing.limits.slice) {
             self.send(now, to, message, standing);
         }
     }
@@ -161,7 +158,7 @@ impl Step<'_> {
     /// Proposes successors again, and forgets successors that have their whole tables.
     pub(crate) fn keep_departing(&mut self, now: Time, standing: &Standing) {
         self.locks.forget_handed_over(standing.view, self.links);
-        for service in self.locks.due_to_depart(now) {
+        for service in self.locks.due_to_depart(now, standing.limits.slice) {
             self.act(now, standing, |locks, turn| locks.depart_service(&service, turn));
         }
     }

@@ -3,7 +3,7 @@
 use super::cluster::elder::Elder;
 use super::cluster::view::View;
 use super::event::Output;
-use super::id::{MemberInfo, ProcessId};
+use super::id::{MemberInfo, ProcessId, ServiceName};
 use super::limits::Limits;
 use super::message::Message;
 use super::time::Time;
@@ -54,6 +54,8 @@ pub(crate) struct StepContext<'a> {
     /// Messages to members, this one included; the node delivers or sends them after the role is
     /// done.
     pub(crate) outbox: VecDeque<(ProcessId, Message)>,
+    /// Services whose grantors leave something to the next step.
+    pub(crate) unfinished: Vec<ServiceName>,
 }
 
 impl<'a> Deref for StepContext<'a> {

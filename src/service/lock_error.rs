@@ -148,7 +148,8 @@ pub enum TryLockError {
     #[error("{} process {} with token {}", held(.0), .0.process, .0.token)]
     Held(HolderInfo),
     /// The requested thing is free, but other requests wait and go first: for this lock, or, if
-    /// none is named, for the suspension of the service.
+    /// none is named, for the suspension of the service. An owner with more than a thousand holds
+    /// may also get this when it tries to suspend the service beside holds of other owners.
     #[error("other requests wait for {}", waited(.0.as_ref()))]
     Waited(Option<LockName>),
     /// No permit is held, and the request is for more than there are.

@@ -44,4 +44,5 @@ pub use vote::{VoteError, read_vote, write_vote};
 /// - 5: a relayed packet names the member through which its sender heard the other; doubts beside a
 ///   refused connection.
 /// - 6: a member that asks for a grantor states the youngest epoch that it has heard of.
-pub const PROTOCOL_VERSION: u16 = 6;
+/// - 7: a holder is listed with its request, by which a revocation names the hold.
+pub const PROTOCOL_VERSION: u16 = 7;

@@ -43,7 +43,7 @@ mod calls;
 mod objects;
 mod revocation;
 
-use calls::{CallKind, PendingCall};
+use calls::{CallKind, PendingCall, PendingCalls};
 use objects::OpenObject;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -220,7 +220,7 @@ struct ServiceState {
     waits: BTreeSet<RequestId>,
     /// How many of them have an object open.
     opens: usize,
-    errands: BTreeMap<RequestId, PendingCall>,
+    errands: PendingCalls,
     objects: BTreeMap<LockName, OpenObject>,
     /// Requests for permits that have not been granted, by their objects.
     permits: BTreeSet<(LockName, RequestId)>,
@@ -235,14 +235,7 @@ impl ServiceState {
     fn wants_grantor(&self) -> bool {
         !self.objects.is_empty()
             || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
-            || self.errands.values().any(|errand| match &errand.what {
-                CallKind::Look(..)
-                | CallKind::Confirm(..)
-                | CallKind::Upgrade(..)
-                | CallKind::Write(..) => true,
-                CallKind::Revoke(revoking) => revoking.looks(),
-                CallKind::Bid | CallKind::Ending(_) => false,
-            })
+            || self.errands.want_grantor()
     }
 
     /// With a known grantor: whether something waits for its answer.
@@ -278,17 +271,9 @@ impl ServiceState {
         Message::FindGrantor { service: service.clone(), heard: self.newest }
     }
 
-    /// The requests to be the grantor, in the order in which they were made.
-    fn bids(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.errands
-            .iter()
-            .filter(|(_, errand)| errand.what == CallKind::Bid)
-            .map(|(request, _)| *request)
-    }
-
     /// Tells the elder that this member wants to be the grantor, if it does.
     fn say_bids(&self, service: &ServiceName, turn: &mut StepContext) {
-        if let Some(request) = self.bids().last() {
+        if let Some(request) = self.errands.bids().next_back() {
             turn.send_elder(Message::Become { service: service.clone(), request });
         }
     }
@@ -307,11 +292,15 @@ pub(crate) struct LockClient {
     leases: PagedMap<Time>,
     /// Wait limits, ends of leases, and pending calls to be sent again.
     agenda: BTreeSet<(Time, RequestId)>,
+    /// Requests that were granted while this member's lease did not run.
+    won: BTreeSet<(Token, RequestId)>,
     /// Services for which the elder is asked again: it did not know yet, or the grantor does not
     /// answer.
     again: DueServices,
     /// Errands of the kind `Ending`.
     endings: BTreeSet<RequestId>,
+    /// Those of them whose grantor knows.
+    settled: BTreeSet<RequestId>,
     /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
     most: usize,
 }
@@ -580,16 +569,22 @@ impl LockClient {
             if let Some(session) = self.sessions.get_mut(&service) {
                 session.refused = None;
                 session.asked_elder = false;
-                if std::mem::take(&mut session.is_doubted) {
+                let is_doubted = std::mem::take(&mut session.is_doubted);
+                // A known grantor has been asked for everything.
+                if session.grantor.is_none() {
+                    self.pursue(&service, None, turn);
+                } else if is_doubted {
                     self.ask_for_another(&service, turn);
                 }
-                self.pursue(&service, None, turn);
             }
         }
-        while let Some(&(at, request)) = self.agenda.first() {
+        // Those beyond stay due.
+        for _ in 0..turn.limits.slice {
+            let Some(&(at, request)) = self.agenda.first() else { break };
             if at > turn.now {
                 break;
             }
+            touch();
             self.agenda.remove(&(at, request));
             if let Some(errand) = self.errand_mut(request) {
                 let outcome = (errand.limit <= turn.now).then(|| errand.at_limit());
@@ -702,11 +697,13 @@ impl LockClient {
             self.again.insert((turn.now + turn.timing.retry, service.clone()));
             return;
         }
-        session.grantor = Some((grantor, epoch));
+        let before = session.grantor.replace((grantor, epoch));
         session.newest = Some(epoch);
         session.last = None;
         session.asked_elder = false;
-        self.pursue(service, None, turn);
+        if before != session.grantor {
+            self.pursue(service, None, turn);
+        }
     }
 
     /// A grantor shows by its answer that it acts. It may have refused a request of the same epoch
@@ -868,7 +865,7 @@ impl LockClient {
             session.grantor = None;
             session.refused = Some(epoch);
             session.each_waiting(homeless);
-            for errand in session.errands.values_mut() {
+            for (_, errand) in session.errands.iter_mut() {
                 if let Some(asked) = errand.what.asked()
                     && *asked == Some(epoch)
                 {
@@ -884,7 +881,9 @@ impl LockClient {
         {
             self.on_grantor(service, process, newer, turn);
         } else {
-            self.pursue(service, None, turn);
+            // A known grantor has been asked for all the others, and many of these may be refused,
+            // each with an answer of its own.
+            self.pursue(service, Some(request), turn);
         }
     }
 
@@ -1023,17 +1022,14 @@ impl LockClient {
                 last: true,
             },
         );
-        for (request, errand) in &mut session.errands {
-            if let CallKind::Ending(whom @ Some(_)) = &mut errand.what {
+        session.errands.each_ending(|request, whom| {
+            if whom.is_some() {
                 // The process that we told may have handed its table over before. A request that is
                 // not in our report is over here.
                 *whom = Some(from);
-                turn.send(
-                    from,
-                    Message::ConfirmDestroy { service: service.clone(), request: *request },
-                );
+                turn.send(from, Message::ConfirmDestroy { service: service.clone(), request });
             }
-        }
+        });
         self.pursue(service, None, turn);
         true
     }
@@ -1041,8 +1037,9 @@ impl LockClient {
     /// A new view: grantors that left are forgotten, and the elder is asked for those that are
     /// needed.
     pub(crate) fn on_view(&mut self, view: &View, turn: &mut StepContext) {
-        let (mut wanting, mut doubted) = (Vec::new(), Vec::new());
+        let (mut wanting, mut doubted, mut revoking) = (Vec::new(), Vec::new(), Vec::new());
         for (service, session) in &mut self.sessions {
+            touch();
             session.asked_elder = false;
             session.refused = None;
             if session.grantor.is_some_and(|(process, _)| !view.contains(process)) {
@@ -1057,24 +1054,16 @@ impl LockClient {
             }
             // The elder may be another one.
             session.say_bids(service, turn);
-            for (request, errand) in &mut session.errands {
-                match &mut errand.what {
-                    CallKind::Bid
-                    | CallKind::Look(..)
-                    | CallKind::Upgrade(..)
-                    | CallKind::Write(..) => {}
-                    CallKind::Revoke(_) | CallKind::Confirm(..) => {}
-                    CallKind::Ending(Some(whom)) if !view.contains(*whom) => {
-                        // It may have had a successor.
-                        *whom = view.elder().process;
-                        turn.send(
-                            *whom,
-                            Message::ConfirmDestroy { service: service.clone(), request: *request },
-                        );
-                    }
-                    CallKind::Ending(_) => {}
+            session.errands.each_ending(|request, whom| {
+                if let Some(whom) = whom
+                    && !view.contains(*whom)
+                {
+                    // It may have had a successor.
+                    *whom = view.elder().process;
+                    turn.send(*whom, Message::ConfirmDestroy { service: service.clone(), request });
                 }
-            }
+            });
+            revoking.extend(session.errands.revocations());
             if session.grantor.is_none() && session.wants_grantor() {
                 wanting.push(service.clone());
             }
@@ -1088,21 +1077,13 @@ impl LockClient {
         for service in doubted {
             self.ask_for_another(&service, turn);
         }
-        self.revocations_on_view(view, turn);
+        self.revocations_on_view(revoking, view, turn);
     }
 
     /// The member's lease runs (again): requests that were won meanwhile begin to hold, in the
     /// order in which they were granted.
     pub(crate) fn on_resumed(&mut self, turn: &mut StepContext) {
-        let mut won = BTreeSet::new();
-        for session in self.sessions.values_mut() {
-            session.each_waiting(|request, entry| {
-                if let ClientRequestState::Won(token, _) = entry.state {
-                    won.insert((token, request));
-                }
-            });
-        }
-        for (_, request) in won {
+        for (_, request) in std::mem::take(&mut self.won) {
             self.accept(request, turn);
         }
     }
@@ -1185,7 +1166,8 @@ impl LockClient {
         requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| request).collect()
     }
 
-    /// Brings unsent requests of the service on their way: `only` this one, or all.
+    /// Brings unsent requests of the service on their way: `only` this one, or all. Whenever a
+    /// grantor becomes known all are, so with a known grantor no other one is left.
     fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, turn: &mut StepContext) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         if let Some((grantor, _)) = session.grantor
@@ -1287,17 +1269,18 @@ impl LockClient {
                     run(request, errand);
                 }
             }
-            None => session.errands.iter_mut().for_each(|(request, errand)| run(*request, errand)),
+            None => session.errands.iter_mut().for_each(|(request, errand)| run(request, errand)),
         }
     }
 
     /// A won lock begins to be held, if the member's lease runs.
     fn accept(&mut self, request: RequestId, turn: &mut StepContext) {
         let Some(entry) = self.request_mut(request) else { return };
+        let ClientRequestState::Won(token, since) = entry.state else { return };
         if !turn.leased && !entry.want.opens() && !planted!(turn.mutant, GrantWhileSuspended) {
+            self.won.insert((token, request));
             return;
         }
-        let ClientRequestState::Won(token, since) = entry.state else { return };
         let waiting = entry.take_waiting();
         let lease = waiting.as_ref().and_then(|waiting| waiting.lease);
         let until = lease.map_or(Time::MAX, |lease| turn.now + lease);
@@ -1313,12 +1296,11 @@ impl LockClient {
             match want {
                 Want::Permits(name, _) => drop(session.permits.remove(&(name, request))),
                 Want::Open(opening) => {
-                    if let Some(content) = session
-                        .objects
-                        .get(opening.name())
-                        .and_then(|object| object.content.clone())
-                    {
-                        outcome = Outcome::Opened { token, content };
+                    if let Some(object) = session.objects.get_mut(opening.name()) {
+                        object.granted += 1;
+                        if let Some(content) = object.content.clone() {
+                            outcome = Outcome::Opened { token, content };
+                        }
                     }
                 }
                 _ => {}
@@ -1379,6 +1361,9 @@ impl LockClient {
             ClientRequestState::Held { .. } => self.leases.remove(&request),
             _ => Some(entry.limit()),
         };
+        if let ClientRequestState::Won(token, _) = entry.state {
+            self.won.remove(&(token, request));
+        }
         if let Some(due) = due {
             self.agenda.remove(&(due, request));
         }
@@ -1387,6 +1372,7 @@ impl LockClient {
             Want::Open(opening) => {
                 if let Some(object) = session.objects.get_mut(opening.name()) {
                     object.opens.remove(&request);
+                    object.granted -= usize::from(is_held);
                 }
             }
             Want::Suspension if session.suspensions.get(&entry.owner) == Some(&request) => {

@@ -37,7 +37,7 @@ impl Locks {
             Command::Become { request, service, wait } => {
                 // A member that has destroyed the service, and bids for it again, has given the
                 // role away already.
-                let goes = self.relinquishing.contains_key(&service);
+                let goes = self.relinquishing.contains(&service);
                 let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
                 client.bid((request, service), (wait, turn.timing.answer), acts, turn);
             }

@@ -20,6 +20,7 @@
 //! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants
 //!   nothing after it.
 
+use super::arrivals::Arrivals;
 use super::table::{Contents, EntryStatus, RequestSpec, Table};
 use crate::protocol::cluster::view::View;
 use crate::protocol::content::{Content, LastWrite};
@@ -33,7 +34,7 @@ use crate::protocol::message::{
 };
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use token_pool::TokenPool;
 
@@ -68,11 +69,26 @@ struct Setup {
     next_turk: Option<(ProcessId, Epoch)>,
     /// Members whose report is missing.
     awaiting: BTreeSet<ProcessId>,
-    waits: Vec<(ProcessId, WaitReport)>,
-    parked: VecDeque<Asked>,
+    /// By reports, in the order in which these arrived.
+    waits: Vec<(ProcessId, Vec<WaitReport>)>,
+    parked: Arrivals<Asked>,
     /// Requests that ended meanwhile, so that a report or a parked request does not bring them
     /// back.
     over: BTreeSet<(ProcessId, RequestId)>,
+}
+
+impl Setup {
+    /// Keeps the waits of a report.
+    fn keep_waits(&mut self, from: ProcessId, waits: Vec<WaitReport>) {
+        if !waits.is_empty() {
+            self.waits.push((from, waits));
+        }
+    }
+
+    /// How many waits were reported.
+    fn waits(&self) -> usize {
+        self.waits.iter().map(|(_, waits)| waits.len()).sum()
+    }
 }
 
 /// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
@@ -95,6 +111,15 @@ impl Hash for ActivationPath {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
+/// A member's answers to the check of a table that was handed over, so far.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Revalidation {
+    /// The requests that it reported so far, or asked for since.
+    reported: BTreeSet<RequestId>,
+    /// Those before this one that it left out have ended.
+    ended: Option<RequestId>,
+}
+
 /// One epoch of one grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Grantor {
@@ -106,11 +131,15 @@ pub(crate) struct Grantor {
     /// While it does not act.
     setup: Option<Setup>,
     /// After a transfer: members that have something in the table, or had not answered a recovery
-    /// before it, and have not been heard yet, with the requests that they reported so far.
-    revalidating: BTreeMap<ProcessId, BTreeSet<RequestId>>,
+    /// before it, and have not been heard yet.
+    revalidating: BTreeMap<ProcessId, Revalidation>,
     /// Members that were asked by a recovery and had not answered when a predecessor sent its
     /// table instead: their next report is that answer, and is older than the check of the table.
     outdated_reports: BTreeSet<ProcessId>,
+    /// Members that have left the view, and whose requests here have not all ended yet.
+    departed: BTreeSet<ProcessId>,
+    /// It goes on in a later step.
+    is_unfinished: bool,
     /// This member goes, or has destroyed the service here: members that will not take over. See
     /// `transfer.rs`.
     rejected_successors: Option<BTreeSet<ProcessId>>,
@@ -137,6 +166,8 @@ impl Grantor {
             setup: None,
             revalidating: BTreeMap::new(),
             outdated_reports: BTreeSet::new(),
+            departed: BTreeSet::new(),
+            is_unfinished: false,
             rejected_successors: None,
         };
         if origin == Origin::Free {
@@ -153,7 +184,7 @@ impl Grantor {
             next_turk: None,
             awaiting: BTreeSet::new(),
             waits: Vec::new(),
-            parked: VecDeque::new(),
+            parked: Arrivals::default(),
             over: BTreeSet::new(),
         });
         match origin {
@@ -177,6 +208,7 @@ impl Grantor {
     fn recover(&mut self, view: &View, turn: &mut StepContext) {
         let Some(setup) = &mut self.setup else { return };
         self.table = Table::new(self.epoch).within(turn);
+        self.departed.clear();
         setup.source = None;
         if setup.next_turk.is_some() {
             return;
@@ -209,6 +241,13 @@ impl Grantor {
 
     pub(crate) fn is_acting(&self) -> bool {
         self.setup.is_none()
+    }
+
+    /// The message that tells a request its position, if it waits.
+    pub(crate) fn place_told(&self, key: (ProcessId, RequestId)) -> Option<Message> {
+        let Some(EntryStatus::Waits(ticket)) = self.table.place(key) else { return None };
+        let (service, epoch, request) = (self.service.clone(), self.epoch, key.1);
+        Some(Message::Queued { service, epoch, request, ticket })
     }
 
     /// Whether the request waits, at that place.
@@ -266,7 +305,7 @@ impl Grantor {
     /// it acts.
     pub(crate) fn size(&self) -> usize {
         let setup = self.setup.as_ref().map_or(0, |setup| {
-            setup.awaiting.len() + setup.waits.len() + setup.parked.len() + setup.over.len()
+            setup.awaiting.len() + setup.waits() + setup.parked.len() + setup.over.len()
         });
         self.table.size() + setup + self.revalidating.len() + self.outdated_reports.len()
     }
@@ -291,12 +330,12 @@ impl Grantor {
             } else if setup.parked.len() >= turn.limits.parked as usize {
                 self.send_on(&asked, None, turn);
             } else {
-                setup.parked.push_back(asked);
+                setup.parked.push(key, asked);
             }
             return;
         }
         if let Some(heard) = self.revalidating.get_mut(&asked.from) {
-            heard.insert(asked.request);
+            heard.reported.insert(asked.request);
             // Holds of this member that came with the table may be over, and would let it pass a
             // suspension. It asks again in a while, when it has answered the check.
             let may_pass =
@@ -622,18 +661,54 @@ impl Grantor {
         );
     }
 
-    /// Grants the waiting requests that can be granted, if the member's lease and the tokens allow.
+    /// Grants the waiting requests that can be granted, if the member's lease and the tokens allow:
+    /// as many as one step does.
     pub(crate) fn grant(&mut self, turn: &mut StepContext) {
-        if self.setup.is_some() || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended)) {
+        if self.setup.is_some()
+            || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended))
+            || self.is_unfinished
+        {
             return;
         }
+        let mut left = turn.limits.slice;
         while let Some(count) = self.table.next() {
+            if left == 0 {
+                self.leave_unfinished(turn);
+                break;
+            }
+            left -= 1;
             let Some(token) = self.tokens.take(count) else { break };
             if let Some(key) = self.table.grant_next(token, turn.now) {
                 self.tell_grant(key, token, turn);
             }
         }
         self.mind_supply(0, turn);
+    }
+
+    /// Goes on with what an earlier step left.
+    pub(crate) fn go_on(&mut self, turn: &mut StepContext) {
+        self.is_unfinished = false;
+        self.end_departed(turn);
+        self.grant(turn);
+    }
+
+    fn leave_unfinished(&mut self, turn: &mut StepContext) {
+        if !std::mem::replace(&mut self.is_unfinished, true) {
+            turn.unfinished.push(self.service.clone());
+        }
+    }
+
+    /// Ends requests of members that have left the view: as many as one step does. Until the last
+    /// one has ended the others exclude as those of a living member do.
+    fn end_departed(&mut self, turn: &mut StepContext) {
+        let mut left = turn.limits.slice as usize;
+        while let Some(&process) = self.departed.first() {
+            left -= self.table.end_some(process, left);
+            if self.table.has_part_of(process) {
+                return self.leave_unfinished(turn);
+            }
+            self.departed.pop_first();
+        }
     }
 
     /// The elder dealt more tokens.
@@ -665,12 +740,11 @@ impl Grantor {
         joined: &[ProcessId],
         turn: &mut StepContext,
     ) {
-        for &process in departed {
-            self.table.end_all(process);
-        }
+        self.departed.extend(departed.iter().filter(|process| self.table.has_part_of(**process)));
+        self.end_departed(turn);
         planted!(turn.mutant, FreeGhosts => {
             for member in view.members.iter().filter(|member| member.ghost) {
-                self.table.end_all(member.info.process);
+                self.table.end_some(member.info.process, usize::MAX);
             }
         });
         self.revalidating.retain(|process, _| view.contains(*process));
@@ -682,8 +756,10 @@ impl Grantor {
                     .awaiting
                     .retain(|process| view.living().any(|member| member.info.process == *process));
             });
-            setup.waits.retain(|(process, _)| view.contains(*process));
-            setup.parked.retain(|asked| view.contains(asked.from));
+            if !departed.is_empty() {
+                setup.waits.retain(|(process, _)| view.contains(*process));
+                departed.iter().for_each(|process| setup.parked.remove_all(*process));
+            }
             match setup.source {
                 Some(source)
                     if !view.contains(source) && !planted!(turn.mutant, WaitForTheGone) =>
@@ -754,7 +830,7 @@ impl Grantor {
                 );
             }
         }
-        setup.waits.extend(waits.into_iter().map(|wait| (from, wait)));
+        setup.keep_waits(from, waits);
         if last {
             setup.awaiting.remove(&from);
         }
@@ -771,15 +847,19 @@ impl Grantor {
             return;
         }
         let Some(mut setup) = self.setup.take() else { return };
-        let placed = self.table.keep_own_order(&mut setup.waits);
-        setup.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
-        planted!(turn.mutant, LoseWaiters => setup.waits.clear());
+        let reports = std::mem::take(&mut setup.waits).into_iter();
+        let waits =
+            reports.flat_map(|(from, waits)| waits.into_iter().map(move |wait| (from, wait)));
+        let mut waits: Vec<(ProcessId, WaitReport)> = waits.collect();
+        let placed = self.table.keep_own_order(&mut waits);
+        waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
+        planted!(turn.mutant, LoseWaiters => waits.clear());
         planted!(turn.mutant, LosePlaces => {
-            setup.waits.reverse();
-            setup.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
+            waits.reverse();
+            waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
         });
         planted!(turn.mutant, LoseOwnPlaces => {
-            let own = setup.waits.iter_mut().filter(|(process, _)| *process == turn.me);
+            let own = waits.iter_mut().filter(|(process, _)| *process == turn.me);
             own.for_each(|(_, wait)| wait.ticket = None);
         });
         planted!(turn.mutant, NewcomersFirst => {
@@ -787,7 +867,7 @@ impl Grantor {
                 self.on_ask(asked, turn);
             }
         });
-        for (from, wait) in std::mem::take(&mut setup.waits) {
+        for (from, wait) in waits {
             let key = (from, wait.request);
             if self.table.place(key).is_none() && !setup.over.contains(&key) {
                 let ticket = wait.ticket;

@@ -10,6 +10,7 @@ use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, Token, ViewN
 use crate::protocol::message::{Message, Origin};
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::{Time, WallClock};
+use crate::protocol::visit_count::touch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -67,6 +68,11 @@ impl RegistryEntry {
         self.grantor.or(self.source).or(self.acted)
     }
 
+    /// Whether a term may not be over.
+    fn goes_on(&self, term: Option<(ProcessId, Epoch)>) -> bool {
+        [self.grantor, self.source, self.acted].contains(&term)
+    }
+
     /// A grantor grants. A grantor that was named after it may do so already, and say it first.
     fn acts(&mut self, (grantor, epoch): (ProcessId, Epoch)) {
         if self.acted.is_none_or(|(_, known)| known < epoch) {
@@ -116,9 +122,12 @@ impl Registry {
     }
 
     /// The same elder has a new view.
-    pub(crate) fn on_view(&mut self, view: &View) {
+    pub(crate) fn on_view(&mut self, view: &View, departed: &[ProcessId]) {
         self.dealer.on_view(view);
         self.barred_until = None;
+        if departed.is_empty() {
+            return;
+        }
         self.awaiting.retain(|process| view.contains(*process));
         self.hungry.retain(|(_, process, _), _| view.contains(*process));
         for askers in self.parked_queries.values_mut() {
@@ -214,15 +223,17 @@ impl Registry {
     /// A member reports the grantors that it hosts and knows.
     pub(crate) fn on_inventory(
         &mut self,
-        from: ProcessId,
-        asked_in: ViewNumber,
+        (from, asked_in): (ProcessId, ViewNumber),
         known: Vec<(ServiceName, ProcessId, Epoch)>,
         last: bool,
+        may_name: bool,
         turn: &mut StepContext,
     ) {
         if asked_in != self.asked_in || !self.awaiting.contains(&from) {
             return;
         }
+        let told: BTreeSet<ServiceName> =
+            known.iter().map(|(service, ..)| service.clone()).collect();
         for (service, grantor, epoch) in known {
             let entry = self.entries.entry(service.clone()).or_default();
             entry.heard = entry.heard.max(Some(epoch));
@@ -253,6 +264,11 @@ impl Registry {
         }
         if last || planted!(turn.mutant, InventoryEndsEarly) {
             self.awaiting.remove(&from);
+        }
+        // Members that ask for other services wait for the answers of other members.
+        match self.has_heard_all(turn) {
+            true => self.answer(may_name, turn),
+            false => self.answer_about(&told, may_name, turn),
         }
     }
 
@@ -290,10 +306,43 @@ impl Registry {
                 self.feed(key, turn);
             }
         }
-        for service in self.parked_queries.keys().cloned().collect::<Vec<_>>() {
+        for service in self.parked_queries.keys().inspect(|_| touch()).cloned().collect::<Vec<_>>()
+        {
             self.answer_for(service, may_name, turn);
         }
         self.advance_turks(may_name, turn);
+    }
+
+    /// The same for a few services, without a look at the others.
+    pub(crate) fn answer_about(
+        &mut self,
+        services: &BTreeSet<ServiceName>,
+        may_name: bool,
+        turn: &mut StepContext,
+    ) {
+        for service in services {
+            let least = (service.clone(), ProcessId(0), Epoch(Token::from_bits(0)));
+            let of_service = self.hungry.range(least..).take_while(|((of, ..), _)| of == service);
+            for key in of_service.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+                touch();
+                let entry = self.entries.get(service);
+                let term = Some((key.1, key.2));
+                if self.awaiting.is_empty() && !entry.is_some_and(|entry| entry.goes_on(term)) {
+                    self.hungry.remove(&key);
+                } else if may_name
+                    && entry.and_then(RegistryEntry::last) == term
+                    && self.may_deal(turn.now)
+                {
+                    self.feed(key, turn);
+                }
+            }
+        }
+        for service in services {
+            self.answer_for(service.clone(), may_name, turn);
+        }
+        for service in services {
+            self.advance(service, may_name, turn);
+        }
     }
 
     /// Drops requests for tokens of epochs that are over. While a member's inventory is not
@@ -302,10 +351,7 @@ impl Registry {
         if self.awaiting.is_empty() {
             let entries = &self.entries;
             self.hungry.retain(|(service, process, epoch), _| {
-                let goes_on = |entry: &RegistryEntry| {
-                    [entry.grantor, entry.source, entry.acted].contains(&Some((*process, *epoch)))
-                };
-                entries.get(service).is_some_and(goes_on)
+                entries.get(service).is_some_and(|entry| entry.goes_on(Some((*process, *epoch))))
             });
         }
     }
@@ -354,10 +400,14 @@ impl Registry {
         !self.parked_queries.is_empty() || !self.hungry.is_empty() || !self.waiting_bids.is_empty()
     }
 
+    /// Whether every member has answered that is not taken to be lost.
+    fn has_heard_all(&self, turn: &StepContext) -> bool {
+        self.awaiting.iter().all(|process| turn.is_lost(*process))
+            || planted!(turn.mutant, CallUnheardFree)
+    }
+
     fn may_name_one(&mut self, may_name: bool, turn: &StepContext) -> bool {
-        let all_heard = self.awaiting.iter().all(|process| turn.is_lost(*process));
-        let all_heard = all_heard || planted!(turn.mutant, CallUnheardFree);
-        all_heard && may_name && self.may_deal(turn.now)
+        self.has_heard_all(turn) && may_name && self.may_deal(turn.now)
     }
 
     /// Names a grantor, whether or not there is one.

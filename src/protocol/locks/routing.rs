@@ -3,15 +3,25 @@
 use super::*;
 use crate::protocol::message::{HoldReport, Refusal, WaitReport};
 
+/// So many pending positions are walked for those of one member. More there are only where a table
+/// was recovered or handed over.
+const WALKED: usize = 1 << 12;
+
 impl Locks {
     /// The positions of requests that have waited for a while and still wait, for their members.
-    /// Most waits end before that, so that the grant is their only message.
-    pub(crate) fn take_places_due(&mut self, now: Time) -> Vec<(ProcessId, Message)> {
-        let mut due = Vec::new();
+    /// Most waits end before that, so that the grant is their only message. `most`: as many as one
+    /// step looks at; the others stay due.
+    pub(crate) fn take_places_due(&mut self, now: Time, most: u32) -> Vec<(ProcessId, Message)> {
+        let (mut due, mut left) = (Vec::new(), most);
         if self.places_due().is_none_or(|at| at > now) {
             return due;
         }
         while let Some(place) = self.pending_positions.pop_front() {
+            if left == 0 {
+                self.pending_positions.push_front(place);
+                return due;
+            }
+            left -= 1;
             if !self.counts(&place) {
                 continue;
             }
@@ -26,9 +36,22 @@ impl Locks {
         due
     }
 
-    /// All positions of one member's requests, which it gets before the answer to a query.
-    pub(crate) fn take_places_of(&mut self, to: ProcessId) -> Vec<Message> {
+    /// All positions of one member's requests, which it gets before the answer to a query. Where
+    /// very many positions wait, only that of the request that the query is about.
+    pub(crate) fn take_places_of(
+        &mut self,
+        to: ProcessId,
+        service: &ServiceName,
+        at: &Query,
+    ) -> Vec<Message> {
         let mut taken = Vec::new();
+        if self.pending_positions.len() > WALKED {
+            let place = |request| Some(self.grantors.get(service)?.place_told((to, request)));
+            if let Query::Place(request) = at {
+                taken.extend(place(*request).flatten());
+            }
+            return taken;
+        }
         if !self.pending_positions.iter().any(|place| place.to == to) {
             return taken;
         }
@@ -254,9 +277,8 @@ impl Locks {
             });
             self.on_grantor_end(service, &grantor, turn);
             grantor.hand_over(heir, turn);
-            if self.relinquishing.remove(service).is_some() {
-                self.pending_handovers
-                    .insert(service.clone(), PendingHandover { to: heir.0, last: None });
+            if self.relinquishing.remove(service) {
+                self.pending_handovers.insert(service.clone(), heir.0);
                 self.client.bid_again(service, turn);
             }
         }
@@ -273,7 +295,7 @@ impl Locks {
     /// The bids of this member have won, if its grantor acts and is not about to give the role
     /// away.
     pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut StepContext) {
-        if self.relinquishing.contains_key(service) {
+        if self.relinquishing.contains(service) {
             return;
         }
         if self
@@ -321,7 +343,7 @@ impl Locks {
     /// Whether this member still grants a service that it gives away, or its successor has not got
     /// the whole table.
     pub(crate) fn is_departing(&self, service: &ServiceName) -> bool {
-        self.relinquishing.contains_key(service) || self.pending_handovers.contains_key(service)
+        self.relinquishing.contains(service) || self.pending_handovers.contains(service)
     }
 
     /// Whether nothing is granted here any more, and all successors have got their whole tables.
@@ -331,19 +353,14 @@ impl Locks {
 
     /// Forgets successors that have their whole tables, or have left.
     pub(crate) fn forget_handed_over(&mut self, view: Option<&Arc<View>>, links: &LinkSet) {
-        self.pending_handovers.retain(|_, PendingHandover { to, last }| {
-            let last = *last.get_or_insert_with(|| links.sent(*to));
-            view.is_some_and(|view| view.contains(*to)) && !links.is_acknowledged(*to, last)
-        });
+        if !self.pending_handovers.is_empty() {
+            self.pending_handovers.forget_arrived(view.map(|view| &**view), links);
+        }
     }
 
-    /// The services for which a successor is to be proposed again.
-    pub(crate) fn due_to_depart(&self, now: Time) -> Vec<ServiceName> {
-        self.relinquishing
-            .iter()
-            .filter(|(_, at)| **at <= now)
-            .map(|(service, _)| service.clone())
-            .collect()
+    /// The services for which a successor is to be proposed again, as many as one step proposes.
+    pub(crate) fn due_to_depart(&self, now: Time, most: u32) -> BTreeSet<ServiceName> {
+        self.relinquishing.due(now, most as usize)
     }
 
     /// The services that are granted here.
@@ -359,7 +376,7 @@ impl Locks {
         turn: &mut StepContext,
     ) {
         let Some(grantor) = self.grantors.get_mut(&service) else { return };
-        if self.relinquishing.contains_key(&service) {
+        if self.relinquishing.contains(&service) {
             grantor.on_declined(by);
             self.depart_service(&service, turn);
         } else if by != turn.me {
@@ -380,7 +397,7 @@ impl Locks {
         if let Some(early) = self.early_requests.get_mut(service)
             && !planted!(turn.mutant, ForgetEarlyDone)
         {
-            early.retain(|(_, asked)| (asked.from, asked.request) != (from, request));
+            early.remove((from, request));
         }
         if let Some(grantor) = self.grantors.get_mut(service) {
             grantor.on_done(from, request, turn);
@@ -430,7 +447,7 @@ impl Locks {
         if early.is_empty() {
             turn.send_elder(self.client.question(&service));
         }
-        early.push((epoch, asked));
+        early.push((asked.from, asked.request), (epoch, asked));
     }
 
     /// The grantor after that epoch, if it is another member, and known.
@@ -582,7 +599,8 @@ impl Locks {
                     Message::NotGrantor { service, epoch: asked_for, request, instead },
                 );
             } else {
-                self.early_requests.entry(service.clone()).or_default().push((asked_for, asked));
+                let early = self.early_requests.entry(service.clone()).or_default();
+                early.push((asked.from, asked.request), (asked_for, asked));
             }
         }
     }
@@ -632,7 +650,7 @@ impl Locks {
             if next.is_none() {
                 self.client.on_ended_unasked(service, turn);
             }
-            if self.relinquishing.remove(service).is_some() {
+            if self.relinquishing.remove(service) {
                 self.client.bid_again(service, turn);
             }
         }
@@ -650,6 +668,7 @@ impl Locks {
     pub(super) fn end_grantors(&mut self, turn: &mut StepContext) {
         self.relinquishing.clear();
         self.pending_handovers.clear();
+        self.unfinished.clear();
         for grantor in std::mem::take(&mut self.grantors).into_values() {
             grantor.tell_end(turn);
         }

@@ -61,6 +61,10 @@ use objects::TableObject;
 /// The part of a ticket's number that is the place in its block.
 const PLACE: u64 = u32::MAX as u64;
 
+/// So many names, and so many requests, are looked at to name a holder that is in the way of a
+/// suspension.
+const SOUGHT: usize = 1 << 10;
+
 /// A request, wherever it comes from.
 pub(crate) type RequestKey = (ProcessId, RequestId);
 
@@ -110,6 +114,11 @@ struct TableRequest {
 }
 
 impl TableRequest {
+    /// An open object is no hold.
+    fn is_hold(&self) -> bool {
+        matches!(self.state, TableRequestState::Holds { .. }) && !self.entry.want.opens()
+    }
+
     /// Whether it holds the lock of this name, by itself or in a batch.
     fn has_lock(&self, name: &LockName) -> bool {
         let is_lock = matches!(self.entry.want, Want::Lock(_) | Want::Batch(_));
@@ -301,14 +310,11 @@ impl Table {
             return Err(held(None, key));
         }
         if suspends {
-            // Only a holder that would suspend the service goes through names here: those of its
-            // own.
-            let mut all = self.all_held();
-            if !self.is_alone(process, entry.owner)
-                && let Some((name, key)) =
-                    all.find(|(_, key)| !self.is_of(*key, process, entry.owner))
-            {
-                return Err(held(Some(name), key));
+            if !self.is_alone(process, entry.owner) {
+                let other = self.other_hold(process, entry.owner);
+                return Err(
+                    other.map_or(Refusal::Waited(None), |(name, key)| held(Some(name), key))
+                );
             }
             return if self.first().is_some() { Err(Refusal::Waited(None)) } else { Ok(()) };
         }
@@ -505,11 +511,23 @@ impl Table {
     }
 
     /// Forgets all requests of a process.
-    pub(crate) fn end_all(&mut self, process: ProcessId) {
-        let requests: Vec<RequestId> = self.requests_of(process).collect();
-        for request in requests {
-            self.release((process, request));
+    #[cfg(test)]
+    fn end_all(&mut self, process: ProcessId) {
+        self.end_some(process, usize::MAX);
+    }
+
+    /// Forgets requests of a process, `most` of them at most. Returns how many.
+    pub(crate) fn end_some(&mut self, process: ProcessId, most: usize) -> usize {
+        let requests: Vec<RequestId> = self.requests_of(process).take(most).collect();
+        for request in &requests {
+            self.release((process, *request));
         }
+        requests.len()
+    }
+
+    /// Whether a process has something here.
+    pub(crate) fn has_part_of(&self, process: ProcessId) -> bool {
+        self.parts.contains_key(&process)
     }
 
     /// How many tokens the next request takes that can be granted, if there is one.
@@ -612,6 +630,29 @@ impl Table {
     /// The requests of a process.
     pub(crate) fn requests_of(&self, process: ProcessId) -> impl Iterator<Item = RequestId> {
         self.parts.get(&process).into_iter().flat_map(|part| part.requests.keys())
+    }
+
+    /// The requests of a process from a number on.
+    pub(crate) fn requests_from(
+        &self,
+        process: ProcessId,
+        first: RequestId,
+    ) -> impl Iterator<Item = RequestId> + use<'_> {
+        self.parts
+            .get(&process)
+            .into_iter()
+            .flat_map(move |part| part.requests.from(first).map(|(request, _)| request))
+    }
+
+    /// The last request of each member, or the last that waits.
+    pub(crate) fn last_requests(&self, waits: bool) -> impl Iterator<Item = RequestKey> {
+        let parts = self.parts.iter().filter(move |(_, part)| !waits || part.waits() > 0);
+        parts.filter_map(move |(process, part)| {
+            let counts =
+                |one: &TableRequest| !waits || matches!(one.state, TableRequestState::Waits { .. });
+            let last = part.requests.backwards().find(|(_, one)| counts(one));
+            last.map(|(request, _)| (*process, request))
+        })
     }
 
     /// Everything, for another grantor: holds, and waits in the order of the line.
@@ -809,6 +850,21 @@ impl Table {
             .iter()
             .flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)));
         all.inspect(|_| touch())
+    }
+
+    /// A hold that is none of the owner's: that of the first name, or, behind very many names of
+    /// the owner, one of another member. `None`: it is not found among so many.
+    fn other_hold(&self, process: ProcessId, owner: OwnerId) -> Option<(&LockName, RequestKey)> {
+        let first = self.all_held().take(SOUGHT).find(|(_, key)| !self.is_of(*key, process, owner));
+        first.or_else(|| {
+            let others =
+                self.parts.iter().filter(|(other, part)| **other != process && part.holds > 0);
+            let requests = others.flat_map(|(other, part)| {
+                part.requests.iter().map(|(id, one)| ((*other, id), one))
+            });
+            let held = requests.take(SOUGHT).filter(|(_, one)| one.is_hold());
+            held.filter_map(|(key, one)| Some((one.entry.want.names().first()?, key))).next()
+        })
     }
 
     /// The requests that hold a name.

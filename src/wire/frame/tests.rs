@@ -93,19 +93,12 @@ fn messages() -> Vec<Message> {
     let range = TokenRange { first: token, last: Token::new(Slot(900), u32::MAX) };
     let held_for = Duration::from_micros(1_500_001);
     let owner = OwnerId(u64::MAX);
-    let (want, wanted) = (Want::Lock(name.clone()), name.clone());
+    let want = Want::Lock(name.clone());
     let batch = Batch::new(vec![name.clone(), LockName::new(b"till").unwrap()]).unwrap();
     let holder = |name| {
-        let (process, metadata) = (ProcessId(2), metadata.clone());
-        HolderInfo {
-            name,
-            process,
-            token,
-            mode: Mode::Permits(u32::MAX),
-            revocable: true,
-            metadata,
-            held_for,
-        }
+        let (process, request, metadata) = (ProcessId(2), RequestId(1 << 40), metadata.clone());
+        let mode = Mode::Permits(u32::MAX);
+        HolderInfo { name, process, request, token, mode, revocable: true, metadata, held_for }
     };
     let value = Value::new(&[0xff; MAX_VALUE]).unwrap();
     let writes = BTreeMap::from([(
@@ -301,8 +294,12 @@ fn messages() -> Vec<Message> {
         request,
         seen,
     }));
-    messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| {
-        Message::RequestRevocation { service: service.clone(), request, name, token, says }
+    messages.extend([None, Some(metadata)].map(|says| Message::RequestRevocation {
+        service: service.clone(),
+        request,
+        hold: RequestId(1 << 40),
+        token,
+        says,
     }));
     let heard = [
         RevocationAnswer::HolderTold,

@@ -78,6 +78,95 @@ impl PendingCall {
     }
 }
 
+/// The pending calls of one service. Those of some kinds are found without a look at the others.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct PendingCalls {
+    all: BTreeMap<RequestId, PendingCall>,
+    bids: BTreeSet<RequestId>,
+    revocations: BTreeSet<RequestId>,
+    endings: BTreeSet<RequestId>,
+    /// Each behind the share that is to become the lock.
+    upgrades: BTreeSet<(RequestId, RequestId)>,
+}
+
+impl PendingCalls {
+    pub(super) fn get_mut(&mut self, request: &RequestId) -> Option<&mut PendingCall> {
+        self.all.get_mut(request)
+    }
+
+    pub(super) fn insert(&mut self, request: RequestId, call: PendingCall) {
+        match &call.what {
+            CallKind::Bid => drop(self.bids.insert(request)),
+            CallKind::Revoke(_) => drop(self.revocations.insert(request)),
+            CallKind::Ending(_) => drop(self.endings.insert(request)),
+            CallKind::Upgrade(hold, _) => drop(self.upgrades.insert((*hold, request))),
+            CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
+        }
+        self.all.insert(request, call);
+    }
+
+    pub(super) fn remove(&mut self, request: RequestId) -> Option<PendingCall> {
+        let call = self.all.remove(&request)?;
+        match &call.what {
+            CallKind::Bid => drop(self.bids.remove(&request)),
+            CallKind::Revoke(_) => drop(self.revocations.remove(&request)),
+            CallKind::Ending(_) => drop(self.endings.remove(&request)),
+            CallKind::Upgrade(hold, _) => drop(self.upgrades.remove(&(*hold, request))),
+            CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Write(..) => {}
+        }
+        Some(call)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut PendingCall)> {
+        self.all.iter_mut().inspect(|_| touch()).map(|(request, call)| (*request, call))
+    }
+
+    /// All but those that wait for the end of the service here.
+    pub(super) fn but_endings(&self) -> impl Iterator<Item = RequestId> {
+        self.all
+            .keys()
+            .inspect(|_| touch())
+            .filter(|request| !self.endings.contains(request))
+            .copied()
+    }
+
+    /// Whether one of them is for a grantor to answer.
+    pub(super) fn want_grantor(&self) -> bool {
+        let is_looking = |request: &RequestId| match self.all.get(request).map(|call| &call.what) {
+            Some(CallKind::Revoke(revoking)) => revoking.looks(),
+            _ => false,
+        };
+        self.all.len() > self.bids.len() + self.revocations.len() + self.endings.len()
+            || self.revocations.iter().inspect(|_| touch()).any(is_looking)
+    }
+
+    /// The requests to be the grantor, in the order in which they were made.
+    pub(super) fn bids(&self) -> impl DoubleEndedIterator<Item = RequestId> {
+        self.bids.iter().inspect(|_| touch()).copied()
+    }
+
+    pub(super) fn revocations(&self) -> impl Iterator<Item = RequestId> {
+        self.revocations.iter().inspect(|_| touch()).copied()
+    }
+
+    fn upgrades_of(&self, hold: RequestId) -> impl Iterator<Item = RequestId> + use<'_> {
+        let of_hold = self.upgrades.range((hold, RequestId(0))..=(hold, RequestId(u64::MAX)));
+        of_hold.inspect(|_| touch()).map(|(_, request)| *request)
+    }
+
+    /// Does something with the member that each of those waits for, see [`CallKind::Ending`].
+    pub(super) fn each_ending(&mut self, mut act: impl FnMut(RequestId, &mut Option<ProcessId>)) {
+        for request in &self.endings {
+            touch();
+            if let Some(PendingCall { what: CallKind::Ending(whom), .. }) =
+                self.all.get_mut(request)
+            {
+                act(*request, whom);
+            }
+        }
+    }
+}
+
 impl LockClient {
     /// A grantor that was asked to make a share the lock may do so yet, and no caller waits for it
     /// any longer. So it hears of the share, unless another guard of the hold has asked for the
@@ -95,10 +184,11 @@ impl LockClient {
 
     /// The pending calls that ask for that share to become the lock.
     pub(super) fn upgrades_of(&self, service: &ServiceName, hold: RequestId) -> Vec<RequestId> {
-        let errands = self.sessions.get(service).into_iter().flat_map(|session| &session.errands);
-        let asks =
-            |call: &PendingCall| matches!(call.what, CallKind::Upgrade(other, _) if other == hold);
-        errands.filter(|(_, errand)| asks(errand)).map(|(request, _)| *request).collect()
+        self.sessions
+            .get(service)
+            .into_iter()
+            .flat_map(|session| session.errands.upgrades_of(hold))
+            .collect()
     }
 
     /// The application wants a share to become the lock.
@@ -252,12 +342,7 @@ impl LockClient {
         // The elder knows the successor of a grantor that is gone.
         let elder = turn.elder.filter(|_| session.newest.is_some());
         let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
-        let errands = session
-            .errands
-            .iter()
-            .filter(|(_, errand)| !errand.is_ending())
-            .map(|(request, _)| *request);
-        let errands: Vec<RequestId> = errands.collect();
+        let errands: Vec<RequestId> = session.errands.but_endings().collect();
         let requests: Vec<RequestId> = session.requests.keys().collect();
         self.close_all(errands, requests, reason, turn);
         if let Some(whom) = whom {
@@ -267,16 +352,15 @@ impl LockClient {
         let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
         self.run_errand((request, service), CallKind::Ending(whom), Time::MAX, limit);
         self.endings.insert(request);
+        if whom.is_none() {
+            self.settled.insert(request);
+        }
     }
 
     /// Services that were destroyed here, and whose grantor knows it.
     pub(crate) fn settled(&self) -> Vec<(RequestId, ServiceName)> {
-        let service = |request: &RequestId| {
-            let service = self.service_of(*request)?;
-            let errand = self.sessions.get(service)?.errands.get(request)?;
-            (errand.what == CallKind::Ending(None)).then(|| (*request, service.clone()))
-        };
-        self.endings.iter().filter_map(service).collect()
+        let service = |request: &RequestId| Some((*request, self.service_of(*request)?.clone()));
+        self.settled.iter().inspect(|_| touch()).filter_map(service).collect()
     }
 
     /// Answers a pending call that is done.
@@ -404,7 +488,8 @@ impl LockClient {
         turn: &mut StepContext,
     ) {
         let Some(session) = self.sessions.get(service) else { return };
-        for request in session.bids().filter(|request| which(*request)).collect::<Vec<_>>() {
+        for request in session.errands.bids().filter(|request| which(*request)).collect::<Vec<_>>()
+        {
             self.answer_errand(request, outcome.clone(), turn);
         }
     }
@@ -415,6 +500,7 @@ impl LockClient {
             && *whom == Some(from)
         {
             *whom = None;
+            self.settled.insert(request);
         }
     }
 
@@ -529,9 +615,10 @@ impl LockClient {
 
     pub(super) fn drop_errand(&mut self, request: RequestId) -> Option<PendingCall> {
         let service = self.service_of(request)?.clone();
-        let errand = self.sessions.get_mut(&service)?.errands.remove(&request)?;
+        let errand = self.sessions.get_mut(&service)?.errands.remove(request)?;
         self.services.remove(&request);
         self.endings.remove(&request);
+        self.settled.remove(&request);
         self.agenda.remove(&(errand.due(), request));
         if let CallKind::Write(name, ..) = &errand.what
             && let Some(object) = self.object_mut(&service, name)

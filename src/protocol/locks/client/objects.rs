@@ -10,6 +10,8 @@ use super::*;
 pub(super) struct OpenObject {
     /// The requests that have it open, or want to.
     pub(super) opens: BTreeSet<RequestId>,
+    /// How many of them have it open.
+    pub(super) granted: usize,
     pub(super) content: Option<Content>,
     /// The write that is on its way, or waits for a grantor.
     pub(super) writing: Option<RequestId>,
@@ -111,6 +113,7 @@ impl LockClient {
             && !(is_answer && planted!(turn.mutant, AnswerWithoutValue))
         {
             for &request in &object.opens {
+                touch();
                 if session
                     .requests
                     .get(&request)
@@ -160,11 +163,7 @@ impl LockClient {
         let name = opening.name();
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some(object) = session.objects.get(name) else { return };
-        let is_open = |request| {
-            let entry = session.requests.get(request);
-            entry.is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }))
-        };
-        if object.opens.iter().any(is_open) {
+        if object.granted > 0 {
             return;
         }
         let writes: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();

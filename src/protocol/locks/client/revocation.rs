@@ -94,9 +94,9 @@ impl RevocationCall {
     /// Asks the holders that have not answered.
     fn say(&self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
         let RevocationPhase::Asking(whom) = &self.stage else { return };
-        for &(process, token) in whom.keys() {
-            let (service, name, says) = (service.clone(), self.name.clone(), self.says.clone());
-            turn.send(process, Message::RequestRevocation { service, request, name, token, says });
+        for (&(process, token), holder) in whom {
+            let (service, hold, says) = (service.clone(), holder.request, self.says.clone());
+            turn.send(process, Message::RequestRevocation { service, request, hold, token, says });
         }
     }
 
@@ -210,10 +210,13 @@ impl LockClient {
     }
 
     /// A new view: the members that left it are asked for nothing any more.
-    pub(super) fn revocations_on_view(&mut self, view: &View, turn: &mut StepContext) {
-        let errands = self.sessions.values().flat_map(|session| &session.errands);
-        let revoking = errands.filter(|(_, errand)| matches!(errand.what, CallKind::Revoke(_)));
-        for request in revoking.map(|(request, _)| *request).collect::<Vec<_>>() {
+    pub(super) fn revocations_on_view(
+        &mut self,
+        revoking: Vec<RequestId>,
+        view: &View,
+        turn: &mut StepContext,
+    ) {
+        for request in revoking {
             self.leave_out_the_gone(request, |process| view.contains(process), turn);
         }
     }
@@ -253,11 +256,11 @@ impl LockClient {
         &mut self,
         (from, request): (ProcessId, RequestId),
         service: &ServiceName,
-        (name, token): (Option<LockName>, Token),
+        (hold, token): (RequestId, Token),
         says: Option<Metadata>,
         turn: &mut StepContext,
     ) {
-        let heard = self.hear((from, request), service, (name.as_ref(), token), says, turn);
+        let heard = self.hear((from, request), service, (hold, token), says, turn);
         turn.send(
             from,
             Message::RevocationReply { service: service.clone(), request, token, heard },
@@ -268,26 +271,27 @@ impl LockClient {
         &mut self,
         by: (ProcessId, RequestId),
         service: &ServiceName,
-        (name, token): (Option<&LockName>, Token),
+        (request, token): (RequestId, Token),
         says: Option<Metadata>,
         turn: &mut StepContext,
     ) -> RevocationAnswer {
         let Some(session) = self.sessions.get_mut(service) else {
             return RevocationAnswer::NotHeld;
         };
-        let Some((request, entry)) =
-            session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token))
+        let Some(entry) = session.requests.get_mut(&request).filter(|entry| !entry.want.opens())
         else {
-            // A grant, or the news that a share became the lock, may be on its way. A hold with a
-            // higher token may be the one that is meant.
-            let may_be_meant = |entry: &ClientRequest| match entry.state {
-                ClientRequestState::Held { token: own, .. } if own > token => says.is_some(),
-                _ => true,
-            };
-            let again =
-                session.requests.values().any(|entry| entry.wants(name) && may_be_meant(entry));
-            return if again { RevocationAnswer::TryAgain } else { RevocationAnswer::NotHeld };
+            return RevocationAnswer::NotHeld;
         };
+        if !entry.holds_with(token) {
+            // Its grant, or the news that it became the lock, may be on its way. With a higher
+            // token it may still be meant, but is not taken away by the lower one.
+            return match entry.state {
+                ClientRequestState::Held { token: own, .. } if own > token && says.is_none() => {
+                    RevocationAnswer::NotHeld
+                }
+                _ => RevocationAnswer::TryAgain,
+            };
+        }
         let Some(asked) = entry.revocable_mut() else { return RevocationAnswer::NotRevocable };
         match says {
             Some(metadata) => {
@@ -318,14 +322,6 @@ impl LockClient {
 impl ClientRequest {
     fn holds_with(&self, token: Token) -> bool {
         let ClientRequestState::Held { token: first, .. } = self.state else { return false };
-        let tokens = first..first.plus(u64::from(self.want.tokens()));
-        !self.want.opens() && tokens.contains(&token)
-    }
-
-    fn wants(&self, name: Option<&LockName>) -> bool {
-        match name {
-            Some(name) => !self.want.opens() && self.want.names().contains(name),
-            None => self.want == Want::Suspension,
-        }
+        (first..first.plus(u64::from(self.want.tokens()))).contains(&token)
     }
 }

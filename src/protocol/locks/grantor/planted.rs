@@ -78,7 +78,7 @@ impl Grantor {
 
     /// All requests of a process are released.
     pub(crate) fn free_all_of(&mut self, process: ProcessId) {
-        self.table.end_all(process);
+        self.table.end_some(process, usize::MAX);
     }
 
     pub(super) fn plant_deadlock(&mut self, from: ProcessId, turn: &StepContext) {

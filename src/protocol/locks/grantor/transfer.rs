@@ -47,7 +47,7 @@ impl Grantor {
             setup.source = Some(from);
             setup.awaiting.remove(&from);
             let unheard = setup.awaiting.iter().copied();
-            self.revalidating = unheard.map(|process| (process, BTreeSet::new())).collect();
+            self.revalidating = unheard.map(|process| (process, Revalidation::default())).collect();
             self.outdated_reports.append(&mut setup.awaiting);
             self.table = Table::new(self.epoch).within(turn);
         }
@@ -83,9 +83,11 @@ impl Grantor {
             {
                 self.check(turn);
                 planted!(turn.mutant, LoseWaitsBesideTable => setup.waits.clear());
-                for (process, wait) in std::mem::take(&mut setup.waits) {
-                    if !setup.over.contains(&(process, wait.request)) {
-                        self.take_in_beside(process, wait, turn);
+                for (process, waits) in std::mem::take(&mut setup.waits) {
+                    for wait in waits {
+                        if !setup.over.contains(&(process, wait.request)) {
+                            self.take_in_beside(process, wait, turn);
+                        }
                     }
                 }
                 self.begin(setup, turn);
@@ -102,7 +104,7 @@ impl Grantor {
         turn: &mut StepContext,
     ) {
         match &mut self.setup {
-            Some(setup) => setup.waits.extend(waits.into_iter().map(|wait| (from, wait))),
+            Some(setup) => setup.keep_waits(from, waits),
             None => waits.into_iter().for_each(|wait| self.take_in_beside(from, wait, turn)),
         }
         self.grant(turn);
@@ -223,13 +225,9 @@ impl Grantor {
         };
         let Some(setup) = self.setup else {
             planted!(turn.mutant, EndInSilence => return);
-            let waits = self.table.requests().filter(|(.., token)| token.is_none());
             // An answer to one request counts for all requests of its member.
-            let waiters: BTreeMap<ProcessId, RequestId> =
-                waits.map(|(process, request, _)| (process, request)).collect();
-            return waiters
-                .into_iter()
-                .for_each(|(process, request)| turn.send(process, not_here(request)));
+            let waiters = self.table.last_requests(true);
+            return waiters.for_each(|(process, request)| turn.send(process, not_here(request)));
         };
         if let Some((process, epoch)) =
             setup.next_turk.filter(|next_turk| Some(*next_turk) != instead)
@@ -238,14 +236,15 @@ impl Grantor {
         }
         // Reported requests wait here, too: a later grantor that has its table already asks no
         // member.
-        let reported = setup.waits.iter().map(|(process, wait)| (*process, wait.request));
+        let reports = setup.waits.iter();
+        let reported =
+            reports.flat_map(|(process, waits)| waits.iter().map(|wait| (*process, wait.request)));
         let parked = setup.parked.iter().map(|asked| (asked.from, asked.request));
         reported.chain(parked).for_each(|(process, request)| turn.send(process, not_here(request)));
         // A member that has an object open waits for no answer, but wants to hear of other members'
         // writes to it.
-        let known: BTreeMap<ProcessId, RequestId> =
-            self.table.requests().map(|(process, request, _)| (process, request)).collect();
-        known.into_iter().for_each(|(process, request)| turn.send(process, not_here(request)));
+        let known = self.table.last_requests(false);
+        known.for_each(|(process, request)| turn.send(process, not_here(request)));
     }
 
     /// The same member goes on in a new epoch, with the table that it has.
@@ -265,7 +264,7 @@ impl Grantor {
             next_turk: None,
             awaiting: BTreeSet::new(),
             waits: Vec::new(),
-            parked: VecDeque::new(),
+            parked: Arrivals::default(),
             over: BTreeSet::new(),
         };
         self.check(turn);
@@ -279,12 +278,12 @@ impl Grantor {
         planted!(turn.mutant, CheckNobody => return);
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
         asked.extend(self.revalidating.keys());
-        for process in asked {
+        for process in asked.difference(&self.departed).copied() {
             turn.send(
                 process,
                 Message::Recover { service: self.service.clone(), epoch: self.epoch },
             );
-            self.revalidating.insert(process, BTreeSet::new());
+            self.revalidating.insert(process, Revalidation::default());
         }
     }
 
@@ -297,7 +296,9 @@ impl Grantor {
         last: bool,
         turn: &mut StepContext,
     ) {
-        let Some(mut reported) = self.revalidating.remove(&from) else { return };
+        let Some(Revalidation { mut reported, ended }) = self.revalidating.remove(&from) else {
+            return;
+        };
         reported.extend(holds.iter().map(|hold| hold.request));
         reported.extend(waits.iter().map(|wait| wait.request));
         let told =
@@ -331,14 +332,15 @@ impl Grantor {
         // A report tells requests in their order, so a request that it leaves out before its
         // highest one is over. Such requests end before the report's waits are taken in: a hold
         // that is over lets no request of its owner pass a suspension.
+        let mut ended = ended;
         if last || !waits.is_empty() && self.table.has_suspension() {
-            let is_over = |request: &RequestId| {
-                !reported.contains(request) && (last || Some(*request) < highest)
-            };
-            let over: Vec<RequestId> = self.table.requests_of(from).filter(is_over).collect();
+            let rest = self.table.requests_from(from, ended.unwrap_or(RequestId(0)));
+            let told = rest.take_while(|request| last || Some(*request) < highest);
+            let over: Vec<RequestId> = told.filter(|request| !reported.contains(request)).collect();
             for request in over {
                 self.table.release((from, request));
             }
+            ended = highest.max(ended);
         }
         for wait in waits {
             let key = (from, wait.request);
@@ -352,7 +354,7 @@ impl Grantor {
             }
         }
         if !last {
-            self.revalidating.insert(from, reported);
+            self.revalidating.insert(from, Revalidation { reported, ended });
         }
         self.grant(turn);
     }

@@ -151,6 +151,7 @@ impl Table {
         Some(HolderInfo {
             name: name.cloned(),
             process: key.0,
+            request: key.1,
             token: self.token_of(key, name)?,
             mode: entry.want.mode(),
             revocable: entry.revocable,

@@ -5,6 +5,7 @@ use crate::protocol::chance::draws;
 use crate::protocol::content::LastWrite;
 use crate::protocol::id::{Batch, Mode, OpenRequest, Permits, Slot};
 use crate::protocol::message::{HolderInfo, Query, QueryReply, WaiterInfo};
+use crate::protocol::visit_count::touched;
 use std::time::Duration;
 
 const NOW: Time = Time::from_nanos(5_000_000_000);
@@ -360,19 +361,20 @@ fn a_batch_holds_all_its_names_or_none() {
     let y = story.locks(ANN, "y");
     let pair = story.ask(BOB, batch(&["x", "y"]));
     assert!(story.waits(pair));
-    assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("y", ANN, 1)]));
+    assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("y", y, 1)]));
     assert_eq!(story.release(y), [pair]);
     assert!(
         story.table.look(ProcessId(BOB), &Query::Held(None), NOW)
-            == held(&[("x", BOB, 2), ("y", BOB, 3)])
+            == held(&[("x", pair, 2), ("y", pair, 3)])
     );
-    assert_eq!(story.try_as(CYD, batch(&["w", "y"])), Err(Refusal::Held(info(Some("y"), BOB, 3))));
+    assert_eq!(story.try_as(CYD, batch(&["w", "y"])), Err(Refusal::Held(info(Some("y"), pair, 3))));
 }
 
-fn info(text: Option<&str>, process: u128, number: u32) -> HolderInfo {
+fn info(text: Option<&str>, (process, request): RequestKey, number: u32) -> HolderInfo {
     HolderInfo {
         name: text.map(name),
-        process: ProcessId(process),
+        process,
+        request,
         token: token(number),
         mode: text.map_or(Mode::Suspension, |_| Mode::Lock),
         revocable: false,
@@ -381,9 +383,9 @@ fn info(text: Option<&str>, process: u128, number: u32) -> HolderInfo {
     }
 }
 
-fn held(holders: &[(&str, u128, u32)]) -> QueryReply {
+fn held(holders: &[(&str, RequestKey, u32)]) -> QueryReply {
     let holders =
-        holders.iter().map(|&(text, process, number)| info(Some(text), process, number)).collect();
+        holders.iter().map(|&(text, key, number)| info(Some(text), key, number)).collect();
     QueryReply::Held { holders, last: true }
 }
 
@@ -455,7 +457,7 @@ fn a_holder_suspends_as_soon_as_only_its_own_locks_are_left() {
     let upgrade = story.suspends(ANN);
     assert_eq!(story.release(y), [upgrade]);
     assert!(story.holds(x));
-    assert_eq!(story.try_as(BOB, lock("y")), Err(Refusal::Held(info(None, ANN, 3))));
+    assert_eq!(story.try_as(BOB, lock("y")), Err(Refusal::Held(info(None, upgrade, 3))));
 }
 
 #[test]
@@ -649,12 +651,12 @@ fn a_try_does_not_wait_for_a_suspension() {
     let x = story.locks(ANN, "x");
     let suspension = story.suspends(BOB);
     assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited(None)));
-    assert_eq!(story.try_as(CYD, lock("x")), Err(Refusal::Held(info(Some("x"), ANN, 1))));
-    assert_eq!(story.try_as(CYD, Want::Suspension), Err(Refusal::Held(info(Some("x"), ANN, 1))));
+    assert_eq!(story.try_as(CYD, lock("x")), Err(Refusal::Held(info(Some("x"), x, 1))));
+    assert_eq!(story.try_as(CYD, Want::Suspension), Err(Refusal::Held(info(Some("x"), x, 1))));
     assert_eq!(story.try_as(ANN, lock("y")), Ok(()));
     assert_eq!(story.release(x), [suspension]);
     for want in [lock("y"), batch(&["x", "y"]), Want::Suspension] {
-        assert_eq!(story.try_as(CYD, want), Err(Refusal::Held(info(None, BOB, 2))));
+        assert_eq!(story.try_as(CYD, want), Err(Refusal::Held(info(None, suspension, 2))));
     }
     assert_eq!(story.try_as(BOB, lock("y")), Ok(()));
 }
@@ -790,7 +792,7 @@ fn who_looks_sees_holders_and_waiters_in_order() {
         waiters,
         more: 0,
     };
-    let expected = seen_lock(vec![info(Some("x"), ANN, 1)], [BOB, CYD, DAN].map(waiter).into());
+    let expected = seen_lock(vec![info(Some("x"), x, 1)], [BOB, CYD, DAN].map(waiter).into());
     assert_eq!(seen(&story, &Query::Lock(name("x"))), expected);
     let expected = seen_lock(Vec::new(), [CYD].map(waiter).into());
     assert_eq!(seen(&story, &Query::Suspension), expected);
@@ -937,7 +939,7 @@ fn shares_are_granted_together_and_none_overtakes_a_lock() {
     let readers = [story.ask(BOB, share("x")), story.ask(CYD, share("x"))];
     let writer = story.locks(DAN, "x");
     let late = story.ask(ANN, share("x"));
-    assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), ANN, 1))));
+    assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), holder, 1))));
     assert_eq!(story.release(holder), readers);
     assert_eq!(story.try_as(ANN, share("x")), Err(Refusal::Waited(Some(name("x")))));
     assert_eq!((story.place(writer), story.place(late)), (Some((0, 2, None)), Some((1, 0, None))));
@@ -988,7 +990,7 @@ fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
     story.table.upgrade(writer, token(9));
     story.table.check();
     assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(9))));
-    assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), ANN, 9))));
+    assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), writer, 9))));
     assert_eq!(story.release(writer), [next]);
 }
 
@@ -1394,4 +1396,46 @@ fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
 #[test]
 fn what_is_kept_for_a_held_lock_is_small() {
     assert_eq!((size_of::<TableRequest>(), size_of::<Occupancy>()), (80, 16));
+}
+
+/// A member that holds nearly everything tries to suspend the service.
+#[test]
+fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
+    let mut table = Table::new(Epoch(token(0)));
+    let spec = |want, owner| RequestSpec {
+        want,
+        owner: OwnerId(owner),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
+    let held = |number: u64| lock(&format!("n{number}"));
+    for number in 0..50_000 {
+        table.hold(
+            (ProcessId(ANN), RequestId(number)),
+            spec(held(number), 5),
+            token(number as u32 + 1),
+            NOW,
+        );
+    }
+    let refused = |table: &Table| {
+        let mut refused = Ok(());
+        let suspends = spec(Want::Suspension, 5);
+        let touched = touched(|| refused = table.is_free(ProcessId(ANN), &suspends, NOW));
+        assert!(touched < 6 * SOUGHT, "{touched} looks");
+        refused
+    };
+    assert_eq!(refused(&table), Ok(()), "nothing else is held");
+    // Of another owner of the same member.
+    table.hold((ProcessId(ANN), RequestId(50_000)), spec(lock("y"), 0), token(60_000), NOW);
+    assert_eq!(
+        refused(&table),
+        Err(Refusal::Waited(None)),
+        "it is not found, and not granted either"
+    );
+    let (key, small) = ((ProcessId(BOB), RequestId(1)), (ProcessId(BOB), RequestId(2)));
+    table.hold(key, spec(lock("z"), 0), token(60_001), NOW);
+    assert_eq!(refused(&table), Err(Refusal::Held(info(Some("z"), key, 60_001))));
+    // That of the first name, where it is among the first.
+    table.hold(small, spec(lock("a"), 0), token(60_002), NOW);
+    assert_eq!(refused(&table), Err(Refusal::Held(info(Some("a"), small, 60_002))));
 }

@@ -270,6 +270,7 @@ fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
                 standing: turn.standing,
                 out: turn.out,
                 outbox: VecDeque::new(),
+                unfinished: Vec::new(),
             };
             inner.standing.limits = &limits;
             fill(view, inner).hand_over((BOB, Epoch(token(300))), inner);

@@ -1,6 +1,8 @@
 //! The cost of a step with very many holds: no more than with few.
 
 use super::*;
+use crate::protocol::locks::grantor::Asked;
+use crate::protocol::message::WaitReport;
 use crate::protocol::visit_count::touched;
 
 /// Held, and as many wait for one more lock and for others.
@@ -11,11 +13,15 @@ const FEW: usize = 40_000;
 const PAGE: usize = 1_000;
 
 fn command(request: u64, want: Want, wait: Wait) -> Command {
+    command_of(OwnerId::default(), request, want, wait)
+}
+
+fn command_of(owner: OwnerId, request: u64, want: Want, wait: Wait) -> Command {
     Command::Lock {
         request: RequestId(request),
         service: service(),
         want,
-        owner: OwnerId::default(),
+        owner,
         wait,
         lease: None,
         revocable: false,
@@ -197,4 +203,484 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
     });
     most = most.max(touched);
     assert!(most < 2_000, "{most} looks");
+}
+
+/// A lock client's request for a lock that another member grants.
+fn wish(number: u64, name: &LockName) -> LockRequest {
+    LockRequest {
+        request: RequestId(number),
+        service: service(),
+        want: Want::Lock(name.clone()),
+        owner: OwnerId::default(),
+        wait: Wait::Forever,
+        lease: None,
+        revocable: false,
+        metadata: Metadata::default(),
+    }
+}
+
+const EPOCHS: [Epoch; 2] = [Epoch(token(100)), Epoch(token(200))];
+
+/// A member whose requests all wait at the grantor Ann.
+fn waiting(count: usize) -> Node {
+    let mut node = with_two_more();
+    node.turn(NOW, &mut Vec::new(), |locks, turn| {
+        locks.client.on_grantor(&service(), ANN, EPOCHS[0], turn);
+        for (number, name) in names(count).iter().enumerate() {
+            locks.client.lock(wish(number as u64 + 1, name), Duration::ZERO, |_| false, turn);
+        }
+    });
+    node
+}
+
+/// A grantor that ends refuses each request by itself, and all were asked anew with the first
+/// refusal.
+#[test]
+fn a_refusal_of_each_of_many_requests_looks_at_that_request() {
+    let mut node = waiting(HELD);
+    let mut out = Vec::new();
+    let mut refuse = |node: &mut Node, number: u64| {
+        let mut sent = 0;
+        let touched = touched(|| {
+            let outbox = node.turn(NOW, &mut out, |locks, turn| {
+                let instead = Some((BOB, EPOCHS[1]));
+                locks.client.on_not_grantor(
+                    &service(),
+                    EPOCHS[0],
+                    RequestId(number),
+                    instead,
+                    turn,
+                );
+            });
+            sent = outbox.len();
+        });
+        (sent, touched)
+    };
+    assert_eq!(refuse(&mut node, 1).0, HELD, "each is asked for anew");
+    for number in 2..100 {
+        let (sent, touched) = refuse(&mut node, number);
+        assert!(sent == 0 && touched < 10, "{touched} looks, {sent} messages");
+    }
+    // The same grantor is named again, as the elder does now and then.
+    let touched = touched(|| {
+        node.turn(NOW, &mut out, |locks, turn| {
+            locks.client.on_grantor(&service(), BOB, EPOCHS[1], turn)
+        });
+    });
+    assert!(touched < 10, "{touched} looks");
+}
+
+/// A revocation names the request of the hold, so its member searches for nothing.
+#[test]
+fn a_revocation_looks_at_the_hold_that_it_names() {
+    let (mut node, next) = large();
+    let (_, me, last, of_last) = node.held(&service()).last().expect("it holds much");
+    let mut ask = |hold: RequestId, token: Token| {
+        let (request, says) = (RequestId(next), Some(Metadata::default()));
+        let message = Message::RequestRevocation { service: service(), request, hold, token, says };
+        let mut out = Vec::new();
+        let touched = touched(|| node.on_message(NOW, me, message, &mut out));
+        assert!(touched < 10, "{touched} looks");
+    };
+    ask(last, of_last);
+    ask(last, token(1));
+    ask(RequestId(next), of_last);
+}
+
+/// A request as a grantor hears it.
+fn asked(from: ProcessId, number: u64, want: Want) -> Asked {
+    let (request, owner, metadata) = (RequestId(number), OwnerId::default(), Metadata::default());
+    Asked { from, request, want, owner, only_if_free: false, revocable: false, metadata }
+}
+
+/// A grantor that acts in a view with Ann and Bob, and its member.
+fn grantor(origin: Origin) -> (Node, Grantor) {
+    let mut node = with_two_more();
+    let view = node.cluster.view.clone().expect("it has founded");
+    let range = TokenRange { first: token(100), last: Token::new(Slot(9), 0) };
+    let mut grantor = None;
+    node.turn(NOW, &mut Vec::new(), |_, turn| {
+        grantor = Some(Grantor::new(service(), range, origin, &view, turn))
+    });
+    (node, grantor.expect("just made"))
+}
+
+/// Lets a grantor act while the lease runs. Returns its messages, and how much it looked at.
+fn leased(
+    node: &mut Node,
+    act: impl FnOnce(&mut StepContext),
+) -> (VecDeque<(ProcessId, Message)>, usize) {
+    let mut outbox = VecDeque::new();
+    let touched = touched(|| {
+        outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
+            turn.standing.leased = true;
+            act(turn);
+        });
+    });
+    (outbox, touched)
+}
+
+#[test]
+fn a_grantor_that_ends_tells_each_member_without_a_look_at_all_holds() {
+    let (mut node, mut grantor) = grantor(Origin::Free);
+    leased(&mut node, |turn| {
+        for (number, name) in names(HELD).into_iter().enumerate() {
+            grantor.on_ask(asked(ANN, number as u64 + 1, Want::Lock(name)), turn);
+        }
+        grantor.on_ask(asked(BOB, 1, want("n1")), turn);
+        grantor.on_ask(asked(BOB, 2, want("n2")), turn);
+    });
+    let (outbox, touched) = leased(&mut node, |turn| grantor.close(None, turn));
+    let epoch = Epoch(token(100));
+    let not_here =
+        Message::NotGrantor { service: service(), epoch, request: RequestId(2), instead: None };
+    assert_eq!(outbox, [(BOB, not_here)]);
+    assert!(touched < 10, "{touched} looks");
+}
+
+/// The check of a transferred table with requests that wait for a suspension: each part of a report
+/// ends the requests that it leaves out, and no part goes through those before it again.
+#[test]
+fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
+    const MANY: u64 = 10_000;
+    let (mut node, mut grantor) = grantor(Origin::Predecessor(BOB));
+    let view = node.cluster.view.clone().expect("it has founded");
+    let waits = |request: u64| {
+        let want = if request == 1 { Want::Suspension } else { want("x") };
+        let ticket = Some(Ticket { epoch: Epoch(token(1)), number: request });
+        let (request, owner, metadata) =
+            (RequestId(request), OwnerId::default(), Metadata::default());
+        WaitReport { request, want, owner, ticket, revocable: false, metadata }
+    };
+    leased(&mut node, |turn| {
+        let all = (1..=MANY).map(|request| (ANN, waits(request))).collect();
+        grantor.on_table(BOB, Vec::new(), (vec![(BOB, hold("x", 1))], all), (&view, true), turn);
+    });
+    // Every tenth one has ended.
+    let reported: Vec<WaitReport> =
+        (1..=MANY).filter(|request| request % 10 != 0).map(waits).collect();
+    let parts = reported.chunks(90).map(<[_]>::to_vec).collect::<Vec<_>>();
+    let mut most = 0;
+    for (part, waits) in parts.iter().enumerate() {
+        let last = part + 1 == parts.len();
+        let report = (Vec::new(), waits.clone());
+        let (_, touched) =
+            leased(&mut node, |turn| grantor.on_report(ANN, Vec::new(), report, last, turn));
+        most = most.max(touched);
+    }
+    assert!(most < 1_000, "{most} looks for a part of 90");
+    assert_eq!(grantor.load().expect("it acts").waits, reported.len());
+}
+
+/// The most entries that one step may look at while it does a slice of some work.
+const SLICE: usize = 20 * crate::protocol::Limits::DEFAULT.slice as usize;
+
+/// Lets the timer go off until nothing is due. Returns how often, and the most that one step looked
+/// at.
+fn finish(node: &mut Node, now: Time, out: &mut Vec<Output>) -> (usize, usize) {
+    let (mut steps, mut most) = (0, 0);
+    while node.deadline().is_some_and(|at| at <= now) {
+        most = most.max(touched(|| node.step(now, Input::Timer, out)));
+        steps += 1;
+        assert!(steps < HELD, "it comes to no end");
+    }
+    (steps, most)
+}
+
+/// All that waited for a suspension is granted, by and by, and in its order.
+#[test]
+fn a_suspension_that_ends_lets_no_step_grant_all_that_waits() {
+    let mut node = lone();
+    let (mut out, names) = (Vec::new(), names(HELD));
+    node.step(NOW, Input::Command(command(1, Want::Suspension, Wait::Forever)), &mut out);
+    for (number, name) in names.iter().enumerate() {
+        let waits =
+            command_of(OwnerId(5), number as u64 + 2, Want::Lock(name.clone()), Wait::Forever);
+        node.step(NOW, Input::Command(waits), &mut out);
+    }
+    out.clear();
+    let released = Input::Command(Command::Release { request: RequestId(1) });
+    let touched = touched(|| node.step(NOW, released, &mut out));
+    let granted = |out: &[Output]| {
+        let tokens = out.iter().filter_map(|output| match output {
+            Output::Answer { request, outcome: Outcome::Granted { token, .. } } => {
+                Some((*token, request.0))
+            }
+            _ => None,
+        });
+        tokens.collect::<Vec<_>>()
+    };
+    assert!(!granted(&out).is_empty() && granted(&out).len() < HELD / 10);
+    assert!(touched < SLICE, "{touched} looks");
+    // A free lock is not kept waiting, and goes before no request that waits for the same.
+    let late = HELD as u64 + 2;
+    for (request, name) in [(late, &b"free"[..]), (late + 1, names[HELD - 1].as_bytes())] {
+        let name = LockName::new(name).expect("a good name");
+        node.step(NOW, Input::Command(command(request, Want::Lock(name), Wait::Forever)), &mut out);
+    }
+    assert!(granted(&out).iter().any(|(_, request)| *request == late));
+    let (steps, most) = finish(&mut node, NOW, &mut out);
+    assert!(steps >= HELD / 512 - 2 && most < SLICE, "{steps} steps, {most} looks");
+    let mut all = granted(&out);
+    all.retain(|(_, request)| *request < late);
+    all.sort();
+    assert!(all.iter().map(|(_, request)| *request).eq(2..late), "each is granted, in its order");
+    assert_eq!(node.granted(RequestId(late + 1)), None);
+    assert!(
+        node.deadline().is_none_or(|at| at > NOW)
+            && node.offer(NOW, &service(), &names[0]).is_none()
+    );
+}
+
+#[test]
+fn the_requests_of_a_departed_member_end_by_and_by() {
+    let (mut node, mut grantor) = grantor(Origin::Free);
+    let view = node.cluster.view.clone().expect("it has founded");
+    let names = names(HELD);
+    leased(&mut node, |turn| {
+        for (number, name) in names.iter().enumerate() {
+            grantor.on_ask(asked(ANN, number as u64 + 1, Want::Lock(name.clone())), turn);
+        }
+        grantor.on_ask(
+            asked(BOB, 1, want(std::str::from_utf8(names[HELD - 1].as_bytes()).expect("text"))),
+            turn,
+        );
+    });
+    let (said, mut most) = leased(&mut node, |turn| grantor.on_view(&view, &[ANN], &[], turn));
+    assert!(said.is_empty(), "Ann's last lock has not ended");
+    let mut steps = 0;
+    while grantor.requests().any(|(process, ..)| process == ANN) {
+        let mut is_unfinished = false;
+        let (_, touched) = leased(&mut node, |turn| {
+            grantor.go_on(turn);
+            is_unfinished = !turn.unfinished.is_empty();
+        });
+        (steps, most) = (steps + 1, most.max(touched));
+        assert!(is_unfinished || grantor.load().expect("it acts").holds == 1);
+    }
+    assert!(steps >= HELD / 512 - 1 && most < SLICE, "{steps} steps, {most} looks");
+    assert_eq!(grantor.load().expect("it acts").holds, 1, "Bob has it now");
+}
+
+/// Positions of a table that was recovered are due all at once.
+#[test]
+fn very_many_positions_are_told_by_and_by_and_a_query_is_about_one() {
+    let mut node = with_two_more();
+    let view = node.cluster.view.clone().expect("it has founded");
+    let range = TokenRange { first: token(100), last: Token::new(Slot(9), 0) };
+    let mut out = Vec::new();
+    node.act(NOW, &mut out, |locks, turn| {
+        let mut grantor = Grantor::new(service(), range, Origin::Free, &view, turn);
+        for number in 0..HELD as u64 {
+            grantor.on_ask(asked(ANN, number, want("x")), turn);
+        }
+        locks.grantors.insert(service(), grantor);
+    });
+    assert_eq!(node.locks.pending_positions.len(), HELD - 1, "one is granted");
+    let mut told = Vec::new();
+    let at = Query::Place(RequestId(7));
+    let touched_by_query = touched(|| told = node.locks.take_places_of(ANN, &service(), &at));
+    assert!(matches!(told[..], [Message::Queued { request: RequestId(7), .. }]), "{told:?}");
+    assert!(touched_by_query < 10, "{touched_by_query} looks");
+    assert_eq!(node.locks.take_places_of(BOB, &service(), &at), []);
+    let (now, mut told) = (NOW + Duration::from_secs(1), 0);
+    while node.locks.places_due().is_some() {
+        let mut due = Vec::new();
+        let touched = touched(|| due = node.locks.take_places_due(now, 512));
+        assert!(touched < SLICE && due.len() <= 512, "{touched} looks, {} told", due.len());
+        told += due.len();
+    }
+    assert_eq!(told, HELD - 1);
+}
+
+#[test]
+fn very_many_limits_that_are_reached_at_once_are_told_by_and_by() {
+    let mut node = waiting(0);
+    let mut out = Vec::new();
+    node.turn(NOW, &mut out, |locks, turn| {
+        for number in 1..=HELD as u64 {
+            let wait = Wait::AtMost(Duration::from_millis(1));
+            let waits =
+                LockRequest { wait, ..wish(number, &LockName::new(b"x").expect("a good name")) };
+            locks.client.lock(waits, Duration::ZERO, |_| false, turn);
+        }
+    });
+    let (now, mut ended) = (NOW + Duration::from_secs(1), 0);
+    while node.locks.client.deadline().is_some() {
+        out.clear();
+        let touched =
+            touched(|| drop(node.turn(now, &mut out, |locks, turn| locks.client.on_timer(turn))));
+        assert!(touched < SLICE && out.len() <= 512, "{touched} looks, {} answers", out.len());
+        ended += out.len();
+    }
+    assert_eq!(ended, HELD);
+}
+
+/// Pending calls of other kinds are not looked at.
+#[test]
+fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
+    let mut node = waiting(1);
+    let (view, mut out) = (node.cluster.view.clone().expect("it has founded"), Vec::new());
+    let mut next = 10;
+    let mut number = || {
+        next += 1;
+        RequestId(next)
+    };
+    node.turn(NOW, &mut out, |locks, turn| {
+        for _ in 0..HELD {
+            locks.client.look(
+                (number(), service()),
+                Query::Suspension,
+                Duration::from_secs(9),
+                |_| false,
+                turn,
+            );
+        }
+    });
+    let mut act = |act: &mut dyn FnMut(&mut LockClient, &mut StepContext)| {
+        let touched = touched(|| {
+            node.turn(NOW, &mut out, |locks, turn| {
+                turn.standing.leased = true;
+                act(&mut locks.client, turn);
+            });
+        });
+        assert!(touched < 10, "{touched} looks");
+    };
+    let bid = number();
+    act(&mut |client, turn| {
+        client.bid((bid, service()), (Wait::Forever, Duration::ZERO), false, turn)
+    });
+    act(&mut |client, turn| client.on_won(&service(), turn));
+    act(&mut |client, turn| {
+        client.on_grant(ANN, &service(), EPOCHS[0], RequestId(1), token(150), turn)
+    });
+    act(&mut |client, turn| {
+        let share = Want::Share(LockName::new(b"n0").expect("a good name"));
+        client.narrow(RequestId(1), share, turn);
+    });
+    let upgrade = number();
+    act(&mut |client, turn| client.upgrade(upgrade, RequestId(1), Duration::from_secs(1), turn));
+    act(&mut |client, turn| client.release(upgrade, turn));
+    act(&mut |client, turn| client.on_view(&view, turn));
+    act(&mut |client, turn| client.on_suspended(turn));
+}
+
+/// Each release of a request that waits for a grantor's naming looks at that request, and each view
+/// of a recovering grantor at the members that are gone.
+#[test]
+fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
+    let mut node = with_two_more();
+    let mut out = Vec::new();
+    let epoch = Epoch(Token::new(Slot(1 << 30), 0));
+    for request in (1..=10_000).map(RequestId) {
+        let (want, owner, metadata) = (want("x"), OwnerId::default(), Metadata::default());
+        let (only_if_free, revocable) = (false, false);
+        let asks = Message::RequestLock {
+            service: service(),
+            epoch,
+            request,
+            want,
+            owner,
+            only_if_free,
+            revocable,
+            metadata,
+        };
+        node.on_message(NOW, ANN, asks, &mut out);
+    }
+    assert_eq!(node.sizes(NOW).early, 10_000);
+    for request in (1..100).map(RequestId) {
+        let release = Message::Release { service: service(), request };
+        let touched = touched(|| node.on_message(NOW, ANN, release, &mut out));
+        assert!(touched < 10, "{touched} looks");
+    }
+    assert_eq!(node.sizes(NOW).early, 9_901);
+
+    let (mut node, mut grantor) = grantor(Origin::Everyone);
+    let view = node.cluster.view.clone().expect("it has founded");
+    leased(&mut node, |turn| {
+        for part in 0..100 {
+            let waits = (0..100).map(|n| WaitReport {
+                request: RequestId(part * 100 + n),
+                want: want("x"),
+                owner: OwnerId::default(),
+                ticket: None,
+                revocable: false,
+                metadata: Metadata::default(),
+            });
+            grantor.on_report(ANN, Vec::new(), (Vec::new(), waits.collect()), false, turn);
+        }
+        (0..10_000).for_each(|number| grantor.on_ask(asked(BOB, number, want("x")), turn));
+    });
+    let before = grantor.size();
+    let (_, touched) = leased(&mut node, |turn| grantor.on_view(&view, &[], &[], turn));
+    assert!(touched < 10, "{touched} looks");
+    let (_, touched) =
+        leased(&mut node, |turn| grantor.on_view(&view, &[ProcessId(77)], &[], turn));
+    assert!(
+        touched < 200 && grantor.size() == before,
+        "{touched} looks, one for each part of a report"
+    );
+    let mut without = View::clone(&view);
+    without.members.retain(|member| member.info.process != BOB);
+    leased(&mut node, |turn| grantor.on_view(&without, &[BOB], &[], turn));
+    assert_eq!(
+        grantor.size(),
+        before - 10_001,
+        "Bob's requests are gone, and he is not waited for"
+    );
+}
+
+/// Services that are given away or destroyed: each step asks which of them have come to an end.
+#[test]
+fn a_step_looks_only_at_services_that_have_come_to_an_end() {
+    const MANY: usize = 3_000;
+    let mut node = with_two_more();
+    let view = node.cluster.view.clone().expect("it has founded");
+    let named = |number: usize| ServiceName::new(&format!("s{number:05}")).expect("a good name");
+    let mut out = Vec::new();
+    let retry = view.timing.retry;
+    node.turn(NOW, &mut out, |locks, turn| {
+        turn.standing.leased = true;
+        for service in (0..MANY).map(named) {
+            let range = TokenRange { first: token(100), last: token(200) };
+            let mut grantor = Grantor::new(service.clone(), range, Origin::Free, &view, turn);
+            grantor.on_ask(asked(ANN, 1, want("x")), turn);
+            locks.grantors.insert(service.clone(), grantor);
+            locks.depart_service(&service, turn);
+            locks.client.destroy(RequestId(1), service, Duration::from_secs(9), turn);
+        }
+    });
+    let idle = |node: &mut Node, now| {
+        let mut due = 0;
+        let touched = touched(|| {
+            assert!(node.locks.deadline() > now);
+            due = node.locks.due_to_depart(now, 512).len();
+            assert_eq!(node.locks.settled().len(), 0);
+            node.locks.forget_handed_over(Some(&view), &node.links);
+        });
+        assert!(touched < 10 && due == 0, "{touched} looks, {due} due");
+    };
+    idle(&mut node, NOW);
+    assert_eq!(
+        node.locks.due_to_depart(NOW + retry, 512).len(),
+        512,
+        "as many as one step proposes again"
+    );
+    // Ann takes all of them over, and the tables are on their way.
+    for service in (0..MANY).map(named) {
+        node.on_message(
+            NOW,
+            ANN,
+            Message::RequestTable { service, epoch: Epoch(token(300)) },
+            &mut out,
+        );
+    }
+    let sent = node.links.sent(ANN);
+    node.locks.forget_handed_over(Some(&view), &node.links);
+    assert!(!node.locks.has_handed_over());
+    idle(&mut node, NOW);
+    let (cluster, step) = node.parts(&mut out);
+    step.links.on_ack(NOW, &cluster.config.me, &view, ANN, sent, false, step.out);
+    node.locks.forget_handed_over(Some(&view), &node.links);
+    assert!(node.locks.has_handed_over());
 }

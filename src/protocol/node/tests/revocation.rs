@@ -23,7 +23,7 @@ fn says(text: &str) -> Option<Metadata> {
 fn holder(process: ProcessId, n: u32) -> HolderInfo {
     let (metadata, held_for) = (Metadata::default(), Duration::ZERO);
     let (name, token, mode) = (Some(lock_name("x")), token(n), Mode::Lock);
-    HolderInfo { name, process, token, mode, revocable: true, metadata, held_for }
+    HolderInfo { name, process, request: HOLDS, token, mode, revocable: true, metadata, held_for }
 }
 
 fn seen(holder: Option<HolderInfo>) -> QueryReply {
@@ -88,13 +88,12 @@ fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
 }
 
 fn ask_back(to: ProcessId, n: u32, says: Option<Metadata>) -> (ProcessId, Message) {
-    let name = Some(lock_name("x"));
     (
         to,
         Message::RequestRevocation {
             service: service(),
             request: ASKS,
-            name,
+            hold: HOLDS,
             token: token(n),
             says,
         },
@@ -274,7 +273,7 @@ fn granted(node: &mut Node, n: u32) -> SentMessages {
 
 /// Bob requests back the hold with that token.
 fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> SentMessages {
-    let what = (Some(lock_name("x")), token(n));
+    let what = (HOLDS, token(n));
     act(node, |holder, _, turn| {
         holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, turn)
     })
