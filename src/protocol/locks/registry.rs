@@ -6,7 +6,7 @@
 
 use super::dealer::Dealer;
 use crate::protocol::cluster::view::View;
-use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, Token, ViewNumber};
+use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber};
 use crate::protocol::message::{Message, Origin};
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::{Time, WallClock};
@@ -321,7 +321,7 @@ impl Registry {
         turn: &mut StepContext,
     ) {
         for service in services {
-            let least = (service.clone(), ProcessId(0), Epoch(Token::from_bits(0)));
+            let least = (service.clone(), ProcessId(0), Epoch(Token::new(Slot(0), 0)));
             let of_service = self.hungry.range(least..).take_while(|((of, ..), _)| of == service);
             for key in of_service.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
                 touch();
