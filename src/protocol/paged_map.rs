@@ -152,6 +152,7 @@ impl<T> PagedMap<T> {
         self.iter().map(|(request, _)| request)
     }
 
+    #[cfg(any(test, feature = "tokio"))]
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.pages.values().flat_map(|page| &page.values).inspect(|_| touch())
     }
