@@ -20,7 +20,7 @@ pub(super) struct TokenPool {
     pub(super) asked: bool,
     /// How many it asks for at a time.
     size: u32,
-    /// When it had more than half of that; `None`: it has not had so many since it asked.
+    /// When it was filled to `size`; `None`: it has not had so many since it asked.
     filled_at: Option<Time>,
 }
 
@@ -72,7 +72,9 @@ impl TokenPool {
     /// More were dealt.
     pub(super) fn add(&mut self, range: TokenRange, now: Time) {
         self.ranges.push_back(range);
-        if self.left() > self.low() {
+        // A pool that short ranges fill just above the limit of asking is below it a token later:
+        // that says nothing of how fast it is used up.
+        if self.left() >= u64::from(self.size) {
             self.filled_at = Some(now);
         }
     }
@@ -171,6 +173,27 @@ mod tests {
             assert_eq!(u64::from(supply.next_size(now, LEASE, LIMITS.max_range)), first);
             supply.add(range(Token::new(Slot(round), 0), first), now);
         }
+    }
+
+    /// An elder whose view is nearly used up, or whose clock is behind, deals less than it is asked
+    /// for.
+    #[test]
+    fn ranges_that_are_shorter_than_asked_for_do_not_make_the_pool_ask_for_more() {
+        let mut now = Time::from_nanos(1);
+        let (first, short) = (LIMITS.first_range, u64::from(LIMITS.first_range) / 8);
+        let mut next = Token::new(Slot(1), 0);
+        let mut supply = TokenPool::new(range(next, u64::from(first)), now);
+        for _ in 0..20_000 {
+            now = now + Duration::from_millis(1);
+            supply.take(1);
+            while supply.left() < supply.low() {
+                next = next.plus(1 << 20);
+                supply.next_size(now, LEASE, LIMITS.max_range);
+                supply.add(range(next, short), now);
+            }
+        }
+        supply.take(supply.left() as u32 / 2);
+        assert!(supply.size <= 2 * first, "it asks for {} at a time", supply.size);
     }
 
     #[test]
