@@ -2,9 +2,9 @@
 //! another member.
 
 use elderlock::protocol::{
-    Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Outcome, Output,
-    OwnerId, Packet, ProcessId, RequestId, ServiceName, Slot, Time, Timing, Token, ViewNumber,
-    Wait, Want,
+    ClientMessage, Command, Config, Epoch, GrantorMessage, Input, LockName, MemberInfo, Message,
+    Metadata, Node, Outcome, Output, OwnerId, Packet, ProcessId, RequestId, ServiceName, Slot,
+    Time, Timing, Token, ViewNumber, Wait, Want,
 };
 use elderlock::wire::{Decoder, Frame, encode};
 use std::collections::VecDeque;
@@ -217,7 +217,7 @@ fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Comman
 
 /// The request for a lock, as another member sends it.
 pub(crate) fn request() -> Frame {
-    linked(Message::RequestLock {
+    linked(Message::Grantor(GrantorMessage::RequestLock {
         service: service(),
         epoch: epoch(),
         request: RequestId(7),
@@ -226,13 +226,18 @@ pub(crate) fn request() -> Frame {
         only_if_free: false,
         revocable: false,
         metadata: Metadata::default(),
-    })
+    }))
 }
 
 /// The answer.
 pub(crate) fn grant() -> Frame {
     let token = Token::new(Slot(1), 2);
-    linked(Message::Grant { service: service(), epoch: epoch(), request: RequestId(7), token })
+    linked(Message::Client(ClientMessage::Grant {
+        service: service(),
+        epoch: epoch(),
+        request: RequestId(7),
+        token,
+    }))
 }
 
 fn linked(message: Message) -> Frame {

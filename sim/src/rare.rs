@@ -7,8 +7,9 @@ use crate::invariants::Observation;
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::{
-    Command, Epoch, Event, GrantorState, Hint, Input, LostReason, Message, Notice, Outcome, Packet,
-    ProcessId, RequestId, ServiceName, Slot, Token, View, ViewNumber,
+    ClientMessage, Command, Epoch, Event, GrantorMessage, GrantorState, Hint, Input, LostReason,
+    MemberMessage, Message, Notice, Outcome, Packet, ProcessId, RegistryMessage, RequestId,
+    ServiceName, Slot, Token, View, ViewNumber,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -339,7 +340,7 @@ impl RareStateCounter {
                 _ => {}
             },
             Packet::Linked { message, .. } => match message {
-                Message::RequestTable { service, epoch } => {
+                Message::Grantor(GrantorMessage::RequestTable { service, epoch }) => {
                     let state =
                         node.grantors().find(|(of, ..)| *of == service).map(|(_, _, state)| state);
                     match state {
@@ -353,9 +354,13 @@ impl RareStateCounter {
                         None => self.reach(RareState::HandedTwice),
                     }
                 }
-                Message::Decline { .. } => self.reach(RareState::Declined),
-                Message::Vacant { .. } => self.reach(RareState::LeftVacant),
-                Message::Grant { service, epoch, request, .. } => {
+                Message::Registry(RegistryMessage::Decline { .. }) => {
+                    self.reach(RareState::Declined)
+                }
+                Message::Registry(RegistryMessage::Vacant { .. }) => {
+                    self.reach(RareState::LeftVacant)
+                }
+                Message::Client(ClientMessage::Grant { service, epoch, request, .. }) => {
                     self.cause = StepCause::Grant;
                     if self.grants.remove(&(process, *request)).is_some() {
                         let reported = self.reported.get(&(process, service.clone()));
@@ -365,11 +370,11 @@ impl RareStateCounter {
                         );
                     }
                 }
-                Message::RequestLock { service, .. } => {
+                Message::Grantor(GrantorMessage::RequestLock { service, .. }) => {
                     self.cause = StepCause::Ask;
                     self.reach_if(recovers(service), RareState::RequestDuringRecovery);
                 }
-                Message::Release { service, .. } => {
+                Message::Grantor(GrantorMessage::Release { service, .. }) => {
                     self.reach_if(recovers(service), RareState::ReleaseDuringRecovery);
                     let grants = node.grantors().any(|(of, ..)| of == service);
                     self.reach_if(
@@ -377,11 +382,13 @@ impl RareStateCounter {
                         RareState::ReleaseAtFormer,
                     );
                 }
-                Message::InventoryReply { .. } => self.cause = StepCause::Inventory,
-                Message::NameGrantor { .. }
-                | Message::GrantorIs { .. }
-                | Message::Tokens { .. } => {
-                    if matches!(message, Message::NameGrantor { .. }) {
+                Message::Registry(RegistryMessage::InventoryReply { .. }) => {
+                    self.cause = StepCause::Inventory
+                }
+                Message::Member(MemberMessage::NameGrantor { .. })
+                | Message::Member(MemberMessage::GrantorIs { .. })
+                | Message::Member(MemberMessage::Tokens { .. }) => {
+                    if matches!(message, Message::Member(MemberMessage::NameGrantor { .. })) {
                         self.namings.remove(&process);
                     }
                     let elder = node.view().map(|view| view.elder().process);
@@ -413,8 +420,10 @@ impl RareStateCounter {
     /// A packet is lost.
     pub(crate) fn loses(&mut self, packet: &Packet) {
         match message(packet) {
-            Some(Message::Release { .. }) => self.reach(RareState::ReleaseLost),
-            Some(Message::Grant { .. }) => self.reach(RareState::GrantLost),
+            Some(Message::Grantor(GrantorMessage::Release { .. })) => {
+                self.reach(RareState::ReleaseLost)
+            }
+            Some(Message::Client(ClientMessage::Grant { .. })) => self.reach(RareState::GrantLost),
             _ => {}
         }
     }
@@ -681,14 +690,14 @@ impl RareStateCounter {
 
     fn says(&mut self, process: ProcessId, to: ProcessId, message: &Message) {
         match message {
-            Message::Grant { service, epoch, request, .. } => {
+            Message::Client(ClientMessage::Grant { service, epoch, request, .. }) => {
                 self.grants.insert((to, *request), (*epoch, service.clone()));
             }
-            Message::Report { service, epoch, last: true, .. } => {
+            Message::Grantor(GrantorMessage::Report { service, epoch, last: true, .. }) => {
                 self.asked.remove(&(process, *epoch));
                 self.reports(process, service, *epoch);
             }
-            Message::Recover { service, epoch } => {
+            Message::Client(ClientMessage::Recover { service, epoch }) => {
                 self.asked.insert((to, *epoch));
                 // A grantor that asks others has also asked itself, and answered without a packet.
                 if self.reported.get(&(process, service.clone())) != Some(epoch) {
@@ -700,20 +709,22 @@ impl RareStateCounter {
                     RareState::RecoveryAsksGhost,
                 );
             }
-            Message::TableChunk { service, .. } => {
+            Message::Grantor(GrantorMessage::TableChunk { service, .. }) => {
                 _ = self.handed.insert((process, service.clone()))
             }
-            Message::NameGrantor { .. } => _ = self.namings.insert(to, process),
-            Message::NotGrantor { .. } => self.reach(RareState::NotGrantor),
-            Message::Release { .. } => {
+            Message::Member(MemberMessage::NameGrantor { .. }) => {
+                _ = self.namings.insert(to, process)
+            }
+            Message::Client(ClientMessage::NotGrantor { .. }) => self.reach(RareState::NotGrantor),
+            Message::Grantor(GrantorMessage::Release { .. }) => {
                 self.reach_if(self.cause == StepCause::Grant, RareState::UnwantedGrant)
             }
-            Message::GrantorIs { .. } => match self.cause {
+            Message::Member(MemberMessage::GrantorIs { .. }) => match self.cause {
                 StepCause::Inventory => self.reach(RareState::AskedBeforeInventory),
                 StepCause::Beat => self.reach(RareState::AskedBeforeQuorum),
                 _ => {}
             },
-            Message::FindGrantor { .. } => {
+            Message::Registry(RegistryMessage::FindGrantor { .. }) => {
                 self.reach_if(self.cause == StepCause::Ask, RareState::EarlyRequest)
             }
             _ => {}

@@ -657,6 +657,7 @@ fn is_time(last: &mut Option<Time>, now: Time, timing: &Timing) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::id::{ServiceName, Slot};
+    use super::super::message::RegistryMessage;
     use super::*;
     use std::time::Duration;
 
@@ -687,7 +688,7 @@ mod tests {
         fn say(&mut self, now: Time, view: &View, to: ProcessId) -> Packet {
             let mut out = Vec::new();
             let service = ServiceName::new("stock").expect("a name");
-            let word = Message::FindGrantor { service, heard: None };
+            let word = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
             self.post.send(now, &self.me, view, to, word, &mut out);
             only(out).expect("it is said")
         }
@@ -819,7 +820,10 @@ mod tests {
         (0..3).for_each(|_| _ = a.say(now, &view, to));
         assert_eq!((a.post.backlog(to), a.post.sent(to)), (3, 3));
         let service = ServiceName::new("stock").expect("a name");
-        let (me, word) = (a.me.clone(), Message::FindGrantor { service, heard: None });
+        let (me, word) = (
+            a.me.clone(),
+            Message::Registry(RegistryMessage::FindGrantor { service, heard: None }),
+        );
         a.post.on_linked(now, &me, &view, to, (2, 1), word, &mut Vec::new());
         a.post.trouble(now, to, true, &timing);
         assert_eq!(count(&a.post, now), (1, 2, 1, 1, 1));

@@ -8,6 +8,7 @@ pub(super) mod client;
 mod commands;
 pub(super) mod dealer;
 mod departures;
+mod dispatch;
 pub(super) mod grantor;
 #[cfg(elderlock_mutants)]
 mod planted;
@@ -25,7 +26,9 @@ use super::id::{
     ViewNumber, Want,
 };
 use super::link::LinkSet;
-use super::message::{Addressee, Message, Origin, Query, QueryReply, TokenRange};
+use super::message::{
+    ClientMessage, GrantorMessage, Message, Origin, Query, QueryReply, RegistryMessage, TokenRange,
+};
 use super::step_context::{MAIL, StepContext};
 use super::time::{Time, WallClock};
 use super::visit_count::touch;
@@ -148,228 +151,6 @@ impl Locks {
 
     pub(super) fn grantors(&self) -> impl Iterator<Item = (&ServiceName, &Grantor)> {
         self.grantors.iter()
-    }
-
-    /// Hands a message to the role that it is for.
-    pub(super) fn on_message(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
-        match message.addressee() {
-            Addressee::Registry => self.on_message_to_registry(from, message, turn),
-            Addressee::Named => self.on_message_of_elder(from, message, turn),
-            Addressee::Grantor => self.on_message_to_grantor(from, message, turn),
-            Addressee::Client => self.on_message_to_client(from, message, turn),
-        }
-    }
-
-    /// Members ask the elder, and tell it of their grantors.
-    fn on_message_to_registry(
-        &mut self,
-        from: ProcessId,
-        message: Message,
-        turn: &mut StepContext,
-    ) {
-        let Some(registry) = &mut self.registry else { return };
-        let may_name = turn.may_name();
-        match message {
-            Message::FindGrantor { service, heard } => {
-                registry.on_who_grants(from, service, heard, may_name, turn);
-            }
-            Message::Become { service, request } => {
-                registry.on_become((from, request), service, may_name, turn)
-            }
-            Message::Acts { service, epoch } => registry.on_acts(from, &service, epoch, turn),
-            Message::ProposeSuccessor { service, epoch, to } => {
-                // It may have been sent before the successor left the view.
-                let to = Some(to).filter(|to| turn.is_there(*to));
-                registry.on_yield((from, epoch), service, to, may_name, turn);
-            }
-            Message::Vacant { service, epoch } => {
-                registry.on_vacant(from, &service, epoch, turn);
-                registry.answer_about(&BTreeSet::from([service]), may_name, turn);
-            }
-            Message::Decline { service, epoch } => {
-                registry.on_decline(from, &service, epoch, turn);
-                registry.answer_about(&BTreeSet::from([service]), may_name, turn);
-            }
-            Message::MoreTokens { service, epoch, count } => {
-                registry.on_more_tokens(from, (service, epoch, count), may_name, turn);
-            }
-            Message::InventoryReply { view, known, last } => {
-                registry.on_inventory((from, view), known, last, may_name, turn);
-            }
-            _ => {}
-        }
-    }
-
-    /// The elder tells a member which grantors there are.
-    fn on_message_of_elder(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
-        // A message of an earlier elder does not count: the present elder has asked every member,
-        // and a late message must not contradict it. Its inventory is answered all the same.
-        let is_of_elder = turn.view.is_some_and(|view| view.elder().process == from);
-        if !is_of_elder
-            && !matches!(message, Message::Inventory { .. })
-            && !planted!(turn.mutant, HeedFormerElder)
-        {
-            return;
-        }
-        match message {
-            Message::GrantorIs { service, grantor, epoch } if turn.is_there(grantor) => {
-                self.send_on_early(&service, grantor, epoch, turn);
-                self.client.on_grantor(&service, grantor, epoch, turn);
-            }
-            Message::NameGrantor { service, range, origin, asked } => {
-                self.on_name((service, asked), range, origin, turn);
-            }
-            Message::Tokens { service, epoch, range } => {
-                if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_tokens(range, turn);
-                }
-            }
-            Message::Outbid { service, request, by } => {
-                // A member that was named before goes on to win, or until it is asked for the
-                // table: it is only not named again.
-                let goes_on = |grantor: &Grantor| grantor.state() != GrantorState::PassingOn;
-                if self.grantors.get(&service).is_some_and(goes_on) {
-                    self.client.on_outbid_while_granting(&service, request, by);
-                } else {
-                    self.client.on_outbid(&service, request, by, turn);
-                }
-            }
-            Message::SuccessorDeclined { service, by } => {
-                self.on_successor_declined(service, by, turn)
-            }
-            Message::Inventory { view } => self.on_inventory_wanted(from, view, turn),
-            _ => {}
-        }
-    }
-
-    /// Members ask a grantor, report to it, and hand it tables.
-    fn on_message_to_grantor(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
-        match message {
-            Message::RequestLock {
-                service,
-                epoch,
-                request,
-                want,
-                owner,
-                only_if_free,
-                revocable,
-                metadata,
-            } => {
-                let asked = Asked { from, request, want, owner, only_if_free, revocable, metadata };
-                self.on_ask(service, epoch, asked, turn);
-            }
-            Message::Release { service, request } => self.on_release(from, &service, request, turn),
-            Message::Reduce { service, epoch, request, want, token } => {
-                // A `Reduce` to an earlier epoch here is contained in a later report.
-                if let Some(grantor) =
-                    self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch)
-                {
-                    grantor.on_narrow((from, request), &want, token, turn);
-                }
-            }
-            Message::Upgrade { service, epoch, request, hold } => {
-                if let Some(grantor) = self.asked_of(from, (&service, epoch), request, turn) {
-                    grantor.on_upgrade(from, request, hold, turn);
-                }
-            }
-            Message::Write { service, epoch, request, name, edit } => {
-                if let Some(grantor) = self.asked_of(from, (&service, epoch), request, turn) {
-                    grantor.on_write((from, request), &name, &edit, turn);
-                }
-            }
-            Message::Query { service, epoch, request, at } => {
-                self.on_look(from, (service, epoch), request, &at, turn);
-            }
-            Message::ConfirmDestroy { service, request } => {
-                self.on_settle(from, &service, request, turn)
-            }
-            Message::Report { service, epoch, objects, holds, waits, last } => {
-                if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_report(from, objects.into_vec(), (holds, waits), last, turn);
-                    self.settle_bids(&service, turn);
-                } else {
-                    self.send_reported_on(from, &service, epoch, (&holds, &waits), turn);
-                }
-            }
-            Message::RequestTable { service, epoch } => self.on_hand(from, service, epoch, turn),
-            Message::TableChunk { service, epoch, objects, holds, waits, last } => {
-                let Some(view) = turn.view else { return };
-                if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_table(from, objects.into_vec(), (holds, waits), (view, last), turn);
-                    self.after_transfer(&service, turn);
-                }
-            }
-            Message::NoTable { service, epoch } => {
-                let Some(view) = turn.view else { return };
-                if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_no_table(from, view, turn);
-                    self.after_transfer(&service, turn);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Grantors answer a lock client, and ask it.
-    fn on_message_to_client(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
-        let view = turn.view;
-        let is_known = |process: ProcessId| view.is_none_or(|view| view.contains(process));
-        match message {
-            Message::Grant { service, epoch, request, token } => {
-                self.client.on_grant(from, &service, epoch, request, token, turn);
-            }
-            Message::Queued { service, epoch, request, ticket } => {
-                self.client.on_queued(from, &service, epoch, (request, ticket), turn);
-            }
-            Message::Refuse { epoch, request, refusal, .. } => {
-                self.client.on_refuse(epoch, request, *refusal, turn)
-            }
-            Message::NotGrantor { service, epoch, request, instead } => {
-                let instead = instead.filter(|(process, _)| turn.is_there(*process));
-                self.client.on_not_grantor(&service, epoch, request, instead, turn);
-            }
-            Message::Upgraded { service, epoch, request, token } => {
-                self.client.on_upgraded(&service, epoch, request, token, turn);
-            }
-            Message::Value { service, epoch, name, content, answers } => {
-                self.client.on_value(from, (&service, epoch), (&name, *content), answers, turn);
-            }
-            Message::QueryReply { request, seen, .. } => {
-                self.client.on_seen(request, *seen, is_known, turn)
-            }
-            // The elder took this member to be lost. The grantor here, which acts still, has the
-            // whole table, so no other member's report is needed.
-            Message::Recover { service, epoch } if self.acts_below(&service, epoch) => {
-                self.on_hand(from, service, epoch, turn);
-            }
-            Message::Recover { service, epoch } => {
-                if self.client.on_recover(from, &service, epoch, turn) {
-                    self.end_grantor_below(&service, from, epoch, turn);
-                    self.send_on_early(&service, from, epoch, turn);
-                } else if let (by, Some(epoch)) = self.client.grantor(&service) {
-                    turn.send(from, Message::Deposed { service, by, epoch });
-                }
-            }
-            Message::Supersede { service, epoch, request }
-                if self.client.newest(&service).is_none_or(|newest| newest <= epoch) =>
-            {
-                self.client.on_revoke(request, turn);
-            }
-            Message::Deposed { service, by, epoch } => self.on_deposed(&service, by, epoch, turn),
-            Message::DestroyConfirmed { request, .. } => self.client.on_settled(from, request),
-            Message::DestroyUnconfirmed { request, instead, .. } => {
-                // The named member may be gone by now: the sender will know better in a while.
-                let instead = instead.filter(|by| turn.is_there(*by));
-                self.client.on_unsettled(from, request, instead, turn);
-            }
-            Message::RequestRevocation { service, request, hold, token, says } => {
-                self.client.on_ask_back((from, request), &service, (hold, token), says, turn);
-            }
-            Message::RevocationReply { request, token, heard, .. } => {
-                self.client.on_asked_back(from, (request, token), heard, turn);
-            }
-            _ => {}
-        }
     }
 
     /// Whether a grantor of an earlier epoch acts here.

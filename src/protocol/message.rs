@@ -532,9 +532,23 @@ pub enum RevocationAnswer {
     NotHeld,
 }
 
-/// A statement about locks; delivered exactly once and in order while both processes live.
+/// A statement about locks; delivered exactly once and in order while both processes live. Grouped by
+/// the role that handles it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
+    /// To the elder, which maps each service to its grantor.
+    Registry(RegistryMessage),
+    /// From the elder to a member.
+    Member(MemberMessage),
+    /// To the grantor of a service, or to a member that is taken for it.
+    Grantor(GrantorMessage),
+    /// To the lock client of a member.
+    Client(ClientMessage),
+}
+
+/// What members ask the elder, and tell it of their grantors.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum RegistryMessage {
     /// Asks for the grantor of this service. The first member that asks becomes the grantor.
     ///
     /// ```text
@@ -545,26 +559,6 @@ pub enum Message {
         service: ServiceName,
         /// The youngest epoch of it that the member has heard of: it believes in no earlier one.
         heard: Option<Epoch>,
-    },
-    /// That member, in that epoch.
-    GrantorIs {
-        /// The service.
-        service: ServiceName,
-        /// The grantor.
-        grantor: ProcessId,
-        /// Its epoch.
-        epoch: Epoch,
-    },
-    /// The receiver is the grantor. The epoch is the first token of the range.
-    NameGrantor {
-        /// The service.
-        service: ServiceName,
-        /// Tokens to grant with.
-        range: TokenRange,
-        /// The source of other members' holds and waits.
-        origin: Origin,
-        /// The last of the receiver's bids; `None`: it made none.
-        asked: Option<RequestId>,
     },
     /// A young turk's bid to become grantor.
     ///
@@ -578,15 +572,6 @@ pub enum Message {
         service: ServiceName,
         /// The sender's last such request.
         request: RequestId,
-    },
-    /// A later bid outbids the receiver's: the elder will not name it.
-    Outbid {
-        /// The service.
-        service: ServiceName,
-        /// The receiver's last request that arrived at the elder. A later request may still win.
-        request: RequestId,
-        /// The young turk of the later bid.
-        by: ProcessId,
     },
     /// A grantor has begun to act.
     Acts {
@@ -618,6 +603,58 @@ pub enum Message {
         /// The epoch that it declines.
         epoch: Epoch,
     },
+    /// The grantor's tokens run low.
+    MoreTokens {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's epoch.
+        epoch: Epoch,
+        /// The number of tokens that it asks for. It may get fewer, and asks again.
+        count: u32,
+    },
+    /// The answer, in chunks.
+    InventoryReply {
+        /// As asked.
+        view: ViewNumber,
+        /// Services with the grantor known to the sender and its epoch.
+        known: Vec<(ServiceName, ProcessId, Epoch)>,
+        /// Whether this is the last chunk.
+        last: bool,
+    },
+}
+
+/// What the elder tells a member of grantors, and asks it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum MemberMessage {
+    /// That member, in that epoch.
+    GrantorIs {
+        /// The service.
+        service: ServiceName,
+        /// The grantor.
+        grantor: ProcessId,
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// The receiver is the grantor. The epoch is the first token of the range.
+    NameGrantor {
+        /// The service.
+        service: ServiceName,
+        /// Tokens to grant with.
+        range: TokenRange,
+        /// The source of other members' holds and waits.
+        origin: Origin,
+        /// The last of the receiver's bids; `None`: it made none.
+        asked: Option<RequestId>,
+    },
+    /// A later bid outbids the receiver's: the elder will not name it.
+    Outbid {
+        /// The service.
+        service: ServiceName,
+        /// The receiver's last request that arrived at the elder. A later request may still win.
+        request: RequestId,
+        /// The young turk of the later bid.
+        by: ProcessId,
+    },
     /// The proposed successor declines: the grantor proposes another one.
     SuccessorDeclined {
         /// The service.
@@ -625,6 +662,25 @@ pub enum Message {
         /// The member that declines.
         by: ProcessId,
     },
+    /// More tokens.
+    Tokens {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's epoch.
+        epoch: Epoch,
+        /// The range; higher than every one dealt before.
+        range: TokenRange,
+    },
+    /// A new elder asks every member which grantors it hosts, and of which it has heard.
+    Inventory {
+        /// The view in which the elder asks.
+        view: ViewNumber,
+    },
+}
+
+/// What members ask a grantor and report to it, and how it gets the table of another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum GrantorMessage {
     /// Asks for the receiver's table. The answer ends every older epoch at the receiver.
     RequestTable {
         /// The service.
@@ -654,47 +710,6 @@ pub enum Message {
         /// The new grantor's epoch.
         epoch: Epoch,
     },
-    /// There is a newer grantor than the receiver.
-    Deposed {
-        /// The service.
-        service: ServiceName,
-        /// The newer grantor, if the sender knows it.
-        by: Option<ProcessId>,
-        /// Its epoch.
-        epoch: Epoch,
-    },
-    /// The grantor's tokens run low.
-    MoreTokens {
-        /// The service.
-        service: ServiceName,
-        /// The grantor's epoch.
-        epoch: Epoch,
-        /// The number of tokens that it asks for. It may get fewer, and asks again.
-        count: u32,
-    },
-    /// More tokens.
-    Tokens {
-        /// The service.
-        service: ServiceName,
-        /// The grantor's epoch.
-        epoch: Epoch,
-        /// The range; higher than every one dealt before.
-        range: TokenRange,
-    },
-    /// A new elder asks every member which grantors it hosts, and of which it has heard.
-    Inventory {
-        /// The view in which the elder asks.
-        view: ViewNumber,
-    },
-    /// The answer, in chunks.
-    InventoryReply {
-        /// As asked.
-        view: ViewNumber,
-        /// Services with the grantor known to the sender and its epoch.
-        known: Vec<(ServiceName, ProcessId, Epoch)>,
-        /// Whether this is the last chunk.
-        last: bool,
-    },
     /// Asks for a lock.
     ///
     /// ```text
@@ -719,6 +734,111 @@ pub enum Message {
         revocable: bool,
         /// The asker's metadata.
         metadata: Metadata,
+    },
+    /// The request is over: released, cancelled, or an unwanted grant that is returned.
+    Release {
+        /// The service.
+        service: ServiceName,
+        /// The request.
+        request: RequestId,
+    },
+    /// The request that holds goes on with less: a share in place of its lock, or fewer permits.
+    /// One-way, as `Release` is.
+    Reduce {
+        /// The service.
+        service: ServiceName,
+        /// The newest epoch of which the holder has heard. A grantor of a later epoch asks for all
+        /// holds when it begins, and may have enlarged this one since.
+        epoch: Epoch,
+        /// The request.
+        request: RequestId,
+        /// The want that it holds from now on.
+        want: Want,
+        /// The token of the hold: the grantor may have given another, of which the holder has not
+        /// heard.
+        token: Token,
+    },
+    /// Asks that a share become the lock.
+    ///
+    /// ```text
+    /// H ->[Upgrade] G     G ->[Upgraded] H      (no other share)
+    /// H ->[Upgrade] G     G ->[Refuse] H        (others; or it cannot say yet)
+    /// ```
+    Upgrade {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's epoch as the asker knows it.
+        epoch: Epoch,
+        /// The asker's number for it; a repeated upgrade is done once.
+        request: RequestId,
+        /// The request that has the share.
+        hold: RequestId,
+    },
+    /// A write into an object that the sender has open.
+    ///
+    /// ```text
+    /// W ->[Write] G     G ->[Value] all that have it open; to W with its request
+    /// ```
+    Write {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's epoch as the writer knows it.
+        epoch: Epoch,
+        /// The writer's number for it; a repeated write is made once.
+        request: RequestId,
+        /// The object.
+        name: LockName,
+        /// The edit.
+        edit: Box<Edit>,
+    },
+    /// The answer, in chunks.
+    Report {
+        /// The service.
+        service: ServiceName,
+        /// As asked.
+        epoch: Epoch,
+        /// Objects that the sender has open, as far as it has heard. All of them come before all
+        /// holds.
+        objects: Box<[(LockName, Content)]>,
+        /// Holds of the sender.
+        holds: Vec<HoldReport>,
+        /// Waits of the sender.
+        waits: Vec<WaitReport>,
+        /// Whether this is the last chunk.
+        last: bool,
+    },
+    /// Asks for a confirmation as soon as the grantor has nothing left of the sender's in the
+    /// destroyed service.
+    ConfirmDestroy {
+        /// The service.
+        service: ServiceName,
+        /// The asker's number for it.
+        request: RequestId,
+    },
+    /// A question about the grantor's table.
+    Query {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's epoch as the asker knows it.
+        epoch: Epoch,
+        /// The asker's number for it.
+        request: RequestId,
+        /// The question.
+        at: Box<Query>,
+    },
+}
+
+/// What grantors answer and ask a lock client, and what one lock client asks another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum ClientMessage {
+    /// There is a newer grantor than the receiver.
+    Deposed {
+        /// The service.
+        service: ServiceName,
+        /// The newer grantor, if the sender knows it.
+        by: Option<ProcessId>,
+        /// Its epoch.
+        epoch: Epoch,
     },
     /// The request's position in the queue.
     Queued {
@@ -764,45 +884,6 @@ pub enum Message {
         /// The newer grantor and its epoch, if the sender has heard of one.
         instead: Option<(ProcessId, Epoch)>,
     },
-    /// The request is over: released, cancelled, or an unwanted grant that is returned.
-    Release {
-        /// The service.
-        service: ServiceName,
-        /// The request.
-        request: RequestId,
-    },
-    /// The request that holds goes on with less: a share in place of its lock, or fewer permits.
-    /// One-way, as `Release` is.
-    Reduce {
-        /// The service.
-        service: ServiceName,
-        /// The newest epoch of which the holder has heard. A grantor of a later epoch asks for all
-        /// holds when it begins, and may have enlarged this one since.
-        epoch: Epoch,
-        /// The request.
-        request: RequestId,
-        /// The want that it holds from now on.
-        want: Want,
-        /// The token of the hold: the grantor may have given another, of which the holder has not
-        /// heard.
-        token: Token,
-    },
-    /// Asks that a share become the lock.
-    ///
-    /// ```text
-    /// H ->[Upgrade] G     G ->[Upgraded] H      (no other share)
-    /// H ->[Upgrade] G     G ->[Refuse] H        (others; or it cannot say yet)
-    /// ```
-    Upgrade {
-        /// The service.
-        service: ServiceName,
-        /// The grantor's epoch as the asker knows it.
-        epoch: Epoch,
-        /// The asker's number for it; a repeated upgrade is done once.
-        request: RequestId,
-        /// The request that has the share.
-        hold: RequestId,
-    },
     /// The share is the lock now, with a new token.
     Upgraded {
         /// The service.
@@ -813,23 +894,6 @@ pub enum Message {
         request: RequestId,
         /// The new token.
         token: Token,
-    },
-    /// A write into an object that the sender has open.
-    ///
-    /// ```text
-    /// W ->[Write] G     G ->[Value] all that have it open; to W with its request
-    /// ```
-    Write {
-        /// The service.
-        service: ServiceName,
-        /// The grantor's epoch as the writer knows it.
-        epoch: Epoch,
-        /// The writer's number for it; a repeated write is made once.
-        request: RequestId,
-        /// The object.
-        name: LockName,
-        /// The edit.
-        edit: Box<Edit>,
     },
     /// An object's content, to every member that has it open, whenever the content changes.
     Value {
@@ -857,22 +921,6 @@ pub enum Message {
         /// The new grantor's epoch.
         epoch: Epoch,
     },
-    /// The answer, in chunks.
-    Report {
-        /// The service.
-        service: ServiceName,
-        /// As asked.
-        epoch: Epoch,
-        /// Objects that the sender has open, as far as it has heard. All of them come before all
-        /// holds.
-        objects: Box<[(LockName, Content)]>,
-        /// Holds of the sender.
-        holds: Vec<HoldReport>,
-        /// Waits of the sender.
-        waits: Vec<WaitReport>,
-        /// Whether this is the last chunk.
-        last: bool,
-    },
     /// The receiver's hold lost against another of the same lock with a higher token.
     Supersede {
         /// The service.
@@ -880,14 +928,6 @@ pub enum Message {
         /// The grantor's epoch.
         epoch: Epoch,
         /// The request whose hold is over.
-        request: RequestId,
-    },
-    /// Asks for a confirmation as soon as the grantor has nothing left of the sender's in the
-    /// destroyed service.
-    ConfirmDestroy {
-        /// The service.
-        service: ServiceName,
-        /// The asker's number for it.
         request: RequestId,
     },
     /// The grantor has nothing left of the receiver's.
@@ -905,17 +945,6 @@ pub enum Message {
         request: RequestId,
         /// The grantor now.
         instead: Option<ProcessId>,
-    },
-    /// A question about the grantor's table.
-    Query {
-        /// The service.
-        service: ServiceName,
-        /// The grantor's epoch as the asker knows it.
-        epoch: Epoch,
-        /// The asker's number for it.
-        request: RequestId,
-        /// The question.
-        at: Box<Query>,
     },
     /// The answer to `Query`.
     QueryReply {
@@ -954,6 +983,30 @@ pub enum Message {
         /// The answer.
         heard: RevocationAnswer,
     },
+}
+
+impl From<RegistryMessage> for Message {
+    fn from(message: RegistryMessage) -> Message {
+        Message::Registry(message)
+    }
+}
+
+impl From<MemberMessage> for Message {
+    fn from(message: MemberMessage) -> Message {
+        Message::Member(message)
+    }
+}
+
+impl From<GrantorMessage> for Message {
+    fn from(message: GrantorMessage) -> Message {
+        Message::Grantor(message)
+    }
+}
+
+impl From<ClientMessage> for Message {
+    fn from(message: ClientMessage) -> Message {
+        Message::Client(message)
+    }
 }
 
 impl From<Notice> for Packet {
@@ -1005,119 +1058,98 @@ impl Notice {
     }
 }
 
-/// The role of a member that a message is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Addressee {
-    /// The elder's registry of services.
-    Registry,
-    /// The member, told by the elder which grantors there are.
-    Named,
-    /// The grantor of a service, or a member that is taken for it.
-    Grantor,
-    /// The lock client.
-    Client,
-}
-
 impl Message {
-    /// The role that handles it.
-    pub(crate) fn addressee(&self) -> Addressee {
-        match self {
-            Message::FindGrantor { .. }
-            | Message::Become { .. }
-            | Message::Acts { .. }
-            | Message::ProposeSuccessor { .. }
-            | Message::Vacant { .. }
-            | Message::Decline { .. }
-            | Message::MoreTokens { .. }
-            | Message::InventoryReply { .. } => Addressee::Registry,
-            Message::GrantorIs { .. }
-            | Message::NameGrantor { .. }
-            | Message::Tokens { .. }
-            | Message::Outbid { .. }
-            | Message::SuccessorDeclined { .. }
-            | Message::Inventory { .. } => Addressee::Named,
-            Message::RequestLock { .. }
-            | Message::Release { .. }
-            | Message::Reduce { .. }
-            | Message::Upgrade { .. }
-            | Message::Write { .. }
-            | Message::Query { .. }
-            | Message::ConfirmDestroy { .. }
-            | Message::Report { .. }
-            | Message::RequestTable { .. }
-            | Message::TableChunk { .. }
-            | Message::NoTable { .. } => Addressee::Grantor,
-            Message::Grant { .. }
-            | Message::Queued { .. }
-            | Message::Refuse { .. }
-            | Message::NotGrantor { .. }
-            | Message::Upgraded { .. }
-            | Message::Value { .. }
-            | Message::QueryReply { .. }
-            | Message::Recover { .. }
-            | Message::Supersede { .. }
-            | Message::Deposed { .. }
-            | Message::DestroyConfirmed { .. }
-            | Message::DestroyUnconfirmed { .. }
-            | Message::RequestRevocation { .. }
-            | Message::RevocationReply { .. } => Addressee::Client,
-        }
-    }
-
     /// Whether it changes only requests and tables.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(
             self,
-            Message::RequestLock { .. }
-                | Message::Queued { .. }
-                | Message::Grant { .. }
-                | Message::Refuse { .. }
-                | Message::Release { .. }
+            Message::Grantor(GrantorMessage::RequestLock { .. } | GrantorMessage::Release { .. })
+                | Message::Client(
+                    ClientMessage::Queued { .. }
+                        | ClientMessage::Grant { .. }
+                        | ClientMessage::Refuse { .. }
+                )
         )
     }
 
+    /// The name of its group's variant.
+    fn kind(&self) -> &'static str {
+        match self {
+            Message::Registry(message) => message.kind(),
+            Message::Member(message) => message.kind(),
+            Message::Grantor(message) => message.kind(),
+            Message::Client(message) => message.kind(),
+        }
+    }
+}
+
+impl RegistryMessage {
     /// The name of its variant.
     fn kind(&self) -> &'static str {
         match self {
-            Message::FindGrantor { .. } => "FindGrantor",
-            Message::GrantorIs { .. } => "GrantorIs",
-            Message::NameGrantor { .. } => "NameGrantor",
-            Message::MoreTokens { .. } => "MoreTokens",
-            Message::Tokens { .. } => "Tokens",
-            Message::Inventory { .. } => "Inventory",
-            Message::InventoryReply { .. } => "InventoryReply",
-            Message::RequestLock { .. } => "RequestLock",
-            Message::Queued { .. } => "Queued",
-            Message::Grant { .. } => "Grant",
-            Message::Refuse { .. } => "Refuse",
-            Message::NotGrantor { .. } => "NotGrantor",
-            Message::Release { .. } => "Release",
-            Message::Recover { .. } => "Recover",
-            Message::Report { .. } => "Report",
-            Message::Supersede { .. } => "Supersede",
-            Message::Become { .. } => "Become",
-            Message::Outbid { .. } => "Outbid",
-            Message::Acts { .. } => "Acts",
-            Message::ProposeSuccessor { .. } => "ProposeSuccessor",
-            Message::Vacant { .. } => "Vacant",
-            Message::Decline { .. } => "Decline",
-            Message::SuccessorDeclined { .. } => "SuccessorDeclined",
-            Message::RequestTable { .. } => "RequestTable",
-            Message::TableChunk { .. } => "TableChunk",
-            Message::NoTable { .. } => "NoTable",
-            Message::Deposed { .. } => "Deposed",
-            Message::ConfirmDestroy { .. } => "ConfirmDestroy",
-            Message::DestroyConfirmed { .. } => "DestroyConfirmed",
-            Message::DestroyUnconfirmed { .. } => "DestroyUnconfirmed",
-            Message::Query { .. } => "Query",
-            Message::QueryReply { .. } => "QueryReply",
-            Message::Reduce { .. } => "Reduce",
-            Message::Upgrade { .. } => "Upgrade",
-            Message::Upgraded { .. } => "Upgraded",
-            Message::Write { .. } => "Write",
-            Message::Value { .. } => "Value",
-            Message::RequestRevocation { .. } => "RequestRevocation",
-            Message::RevocationReply { .. } => "RevocationReply",
+            RegistryMessage::FindGrantor { .. } => "FindGrantor",
+            RegistryMessage::Become { .. } => "Become",
+            RegistryMessage::Acts { .. } => "Acts",
+            RegistryMessage::ProposeSuccessor { .. } => "ProposeSuccessor",
+            RegistryMessage::Vacant { .. } => "Vacant",
+            RegistryMessage::Decline { .. } => "Decline",
+            RegistryMessage::MoreTokens { .. } => "MoreTokens",
+            RegistryMessage::InventoryReply { .. } => "InventoryReply",
+        }
+    }
+}
+
+impl MemberMessage {
+    /// The name of its variant.
+    fn kind(&self) -> &'static str {
+        match self {
+            MemberMessage::GrantorIs { .. } => "GrantorIs",
+            MemberMessage::NameGrantor { .. } => "NameGrantor",
+            MemberMessage::Outbid { .. } => "Outbid",
+            MemberMessage::SuccessorDeclined { .. } => "SuccessorDeclined",
+            MemberMessage::Tokens { .. } => "Tokens",
+            MemberMessage::Inventory { .. } => "Inventory",
+        }
+    }
+}
+
+impl GrantorMessage {
+    /// The name of its variant.
+    fn kind(&self) -> &'static str {
+        match self {
+            GrantorMessage::RequestTable { .. } => "RequestTable",
+            GrantorMessage::TableChunk { .. } => "TableChunk",
+            GrantorMessage::NoTable { .. } => "NoTable",
+            GrantorMessage::RequestLock { .. } => "RequestLock",
+            GrantorMessage::Release { .. } => "Release",
+            GrantorMessage::Reduce { .. } => "Reduce",
+            GrantorMessage::Upgrade { .. } => "Upgrade",
+            GrantorMessage::Write { .. } => "Write",
+            GrantorMessage::Report { .. } => "Report",
+            GrantorMessage::ConfirmDestroy { .. } => "ConfirmDestroy",
+            GrantorMessage::Query { .. } => "Query",
+        }
+    }
+}
+
+impl ClientMessage {
+    /// The name of its variant.
+    fn kind(&self) -> &'static str {
+        match self {
+            ClientMessage::Deposed { .. } => "Deposed",
+            ClientMessage::Queued { .. } => "Queued",
+            ClientMessage::Grant { .. } => "Grant",
+            ClientMessage::Refuse { .. } => "Refuse",
+            ClientMessage::NotGrantor { .. } => "NotGrantor",
+            ClientMessage::Upgraded { .. } => "Upgraded",
+            ClientMessage::Value { .. } => "Value",
+            ClientMessage::Recover { .. } => "Recover",
+            ClientMessage::Supersede { .. } => "Supersede",
+            ClientMessage::DestroyConfirmed { .. } => "DestroyConfirmed",
+            ClientMessage::DestroyUnconfirmed { .. } => "DestroyUnconfirmed",
+            ClientMessage::QueryReply { .. } => "QueryReply",
+            ClientMessage::RequestRevocation { .. } => "RequestRevocation",
+            ClientMessage::RevocationReply { .. } => "RevocationReply",
         }
     }
 }

@@ -5,7 +5,7 @@ use super::event::Output;
 use super::id::{MemberInfo, ProcessId};
 use super::link::LinkSet;
 use super::locks::Locks;
-use super::message::{Message, Packet};
+use super::message::{GrantorMessage, Message, Packet};
 use super::step_context::{MAIL, Standing, StepContext};
 use super::time::Time;
 use std::collections::VecDeque;
@@ -138,7 +138,7 @@ impl Step<'_> {
         if !message.is_plain() {
             *self.quiet = QuietUntil(None); // the step in which it arrives is no short one
         }
-        if let Message::Query { service, at, .. } = &message {
+        if let Message::Grantor(GrantorMessage::Query { service, at, .. }) = &message {
             // Links keep order, so the member has its positions when the answer arrives.
             for message in self.locks.take_places_of(from, service, at) {
                 self.send(now, from, message, standing);

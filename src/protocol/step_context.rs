@@ -73,12 +73,12 @@ impl StepContext<'_> {
     }
 
     /// Sends `message` to `to`, which may be this member itself.
-    pub(crate) fn send(&mut self, to: ProcessId, message: Message) {
-        self.outbox.push_back((to, message));
+    pub(crate) fn send(&mut self, to: ProcessId, message: impl Into<Message>) {
+        self.outbox.push_back((to, message.into()));
     }
 
     /// Sends `message` to the elder, if there is one.
-    pub(crate) fn send_elder(&mut self, message: Message) {
+    pub(crate) fn send_elder(&mut self, message: impl Into<Message>) {
         if let Some(elder) = self.elder {
             self.send(elder, message);
         }

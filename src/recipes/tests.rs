@@ -1,7 +1,7 @@
 //! Parts of recipes that only the inside shows: the woken tasks, and the messages.
 
 use super::*;
-use crate::protocol::{Message, Slot};
+use crate::protocol::{ClientMessage, GrantorMessage, Message, Slot};
 use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{HANG, MS, come, left_over, sees};
 use crate::{ConnectionState, Member, Timing};
@@ -61,13 +61,19 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     }
     let seen = here.inspect("a").await.unwrap();
     assert_eq!(seen.waiters.len() as u64 + seen.more, WAITERS as u64 - 2);
-    let done = lan
-        .said()
-        .into_iter()
-        .filter(|message| !matches!(message, Message::Query { .. } | Message::QueryReply { .. }));
+    let done = lan.said().into_iter().filter(|message| {
+        !matches!(
+            message,
+            Message::Grantor(GrantorMessage::Query { .. })
+                | Message::Client(ClientMessage::QueryReply { .. })
+        )
+    });
     let done: Vec<Message> = done.collect();
     assert!(
-        done.len() == 2 && done.iter().all(|message| matches!(message, Message::Release { .. })),
+        done.len() == 2
+            && done
+                .iter()
+                .all(|message| matches!(message, Message::Grantor(GrantorMessage::Release { .. }))),
         "{done:?}"
     );
     assert_eq!(polls.load(Ordering::SeqCst), polled, "nobody was woken");
@@ -86,10 +92,17 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
         assert_eq!(polls.load(Ordering::SeqCst), polled + round, "one waiter was woken, once");
         let said = lan.said();
         let count = |is: fn(&Message) -> bool| said.iter().filter(|message| is(message)).count();
-        let grants = count(|message| matches!(message, Message::Grant { .. }));
-        let done = count(|message| matches!(message, Message::Release { .. }));
-        let look =
-            count(|message| matches!(message, Message::Query { .. } | Message::QueryReply { .. }));
+        let grants =
+            count(|message| matches!(message, Message::Client(ClientMessage::Grant { .. })));
+        let done =
+            count(|message| matches!(message, Message::Grantor(GrantorMessage::Release { .. })));
+        let look = count(|message| {
+            matches!(
+                message,
+                Message::Grantor(GrantorMessage::Query { .. })
+                    | Message::Client(ClientMessage::QueryReply { .. })
+            )
+        });
         assert_eq!((grants, done, look), (1, usize::from(!is_own), 4), "{said:?}");
         assert_eq!(said.len(), grants + done + look, "{said:?}");
         release = granted.lock().unwrap().pop();
@@ -118,7 +131,7 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
 
     let asking = StdMutex::new(None);
     let ask = || ReentrantMutex::new(&there, "a").acquire(Owner::new()).into_future();
-    lose(|said| matches!(said, Message::RequestLock { .. }), &mut || {
+    lose(|said| matches!(said, Message::Grantor(GrantorMessage::RequestLock { .. })), &mut || {
         *asking.lock().unwrap() = Some(tokio::spawn(ask()))
     })
     .await;
@@ -134,7 +147,10 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
     waits(1).await;
 
     let mut held = Some(held);
-    lose(|said| matches!(said, Message::Grant { .. }), &mut || drop(held.take())).await;
+    lose(|said| matches!(said, Message::Client(ClientMessage::Grant { .. })), &mut || {
+        drop(held.take())
+    })
+    .await;
     let guard = asking.await.unwrap().unwrap();
     let seen = here.inspect("a").await.unwrap();
     assert_eq!(
@@ -143,7 +159,10 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
     );
 
     let mut guard = Some(guard);
-    lose(|said| matches!(said, Message::Release { .. }), &mut || drop(guard.take())).await;
+    lose(|said| matches!(said, Message::Grantor(GrantorMessage::Release { .. })), &mut || {
+        drop(guard.take())
+    })
+    .await;
     come(|| left_over(&grantor) == (0, 0, 0) && left_over(&other) == (0, 0, 0)).await;
     here.lock("a").await.unwrap().release().await.unwrap();
 }
@@ -419,7 +438,10 @@ async fn writes_beside_a_busy_grantor<N: Future + Send>(
     tokio::time::timeout(HANG, far).await.expect("it never came");
     is_over.store(true, Ordering::SeqCst);
     busy.await.unwrap();
-    lan.said().iter().filter(|message| matches!(message, Message::Write { .. })).count()
+    lan.said()
+        .iter()
+        .filter(|message| matches!(message, Message::Grantor(GrantorMessage::Write { .. })))
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -518,7 +540,7 @@ async fn a_latch_begins_anew_for_later_waiters() {
 
     near.count_down().await.and(near.count_down().await).unwrap();
     come(|| far.count() == Ok(0)).await;
-    lan.lose(|said| matches!(said, Message::Value { .. }));
+    lan.lose(|said| matches!(said, Message::Client(ClientMessage::Value { .. })));
     near.reset(1).await.unwrap();
     let mut waiting = pin!(far.wait());
     assert!(is_pending(waiting.as_mut()).await, "it asks");
@@ -546,7 +568,7 @@ async fn an_object_that_all_have_closed_begins_anew() {
     assert_eq!(near.count_down().await, Ok(0));
     near.close().await.unwrap();
 
-    lan.lose(|said| matches!(said, Message::Release { .. }));
+    lan.lose(|said| matches!(said, Message::Grantor(GrantorMessage::Release { .. })));
     {
         let mut closing = pin!(far.close());
         assert!(is_pending(closing.as_mut()).await, "nobody has heard of it");

@@ -80,8 +80,8 @@
 use super::clock;
 use super::sync::Mutex;
 use crate::protocol::{
-    Epoch, Event, GrantorState, LostReason, Message, Node, Notice, Outcome, Packet, ProcessId,
-    ServiceName, Time, Token, ViewNumber, Want,
+    ClientMessage, Epoch, Event, GrantorMessage, GrantorState, LostReason, Message, Node, Notice,
+    Outcome, Packet, ProcessId, ServiceName, Time, Token, ViewNumber, Want,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -457,10 +457,16 @@ impl SpanTracker {
                     });
                 }
             }
-            Packet::Linked { message: Message::RequestTable { service, epoch }, .. } => {
+            Packet::Linked {
+                message: Message::Grantor(GrantorMessage::RequestTable { service, epoch }),
+                ..
+            } => {
                 self.begin(service, *epoch, GrantorState::Receiving, (node, now), notes);
             }
-            Packet::Linked { message: Message::Recover { service, epoch }, .. } => {
+            Packet::Linked {
+                message: Message::Client(ClientMessage::Recover { service, epoch }),
+                ..
+            } => {
                 self.begin(service, *epoch, GrantorState::Recovering, (node, now), notes);
             }
             _ => {}
@@ -624,7 +630,10 @@ mod tests {
         watch.over(clock::now(), &mut notes);
         assert!(watch.view.is_none() && notes.len() == 2);
         let service = ServiceName::new("stock").expect("a good name");
-        let message = Message::Recover { service, epoch: Epoch(Token::new(Slot(2), 1)) };
+        let message = Message::Client(ClientMessage::Recover {
+            service,
+            epoch: Epoch(Token::new(Slot(2), 1)),
+        });
         let late = Packet::Linked { view: ViewNumber(2), seq: 1, ack: 0, message };
         watch.sent(&late, &node, Time::ZERO, &mut notes);
         assert!(watch.terms.is_empty() && notes.len() == 2, "sent again after the end of its term");

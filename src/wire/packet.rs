@@ -4,7 +4,9 @@
 
 use super::MAX_FRAME;
 use super::codec::{self, CodecError};
-use crate::protocol::{Lineage, MemberInfo, Message, Notice, Packet, ProcessId, ViewNumber};
+use crate::protocol::{
+    Lineage, MemberInfo, MemberMessage, Message, Notice, Packet, ProcessId, ViewNumber,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]
@@ -36,7 +38,9 @@ impl Flat {
                 is_sound.then_some(Packet::Notice(notice))
             }
             Flat::Linked {
-                message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. },
+                message:
+                    Message::Member(MemberMessage::NameGrantor { range, .. })
+                    | Message::Member(MemberMessage::Tokens { range, .. }),
                 ..
             } if !range.is_sound() => None,
             Flat::Linked { view, seq, ack, message } => {

@@ -15,8 +15,8 @@ use crate::history::{Ask, Call};
 use crate::world::World;
 use elderlock::protocol::message::Refusal;
 use elderlock::protocol::{
-    GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId, RequestId, ServiceName,
-    Ticket, WaitReport, Want,
+    ClientMessage, GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId,
+    RequestId, ServiceName, Ticket, WaitReport, Want,
 };
 use std::collections::BTreeSet;
 
@@ -145,7 +145,11 @@ impl Invariant for DeadlockIsTold {
         match fact {
             Observation::Sent {
                 to: Some(to),
-                packet: Packet::Linked { message: Message::Refuse { request, refusal, .. }, .. },
+                packet:
+                    Packet::Linked {
+                        message: Message::Client(ClientMessage::Refuse { request, refusal, .. }),
+                        ..
+                    },
                 ..
             } if **refusal == Refusal::Deadlock => {
                 let ask = world.history().find(*to, *request);
@@ -160,7 +164,7 @@ impl Invariant for DeadlockIsTold {
             }
             Observation::Answers { outcome: Outcome::Granted { .. }, .. }
             | Observation::Sent {
-                packet: Packet::Linked { message: Message::Grant { .. }, .. },
+                packet: Packet::Linked { message: Message::Client(ClientMessage::Grant { .. }), .. },
                 ..
             } => {
                 self.grants = true;

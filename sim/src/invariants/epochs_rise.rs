@@ -13,7 +13,7 @@
 use super::{Count, Highest, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::{
-    Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName, Token,
+    Epoch, Event, LineageId, MemberMessage, Message, Packet, ProcessId, ServiceName, Token,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,7 +94,9 @@ impl Invariant for EpochsRise {
                 process,
                 packet:
                     Packet::Linked {
-                        message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. },
+                        message:
+                            Message::Member(MemberMessage::NameGrantor { range, .. })
+                            | Message::Member(MemberMessage::Tokens { range, .. }),
                         ..
                     },
                 ..

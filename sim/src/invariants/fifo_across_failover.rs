@@ -11,7 +11,8 @@ use crate::network::SECOND;
 use crate::world::World;
 use elderlock::protocol::message::WaitReport;
 use elderlock::protocol::{
-    Epoch, GrantorState, Message, Outcome, Packet, ProcessId, ServiceName, Ticket, Token,
+    ClientMessage, Epoch, GrantorMessage, GrantorState, Message, Outcome, Packet, ProcessId,
+    ServiceName, Ticket, Token,
 };
 use std::collections::BTreeMap;
 
@@ -226,8 +227,8 @@ impl Invariant for FifoAcrossFailover {
                 // The next grantor has asked itself without a packet, and no longer accepts
                 // messages of an older one.
                 if let Packet::Linked { message, .. } = packet
-                    && let Message::Recover { service, epoch }
-                    | Message::RequestTable { service, epoch } = message
+                    && let Message::Client(ClientMessage::Recover { service, epoch })
+                    | Message::Grantor(GrantorMessage::RequestTable { service, epoch }) = message
                     && self
                         .reported
                         .get(&(*process, service.clone()))
@@ -236,7 +237,7 @@ impl Invariant for FifoAcrossFailover {
                     self.on_report(world, *process, service, *epoch, &[]);
                 }
                 if let Packet::Linked {
-                    message: Message::Report { service, epoch, waits, .. },
+                    message: Message::Grantor(GrantorMessage::Report { service, epoch, waits, .. }),
                     ..
                 } = packet
                 {
@@ -244,7 +245,7 @@ impl Invariant for FifoAcrossFailover {
                 }
                 if let Packet::Linked {
                     seq,
-                    message: Message::Queued { service, request, ticket, .. },
+                    message: Message::Client(ClientMessage::Queued { service, request, ticket, .. }),
                     ..
                 } = packet
                     && let Some(ask) = world.history().find(*to, *request)
@@ -263,15 +264,20 @@ impl Invariant for FifoAcrossFailover {
                         self.told.entry((*process, *to, *seq)).or_insert(told);
                     }
                 }
-                if let Packet::Linked { message: Message::Grant { request, .. }, .. } = packet
+                if let Packet::Linked {
+                    message: Message::Client(ClientMessage::Grant { request, .. }),
+                    ..
+                } = packet
                     && let Some(ask) = world.history().find(*to, *request)
                     && world.call(ask).outcome.is_some()
                     && !world.is_granted(ask)
                 {
                     self.unwanted.insert(ask, world.now);
                 }
-                if let Packet::Linked { message: Message::Grant { request, token, .. }, .. } =
-                    packet
+                if let Packet::Linked {
+                    message: Message::Client(ClientMessage::Grant { request, token, .. }),
+                    ..
+                } = packet
                     && let Some(ask) = world.history().find(*to, *request)
                     && self.granted.get(&ask).is_none_or(|(known, _)| known < token)
                 {

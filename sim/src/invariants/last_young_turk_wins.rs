@@ -22,7 +22,8 @@ use crate::history::{Ask, Call, ClientRequest};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
-    Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, RequestId, ServiceName,
+    ClientMessage, Epoch, Event, GrantorMessage, GrantorState, MemberMessage, Message, Outcome,
+    Packet, ProcessId, RegistryMessage, RequestId, ServiceName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -325,7 +326,7 @@ impl Invariant for LastYoungTurkWins {
                 ..
             } => {
                 match message {
-                    Message::NameGrantor { service, range, .. } => {
+                    Message::Member(MemberMessage::NameGrantor { service, range, .. }) => {
                         let epoch = Epoch(range.first);
                         self.name(service, *to, epoch);
                         if self.is_news(*process, *to, *seq) {
@@ -337,10 +338,12 @@ impl Invariant for LastYoungTurkWins {
                             );
                         }
                     }
-                    Message::Become { service, .. } if self.is_news(*process, *to, *seq) => {
+                    Message::Registry(RegistryMessage::Become { service, .. })
+                        if self.is_news(*process, *to, *seq) =>
+                    {
                         *self.bids.entry((service.clone(), *process, *to)).or_default() += 1;
                     }
-                    Message::Outbid { service, request, by }
+                    Message::Member(MemberMessage::Outbid { service, request, by })
                         if self.is_news(*process, *to, *seq) =>
                     {
                         return self.hear_outbid(
@@ -352,17 +355,17 @@ impl Invariant for LastYoungTurkWins {
                     }
                     // An elder names itself without a packet. Its first message as grantor shows
                     // it.
-                    Message::RequestTable { service, epoch }
-                    | Message::Recover { service, epoch } => {
+                    Message::Grantor(GrantorMessage::RequestTable { service, epoch })
+                    | Message::Client(ClientMessage::Recover { service, epoch }) => {
                         self.name(service, *process, *epoch);
                     }
-                    Message::TableChunk { service, epoch, .. }
-                    | Message::Report { service, epoch, .. } => {
+                    Message::Grantor(GrantorMessage::TableChunk { service, epoch, .. })
+                    | Message::Grantor(GrantorMessage::Report { service, epoch, .. }) => {
                         let latest =
                             self.answered.entry((service.clone(), *process)).or_insert(*epoch);
                         *latest = (*latest).max(*epoch);
                     }
-                    Message::Decline { service, epoch } => {
+                    Message::Registry(RegistryMessage::Decline { service, epoch }) => {
                         self.forget_until((service.clone(), *process), *epoch);
                     }
                     _ => {}

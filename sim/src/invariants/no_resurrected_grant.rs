@@ -3,7 +3,10 @@
 
 use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, RequestId, ServiceName};
+use elderlock::protocol::{
+    ClientMessage, Epoch, GrantorMessage, Message, Outcome, Packet, ProcessId, RequestId,
+    ServiceName,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -45,21 +48,21 @@ impl Invariant for NoResurrectedGrant {
                 to: Some(to),
                 packet: Packet::Linked { message, .. },
             } => match message {
-                Message::Grant { service, epoch, request, .. } => {
+                Message::Client(ClientMessage::Grant { service, epoch, request, .. }) => {
                     // A grantor that takes over a table repeats the grants in it. They count as its
                     // own.
                     let sent =
                         self.sent.entry((*to, *request)).or_insert((*epoch, service.clone()));
                     sent.0 = sent.0.max(*epoch);
                 }
-                Message::Report { service, epoch, holds, .. } => {
+                Message::Grantor(GrantorMessage::Report { service, epoch, holds, .. }) => {
                     self.told.extend(holds.iter().map(|hold| (*process, hold.request)));
                     if self.answered.get(&(*process, service.clone())) != Some(epoch) {
                         self.on_answer(*process, service, *epoch);
                     }
                 }
                 // A grantor that asks others has also asked itself, and answered without a packet.
-                Message::Recover { service, epoch }
+                Message::Client(ClientMessage::Recover { service, epoch })
                     if self
                         .answered
                         .get(&(*process, service.clone()))

@@ -10,7 +10,7 @@ use super::{Count, GrantorRecord, Invariant, Latest, Observation, Verdict, acts_
 use crate::history::Key;
 use crate::world::World;
 use elderlock::protocol::{
-    Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
+    Epoch, Event, GrantorMessage, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -137,7 +137,14 @@ impl Invariant for NothingLostInTransfer {
             Observation::Sent {
                 packet:
                     Packet::Linked {
-                        message: Message::TableChunk { service, epoch, holds, last, .. },
+                        message:
+                            Message::Grantor(GrantorMessage::TableChunk {
+                                service,
+                                epoch,
+                                holds,
+                                last,
+                                ..
+                            }),
                         ..
                     },
                 ..

@@ -5,7 +5,7 @@
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::world::World;
-use elderlock::protocol::{GrantorState, Message, Packet};
+use elderlock::protocol::{ClientMessage, GrantorState, Message, Packet};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -25,7 +25,11 @@ impl Invariant for ObjectsForgetTheGone {
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         let Observation::Sent {
             place,
-            packet: Packet::Linked { message: Message::Value { service, name, content, .. }, .. },
+            packet:
+                Packet::Linked {
+                    message: Message::Client(ClientMessage::Value { service, name, content, .. }),
+                    ..
+                },
             ..
         } = fact
         else {

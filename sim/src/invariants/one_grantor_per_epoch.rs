@@ -4,7 +4,9 @@
 use super::{Count, Invariant, Observation, Verdict};
 use crate::kind::message;
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName};
+use elderlock::protocol::{
+    ClientMessage, Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName,
+};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -55,8 +57,8 @@ impl Invariant for OneGrantorPerEpoch {
                 };
                 match message(packet) {
                     Some(
-                        Message::Grant { service, epoch, .. }
-                        | Message::Queued { service, epoch, .. },
+                        Message::Client(ClientMessage::Grant { service, epoch, .. })
+                        | Message::Client(ClientMessage::Queued { service, epoch, .. }),
                     ) => self.claim(world, *epoch, service, speaker),
                     _ => Ok(()),
                 }

@@ -10,7 +10,9 @@
 use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call, HoldMode, Key};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, Message, Packet, ServiceName, Token, Value};
+use elderlock::protocol::{
+    ClientMessage, Epoch, Event, Message, Packet, ServiceName, Token, Value,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -95,12 +97,13 @@ impl Invariant for PermitsNeverExceedLimit {
                 }
             }
             Observation::Sent { packet: Packet::Linked { message, .. }, .. } => match message {
-                Message::Value { service, epoch, name, content, .. } => {
+                Message::Client(ClientMessage::Value { service, epoch, name, content, .. }) => {
                     self.on_term(service, *epoch);
                     let key = (service.clone(), Some(name.clone()));
                     self.on_version(key, content.version, &content.value);
                 }
-                Message::Grant { service, epoch, .. } | Message::Recover { service, epoch } => {
+                Message::Client(ClientMessage::Grant { service, epoch, .. })
+                | Message::Client(ClientMessage::Recover { service, epoch }) => {
                     self.on_term(service, *epoch)
                 }
                 _ => {}

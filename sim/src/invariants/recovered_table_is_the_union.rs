@@ -11,7 +11,8 @@ use super::{Count, GrantorRecord, Invariant, Observation, Verdict, acts_after, s
 use crate::history::{Ask, Call};
 use crate::world::World;
 use elderlock::protocol::{
-    Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName, Token, Wait,
+    ClientMessage, Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
+    Token, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -155,7 +156,11 @@ impl Invariant for RecoveredTableIsTheUnion {
                 place,
                 process,
                 to: Some(to),
-                packet: Packet::Linked { message: Message::Recover { service, epoch }, .. },
+                packet:
+                    Packet::Linked {
+                        message: Message::Client(ClientMessage::Recover { service, epoch }),
+                        ..
+                    },
             } => {
                 // A grantor that acts already only revalidates its transferred table.
                 let node = world.peers[*place].node.as_ref();

@@ -6,7 +6,7 @@ use crate::history::{Ask, HoldMode, Key, nth};
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::LineageId;
-use elderlock::protocol::{Message, Outcome, Packet, ProcessId, RequestId, Token};
+use elderlock::protocol::{ClientMessage, Message, Outcome, Packet, ProcessId, RequestId, Token};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -91,7 +91,7 @@ impl Invariant for TokenBelongsToOneHold {
             // relayed.
             Observation::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => {
                 match message(packet) {
-                    Some(Message::Grant { token, request, .. }) => {
+                    Some(Message::Client(ClientMessage::Grant { token, request, .. })) => {
                         self.grant(world, *token, *to, *request)
                     }
                     _ => Ok(()),

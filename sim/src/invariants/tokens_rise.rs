@@ -17,7 +17,7 @@ use super::{Count, Highest, Invariant, Observation, Verdict};
 use crate::history::{Ask, HoldMode, Key, nth};
 use crate::world::World;
 use elderlock::protocol::{
-    Epoch, Event, LineageId, Message, Outcome, Packet, ServiceName, Slot, Token,
+    ClientMessage, Epoch, Event, LineageId, Message, Outcome, Packet, ServiceName, Slot, Token,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,10 +156,10 @@ impl Invariant for TokensRise {
                 packet: Packet::Linked { message, .. },
                 ..
             } => match message {
-                Message::Upgraded { service, epoch, token, .. } => {
+                Message::Client(ClientMessage::Upgraded { service, epoch, token, .. }) => {
                     self.on_grant((*place, world.dealt_apart(*process)), service, *epoch, *token)
                 }
-                Message::Grant { service, epoch, token, request } => {
+                Message::Client(ClientMessage::Grant { service, epoch, token, request }) => {
                     let verdict = self.on_grant(
                         (*place, world.dealt_apart(*process)),
                         service,
@@ -172,7 +172,7 @@ impl Invariant for TokensRise {
                     }
                     verdict
                 }
-                Message::Recover { service, epoch } => {
+                Message::Client(ClientMessage::Recover { service, epoch }) => {
                     self.on_epoch(world.dealt_apart(*process), service, *epoch);
                     Ok(())
                 }

@@ -19,8 +19,8 @@ use crate::history::{Ask, Call, ClientRequest, Key, ObjectView, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Epoch, Event, GrantorState, LastWrite, Message, Outcome, Packet, ProcessId, RequestId,
-    ServiceName, Token, Value,
+    ClientMessage, Content, Epoch, Event, GrantorState, LastWrite, Message, Outcome, Packet,
+    ProcessId, RequestId, ServiceName, Token, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -297,7 +297,11 @@ impl Invariant for ValuesAreSeenInOrder {
             Observation::Sent {
                 packet:
                     Packet::Linked {
-                        message: Message::Value { service, epoch, name, content, .. }, ..
+                        message:
+                            Message::Client(ClientMessage::Value {
+                                service, epoch, name, content, ..
+                            }),
+                        ..
                     },
                 ..
             } => {

@@ -15,8 +15,8 @@ use super::{Count, GrantorRecord, Invariant, Observation, Verdict, stretched};
 use crate::history::{Ask, Call, ClientRequest, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
-    Event, HoldReport, HolderInfo, LockName, Message, Mode, Outcome, OwnerId, Packet, ProcessId,
-    Query, QueryReply, RequestId, Ticket, WaitReport, WaiterInfo, Want,
+    ClientMessage, Event, HoldReport, HolderInfo, LockName, Message, Mode, Outcome, OwnerId,
+    Packet, ProcessId, Query, QueryReply, RequestId, Ticket, WaitReport, WaiterInfo, Want,
 };
 use std::collections::BTreeSet;
 
@@ -323,7 +323,11 @@ impl Invariant for WhatIsSeenIsSo {
         match fact {
             Observation::Sent {
                 to: Some(to),
-                packet: Packet::Linked { message: Message::QueryReply { request, seen, .. }, .. },
+                packet:
+                    Packet::Linked {
+                        message: Message::Client(ClientMessage::QueryReply { request, seen, .. }),
+                        ..
+                    },
                 ..
             } => {
                 let ask = world
@@ -348,7 +352,7 @@ impl Invariant for WhatIsSeenIsSo {
                 }
             }
             Observation::Sent {
-                packet: Packet::Linked { message: Message::Grant { .. }, .. },
+                packet: Packet::Linked { message: Message::Client(ClientMessage::Grant { .. }), .. },
                 ..
             } => self.grants = true,
             Observation::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),

@@ -7,7 +7,7 @@
 
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Message, Packet, ProcessId, ServiceName};
+use elderlock::protocol::{Epoch, Message, Packet, ProcessId, RegistryMessage, ServiceName};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -34,7 +34,10 @@ impl Invariant for WhoHasMostFollows {
         else {
             return Ok(());
         };
-        let Message::ProposeSuccessor { service, epoch, to } = message else { return Ok(()) };
+        let Message::Registry(RegistryMessage::ProposeSuccessor { service, epoch, to }) = message
+        else {
+            return Ok(());
+        };
         if !self.said.insert((service.clone(), *me, *epoch)) {
             return Ok(());
         }

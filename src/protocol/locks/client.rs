@@ -28,8 +28,8 @@ use crate::protocol::id::{
 };
 use crate::protocol::limits::Limits;
 use crate::protocol::message::{
-    HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal, RevocationAnswer,
-    WaitReport,
+    GrantorMessage, HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal,
+    RegistryMessage, RevocationAnswer, WaitReport,
 };
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::step_context::StepContext;
@@ -268,13 +268,16 @@ impl ServiceState {
 
     /// The question to the elder which member grants the service.
     fn question(&self, service: &ServiceName) -> Message {
-        Message::FindGrantor { service: service.clone(), heard: self.newest }
+        Message::Registry(RegistryMessage::FindGrantor {
+            service: service.clone(),
+            heard: self.newest,
+        })
     }
 
     /// Tells the elder that this member wants to be the grantor, if it does.
     fn say_bids(&self, service: &ServiceName, turn: &mut StepContext) {
         if let Some(request) = self.errands.bids().next_back() {
-            turn.send_elder(Message::Become { service: service.clone(), request });
+            turn.send_elder(RegistryMessage::Become { service: service.clone(), request });
         }
     }
 }
@@ -483,7 +486,7 @@ impl LockClient {
             && let Some(epoch) = session.newest
         {
             let (service, want, token) = (service.clone(), want.clone(), *token);
-            turn.send(grantor, Message::Reduce { service, epoch, request, want, token });
+            turn.send(grantor, GrantorMessage::Reduce { service, epoch, request, want, token });
         }
     }
 
@@ -753,7 +756,7 @@ impl LockClient {
         }) else {
             // Perhaps a younger grantor was told that it is over, and never came to act.
             if !outdated && !planted!(turn.mutant, KeepUnwantedGrant) {
-                turn.send(from, Message::Release { service: service.clone(), request });
+                turn.send(from, GrantorMessage::Release { service: service.clone(), request });
             }
             return;
         };
@@ -789,7 +792,7 @@ impl LockClient {
         }
         let Some(entry) = self.request_mut(request) else {
             if !planted!(turn.mutant, KeepUnwantedGrant) {
-                turn.send(from, Message::Release { service: service.clone(), request });
+                turn.send(from, GrantorMessage::Release { service: service.clone(), request });
             }
             return;
         };
@@ -907,7 +910,7 @@ impl LockClient {
     /// The question to the elder which member grants the service.
     pub(crate) fn question(&self, service: &ServiceName) -> Message {
         let heard = self.newest(service);
-        Message::FindGrantor { service: service.clone(), heard }
+        Message::Registry(RegistryMessage::FindGrantor { service: service.clone(), heard })
     }
 
     /// The grantor of the service, and the newest epoch heard of.
@@ -961,7 +964,7 @@ impl LockClient {
                 let (holds, waits) = (Vec::new(), Vec::new());
                 turn.send(
                     from,
-                    Message::Report { service, epoch, objects, holds, waits, last: false },
+                    GrantorMessage::Report { service, epoch, objects, holds, waits, last: false },
                 );
             }
         }
@@ -1007,13 +1010,13 @@ impl LockClient {
                     (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
                 turn.send(
                     from,
-                    Message::Report { service, epoch, objects, holds, waits, last: false },
+                    GrantorMessage::Report { service, epoch, objects, holds, waits, last: false },
                 );
             }
         }
         turn.send(
             from,
-            Message::Report {
+            GrantorMessage::Report {
                 service: service.clone(),
                 epoch,
                 objects: objects.into(),
@@ -1027,7 +1030,10 @@ impl LockClient {
                 // The process that we told may have handed its table over before. A request that is
                 // not in our report is over here.
                 *whom = Some(from);
-                turn.send(from, Message::ConfirmDestroy { service: service.clone(), request });
+                turn.send(
+                    from,
+                    GrantorMessage::ConfirmDestroy { service: service.clone(), request },
+                );
             }
         });
         self.pursue(service, None, turn);
@@ -1060,7 +1066,10 @@ impl LockClient {
                 {
                     // It may have had a successor.
                     *whom = view.elder().process;
-                    turn.send(*whom, Message::ConfirmDestroy { service: service.clone(), request });
+                    turn.send(
+                        *whom,
+                        GrantorMessage::ConfirmDestroy { service: service.clone(), request },
+                    );
                 }
             });
             revoking.extend(session.errands.revocations());
@@ -1197,7 +1206,7 @@ impl LockClient {
             let revocable = entry.is_revocable();
             turn.send(
                 grantor,
-                Message::RequestLock {
+                GrantorMessage::RequestLock {
                     service,
                     epoch,
                     request,
@@ -1240,25 +1249,42 @@ impl LockClient {
             }
             let service = service.clone();
             let message = match errand.what.clone() {
-                CallKind::Look(at, _) => {
-                    Message::Query { service, epoch, request, at: Box::new(at) }
-                }
+                CallKind::Look(at, _) => Message::Grantor(GrantorMessage::Query {
+                    service,
+                    epoch,
+                    request,
+                    at: Box::new(at),
+                }),
                 CallKind::Confirm(over, _) => {
                     // Before the question, on the same link: a grantor that answers the question
                     // has heard the release.
                     turn.send(
                         grantor,
-                        Message::Release { service: service.clone(), request: over },
+                        GrantorMessage::Release { service: service.clone(), request: over },
                     );
-                    Message::Query { service, epoch, request, at: Box::new(Query::Place(over)) }
+                    Message::Grantor(GrantorMessage::Query {
+                        service,
+                        epoch,
+                        request,
+                        at: Box::new(Query::Place(over)),
+                    })
                 }
-                CallKind::Revoke(revoking) => {
-                    Message::Query { service, epoch, request, at: Box::new(revoking.at()) }
+                CallKind::Revoke(revoking) => Message::Grantor(GrantorMessage::Query {
+                    service,
+                    epoch,
+                    request,
+                    at: Box::new(revoking.at()),
+                }),
+                CallKind::Upgrade(hold, _) => {
+                    Message::Grantor(GrantorMessage::Upgrade { service, epoch, request, hold })
                 }
-                CallKind::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
-                CallKind::Write(name, edit, _) => {
-                    Message::Write { service, epoch, request, name, edit: Box::new(edit) }
-                }
+                CallKind::Write(name, edit, _) => Message::Grantor(GrantorMessage::Write {
+                    service,
+                    epoch,
+                    request,
+                    name,
+                    edit: Box::new(edit),
+                }),
                 CallKind::Bid | CallKind::Ending(_) => return,
             };
             turn.send(grantor, message);
@@ -1338,7 +1364,7 @@ impl LockClient {
         if let Some(grantor) =
             grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last)
         {
-            turn.send(grantor, Message::Release { service, request });
+            turn.send(grantor, GrantorMessage::Release { service, request });
         }
     }
 

@@ -30,7 +30,8 @@ use crate::protocol::id::{
     Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
 };
 use crate::protocol::message::{
-    HoldReport, Message, ObjectReply, Origin, Query, QueryReply, Refusal, TokenRange, WaitReport,
+    ClientMessage, HoldReport, Message, ObjectReply, Origin, Query, QueryReply, Refusal,
+    RegistryMessage, TokenRange, WaitReport,
 };
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
@@ -175,7 +176,7 @@ impl Grantor {
                 service: grantor.service.clone(),
                 epoch,
             }));
-            turn.send_elder(Message::Acts { service: grantor.service.clone(), epoch });
+            turn.send_elder(RegistryMessage::Acts { service: grantor.service.clone(), epoch });
             return grantor;
         }
         grantor.setup = Some(Setup {
@@ -221,7 +222,7 @@ impl Grantor {
         for &process in &setup.awaiting {
             turn.send(
                 process,
-                Message::Recover { service: self.service.clone(), epoch: self.epoch },
+                ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
             );
         }
     }
@@ -247,7 +248,7 @@ impl Grantor {
     pub(crate) fn place_told(&self, key: (ProcessId, RequestId)) -> Option<Message> {
         let Some(EntryStatus::Waits(ticket)) = self.table.place(key) else { return None };
         let (service, epoch, request) = (self.service.clone(), self.epoch, key.1);
-        Some(Message::Queued { service, epoch, request, ticket })
+        Some(Message::Client(ClientMessage::Queued { service, epoch, request, ticket }))
     }
 
     /// Whether the request waits, at that place.
@@ -539,7 +540,12 @@ impl Grantor {
     ) {
         turn.send(
             process,
-            Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token },
+            ClientMessage::Upgraded {
+                service: self.service.clone(),
+                epoch: self.epoch,
+                request,
+                token,
+            },
         );
     }
 
@@ -617,7 +623,7 @@ impl Grantor {
     ) {
         let Some(content) = self.table.content(name).cloned().map(Box::new) else { return };
         let (service, epoch, name) = (self.service.clone(), self.epoch, name.clone());
-        turn.send(to, Message::Value { service, epoch, name, content, answers });
+        turn.send(to, ClientMessage::Value { service, epoch, name, content, answers });
     }
 
     /// Whether nothing is left here of the requests that a member made before `request`, with which
@@ -657,7 +663,11 @@ impl Grantor {
         planted!(=> let seen = planted::reply(seen, turn));
         turn.send(
             from,
-            Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) },
+            ClientMessage::QueryReply {
+                service: self.service.clone(),
+                request,
+                seen: Box::new(seen),
+            },
         );
     }
 
@@ -774,7 +784,10 @@ impl Grantor {
                         setup.awaiting.insert(process);
                         turn.send(
                             process,
-                            Message::Recover { service: self.service.clone(), epoch: self.epoch },
+                            ClientMessage::Recover {
+                                service: self.service.clone(),
+                                epoch: self.epoch,
+                            },
                         );
                     }
                     self.finish_recovery(turn);
@@ -822,7 +835,7 @@ impl Grantor {
             {
                 turn.send(
                     process,
-                    Message::Supersede {
+                    ClientMessage::Supersede {
                         service: self.service.clone(),
                         epoch: self.epoch,
                         request,
@@ -887,7 +900,7 @@ impl Grantor {
     fn begin(&mut self, setup: Setup, turn: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
-        turn.send_elder(Message::Acts { service: self.service.clone(), epoch: self.epoch });
+        turn.send_elder(RegistryMessage::Acts { service: self.service.clone(), epoch: self.epoch });
         self.table.drop_unopened();
         if !setup.arrived {
             // Not all of them have seen the highest version, and none knows that there may have
@@ -921,7 +934,7 @@ impl Grantor {
         // The first of those that wait may want more in a row than there are.
         let wanted = self.table.next().unwrap_or(0).max(wanted);
         if let Some(count) = self.tokens.ask(wanted, turn) {
-            turn.send_elder(Message::MoreTokens {
+            turn.send_elder(RegistryMessage::MoreTokens {
                 service: self.service.clone(),
                 epoch: self.epoch,
                 count,
@@ -932,7 +945,7 @@ impl Grantor {
     /// Sends the request away from here.
     fn send_on(&self, asked: &Asked, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         let (service, epoch, request) = (self.service.clone(), self.epoch, asked.request);
-        turn.send(asked.from, Message::NotGrantor { service, epoch, request, instead });
+        turn.send(asked.from, ClientMessage::NotGrantor { service, epoch, request, instead });
     }
 
     fn refuse(&self, asked: &Asked, refusal: Refusal, turn: &mut StepContext) {
@@ -949,7 +962,7 @@ impl Grantor {
             return;
         }
         let (service, epoch, refusal) = (self.service.clone(), self.epoch, Box::new(refusal));
-        turn.send(process, Message::Refuse { service, epoch, request, refusal });
+        turn.send(process, ClientMessage::Refuse { service, epoch, request, refusal });
     }
 
     fn tell_grant(
@@ -968,7 +981,12 @@ impl Grantor {
         }
         turn.send(
             process,
-            Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token },
+            ClientMessage::Grant {
+                service: self.service.clone(),
+                epoch: self.epoch,
+                request,
+                token,
+            },
         );
     }
 
@@ -980,7 +998,12 @@ impl Grantor {
     ) {
         turn.send(
             process,
-            Message::Queued { service: self.service.clone(), epoch: self.epoch, request, ticket },
+            ClientMessage::Queued {
+                service: self.service.clone(),
+                epoch: self.epoch,
+                request,
+                ticket,
+            },
         );
     }
 }

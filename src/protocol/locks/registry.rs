@@ -7,7 +7,7 @@
 use super::dealer::Dealer;
 use crate::protocol::cluster::view::View;
 use crate::protocol::id::{Epoch, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber};
-use crate::protocol::message::{Message, Origin};
+use crate::protocol::message::{MemberMessage, Origin, RegistryMessage};
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::{Time, WallClock};
 use crate::protocol::visit_count::touch;
@@ -103,7 +103,7 @@ impl Registry {
         if ask {
             awaiting = view.members.iter().map(|member| member.info.process).collect();
             for &process in &awaiting {
-                turn.send(process, Message::Inventory { view: view.number });
+                turn.send(process, MemberMessage::Inventory { view: view.number });
             }
         }
         let dealer = Dealer::new(clocks, view, *turn.limits);
@@ -118,6 +118,44 @@ impl Registry {
             dealer,
             began: view.first_token(),
             barred_until: None,
+        }
+    }
+
+    /// Members ask the elder, and tell it of their grantors.
+    pub(crate) fn on_message(
+        &mut self,
+        from: ProcessId,
+        message: RegistryMessage,
+        turn: &mut StepContext,
+    ) {
+        let may_name = turn.may_name();
+        match message {
+            RegistryMessage::FindGrantor { service, heard } => {
+                self.on_who_grants(from, service, heard, may_name, turn);
+            }
+            RegistryMessage::Become { service, request } => {
+                self.on_become((from, request), service, may_name, turn)
+            }
+            RegistryMessage::Acts { service, epoch } => self.on_acts(from, &service, epoch, turn),
+            RegistryMessage::ProposeSuccessor { service, epoch, to } => {
+                // It may have been sent before the successor left the view.
+                let to = Some(to).filter(|to| turn.is_there(*to));
+                self.on_yield((from, epoch), service, to, may_name, turn);
+            }
+            RegistryMessage::Vacant { service, epoch } => {
+                self.on_vacant(from, &service, epoch, turn);
+                self.answer_about(&BTreeSet::from([service]), may_name, turn);
+            }
+            RegistryMessage::Decline { service, epoch } => {
+                self.on_decline(from, &service, epoch, turn);
+                self.answer_about(&BTreeSet::from([service]), may_name, turn);
+            }
+            RegistryMessage::MoreTokens { service, epoch, count } => {
+                self.on_more_tokens(from, (service, epoch, count), may_name, turn);
+            }
+            RegistryMessage::InventoryReply { view, known, last } => {
+                self.on_inventory((from, view), known, last, may_name, turn);
+            }
         }
     }
 
@@ -384,7 +422,7 @@ impl Registry {
                 for process in askers {
                     turn.send(
                         process,
-                        Message::GrantorIs { service: service.clone(), grantor, epoch },
+                        MemberMessage::GrantorIs { service: service.clone(), grantor, epoch },
                     );
                 }
             }
@@ -439,7 +477,10 @@ impl Registry {
             && asked.is_some()
         {
             self.outbid.insert((service.clone(), before), request);
-            turn.send(before, Message::Outbid { service: service.clone(), request, by: process });
+            turn.send(
+                before,
+                MemberMessage::Outbid { service: service.clone(), request, by: process },
+            );
         }
         entry.line.insert(process);
         *entry = RegistryEntry {
@@ -452,7 +493,10 @@ impl Registry {
             asked,
             vacant: false,
         };
-        turn.send(process, Message::NameGrantor { service: service.clone(), range, origin, asked });
+        turn.send(
+            process,
+            MemberMessage::NameGrantor { service: service.clone(), range, origin, asked },
+        );
         epoch
     }
 
@@ -486,7 +530,7 @@ impl Registry {
         let before = self.waiting_bids.insert(service.clone(), (from, request));
         if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {
             self.outbid.insert((service.clone(), turk), request);
-            turn.send(turk, Message::Outbid { service: service.clone(), request, by: from });
+            turn.send(turk, MemberMessage::Outbid { service: service.clone(), request, by: from });
             planted!(turn.mutant, NameTheOutbid => {
                 self.waiting_bids.insert(service.clone(), (turk, request));
             });
@@ -620,7 +664,7 @@ impl Registry {
             if let Some((source, _)) = entry.last() {
                 turn.send(
                     source,
-                    Message::SuccessorDeclined { service: service.clone(), by: from },
+                    MemberMessage::SuccessorDeclined { service: service.clone(), by: from },
                 );
             }
         }
@@ -632,7 +676,7 @@ impl Registry {
         let (service, grantor, epoch) = key;
         let range = self.dealer.deal(turn.now, u64::from(count));
         planted!(turn.mutant, DealMoreTwice => self.dealer.deal_again(range));
-        turn.send(grantor, Message::Tokens { service, epoch, range });
+        turn.send(grantor, MemberMessage::Tokens { service, epoch, range });
     }
 }
 

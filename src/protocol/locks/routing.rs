@@ -75,7 +75,7 @@ impl Locks {
         wait: Duration,
     ) -> Option<Message> {
         match message {
-            Message::Queued { service, epoch, request, ticket } => {
+            Message::Client(ClientMessage::Queued { service, epoch, request, ticket }) => {
                 let at = now + wait;
                 self.pending_positions.push_back(PendingPosition {
                     at,
@@ -89,7 +89,7 @@ impl Locks {
             }
             // A granted request has mostly waited longest. Then its position needs no timer any
             // more.
-            Message::Grant { request, .. }
+            Message::Client(ClientMessage::Grant { request, .. })
                 if self
                     .pending_positions
                     .front()
@@ -146,12 +146,15 @@ impl Locks {
             .collect();
         let mut parts = known.chunks(turn.limits.inventory_part as usize).peekable();
         if parts.peek().is_none() {
-            turn.send(from, Message::InventoryReply { view, known: Vec::new(), last: true });
+            turn.send(
+                from,
+                RegistryMessage::InventoryReply { view, known: Vec::new(), last: true },
+            );
         }
         while let Some(part) = parts.next() {
             turn.send(
                 from,
-                Message::InventoryReply {
+                RegistryMessage::InventoryReply {
                     view,
                     known: part.to_vec(),
                     last: parts.peek().is_none(),
@@ -184,7 +187,7 @@ impl Locks {
             for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
                 self.on_ask(service.clone(), asked_for, asked, turn);
             }
-            turn.send_elder(Message::Decline { service, epoch });
+            turn.send_elder(RegistryMessage::Decline { service, epoch });
             return;
         }
         if !turn.is_member || self.client.newest(&service).is_some_and(|newest| newest > epoch) {
@@ -192,7 +195,7 @@ impl Locks {
             if let Some(by) = self.client.grantor(&service).0 {
                 self.client.on_superseded(&service, by, turn);
             }
-            turn.send_elder(Message::Decline { service, epoch });
+            turn.send_elder(RegistryMessage::Decline { service, epoch });
             return;
         }
         let Some(view) = turn.view else { return };
@@ -235,21 +238,21 @@ impl Locks {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
             // The asking member was named before this member's latest naming: it does not supersede
             // this member.
-            turn.send(from, Message::NoTable { service, epoch });
+            turn.send(from, GrantorMessage::NoTable { service, epoch });
             return;
         }
         if !self.client.on_successor(from, &service, epoch, turn) {
             let (by, newest) = self.client.grantor(&service);
-            turn.send(from, Message::NoTable { service: service.clone(), epoch });
+            turn.send(from, GrantorMessage::NoTable { service: service.clone(), epoch });
             if let Some(epoch) = newest {
-                turn.send(from, Message::Deposed { service, by, epoch });
+                turn.send(from, ClientMessage::Deposed { service, by, epoch });
             }
             return;
         }
         match self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() < epoch) {
             // If this member has bid it may still be named, after the member that asks for the
             // table.
-            None => turn.send(from, Message::NoTable { service: service.clone(), epoch }),
+            None => turn.send(from, GrantorMessage::NoTable { service: service.clone(), epoch }),
             Some(grantor) => {
                 if grantor.on_hand((from, epoch), turn) {
                     self.hand_over(&service, (from, epoch), turn);
@@ -422,7 +425,7 @@ impl Locks {
                 let instead = Some((turn.me, own));
                 turn.send(
                     asked.from,
-                    Message::NotGrantor { service, epoch, request: asked.request, instead },
+                    ClientMessage::NotGrantor { service, epoch, request: asked.request, instead },
                 );
             }
             return;
@@ -438,7 +441,7 @@ impl Locks {
             let instead = self.grantor_after(&service, epoch, turn.me);
             turn.send(
                 asked.from,
-                Message::NotGrantor { service, epoch, request: asked.request, instead },
+                ClientMessage::NotGrantor { service, epoch, request: asked.request, instead },
             );
             return;
         }
@@ -477,7 +480,7 @@ impl Locks {
         for request in held.into_iter().chain(waits.iter().map(|wait| wait.request)) {
             turn.send(
                 from,
-                Message::NotGrantor { service: service.clone(), epoch, request, instead },
+                ClientMessage::NotGrantor { service: service.clone(), epoch, request, instead },
             );
         }
     }
@@ -506,10 +509,15 @@ impl Locks {
         turn.send(
             from,
             match settled {
-                Ok(()) => Message::DestroyConfirmed { service: service.clone(), request },
-                Err(instead) => {
-                    Message::DestroyUnconfirmed { service: service.clone(), request, instead }
-                }
+                Ok(()) => Message::Client(ClientMessage::DestroyConfirmed {
+                    service: service.clone(),
+                    request,
+                }),
+                Err(instead) => Message::Client(ClientMessage::DestroyUnconfirmed {
+                    service: service.clone(),
+                    request,
+                    instead,
+                }),
             },
         );
     }
@@ -531,11 +539,15 @@ impl Locks {
             // This member may be named already, with the message still on its way.
             turn.send(
                 from,
-                Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) },
+                ClientMessage::QueryReply {
+                    service,
+                    request,
+                    seen: Box::new(QueryReply::Undecided),
+                },
             );
         } else {
             let instead = self.grantor_after(&service, epoch, turn.me);
-            turn.send(from, Message::NotGrantor { service, epoch, request, instead });
+            turn.send(from, ClientMessage::NotGrantor { service, epoch, request, instead });
         }
     }
 
@@ -556,15 +568,15 @@ impl Locks {
                 from,
                 if is_early && turn.is_member {
                     // This member may be named already, with the message still on its way.
-                    Message::Refuse {
+                    Message::Client(ClientMessage::Refuse {
                         service,
                         epoch,
                         request,
                         refusal: Box::new(Refusal::Undecided),
-                    }
+                    })
                 } else {
                     let instead = self.grantor_after(&service, epoch, turn.me);
-                    Message::NotGrantor { service, epoch, request, instead }
+                    Message::Client(ClientMessage::NotGrantor { service, epoch, request, instead })
                 },
             );
             return None;
@@ -573,7 +585,7 @@ impl Locks {
         let own = grantor.epoch();
         if own > epoch {
             let (service, instead) = (service.clone(), Some((turn.me, own)));
-            turn.send(from, Message::NotGrantor { service, epoch, request, instead });
+            turn.send(from, ClientMessage::NotGrantor { service, epoch, request, instead });
             return None;
         }
         Some(grantor)
@@ -596,7 +608,7 @@ impl Locks {
                 let instead = Some((grantor, epoch)).filter(|(_, epoch)| *epoch > asked_for);
                 turn.send(
                     asked.from,
-                    Message::NotGrantor { service, epoch: asked_for, request, instead },
+                    ClientMessage::NotGrantor { service, epoch: asked_for, request, instead },
                 );
             } else {
                 let early = self.early_requests.entry(service.clone()).or_default();
@@ -662,7 +674,7 @@ impl Locks {
         let epoch = grantor.epoch();
         self.client.on_ended(service, epoch);
         grantor.tell_end(turn);
-        turn.send_elder(Message::Decline { service: service.clone(), epoch });
+        turn.send_elder(RegistryMessage::Decline { service: service.clone(), epoch });
     }
 
     pub(super) fn end_grantors(&mut self, turn: &mut StepContext) {
@@ -678,6 +690,6 @@ impl Locks {
 impl From<PendingPosition> for Message {
     fn from(place: PendingPosition) -> Message {
         let PendingPosition { at: _, to: _, service, epoch, request, ticket } = place;
-        Message::Queued { service, epoch, request, ticket }
+        Message::Client(ClientMessage::Queued { service, epoch, request, ticket })
     }
 }

@@ -13,7 +13,8 @@ use crate::protocol::id::MemberInfo;
 use crate::protocol::id::{Metadata, OpenRequest, OwnerId, Value, Want};
 use crate::protocol::locks::client::LockRequest;
 use crate::protocol::message::{
-    HoldReport, Message, Notice, ObjectReply, Origin, Query, QueryReply, Refusal,
+    ClientMessage, GrantorMessage, HoldReport, MemberMessage, Message, Notice, ObjectReply, Origin,
+    Query, QueryReply, Refusal,
 };
 use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, VecDeque};
@@ -160,7 +161,7 @@ fn revoked(
     act: impl FnOnce(&mut Grantor, &View, &mut StepContext),
 ) -> Vec<(ProcessId, Message)> {
     let mut said = said(origin, act);
-    said.retain(|(_, message)| matches!(message, Message::Supersede { .. }));
+    said.retain(|(_, message)| matches!(message, Message::Client(ClientMessage::Supersede { .. })));
     said
 }
 
@@ -184,11 +185,11 @@ fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
 }
 
 fn revoke(n: u32) -> Message {
-    Message::Supersede {
+    Message::Client(ClientMessage::Supersede {
         service: service(),
         epoch: Epoch(token(100)),
         request: RequestId(n.into()),
-    }
+    })
 }
 
 /// A young turk repeats its bid in each new view. Otherwise each of two would hear that the other
@@ -260,7 +261,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     };
     let outbox = act(&mut |turn| registry.on_who_grants(ANN, service(), None, true, turn));
     let named = outbox.into_iter().find_map(|(_, message)| match message {
-        Message::NameGrantor { range, .. } => Some(Epoch(range.first)),
+        Message::Member(MemberMessage::NameGrantor { range, .. }) => Some(Epoch(range.first)),
         _ => None,
     });
     let epoch = named.expect("it is named at once");
@@ -334,7 +335,7 @@ fn a_hold_that_is_revoked_is_lost() {
         node.on_message(
             NOW,
             me,
-            Message::Supersede { service: service(), epoch, request },
+            Message::Client(ClientMessage::Supersede { service: service(), epoch, request }),
             &mut out,
         );
         out.contains(&Output::Lost { request, reason: LostReason::Superseded })
@@ -464,7 +465,7 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
         let upgraded = token(101);
         assert!(matches!(
             turn.outbox.back(),
-            Some((ANN, Message::Upgraded { token, .. })) if *token == upgraded
+            Some((ANN, Message::Client(ClientMessage::Upgraded { token, .. }))) if *token == upgraded
         ));
         grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
         assert_eq!(seen(grantor), [(false, upgraded)]);
@@ -538,7 +539,7 @@ fn open() -> HoldReport {
 /// The last message to Ann about the object: the version, whether it may be stale, and its answer.
 fn told(turn: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
     turn.outbox.iter().rev().find_map(|(to, message)| match message {
-        Message::Value { content, answers, .. } if *to == ANN => {
+        Message::Client(ClientMessage::Value { content, answers, .. }) if *to == ANN => {
             Some((content.version, content.maybe_stale, answers.map(|(_, told)| told)))
         }
         _ => None,
@@ -579,7 +580,7 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
             grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), turn);
             assert!(matches!(
                 turn.outbox.back(),
-                Some((BOB, Message::Refuse { refusal, .. })) if **refusal == Refusal::NotOpen
+                Some((BOB, Message::Client(ClientMessage::Refuse { refusal, .. }))) if **refusal == Refusal::NotOpen
             ));
         });
     }
@@ -662,8 +663,13 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
         let answers = Some((write, written(version)));
         let mut out = Vec::new();
         let told = Box::new(content.clone());
-        let message =
-            Message::Value { service: service(), epoch, name: object(), content: told, answers };
+        let message = Message::Client(ClientMessage::Value {
+            service: service(),
+            epoch,
+            name: object(),
+            content: told,
+            answers,
+        });
         node.on_message(NOW, me, message, &mut out);
         let expected = [
             Output::Value { request: first, content },
@@ -708,7 +714,7 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         let said = (turn.outbox.len(), turn.outbox.pop_back());
         assert!(matches!(
             said,
-            (1, Some((ANN, Message::Reduce { token: has, .. }))) if has == token(101)
+            (1, Some((ANN, Message::Grantor(GrantorMessage::Reduce { token: has, .. })))) if has == token(101)
         ));
     });
 }
@@ -772,7 +778,10 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
             revocable: false,
         };
         let of = |turn: &mut StepContext| {
-            turn.outbox.drain(..).filter(|(_, said)| matches!(said, Message::Write { .. })).count()
+            turn.outbox
+                .drain(..)
+                .filter(|(_, said)| matches!(said, Message::Grantor(GrantorMessage::Write { .. })))
+                .count()
         };
         locks.client.on_grantor(&service(), ANN, epoch, turn);
         locks.client.lock(wish, Duration::ZERO, |_| false, turn);

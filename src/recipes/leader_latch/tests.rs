@@ -3,7 +3,7 @@
 
 use super::super::{LeaderObserver, LeaderSelector, SelectorError};
 use super::*;
-use crate::protocol::{LostReason, Message, Timing};
+use crate::protocol::{ClientMessage, GrantorMessage, LostReason, Message, Timing};
 use crate::service::Member;
 use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{come, left_over, sees};
@@ -227,11 +227,20 @@ async fn of_a_hundred_latches_only_the_next_is_told() {
         let said = lan.said().into_iter();
         let said: Vec<Message> = said
             .filter(|message| {
-                !matches!(message, Message::Query { .. } | Message::QueryReply { .. })
+                !matches!(
+                    message,
+                    Message::Grantor(GrantorMessage::Query { .. })
+                        | Message::Client(ClientMessage::QueryReply { .. })
+                )
             })
             .collect();
-        let is_all =
-            |message: &Message| matches!(message, Message::Grant { .. } | Message::Release { .. });
+        let is_all = |message: &Message| {
+            matches!(
+                message,
+                Message::Client(ClientMessage::Grant { .. })
+                    | Message::Grantor(GrantorMessage::Release { .. })
+            )
+        };
         assert!(said.len() <= 2 && said.iter().all(is_all), "{said:?}");
         assert!(matches!(soon(latches[next].0.next()).await, Some(LatchEvent::IsLeader(_))));
         let open = latches.iter_mut().filter(|(_, latch)| latch.state() == LatchState::Started);

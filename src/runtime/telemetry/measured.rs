@@ -1,6 +1,9 @@
 //! With the feature `metrics`: the counters and timers, and the times at which gauges are read.
 
-use crate::protocol::{LostReason, Message, Node, Packet, ServiceName, Time};
+use crate::protocol::{
+    ClientMessage, GrantorMessage, LostReason, MemberMessage, Message, Node, Packet,
+    RegistryMessage, ServiceName, Time,
+};
 use crate::runtime::clock;
 use crate::runtime::sync::AtomicBool;
 use metrics::{Counter, Gauge, Histogram, SharedString, Unit, counter, gauge, histogram};
@@ -219,44 +222,45 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         Packet::Notice(_) | Packet::Ack { .. } | Packet::VoteSuccessor { .. } => return None,
     };
     match message {
-        Message::Inventory { .. } | Message::InventoryReply { .. } => None,
-        Message::FindGrantor { service, .. }
-        | Message::GrantorIs { service, .. }
-        | Message::NameGrantor { service, .. }
-        | Message::Become { service, .. }
-        | Message::Outbid { service, .. }
-        | Message::Acts { service, .. }
-        | Message::ProposeSuccessor { service, .. }
-        | Message::Vacant { service, .. }
-        | Message::Decline { service, .. }
-        | Message::SuccessorDeclined { service, .. }
-        | Message::RequestTable { service, .. }
-        | Message::TableChunk { service, .. }
-        | Message::NoTable { service, .. }
-        | Message::Deposed { service, .. }
-        | Message::MoreTokens { service, .. }
-        | Message::Tokens { service, .. }
-        | Message::RequestLock { service, .. }
-        | Message::Queued { service, .. }
-        | Message::Grant { service, .. }
-        | Message::Refuse { service, .. }
-        | Message::NotGrantor { service, .. }
-        | Message::Release { service, .. }
-        | Message::Recover { service, .. }
-        | Message::Report { service, .. }
-        | Message::Supersede { service, .. }
-        | Message::ConfirmDestroy { service, .. }
-        | Message::DestroyConfirmed { service, .. }
-        | Message::DestroyUnconfirmed { service, .. }
-        | Message::Reduce { service, .. }
-        | Message::Upgrade { service, .. }
-        | Message::Upgraded { service, .. }
-        | Message::Write { service, .. }
-        | Message::Value { service, .. }
-        | Message::Query { service, .. }
-        | Message::QueryReply { service, .. }
-        | Message::RequestRevocation { service, .. }
-        | Message::RevocationReply { service, .. } => Some(service),
+        Message::Member(MemberMessage::Inventory { .. })
+        | Message::Registry(RegistryMessage::InventoryReply { .. }) => None,
+        Message::Registry(RegistryMessage::FindGrantor { service, .. })
+        | Message::Member(MemberMessage::GrantorIs { service, .. })
+        | Message::Member(MemberMessage::NameGrantor { service, .. })
+        | Message::Registry(RegistryMessage::Become { service, .. })
+        | Message::Member(MemberMessage::Outbid { service, .. })
+        | Message::Registry(RegistryMessage::Acts { service, .. })
+        | Message::Registry(RegistryMessage::ProposeSuccessor { service, .. })
+        | Message::Registry(RegistryMessage::Vacant { service, .. })
+        | Message::Registry(RegistryMessage::Decline { service, .. })
+        | Message::Member(MemberMessage::SuccessorDeclined { service, .. })
+        | Message::Grantor(GrantorMessage::RequestTable { service, .. })
+        | Message::Grantor(GrantorMessage::TableChunk { service, .. })
+        | Message::Grantor(GrantorMessage::NoTable { service, .. })
+        | Message::Client(ClientMessage::Deposed { service, .. })
+        | Message::Registry(RegistryMessage::MoreTokens { service, .. })
+        | Message::Member(MemberMessage::Tokens { service, .. })
+        | Message::Grantor(GrantorMessage::RequestLock { service, .. })
+        | Message::Client(ClientMessage::Queued { service, .. })
+        | Message::Client(ClientMessage::Grant { service, .. })
+        | Message::Client(ClientMessage::Refuse { service, .. })
+        | Message::Client(ClientMessage::NotGrantor { service, .. })
+        | Message::Grantor(GrantorMessage::Release { service, .. })
+        | Message::Client(ClientMessage::Recover { service, .. })
+        | Message::Grantor(GrantorMessage::Report { service, .. })
+        | Message::Client(ClientMessage::Supersede { service, .. })
+        | Message::Grantor(GrantorMessage::ConfirmDestroy { service, .. })
+        | Message::Client(ClientMessage::DestroyConfirmed { service, .. })
+        | Message::Client(ClientMessage::DestroyUnconfirmed { service, .. })
+        | Message::Grantor(GrantorMessage::Reduce { service, .. })
+        | Message::Grantor(GrantorMessage::Upgrade { service, .. })
+        | Message::Client(ClientMessage::Upgraded { service, .. })
+        | Message::Grantor(GrantorMessage::Write { service, .. })
+        | Message::Client(ClientMessage::Value { service, .. })
+        | Message::Grantor(GrantorMessage::Query { service, .. })
+        | Message::Client(ClientMessage::QueryReply { service, .. })
+        | Message::Client(ClientMessage::RequestRevocation { service, .. })
+        | Message::Client(ClientMessage::RevocationReply { service, .. }) => Some(service),
     }
 }
 

@@ -2,7 +2,9 @@
 //! expelled and comes back as a new process.
 
 use super::*;
-use crate::protocol::{Config, Input, MemberInfo, Message, Packet, ProcessId, Timing, View};
+use crate::protocol::{
+    ClientMessage, Config, Input, MemberInfo, Message, Packet, ProcessId, Timing, View,
+};
 use crate::runtime::clock_watch::EVERY;
 use crate::runtime::clock_watch::tests::Clocks;
 use crate::runtime::engine::{Engine, EngineOptions, draw_process};
@@ -77,7 +79,7 @@ impl Lan {
             // Repeated: also when the earlier messages have been taken.
             if *seq > *last {
                 *last = *seq;
-                if matches!(message, Message::Queued { .. }) {
+                if matches!(message, Message::Client(ClientMessage::Queued { .. })) {
                     self.places.fetch_add(1, Ordering::SeqCst);
                 }
                 self.said.lock().unwrap().push(message.clone());

@@ -6,10 +6,10 @@ use crate::protocol::message::{
     self, Ballot, HoldReport, ObjectReply, Origin, RevocationAnswer, TokenRange, WaitReport,
 };
 use crate::protocol::{
-    Affiliation, Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName,
-    MemberInfo, Message, Metadata, Mode, Notice, OpenRequest, OwnerId, Permits, ProcessId, Query,
-    QueryReply, RequestId, ServiceName, Slot, Ticket, Timing, Token, Value, View, ViewNumber,
-    WaiterInfo, Want,
+    Affiliation, Batch, Change, ClientMessage, Config, Content, Epoch, GrantorMessage, HolderInfo,
+    Host, Lineage, LockName, MemberInfo, MemberMessage, Message, Metadata, Mode, Notice,
+    OpenRequest, OwnerId, Permits, ProcessId, Query, QueryReply, RegistryMessage, RequestId,
+    ServiceName, Slot, Ticket, Timing, Token, Value, View, ViewNumber, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,77 +126,120 @@ fn messages() -> Vec<Message> {
     let waiter =
         WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
     let mut messages = vec![
-        Message::FindGrantor { service: service.clone(), heard: None },
-        Message::GrantorIs { service: service.clone(), grantor: ProcessId(1), epoch },
-        Message::Become { service: service.clone(), request: RequestId(7) },
-        Message::Outbid { service: service.clone(), request: RequestId(7), by: ProcessId(1) },
-        Message::Acts { service: service.clone(), epoch },
-        Message::ProposeSuccessor { service: service.clone(), epoch, to: ProcessId(1) },
-        Message::Vacant { service: service.clone(), epoch },
-        Message::Decline { service: service.clone(), epoch },
-        Message::SuccessorDeclined { service: service.clone(), by: ProcessId(1) },
-        Message::RequestTable { service: service.clone(), epoch },
-        Message::TableChunk {
+        Message::Registry(RegistryMessage::FindGrantor { service: service.clone(), heard: None }),
+        Message::Member(MemberMessage::GrantorIs {
+            service: service.clone(),
+            grantor: ProcessId(1),
+            epoch,
+        }),
+        Message::Registry(RegistryMessage::Become {
+            service: service.clone(),
+            request: RequestId(7),
+        }),
+        Message::Member(MemberMessage::Outbid {
+            service: service.clone(),
+            request: RequestId(7),
+            by: ProcessId(1),
+        }),
+        Message::Registry(RegistryMessage::Acts { service: service.clone(), epoch }),
+        Message::Registry(RegistryMessage::ProposeSuccessor {
+            service: service.clone(),
+            epoch,
+            to: ProcessId(1),
+        }),
+        Message::Registry(RegistryMessage::Vacant { service: service.clone(), epoch }),
+        Message::Registry(RegistryMessage::Decline { service: service.clone(), epoch }),
+        Message::Member(MemberMessage::SuccessorDeclined {
+            service: service.clone(),
+            by: ProcessId(1),
+        }),
+        Message::Grantor(GrantorMessage::RequestTable { service: service.clone(), epoch }),
+        Message::Grantor(GrantorMessage::TableChunk {
             service: service.clone(),
             epoch,
             objects: objects.clone(),
             holds: vec![(ProcessId(1), hold(want.clone())), (ProcessId(2), hold(Want::Suspension))],
             waits: vec![(ProcessId(2), wait(Want::Batch(batch.clone()), Some(ticket)))],
             last: true,
-        },
-        Message::NoTable { service: service.clone(), epoch },
-        Message::Deposed { service: service.clone(), by: Some(ProcessId(1)), epoch },
-        Message::MoreTokens { service: service.clone(), epoch, count: 4096 },
-        Message::Tokens { service: service.clone(), epoch, range },
-        Message::Inventory { view: ViewNumber(900) },
-        Message::InventoryReply {
+        }),
+        Message::Grantor(GrantorMessage::NoTable { service: service.clone(), epoch }),
+        Message::Client(ClientMessage::Deposed {
+            service: service.clone(),
+            by: Some(ProcessId(1)),
+            epoch,
+        }),
+        Message::Registry(RegistryMessage::MoreTokens {
+            service: service.clone(),
+            epoch,
+            count: 4096,
+        }),
+        Message::Member(MemberMessage::Tokens { service: service.clone(), epoch, range }),
+        Message::Member(MemberMessage::Inventory { view: ViewNumber(900) }),
+        Message::Registry(RegistryMessage::InventoryReply {
             view: ViewNumber(900),
             known: vec![(service.clone(), ProcessId(1), epoch)],
             last: true,
-        },
-        Message::Queued { service: service.clone(), epoch, request, ticket },
-        Message::Grant { service: service.clone(), epoch, request, token },
-        Message::NotGrantor { service: service.clone(), epoch, request, instead: None },
-        Message::NotGrantor {
+        }),
+        Message::Client(ClientMessage::Queued { service: service.clone(), epoch, request, ticket }),
+        Message::Client(ClientMessage::Grant { service: service.clone(), epoch, request, token }),
+        Message::Client(ClientMessage::NotGrantor {
+            service: service.clone(),
+            epoch,
+            request,
+            instead: None,
+        }),
+        Message::Client(ClientMessage::NotGrantor {
             service: service.clone(),
             epoch,
             request,
             instead: Some((ProcessId(1), epoch)),
-        },
-        Message::Release { service: service.clone(), request },
-        Message::Recover { service: service.clone(), epoch },
-        Message::Report {
+        }),
+        Message::Grantor(GrantorMessage::Release { service: service.clone(), request }),
+        Message::Client(ClientMessage::Recover { service: service.clone(), epoch }),
+        Message::Grantor(GrantorMessage::Report {
             service: service.clone(),
             epoch,
             objects,
             holds: vec![hold(Want::Batch(batch.clone()))],
             waits: vec![wait(want.clone(), None)],
             last: false,
-        },
-        Message::Supersede { service: service.clone(), epoch, request },
-        Message::Reduce {
+        }),
+        Message::Client(ClientMessage::Supersede { service: service.clone(), epoch, request }),
+        Message::Grantor(GrantorMessage::Reduce {
             service: service.clone(),
             epoch,
             request,
             want: Want::Share(name.clone()),
             token,
-        },
-        Message::Upgrade { service: service.clone(), epoch, request, hold: RequestId(7) },
-        Message::Upgraded { service: service.clone(), epoch, request, token },
-        Message::ConfirmDestroy { service: service.clone(), request },
-        Message::DestroyConfirmed { service: service.clone(), request },
-        Message::DestroyUnconfirmed {
+        }),
+        Message::Grantor(GrantorMessage::Upgrade {
+            service: service.clone(),
+            epoch,
+            request,
+            hold: RequestId(7),
+        }),
+        Message::Client(ClientMessage::Upgraded {
+            service: service.clone(),
+            epoch,
+            request,
+            token,
+        }),
+        Message::Grantor(GrantorMessage::ConfirmDestroy { service: service.clone(), request }),
+        Message::Client(ClientMessage::DestroyConfirmed { service: service.clone(), request }),
+        Message::Client(ClientMessage::DestroyUnconfirmed {
             service: service.clone(),
             request,
             instead: Some(ProcessId(1)),
-        },
+        }),
     ];
     messages.extend([Origin::Free, Origin::Everyone, Origin::Predecessor(ProcessId(1))].map(
-        |origin| Message::NameGrantor {
-            service: service.clone(),
-            range,
-            origin,
-            asked: (origin != Origin::Free).then_some(request),
+        |origin| {
+            Message::Member(MemberMessage::NameGrantor {
+                service: service.clone(),
+                range,
+                origin,
+                asked: (origin != Origin::Free).then_some(request),
+            })
         },
     ));
     let written =
@@ -208,12 +251,14 @@ fn messages() -> Vec<Message> {
         written[1],
         Some(ObjectReply::Unwritten),
     ];
-    messages.extend(told.map(|told| Message::Value {
-        service: service.clone(),
-        epoch,
-        name: name.clone(),
-        content: Box::new(content.clone()),
-        answers: told.map(|told| (request, told)),
+    messages.extend(told.map(|told| {
+        Message::Client(ClientMessage::Value {
+            service: service.clone(),
+            epoch,
+            name: name.clone(),
+            content: Box::new(content.clone()),
+            answers: told.map(|told| (request, told)),
+        })
     }));
     let steps = [
         NumberEdit::Add(-7),
@@ -223,22 +268,26 @@ fn messages() -> Vec<Message> {
     ];
     let mut edits = steps.map(|step| Edit::Step { step, tail: value.clone() }).to_vec();
     edits.extend([None, Some(token)].map(|expect| Edit::Set { value: value.clone(), expect }));
-    messages.extend(edits.into_iter().map(|edit| Message::Write {
-        service: service.clone(),
-        epoch,
-        request,
-        name: name.clone(),
-        edit: Box::new(edit),
+    messages.extend(edits.into_iter().map(|edit| {
+        Message::Grantor(GrantorMessage::Write {
+            service: service.clone(),
+            epoch,
+            request,
+            name: name.clone(),
+            edit: Box::new(edit),
+        })
     }));
-    messages.extend(wants.map(|want| Message::RequestLock {
-        service: service.clone(),
-        epoch,
-        request,
-        want,
-        owner,
-        only_if_free: true,
-        revocable: true,
-        metadata: metadata.clone(),
+    messages.extend(wants.map(|want| {
+        Message::Grantor(GrantorMessage::RequestLock {
+            service: service.clone(),
+            epoch,
+            request,
+            want,
+            owner,
+            only_if_free: true,
+            revocable: true,
+            metadata: metadata.clone(),
+        })
     }));
     let refusals = [
         message::Refusal::Held(holder(Some(name.clone()))),
@@ -250,11 +299,8 @@ fn messages() -> Vec<Message> {
         message::Refusal::Limit(3),
         message::Refusal::Shared(1 << 40),
     ];
-    messages.extend(refusals.map(Box::new).map(|refusal| Message::Refuse {
-        service: service.clone(),
-        epoch,
-        request,
-        refusal,
+    messages.extend(refusals.map(Box::new).map(|refusal| {
+        Message::Client(ClientMessage::Refuse { service: service.clone(), epoch, request, refusal })
     }));
     let looks = [
         Query::Lock(name.clone()),
@@ -265,11 +311,8 @@ fn messages() -> Vec<Message> {
         Query::Waiting(name.clone(), None),
         Query::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
     ];
-    messages.extend(looks.map(Box::new).map(|at| Message::Query {
-        service: service.clone(),
-        epoch,
-        request,
-        at,
+    messages.extend(looks.map(Box::new).map(|at| {
+        Message::Grantor(GrantorMessage::Query { service: service.clone(), epoch, request, at })
     }));
     let seen = [
         QueryReply::Lock {
@@ -289,17 +332,17 @@ fn messages() -> Vec<Message> {
         QueryReply::Unknown,
         QueryReply::Undecided,
     ];
-    messages.extend(seen.map(Box::new).map(|seen| Message::QueryReply {
-        service: service.clone(),
-        request,
-        seen,
+    messages.extend(seen.map(Box::new).map(|seen| {
+        Message::Client(ClientMessage::QueryReply { service: service.clone(), request, seen })
     }));
-    messages.extend([None, Some(metadata)].map(|says| Message::RequestRevocation {
-        service: service.clone(),
-        request,
-        hold: RequestId(1 << 40),
-        token,
-        says,
+    messages.extend([None, Some(metadata)].map(|says| {
+        Message::Client(ClientMessage::RequestRevocation {
+            service: service.clone(),
+            request,
+            hold: RequestId(1 << 40),
+            token,
+            says,
+        })
     }));
     let heard = [
         RevocationAnswer::HolderTold,
@@ -309,11 +352,13 @@ fn messages() -> Vec<Message> {
         RevocationAnswer::TryAgain,
         RevocationAnswer::NotHeld,
     ];
-    messages.extend(heard.map(|heard| Message::RevocationReply {
-        service: service.clone(),
-        request,
-        token,
-        heard,
+    messages.extend(heard.map(|heard| {
+        Message::Client(ClientMessage::RevocationReply {
+            service: service.clone(),
+            request,
+            token,
+            heard,
+        })
     }));
     messages
 }
@@ -555,14 +600,14 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     let part = Config::new(info(1), Timing::lan()).limits.part_bytes as usize;
     let mut holds: Vec<_> = (0..part / 4096).map(|number| hold(Want::Lock(name(number)))).collect();
     holds.push(hold(batch));
-    let message = Message::TableChunk {
+    let message = Message::Grantor(GrantorMessage::TableChunk {
         service: ServiceName::new(&"s".repeat(255)).unwrap(),
         epoch: Epoch(token),
         objects: Box::default(),
         holds,
         waits: Vec::new(),
         last: true,
-    };
+    });
     let packet = Packet::Linked { view: ViewNumber(900), seq: u64::MAX, ack: u64::MAX, message };
     assert_eq!(encode(&Frame::Packet(packet), &mut Vec::new()), Ok(()));
 }
@@ -727,7 +772,7 @@ fn a_strangers_frames_are_short_and_of_its_linked_packets_only_the_head_is_read(
         decoder.next()
     };
     let service = ServiceName::new(&"x".repeat(200)).unwrap();
-    let message = Message::FindGrantor { service, heard: None };
+    let message = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
     let linked = Packet::Linked { view: ViewNumber(9), seq: 5, ack: 3, message };
     let head = Packet::Ack { view: ViewNumber(9), ack: 3, again: false };
     let relayed = |packet: &Packet| {

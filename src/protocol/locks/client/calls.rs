@@ -346,7 +346,7 @@ impl LockClient {
         let requests: Vec<RequestId> = session.requests.keys().collect();
         self.close_all(errands, requests, reason, turn);
         if let Some(whom) = whom {
-            turn.send(whom, Message::ConfirmDestroy { service: service.clone(), request });
+            turn.send(whom, GrantorMessage::ConfirmDestroy { service: service.clone(), request });
         }
         let limit = turn.now + limit;
         let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
@@ -570,7 +570,10 @@ impl LockClient {
             }
             CallKind::Ending(whom) => {
                 if let Some(whom) = *whom {
-                    turn.send(whom, Message::ConfirmDestroy { service: service.clone(), request });
+                    turn.send(
+                        whom,
+                        GrantorMessage::ConfirmDestroy { service: service.clone(), request },
+                    );
                 }
             }
         }

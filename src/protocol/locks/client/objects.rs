@@ -95,7 +95,9 @@ impl LockClient {
         }
         if let Some((request, ObjectReply::Opened(token))) = answers {
             match self.request_mut(request) {
-                None => turn.send(from, Message::Release { service: service.clone(), request }),
+                None => {
+                    turn.send(from, GrantorMessage::Release { service: service.clone(), request })
+                }
                 Some(ClientRequest {
                     state: ClientRequestState::Held { .. } | ClientRequestState::Won(..),
                     ..

@@ -14,6 +14,7 @@
 //!   wanted back.
 
 use super::*;
+use crate::protocol::message::ClientMessage;
 
 /// A pending call: to have the holders of something told that it is wanted back, or to take away
 /// the hold of one of them.
@@ -96,7 +97,10 @@ impl RevocationCall {
         let RevocationPhase::Asking(whom) = &self.stage else { return };
         for (&(process, token), holder) in whom {
             let (service, hold, says) = (service.clone(), holder.request, self.says.clone());
-            turn.send(process, Message::RequestRevocation { service, request, hold, token, says });
+            turn.send(
+                process,
+                ClientMessage::RequestRevocation { service, request, hold, token, says },
+            );
         }
     }
 
@@ -263,7 +267,7 @@ impl LockClient {
         let heard = self.hear((from, request), service, (hold, token), says, turn);
         turn.send(
             from,
-            Message::RevocationReply { service: service.clone(), request, token, heard },
+            ClientMessage::RevocationReply { service: service.clone(), request, token, heard },
         );
     }
 
@@ -307,7 +311,7 @@ impl LockClient {
             None => {
                 planted!(turn.mutant, TakeUnheard => {
                     let grantor = session.grantor.map(|(process, _)| process);
-                    let done = Message::Release { service: service.clone(), request };
+                    let done = Message::Grantor(GrantorMessage::Release { service: service.clone(), request });
                     grantor.into_iter().for_each(|grantor| turn.send(grantor, done.clone()));
                     return RevocationAnswer::Revoked;
                 });

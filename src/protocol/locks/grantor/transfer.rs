@@ -11,6 +11,7 @@
 //!   predecessor, while the new grantor acts.
 
 use super::*;
+use crate::protocol::message::GrantorMessage;
 use std::time::Duration;
 
 impl Grantor {
@@ -21,7 +22,7 @@ impl Grantor {
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
             turn.send(
                 source,
-                Message::RequestTable { service: self.service.clone(), epoch: self.epoch },
+                GrantorMessage::RequestTable { service: self.service.clone(), epoch: self.epoch },
             );
         }
     }
@@ -151,14 +152,19 @@ impl Grantor {
             return true;
         };
         if let Some((process, epoch)) = before.replace(next_turk) {
-            turn.send(process, Message::NoTable { service: service.clone(), epoch });
+            turn.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
         }
         for asked in std::mem::take(parked) {
             planted!(turn.mutant, ForgetThoseWhoAsked => continue);
             let (service, request) = (service.clone(), asked.request);
             turn.send(
                 asked.from,
-                Message::NotGrantor { service, epoch: own, request, instead: Some(next_turk) },
+                ClientMessage::NotGrantor {
+                    service,
+                    epoch: own,
+                    request,
+                    instead: Some(next_turk),
+                },
             );
         }
         false
@@ -171,7 +177,7 @@ impl Grantor {
         if self.setup.as_ref().is_some_and(|setup| !setup.arrived)
             && !planted!(turn.mutant, HandOverWhatIsThere)
         {
-            turn.send(to, Message::NoTable { service: service.clone(), epoch });
+            turn.send(to, GrantorMessage::NoTable { service: service.clone(), epoch });
             return self.close(Some(next_turk), turn);
         }
         let (all_holds, all_waits) = self.table.export(turn.now);
@@ -179,7 +185,14 @@ impl Grantor {
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         let part = |objects: Vec<_>, holds, waits, last| {
             let service = service.clone();
-            Message::TableChunk { service, epoch, objects: objects.into(), holds, waits, last }
+            Message::Grantor(GrantorMessage::TableChunk {
+                service,
+                epoch,
+                objects: objects.into(),
+                holds,
+                waits,
+                last,
+            })
         };
         let mut objects = Vec::new();
         for (name, content) in self.table.objects() {
@@ -217,11 +230,13 @@ impl Grantor {
     /// ever.
     pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         let (service, own) = (self.service, self.epoch);
-        let not_here = |request| Message::NotGrantor {
-            service: service.clone(),
-            epoch: own,
-            request,
-            instead,
+        let not_here = |request| {
+            Message::Client(ClientMessage::NotGrantor {
+                service: service.clone(),
+                epoch: own,
+                request,
+                instead,
+            })
         };
         let Some(setup) = self.setup else {
             planted!(turn.mutant, EndInSilence => return);
@@ -232,7 +247,7 @@ impl Grantor {
         if let Some((process, epoch)) =
             setup.next_turk.filter(|next_turk| Some(*next_turk) != instead)
         {
-            turn.send(process, Message::NoTable { service: service.clone(), epoch });
+            turn.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
         }
         // Reported requests wait here, too: a later grantor that has its table already asks no
         // member.
@@ -281,7 +296,7 @@ impl Grantor {
         for process in asked.difference(&self.departed).copied() {
             turn.send(
                 process,
-                Message::Recover { service: self.service.clone(), epoch: self.epoch },
+                ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
             );
             self.revalidating.insert(process, Revalidation::default());
         }
@@ -326,7 +341,7 @@ impl Grantor {
                 // The predecessor's table lacked it because it had lost against another hold.
                 self.table.release(key);
                 let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
-                turn.send(from, Message::Supersede { service, epoch, request });
+                turn.send(from, ClientMessage::Supersede { service, epoch, request });
             }
         }
         // A report tells requests in their order, so a request that it leaves out before its
@@ -369,11 +384,11 @@ impl Grantor {
     ) -> bool {
         let (service, epoch) = (self.service.clone(), self.epoch);
         if !self.is_acting() {
-            turn.send_elder(Message::Decline { service, epoch });
+            turn.send_elder(RegistryMessage::Decline { service, epoch });
             return true;
         }
         if self.table.is_empty() || planted!(turn.mutant, CallItVacant) {
-            turn.send_elder(Message::Vacant { service, epoch });
+            turn.send_elder(RegistryMessage::Vacant { service, epoch });
             return true;
         }
         let unwilling = self.rejected_successors.get_or_insert_default();
@@ -388,7 +403,11 @@ impl Grantor {
             (!suspected.contains(&process), share, std::cmp::Reverse(*age))
         });
         let Some((_, member)) = best else { return true };
-        turn.send_elder(Message::ProposeSuccessor { service, epoch, to: member.info.process });
+        turn.send_elder(RegistryMessage::ProposeSuccessor {
+            service,
+            epoch,
+            to: member.info.process,
+        });
         false
     }
 

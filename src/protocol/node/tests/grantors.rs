@@ -5,6 +5,7 @@ use crate::protocol::event::GrantorState;
 use crate::protocol::id::Permits;
 use crate::protocol::limits::Limits;
 use crate::protocol::locks::grantor::{Asked, weight};
+use crate::protocol::message::RegistryMessage;
 use crate::protocol::message::WaitReport;
 
 const OLD: Epoch = Epoch(token(1));
@@ -69,7 +70,9 @@ fn requests_of(grantor: &Grantor, process: ProcessId) -> Vec<u64> {
 
 fn is_granted(said: &[(ProcessId, Message)], to: ProcessId, request: u64) -> bool {
     said.iter().any(|(process, message)| {
-        let Message::Grant { request: told, .. } = message else { return false };
+        let Message::Client(ClientMessage::Grant { request: told, .. }) = message else {
+            return false;
+        };
         (*process, told.0) == (to, request)
     })
 }
@@ -86,13 +89,17 @@ fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
         grantor.on_ask(asked(BOB, 60, want("y")), turn);
         grantor.on_ask(asked(ANN, 61, want("y")), turn);
     });
-    let sent_on = said.iter().filter(|(_, message)| matches!(message, Message::NotGrantor { .. }));
+    let sent_on = said.iter().filter(|(_, message)| {
+        matches!(message, Message::Client(ClientMessage::NotGrantor { .. }))
+    });
     assert_eq!(
         sent_on.map(|(to, _)| *to).collect::<Vec<_>>(),
         [BOB],
         "ANN has no hold, and waits here"
     );
-    let queued = said.iter().filter(|(_, message)| matches!(message, Message::Queued { .. }));
+    let queued = said
+        .iter()
+        .filter(|(_, message)| matches!(message, Message::Client(ClientMessage::Queued { .. })));
     assert_eq!(queued.map(|(to, _)| *to).collect::<Vec<_>>(), [ANN]);
 }
 
@@ -118,14 +125,18 @@ fn a_grantor_that_gets_tokens_of_no_use_asks_again() {
         let mut grantor = Grantor::new(service(), few, Origin::Free, view, turn);
         grantor.on_ask(asked(ANN, 1, want("x")), turn);
         grantor.on_ask(asked(ANN, 2, want("y")), turn);
-        assert!(
-            turn.outbox.iter().any(|(_, message)| matches!(message, Message::MoreTokens { .. }))
-        );
+        assert!(turn.outbox.iter().any(|(_, message)| matches!(
+            message,
+            Message::Registry(RegistryMessage::MoreTokens { .. })
+        )));
         turn.outbox.clear();
         grantor.on_tokens(TokenRange { first: token(50), last: token(60) }, turn);
     });
     assert!(
-        said.iter().any(|(_, message)| matches!(message, Message::MoreTokens { .. })),
+        said.iter().any(|(_, message)| matches!(
+            message,
+            Message::Registry(RegistryMessage::MoreTokens { .. })
+        )),
         "{said:?}"
     );
 }
@@ -185,7 +196,9 @@ fn a_wait_that_gets_its_place_by_a_later_one_is_told() {
         grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
     });
     let queued = said.iter().filter_map(|(to, message)| match message {
-        Message::Queued { request, ticket, .. } => Some((*to, request.0, *ticket)),
+        Message::Client(ClientMessage::Queued { request, ticket, .. }) => {
+            Some((*to, request.0, *ticket))
+        }
         _ => None,
     });
     assert_eq!(queued.collect::<Vec<_>>(), [(ANN, 2, Ticket { epoch: OLD, number: 1 })]);
@@ -198,7 +211,9 @@ fn of_two_that_wait_for_a_table_the_earlier_hears_that_it_gets_none() {
         assert!(!grantor.on_hand((BOB, Epoch(token(300))), turn));
         assert!(!grantor.on_hand((me, Epoch(token(400))), turn));
     });
-    let refused = said.iter().filter(|(_, message)| matches!(message, Message::NoTable { .. }));
+    let refused = said
+        .iter()
+        .filter(|(_, message)| matches!(message, Message::Grantor(GrantorMessage::NoTable { .. })));
     assert_eq!(refused.map(|(to, _)| *to).collect::<Vec<_>>(), [BOB]);
 }
 
@@ -238,8 +253,12 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
         grantor.on_ask(asked(BOB, 2, want("y")), turn);
     });
     let told = said.iter().filter_map(|(to, message)| match message {
-        Message::Grant { request, token, .. } => Some((*to, request.0, *token)),
-        Message::Queued { request, ticket, .. } => Some((*to, request.0, ticket.epoch.0)),
+        Message::Client(ClientMessage::Grant { request, token, .. }) => {
+            Some((*to, request.0, *token))
+        }
+        Message::Client(ClientMessage::Queued { request, ticket, .. }) => {
+            Some((*to, request.0, ticket.epoch.0))
+        }
         _ => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [(ANN, 1, token(301)), (BOB, 2, token(300))]);
@@ -278,7 +297,12 @@ fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
         });
         let (mut entries, mut parts) = (0, 0);
         for (_, message) in &said {
-            let Message::TableChunk { objects, holds, waits, last, .. } = message else { continue };
+            let Message::Grantor(GrantorMessage::TableChunk {
+                objects, holds, waits, last, ..
+            }) = message
+            else {
+                continue;
+            };
             let mut weights: Vec<usize> =
                 objects.iter().map(|(name, content)| content.weight(name)).collect();
             weights.extend(holds.iter().map(|(_, hold)| weight(&hold.want, &hold.metadata)));

@@ -277,7 +277,13 @@ fn a_revocation_looks_at_the_hold_that_it_names() {
     let (_, me, last, of_last) = node.held(&service()).last().expect("it holds much");
     let mut ask = |hold: RequestId, token: Token| {
         let (request, says) = (RequestId(next), Some(Metadata::default()));
-        let message = Message::RequestRevocation { service: service(), request, hold, token, says };
+        let message = Message::Client(ClientMessage::RequestRevocation {
+            service: service(),
+            request,
+            hold,
+            token,
+            says,
+        });
         let mut out = Vec::new();
         let touched = touched(|| node.on_message(NOW, me, message, &mut out));
         assert!(touched < 10, "{touched} looks");
@@ -332,8 +338,12 @@ fn a_grantor_that_ends_tells_each_member_without_a_look_at_all_holds() {
     });
     let (outbox, touched) = leased(&mut node, |turn| grantor.close(None, turn));
     let epoch = Epoch(token(100));
-    let not_here =
-        Message::NotGrantor { service: service(), epoch, request: RequestId(2), instead: None };
+    let not_here = Message::Client(ClientMessage::NotGrantor {
+        service: service(),
+        epoch,
+        request: RequestId(2),
+        instead: None,
+    });
     assert_eq!(outbox, [(BOB, not_here)]);
     assert!(touched < 10, "{touched} looks");
 }
@@ -480,7 +490,10 @@ fn very_many_positions_are_told_by_and_by_and_a_query_is_about_one() {
     let mut told = Vec::new();
     let at = Query::Place(RequestId(7));
     let touched_by_query = touched(|| told = node.locks.take_places_of(ANN, &service(), &at));
-    assert!(matches!(told[..], [Message::Queued { request: RequestId(7), .. }]), "{told:?}");
+    assert!(
+        matches!(told[..], [Message::Client(ClientMessage::Queued { request: RequestId(7), .. })]),
+        "{told:?}"
+    );
     assert!(touched_by_query < 10, "{touched_by_query} looks");
     assert_eq!(node.locks.take_places_of(BOB, &service(), &at), []);
     let (now, mut told) = (NOW + Duration::from_secs(1), 0);
@@ -575,7 +588,7 @@ fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
     for request in (1..=10_000).map(RequestId) {
         let (want, owner, metadata) = (want("x"), OwnerId::default(), Metadata::default());
         let (only_if_free, revocable) = (false, false);
-        let asks = Message::RequestLock {
+        let asks = Message::Grantor(GrantorMessage::RequestLock {
             service: service(),
             epoch,
             request,
@@ -584,12 +597,12 @@ fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
             only_if_free,
             revocable,
             metadata,
-        };
+        });
         node.on_message(NOW, ANN, asks, &mut out);
     }
     assert_eq!(node.sizes(NOW).early, 10_000);
     for request in (1..100).map(RequestId) {
-        let release = Message::Release { service: service(), request };
+        let release = Message::Grantor(GrantorMessage::Release { service: service(), request });
         let touched = touched(|| node.on_message(NOW, ANN, release, &mut out));
         assert!(touched < 10, "{touched} looks");
     }
@@ -671,7 +684,7 @@ fn a_step_looks_only_at_services_that_have_come_to_an_end() {
         node.on_message(
             NOW,
             ANN,
-            Message::RequestTable { service, epoch: Epoch(token(300)) },
+            Message::Grantor(GrantorMessage::RequestTable { service, epoch: Epoch(token(300)) }),
             &mut out,
         );
     }

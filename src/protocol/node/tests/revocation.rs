@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::event::{RevocationRequest, RevokeCommand};
 use crate::protocol::id::Mode;
+use crate::protocol::message::RegistryMessage;
 use crate::protocol::message::{HolderInfo, RevocationAnswer};
 
 const EPOCH: Epoch = Epoch(token(100));
@@ -78,25 +79,25 @@ fn hears(node: &mut Node, from: ProcessId, n: u32, heard: RevocationAnswer) -> S
 fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
     (
         to,
-        Message::Query {
+        Message::Grantor(GrantorMessage::Query {
             service: service(),
             epoch,
             request: ASKS,
             at: Box::new(Query::Lock(lock_name("x"))),
-        },
+        }),
     )
 }
 
 fn ask_back(to: ProcessId, n: u32, says: Option<Metadata>) -> (ProcessId, Message) {
     (
         to,
-        Message::RequestRevocation {
+        Message::Client(ClientMessage::RequestRevocation {
             service: service(),
             request: ASKS,
             hold: HOLDS,
             token: token(n),
             says,
-        },
+        }),
     )
 }
 
@@ -158,7 +159,10 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
     without.members.retain(|member| member.info.process != ANN);
     let said = act(&mut node, |holder, _, turn| holder.on_view(&without, turn));
     assert!(
-        said.outbox.iter().any(|(_, message)| matches!(message, Message::FindGrantor { .. })),
+        said.outbox.iter().any(|(_, message)| matches!(
+            message,
+            Message::Registry(RegistryMessage::FindGrantor { .. })
+        )),
         "{:?}",
         said.outbox
     );
@@ -281,7 +285,7 @@ fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> Se
 
 fn heard(said: &SentMessages) -> RevocationAnswer {
     let to_bob = |(to, message): &(ProcessId, Message)| match message {
-        Message::RevocationReply { heard, .. } if *to == BOB => Some(*heard),
+        Message::Client(ClientMessage::RevocationReply { heard, .. }) if *to == BOB => Some(*heard),
         _ => None,
     };
     said.outbox.iter().find_map(to_bob).expect("Bob is answered")
@@ -350,7 +354,10 @@ fn a_hold_is_taken_away_only_after_its_holder_was_told_and_from_no_firm_one() {
     assert_eq!(heard(&said), RevocationAnswer::Revoked);
     assert_eq!(said.out, [Output::Lost { request: HOLDS, reason: LostReason::Revoked }]);
     assert!(
-        said.outbox.contains(&(ANN, Message::Release { service: service(), request: HOLDS })),
+        said.outbox.contains(&(
+            ANN,
+            Message::Grantor(GrantorMessage::Release { service: service(), request: HOLDS })
+        )),
         "{:?}",
         said.outbox
     );

@@ -135,7 +135,7 @@ rule!(an_empty_table_counts_from_the_last_that_was_named, BelieveAnyVacant, |pla
         registry.on_become((BOB, RequestId(1)), service(), true, turn);
     });
     let named = said.iter().find_map(|message| match message {
-        Message::NameGrantor { range, .. } => Some(Epoch(range.first)),
+        Message::Member(MemberMessage::NameGrantor { range, .. }) => Some(Epoch(range.first)),
         _ => None,
     });
     let first = named.expect("ANN was named first");
@@ -152,7 +152,9 @@ rule!(waiters_of_a_table_that_ends_are_told, EndInSilence, |plant: Plant| {
         grantor.on_ask(asked(ANN, 2), turn);
         grantor.close(None, turn);
     });
-    said.iter().any(|message| matches!(message, Message::NotGrantor { request: RequestId(2), .. }))
+    said.iter().any(|message| {
+        matches!(message, Message::Client(ClientMessage::NotGrantor { request: RequestId(2), .. }))
+    })
 });
 
 rule!(
@@ -186,7 +188,9 @@ rule!(
             turn.outbox.clear();
             grantor.on_done(BOB, RequestId(40), turn);
         });
-        said.iter().any(|message| matches!(message, Message::Grant { request: RequestId(2), .. }))
+        said.iter().any(|message| {
+            matches!(message, Message::Client(ClientMessage::Grant { request: RequestId(2), .. }))
+        })
     }
 );
 
@@ -220,7 +224,7 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
     let is_unsure = |message: &Message| {
         matches!(
             message,
-            Message::QueryReply { seen, .. } if **seen == QueryReply::Undecided
+            Message::Client(ClientMessage::QueryReply { seen, .. }) if **seen == QueryReply::Undecided
         )
     };
     said.iter().any(is_unsure)
@@ -256,5 +260,5 @@ rule!(a_recovering_grantor_asks_members_that_join, AskNoJoiners, |plant: Plant| 
         let next = view.next(&Change { join: vec![info], ..Change::default() });
         grantor.on_view(&next, &[], &[CYD], turn);
     });
-    said.iter().any(|message| matches!(message, Message::Recover { .. }))
+    said.iter().any(|message| matches!(message, Message::Client(ClientMessage::Recover { .. })))
 });

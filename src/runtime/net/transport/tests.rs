@@ -1,5 +1,7 @@
 use super::*;
-use crate::protocol::{Hint, Input, Message, Notice, ServiceName, Status, ViewNumber};
+use crate::protocol::{
+    Hint, Input, Message, Notice, RegistryMessage, ServiceName, Status, ViewNumber,
+};
 use crate::runtime::net::death_watch;
 use crate::runtime::{QueryError, query_status};
 use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal};
@@ -137,7 +139,7 @@ impl TestPeer {
 
 fn numbered(seq: u64) -> Packet {
     let service = ServiceName::new("inventory").unwrap();
-    let message = Message::FindGrantor { service, heard: None };
+    let message = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
     Packet::Linked { view: ViewNumber(1), seq, ack: 0, message }
 }
 
@@ -398,7 +400,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
     let slow = MemberInfo { process: ProcessId(7), addr, host: None };
     let send = |number| {
         let service = ServiceName::new(&"x".repeat(200)).unwrap();
-        let message = Message::FindGrantor { service, heard: None };
+        let message = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
         let packet = Packet::Linked { view: ViewNumber(1), seq: number, ack: 0, message };
         a.transport.send(addr, Some(slow.process), packet);
         a.transport.flush(number % 3 != 0);

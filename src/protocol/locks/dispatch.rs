@@ -1,0 +1,215 @@
+//! Hands each message to the role that it is for: the elder's registry, the member, a grantor, the
+//! lock client.
+
+use super::*;
+use crate::protocol::message::{ClientMessage, GrantorMessage, MemberMessage, Message};
+
+impl Locks {
+    /// Hands a message to the role that it is for.
+    pub(crate) fn on_message(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
+        match message {
+            Message::Registry(message) => {
+                if let Some(registry) = &mut self.registry {
+                    registry.on_message(from, message, turn);
+                }
+            }
+            Message::Member(message) => self.on_message_of_elder(from, message, turn),
+            Message::Grantor(message) => self.on_message_to_grantor(from, message, turn),
+            Message::Client(message) => self.on_message_to_client(from, message, turn),
+        }
+    }
+
+    /// The elder tells a member which grantors there are.
+    fn on_message_of_elder(
+        &mut self,
+        from: ProcessId,
+        message: MemberMessage,
+        turn: &mut StepContext,
+    ) {
+        // A message of an earlier elder does not count: the present elder has asked every member,
+        // and a late message must not contradict it. Its inventory is answered all the same.
+        let is_of_elder = turn.view.is_some_and(|view| view.elder().process == from);
+        if !is_of_elder
+            && !matches!(message, MemberMessage::Inventory { .. })
+            && !planted!(turn.mutant, HeedFormerElder)
+        {
+            return;
+        }
+        match message {
+            MemberMessage::GrantorIs { service, grantor, epoch } => {
+                if turn.is_there(grantor) {
+                    self.send_on_early(&service, grantor, epoch, turn);
+                    self.client.on_grantor(&service, grantor, epoch, turn);
+                }
+            }
+            MemberMessage::NameGrantor { service, range, origin, asked } => {
+                self.on_name((service, asked), range, origin, turn);
+            }
+            MemberMessage::Tokens { service, epoch, range } => {
+                if let Some(grantor) = self.grantor_in(&service, epoch) {
+                    grantor.on_tokens(range, turn);
+                }
+            }
+            MemberMessage::Outbid { service, request, by } => {
+                // A member that was named before goes on to win, or until it is asked for the
+                // table: it is only not named again.
+                let goes_on = |grantor: &Grantor| grantor.state() != GrantorState::PassingOn;
+                if self.grantors.get(&service).is_some_and(goes_on) {
+                    self.client.on_outbid_while_granting(&service, request, by);
+                } else {
+                    self.client.on_outbid(&service, request, by, turn);
+                }
+            }
+            MemberMessage::SuccessorDeclined { service, by } => {
+                self.on_successor_declined(service, by, turn)
+            }
+            MemberMessage::Inventory { view } => self.on_inventory_wanted(from, view, turn),
+        }
+    }
+
+    /// Members ask a grantor, report to it, and hand it tables.
+    fn on_message_to_grantor(
+        &mut self,
+        from: ProcessId,
+        message: GrantorMessage,
+        turn: &mut StepContext,
+    ) {
+        match message {
+            GrantorMessage::RequestLock {
+                service,
+                epoch,
+                request,
+                want,
+                owner,
+                only_if_free,
+                revocable,
+                metadata,
+            } => {
+                let asked = Asked { from, request, want, owner, only_if_free, revocable, metadata };
+                self.on_ask(service, epoch, asked, turn);
+            }
+            GrantorMessage::Release { service, request } => {
+                self.on_release(from, &service, request, turn)
+            }
+            GrantorMessage::Reduce { service, epoch, request, want, token } => {
+                // A `Reduce` to an earlier epoch here is contained in a later report.
+                if let Some(grantor) =
+                    self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch)
+                {
+                    grantor.on_narrow((from, request), &want, token, turn);
+                }
+            }
+            GrantorMessage::Upgrade { service, epoch, request, hold } => {
+                if let Some(grantor) = self.asked_of(from, (&service, epoch), request, turn) {
+                    grantor.on_upgrade(from, request, hold, turn);
+                }
+            }
+            GrantorMessage::Write { service, epoch, request, name, edit } => {
+                if let Some(grantor) = self.asked_of(from, (&service, epoch), request, turn) {
+                    grantor.on_write((from, request), &name, &edit, turn);
+                }
+            }
+            GrantorMessage::Query { service, epoch, request, at } => {
+                self.on_look(from, (service, epoch), request, &at, turn);
+            }
+            GrantorMessage::ConfirmDestroy { service, request } => {
+                self.on_settle(from, &service, request, turn)
+            }
+            GrantorMessage::Report { service, epoch, objects, holds, waits, last } => {
+                if let Some(grantor) = self.grantor_in(&service, epoch) {
+                    grantor.on_report(from, objects.into_vec(), (holds, waits), last, turn);
+                    self.settle_bids(&service, turn);
+                } else {
+                    self.send_reported_on(from, &service, epoch, (&holds, &waits), turn);
+                }
+            }
+            GrantorMessage::RequestTable { service, epoch } => {
+                self.on_hand(from, service, epoch, turn)
+            }
+            GrantorMessage::TableChunk { service, epoch, objects, holds, waits, last } => {
+                let Some(view) = turn.view else { return };
+                if let Some(grantor) = self.grantor_in(&service, epoch) {
+                    grantor.on_table(from, objects.into_vec(), (holds, waits), (view, last), turn);
+                    self.after_transfer(&service, turn);
+                }
+            }
+            GrantorMessage::NoTable { service, epoch } => {
+                let Some(view) = turn.view else { return };
+                if let Some(grantor) = self.grantor_in(&service, epoch) {
+                    grantor.on_no_table(from, view, turn);
+                    self.after_transfer(&service, turn);
+                }
+            }
+        }
+    }
+
+    /// Grantors answer a lock client, and ask it.
+    fn on_message_to_client(
+        &mut self,
+        from: ProcessId,
+        message: ClientMessage,
+        turn: &mut StepContext,
+    ) {
+        let view = turn.view;
+        let is_known = |process: ProcessId| view.is_none_or(|view| view.contains(process));
+        match message {
+            ClientMessage::Grant { service, epoch, request, token } => {
+                self.client.on_grant(from, &service, epoch, request, token, turn);
+            }
+            ClientMessage::Queued { service, epoch, request, ticket } => {
+                self.client.on_queued(from, &service, epoch, (request, ticket), turn);
+            }
+            ClientMessage::Refuse { epoch, request, refusal, .. } => {
+                self.client.on_refuse(epoch, request, *refusal, turn)
+            }
+            ClientMessage::NotGrantor { service, epoch, request, instead } => {
+                let instead = instead.filter(|(process, _)| turn.is_there(*process));
+                self.client.on_not_grantor(&service, epoch, request, instead, turn);
+            }
+            ClientMessage::Upgraded { service, epoch, request, token } => {
+                self.client.on_upgraded(&service, epoch, request, token, turn);
+            }
+            ClientMessage::Value { service, epoch, name, content, answers } => {
+                self.client.on_value(from, (&service, epoch), (&name, *content), answers, turn);
+            }
+            ClientMessage::QueryReply { request, seen, .. } => {
+                self.client.on_seen(request, *seen, is_known, turn)
+            }
+            // The elder took this member to be lost. The grantor here, which acts still, has the
+            // whole table, so no other member's report is needed.
+            ClientMessage::Recover { service, epoch } if self.acts_below(&service, epoch) => {
+                self.on_hand(from, service, epoch, turn);
+            }
+            ClientMessage::Recover { service, epoch } => {
+                if self.client.on_recover(from, &service, epoch, turn) {
+                    self.end_grantor_below(&service, from, epoch, turn);
+                    self.send_on_early(&service, from, epoch, turn);
+                } else if let (by, Some(epoch)) = self.client.grantor(&service) {
+                    turn.send(from, ClientMessage::Deposed { service, by, epoch });
+                }
+            }
+            ClientMessage::Supersede { service, epoch, request } => {
+                if self.client.newest(&service).is_none_or(|newest| newest <= epoch) {
+                    self.client.on_revoke(request, turn);
+                }
+            }
+            ClientMessage::Deposed { service, by, epoch } => {
+                self.on_deposed(&service, by, epoch, turn)
+            }
+            ClientMessage::DestroyConfirmed { request, .. } => {
+                self.client.on_settled(from, request)
+            }
+            ClientMessage::DestroyUnconfirmed { request, instead, .. } => {
+                // The named member may be gone by now: the sender will know better in a while.
+                let instead = instead.filter(|by| turn.is_there(*by));
+                self.client.on_unsettled(from, request, instead, turn);
+            }
+            ClientMessage::RequestRevocation { service, request, hold, token, says } => {
+                self.client.on_ask_back((from, request), &service, (hold, token), says, turn);
+            }
+            ClientMessage::RevocationReply { request, token, heard, .. } => {
+                self.client.on_asked_back(from, (request, token), heard, turn);
+            }
+        }
+    }
+}
