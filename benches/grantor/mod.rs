@@ -2,9 +2,9 @@
 //! another member.
 
 use elderlock::protocol::{
-    ClientMessage, Command, Config, Epoch, GrantorMessage, Input, LockName, MemberInfo, Message,
-    Metadata, Node, Outcome, Output, OwnerId, Packet, ProcessId, RequestId, ServiceName, Slot,
-    Time, Timing, Token, ViewNumber, Wait, Want,
+    ClientMessage, Command, Config, Epoch, GrantorMessage, Input, LockName, LockRequest,
+    MemberInfo, Message, Metadata, Node, Outcome, Output, OwnerId, Packet, ProcessId, RequestId,
+    ServiceName, Slot, Time, Timing, Token, ViewNumber, Wait, Want,
 };
 use elderlock::wire::{Decoder, Frame, encode};
 use std::collections::VecDeque;
@@ -206,12 +206,14 @@ fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Comman
     Command::Lock {
         request,
         service: service.clone(),
-        want: Want::Lock(name.clone()),
-        owner: OwnerId::default(),
         wait: Wait::Forever,
         lease: None,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want: Want::Lock(name.clone()),
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     }
 }
 
@@ -221,11 +223,13 @@ pub(crate) fn request() -> Frame {
         service: service(),
         epoch: epoch(),
         request: RequestId(7),
-        want: Want::Lock(name(1)),
-        owner: OwnerId::default(),
         only_if_free: false,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want: Want::Lock(name(1)),
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     }))
 }
 

@@ -8,9 +8,9 @@ use crate::rule::{PacketDescription, PacketFate, Rule, RuleId};
 use crate::site::{ProcessState, Site};
 use crate::world::{ScheduledEvent, World};
 use elderlock::protocol::{
-    self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node,
-    Outcome, OwnerId, Permits, ProcessId, Query, RequestId, ServiceName, Sizes, Status, StoredVote,
-    Time, Token, Value, View, Wait, Want,
+    self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, LockRequest, LostReason,
+    Metadata, Node, Outcome, OwnerId, Permits, ProcessId, Query, RequestId, ServiceName, Sizes,
+    Status, StoredVote, Time, Token, Value, View, Wait, Want,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,12 +209,9 @@ impl World {
                 ClientRequest::Hold(want) => Command::Lock {
                     request,
                     service,
-                    want,
-                    owner,
                     wait,
                     lease,
-                    revocable: true,
-                    metadata,
+                    lock: LockRequest { want, owner, revocable: true, metadata },
                 },
                 ClientRequest::Become => Command::Become { request, service, wait },
                 ClientRequest::Destroy => Command::Destroy { request, service },

@@ -5,11 +5,11 @@ use super::cluster::vote_successor::StoredVote;
 use super::content::Content;
 use super::content::Edit;
 use super::id::{
-    Epoch, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Slot, Token,
+    Epoch, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Slot, Token,
     ViewNumber, Want,
 };
 use super::limits::Limits;
-use super::message::{HolderInfo, Packet, Query, QueryReply, WaiterInfo};
+use super::message::{HolderInfo, LockRequest, Packet, Query, QueryReply, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
 use serde::{Deserialize, Serialize};
@@ -138,19 +138,13 @@ pub enum Command {
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// The want.
-        want: Want,
-        /// The owner.
-        owner: OwnerId,
+        /// What it asks for.
+        lock: LockRequest,
         /// How to wait.
         wait: Wait,
         /// How long the hold lasts unless extended, from receipt of the grant; `None`: until
         /// released or lost.
         lease: Option<Duration>,
-        /// Whether other members may request the hold back.
-        revocable: bool,
-        /// The holder's metadata.
-        metadata: Metadata,
     },
     /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer
     /// follows.

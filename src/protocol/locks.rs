@@ -33,7 +33,7 @@ use super::step_context::{MAIL, StepContext};
 use super::time::{Time, WallClock};
 use super::visit_count::touch;
 use arrivals::Arrivals;
-use client::{LockClient, LockRequest};
+use client::{LockCall, LockClient};
 use departures::{PendingHandovers, Relinquishing};
 use grantor::{Asked, Grantor};
 use registry::Registry;
@@ -41,7 +41,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-use table::RequestSpec;
 
 /// The locks of one member: those that it asks for, and those that it grants.
 ///

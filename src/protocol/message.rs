@@ -327,23 +327,37 @@ impl TokenRange {
     }
 }
 
+/// What a request asks for. It stays the same from the call to the grantor's table, and in each report.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct LockRequest {
+    /// The locks, or the suspension.
+    pub want: Want,
+    /// The owner.
+    pub owner: OwnerId,
+    /// Whether other members may request the hold back.
+    pub revocable: bool,
+    /// The asker's metadata.
+    pub metadata: Metadata,
+}
+
+impl LockRequest {
+    /// The approximate number of its bytes in a message.
+    pub(crate) fn weight(&self) -> usize {
+        self.want.weight() + self.metadata.as_bytes().len()
+    }
+}
+
 /// A hold as its member reports it to a recovering grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct HoldReport {
     /// The request that was granted.
     pub request: RequestId,
-    /// Its want.
-    pub want: Want,
-    /// The owner.
-    pub owner: OwnerId,
+    /// What it asked for.
+    pub lock: LockRequest,
     /// The token of the grant; of a batch, that of its first lock.
     pub token: Token,
     /// How long it has held.
     pub held_for: Duration,
-    /// Whether other members may request the hold back.
-    pub revocable: bool,
-    /// The holder's metadata.
-    pub metadata: Metadata,
 }
 
 /// A wait as its member reports it to a recovering grantor.
@@ -351,16 +365,10 @@ pub struct HoldReport {
 pub struct WaitReport {
     /// The request.
     pub request: RequestId,
-    /// Its want.
-    pub want: Want,
-    /// The owner.
-    pub owner: OwnerId,
+    /// What it asked for.
+    pub lock: LockRequest,
     /// Its position, if one was acknowledged.
     pub ticket: Option<Ticket>,
-    /// Whether other members may request the hold back.
-    pub revocable: bool,
-    /// The waiter's metadata.
-    pub metadata: Metadata,
 }
 
 /// The answer of the grantor of an object, beside the object's content.
@@ -724,16 +732,10 @@ pub enum GrantorMessage {
         epoch: Epoch,
         /// The asker's number for it; a repeated request is granted once.
         request: RequestId,
-        /// Its want.
-        want: Want,
-        /// The owner.
-        owner: OwnerId,
+        /// What it asks for.
+        lock: LockRequest,
         /// Do not queue: refuse unless free.
         only_if_free: bool,
-        /// Whether other members may request the hold back.
-        revocable: bool,
-        /// The asker's metadata.
-        metadata: Metadata,
     },
     /// The request is over: released, cancelled, or an unwanted grant that is returned.
     Release {

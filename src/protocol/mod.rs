@@ -205,9 +205,9 @@ pub use id::{
 pub use limits::{Limits, LinkLimits};
 pub use locks::table::Contents;
 pub use message::{
-    Affiliation, ClientMessage, GrantorMessage, HoldReport, HolderInfo, MemberMessage, Message,
-    Notice, Packet, Query, QueryReply, Refusal, RegistryMessage, RevocationAnswer, WaitReport,
-    WaiterInfo,
+    Affiliation, ClientMessage, GrantorMessage, HoldReport, HolderInfo, LockRequest, MemberMessage,
+    Message, Notice, Packet, Query, QueryReply, Refusal, RegistryMessage, RevocationAnswer,
+    WaitReport, WaiterInfo,
 };
 #[cfg(feature = "tokio")]
 pub(crate) use node::FastOutcome;

@@ -21,7 +21,7 @@ use super::locks::Locks;
 use super::locks::client::LockClient;
 use super::locks::grantor::Grantor;
 use super::locks::table::Contents;
-use super::message::{Packet, TokenRange};
+use super::message::{LockRequest, Packet, TokenRange};
 use super::step::{Mailbox, QuietUntil, Step};
 #[cfg(test)]
 use super::step_context::StepContext;
@@ -183,7 +183,8 @@ impl Node {
     pub(crate) fn try_fast(&mut self, now: Time, command: &Command) -> Option<FastOutcome> {
         if !matches!(
             command,
-            Command::Lock { want: Want::Lock(_) | Want::Share(_), .. } | Command::Release { .. }
+            Command::Lock { lock: LockRequest { want: Want::Lock(_) | Want::Share(_), .. }, .. }
+                | Command::Release { .. }
         ) || now >= self.calm_until()
         {
             return None;

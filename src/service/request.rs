@@ -10,7 +10,7 @@ use super::lock_error::{LockError, TryLockError};
 use super::permit_guard::PermitGuard;
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
-use crate::protocol::message::{Query, QueryReply};
+use crate::protocol::message::{LockRequest, Query, QueryReply};
 use crate::protocol::{Command, LostReason, Metadata, Outcome, OwnerId, RequestId, Wait, Want};
 use crate::runtime::telemetry::AcquireSpan;
 use std::future::Future;
@@ -133,12 +133,14 @@ impl RequestFuture {
         let mut command = Command::Lock {
             request: RequestId(0),
             service: service.name.clone(),
-            want: want.clone(),
-            owner: *owner,
             wait: *wait,
             lease: *lease,
-            revocable: *revocable,
-            metadata: metadata.clone(),
+            lock: LockRequest {
+                want: want.clone(),
+                owner: *owner,
+                revocable: *revocable,
+                metadata: metadata.clone(),
+            },
         };
         self.way = RequestPhase::Asked(PendingAnswer::new(service, &mut command, waker));
         None

@@ -50,7 +50,7 @@ impl DeadlockIsTold {
         let mut line: Vec<(Ticket, (ProcessId, RequestId), &WaitReport)> = kept
             .waits
             .iter()
-            .filter(|(_, wait)| wait.want == Want::Suspension)
+            .filter(|(_, wait)| wait.lock.want == Want::Suspension)
             .filter_map(|(key, wait)| Some((wait.ticket?, *key, wait)))
             .collect();
         line.sort_by_key(|(ticket, key, _)| (*ticket, *key));
@@ -63,16 +63,19 @@ impl DeadlockIsTold {
             self.placed.extend(new.iter().filter_map(|(_, key, _)| ask(*key)));
             return Ok(());
         };
-        let (by, asked) =
-            ((key.0, wait.owner), ask(*key).map(|ask| world.call(ask).asked).unwrap_or_default());
+        let (by, asked) = (
+            (key.0, wait.lock.owner),
+            ask(*key).map(|ask| world.call(ask).asked).unwrap_or_default(),
+        );
         self.placed.extend(ask(*key));
         let Some((_, of, other)) = line.iter().find(|(_, other, _)| other != key) else {
             return Ok(());
         };
-        let rival = (of.0, other.owner);
+        let rival = (of.0, other.lock.owner);
         let has_hold = |who: Holder| {
             kept.holds.iter().any(|((process, request), hold)| {
-                let is_its = *process == who.0 && [OwnerId::default(), hold.owner].contains(&who.1);
+                let is_its =
+                    *process == who.0 && [OwnerId::default(), hold.lock.owner].contains(&who.1);
                 let call = world.history().find(*process, *request).map(|ask| world.call(ask));
                 // It was granted before this step for sure.
                 let is_old = call.is_some_and(|call| call.is_claim() && call.answered < asked);
@@ -108,18 +111,19 @@ impl DeadlockIsTold {
             return Ok(());
         }
         let kept = GrantorRecord::at(world, place, &call.service);
-        let waits = kept.waits.iter().filter(|(_, wait)| wait.want == Want::Suspension);
+        let waits = kept.waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
         let first = waits.min_by_key(|(key, wait)| (wait.ticket, **key));
         let has_hold = |who: Holder| {
             let is_its = |(process, _): &(ProcessId, RequestId), hold: &HoldReport| {
                 *process == who.0
-                    && [OwnerId::default(), hold.owner].contains(&who.1)
-                    && !hold.want.opens()
+                    && [OwnerId::default(), hold.lock.owner].contains(&who.1)
+                    && !hold.lock.want.opens()
             };
             kept.holds.iter().any(|(key, hold)| is_its(key, hold))
         };
-        let is_rival =
-            |(key, wait): (&(ProcessId, RequestId), &WaitReport)| has_hold((key.0, wait.owner));
+        let is_rival = |(key, wait): (&(ProcessId, RequestId), &WaitReport)| {
+            has_hold((key.0, wait.lock.owner))
+        };
         if has_hold((call.process, call.owner)) && first.is_some_and(is_rival) {
             return Ok(());
         }
@@ -129,7 +133,7 @@ impl DeadlockIsTold {
 
 /// Whether a suspension waits for such a hold.
 fn is_obstacle(hold: &HoldReport) -> bool {
-    !hold.want.opens() && hold.want != Want::Suspension
+    !hold.lock.want.opens() && hold.lock.want != Want::Suspension
 }
 
 impl Invariant for DeadlockIsTold {

@@ -317,12 +317,16 @@ impl GrantorRecord {
     /// A request that the grantor has recorded otherwise than its client made it, with the
     /// difference. No hold may be recorded as older than its client's request.
     pub(crate) fn differs(&self, world: &World) -> Option<(Ask, String)> {
-        let of_hold = |hold: &HoldReport| (hold.owner, hold.revocable, hold.held_for);
-        let of_wait = |wait: &WaitReport| (wait.owner, wait.revocable, Duration::ZERO);
-        let holds =
-            self.holds.iter().map(|(key, hold)| (key, &hold.want, &hold.metadata, of_hold(hold)));
-        let waits =
-            self.waits.iter().map(|(key, wait)| (key, &wait.want, &wait.metadata, of_wait(wait)));
+        let of_hold = |hold: &HoldReport| (hold.lock.owner, hold.lock.revocable, hold.held_for);
+        let of_wait = |wait: &WaitReport| (wait.lock.owner, wait.lock.revocable, Duration::ZERO);
+        let holds = self
+            .holds
+            .iter()
+            .map(|(key, hold)| (key, &hold.lock.want, &hold.lock.metadata, of_hold(hold)));
+        let waits = self
+            .waits
+            .iter()
+            .map(|(key, wait)| (key, &wait.lock.want, &wait.lock.metadata, of_wait(wait)));
         holds.chain(waits).find_map(|((process, request), want, metadata, rest)| {
             let (owner, revocable, held_for) = rest;
             let ask = world.history().find(*process, *request)?;

@@ -47,7 +47,7 @@ impl Invariant for ObjectsForgetTheGone {
         let kept = GrantorRecord::at(world, *place, service);
         let has_open = |process| {
             let opens = |hold: &elderlock::protocol::HoldReport| {
-                hold.want.opens() && hold.want.names().contains(name)
+                hold.lock.want.opens() && hold.lock.want.names().contains(name)
             };
             kept.holds.iter().any(|((of, _), hold)| *of == process && opens(hold))
         };

@@ -153,15 +153,17 @@ impl WhatIsSeenIsSo {
             return Ok(());
         };
         let is_before = |(other, wait): &(&(ProcessId, RequestId), &WaitReport)| {
-            (wait.ticket, **other) < (own.ticket, key) && !wait.want.opens()
+            (wait.ticket, **other) < (own.ticket, key) && !wait.lock.want.opens()
         };
-        let (first, rest): (Vec<_>, Vec<_>) =
-            waits.iter().filter(is_before).partition(|(_, wait)| wait.want == Want::Suspension);
+        let (first, rest): (Vec<_>, Vec<_>) = waits
+            .iter()
+            .filter(is_before)
+            .partition(|(_, wait)| wait.lock.want == Want::Suspension);
         let of_name =
-            |name| rest.iter().filter(|(_, wait)| wait.want.names().contains(name)).count();
-        let others = match own.want {
+            |name| rest.iter().filter(|(_, wait)| wait.lock.want.names().contains(name)).count();
+        let others = match own.lock.want {
             Want::Suspension => rest.len(),
-            _ => own.want.names().iter().map(of_name).max().unwrap_or_default(),
+            _ => own.lock.want.names().iter().map(of_name).max().unwrap_or_default(),
         };
         let said_since = |call: &&Call| {
             let is_over = call.released && call.released_at >= look.asked
@@ -180,7 +182,7 @@ impl WhatIsSeenIsSo {
         // Where little is counted, a position in several queues may leave requests out.
         let most = u64::from(world.common.limits.counted);
         let is_cut = most <= (2 * (waits.len() + kept.holds.len())) as u64;
-        let least = if own.want.names().len() == 1 { is.min(most) } else { 0 };
+        let least = if own.lock.want.names().len() == 1 { is.min(most) } else { 0 };
         if before.saturating_sub(is.min(most)).max(least.saturating_sub(before)) > slack as u64
             || !is_cut && before.abs_diff(is) > slack as u64
         {
@@ -191,14 +193,14 @@ impl WhatIsSeenIsSo {
         }
         // A ticket that passes a held suspension names its token by the complement. So do those
         // that passed a later one, which are lower.
-        let held = kept.holds.iter().find(|(_, hold)| hold.want == Want::Suspension);
+        let held = kept.holds.iter().find(|(_, hold)| hold.lock.want == Want::Suspension);
         let number = |ticket: Ticket| ticket.epoch.0.as_i64();
         let gate = held.filter(|(_, hold)| {
             own.ticket.is_some_and(|ticket| number(ticket) > !hold.token.as_i64())
         });
         let first = first.iter().min_by_key(|(other, wait)| (wait.ticket, **other));
-        let suspends = gate.map(|(by, hold)| (by.0, &hold.metadata));
-        let suspends = suspends.or_else(|| first.map(|(by, wait)| (by.0, &wait.metadata)));
+        let suspends = gate.map(|(by, hold)| (by.0, &hold.lock.metadata));
+        let suspends = suspends.or_else(|| first.map(|(by, wait)| (by.0, &wait.lock.metadata)));
         if suspension.map(|seen| (seen.process, &seen.metadata)) != suspends {
             return Err(format!(
                 "m{place} says that {key:?} waits for {suspension:?}, and it is {suspends:?}"
@@ -244,7 +246,9 @@ impl WhatIsSeenIsSo {
                 return Err(format!("m{place} says that {what}"));
             }
             let this = waits.iter().find(|((process, _), wait)| {
-                *process == waiter.process && wait.metadata == waiter.metadata && wants(&wait.want)
+                *process == waiter.process
+                    && wait.lock.metadata == waiter.metadata
+                    && wants(&wait.lock.want)
             });
             // It may have been granted in the same step; if another call has the same metadata,
             // that one may be left.
@@ -270,37 +274,38 @@ fn holds_before(
     key: (ProcessId, RequestId),
     gated: bool,
 ) -> u64 {
-    let holds = || kept.holds.iter().filter(|(_, hold)| !hold.want.opens());
+    let holds = || kept.holds.iter().filter(|(_, hold)| !hold.lock.want.opens());
     let is_own = |process: ProcessId, owner: OwnerId| {
-        process == key.0 && (own.owner == OwnerId::default() || own.owner == owner)
+        process == key.0 && (own.lock.owner == OwnerId::default() || own.lock.owner == owner)
     };
-    if own.want == Want::Suspension {
+    if own.lock.want == Want::Suspension {
         let is_before = |hold: &HoldReport, by: ProcessId| {
-            hold.want == Want::Suspension || !is_own(by, hold.owner)
+            hold.lock.want == Want::Suspension || !is_own(by, hold.lock.owner)
         };
         return holds().filter(|((by, _), hold)| is_before(hold, *by)).count() as u64;
     }
-    let has = |hold: &HoldReport, name: &LockName| hold.want.names().contains(name);
+    let has = |hold: &HoldReport, name: &LockName| hold.lock.want.names().contains(name);
     let permits = |want: &Want| if let Want::Permits(_, count) = want { count.get() } else { 0 };
-    let is_missed = |name: &LockName| match own.want {
+    let is_missed = |name: &LockName| match own.lock.want {
         Want::Share(_) => {
-            holds().any(|(_, hold)| has(hold, name) && !matches!(hold.want, Want::Share(_)))
+            holds().any(|(_, hold)| has(hold, name) && !matches!(hold.lock.want, Want::Share(_)))
         }
         Want::Permits(..) => {
             let limit = kept.objects.get(name).map_or(0, |content| content.value.limit());
             let used: u32 = holds()
                 .filter(|(_, hold)| has(hold, name))
-                .map(|(_, hold)| permits(&hold.want))
+                .map(|(_, hold)| permits(&hold.lock.want))
                 .sum();
-            let beside = |hold: &HoldReport| matches!(hold.want, Want::Permits(..));
-            used + permits(&own.want) > limit
+            let beside = |hold: &HoldReport| matches!(hold.lock.want, Want::Permits(..));
+            used + permits(&own.lock.want) > limit
                 || holds().any(|(_, hold)| has(hold, name) && !beside(hold))
         }
         _ => true,
     };
-    let missed: Vec<&LockName> = own.want.names().iter().filter(|name| is_missed(name)).collect();
+    let missed: Vec<&LockName> =
+        own.lock.want.names().iter().filter(|name| is_missed(name)).collect();
     let is_before = |hold: &HoldReport| {
-        let suspends = hold.want == Want::Suspension;
+        let suspends = hold.lock.want == Want::Suspension;
         suspends && gated || missed.iter().any(|name| has(hold, name))
     };
     holds().filter(|(_, hold)| is_before(hold)).count() as u64

@@ -50,7 +50,7 @@ impl Invariant for WhoHasMostFollows {
             let holds = kept
                 .holds
                 .iter()
-                .filter(|((of, _), hold)| *of == process && !hold.want.opens())
+                .filter(|((of, _), hold)| *of == process && !hold.lock.want.opens())
                 .count();
             let waits = kept.waits.keys().filter(|(of, _)| *of == process).count();
             (!suspected.contains(&process), holds, waits, Reverse(age))

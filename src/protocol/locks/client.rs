@@ -28,8 +28,8 @@ use crate::protocol::id::{
 };
 use crate::protocol::limits::Limits;
 use crate::protocol::message::{
-    GrantorMessage, HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal,
-    RegistryMessage, RevocationAnswer, WaitReport,
+    GrantorMessage, HoldReport, HolderInfo, LockRequest, Message, ObjectReply, Query, QueryReply,
+    Refusal, RegistryMessage, RevocationAnswer, WaitReport,
 };
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::step_context::StepContext;
@@ -93,7 +93,7 @@ struct WaitState {
     ticket: Option<Ticket>,
 }
 
-impl LockRequest {
+impl LockCall {
     /// How it waits. `answer`: how long a try may take.
     fn waiting(&self, answer: Duration, now: Time) -> WaitState {
         let (only_if_free, limit) = match self.wait {
@@ -112,7 +112,7 @@ impl LockRequest {
 
     /// The request as this client keeps it.
     fn kept(self, waiting: Option<WaitState>, state: ClientRequestState) -> ClientRequest {
-        let LockRequest { want, owner, revocable, metadata, .. } = self;
+        let LockRequest { want, owner, revocable, metadata } = self.lock;
         let rare =
             RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }
                 .kept();
@@ -144,8 +144,14 @@ impl ClientRequest {
         waiting
     }
 
-    fn metadata(&self) -> Metadata {
-        self.rare.as_ref().map_or_else(Metadata::default, |rare| rare.metadata.clone())
+    /// What it asks for, as the grantor has it.
+    fn lock(&self) -> LockRequest {
+        LockRequest {
+            want: self.want.clone(),
+            owner: self.owner,
+            revocable: self.is_revocable(),
+            metadata: self.rare.as_ref().map(|rare| rare.metadata.clone()).unwrap_or_default(),
+        }
     }
 
     fn is_revocable(&self) -> bool {
@@ -309,15 +315,12 @@ pub(crate) struct LockClient {
 }
 
 /// A request as the application makes it.
-pub(crate) struct LockRequest {
+pub(crate) struct LockCall {
     pub(crate) request: RequestId,
     pub(crate) service: ServiceName,
-    pub(crate) want: Want,
-    pub(crate) owner: OwnerId,
+    pub(crate) lock: LockRequest,
     pub(crate) wait: Wait,
     pub(crate) lease: Option<Duration>,
-    pub(crate) revocable: bool,
-    pub(crate) metadata: Metadata,
 }
 
 impl LockClient {
@@ -333,12 +336,12 @@ impl LockClient {
     /// its way to a member already.
     pub(crate) fn lock(
         &mut self,
-        wish: LockRequest,
+        call: LockCall,
         answer: Duration,
         crowded: impl Fn(ProcessId) -> bool,
         turn: &mut StepContext,
     ) {
-        let (request, service) = (wish.request, wish.service.clone());
+        let (request, service) = (call.request, call.service.clone());
         let is_full = self.is_full();
         let session = self.session(&service);
         session.destroyed = false;
@@ -346,7 +349,7 @@ impl LockClient {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        match &wish.want {
+        match &call.lock.want {
             Want::Open(opening) => {
                 session.objects.entry(opening.name().clone()).or_default().opens.insert(request);
             }
@@ -358,20 +361,20 @@ impl LockClient {
                 return;
             }
             Want::Suspension => {
-                if self.suspends(&service, wish.owner, turn)
+                if self.suspends(&service, call.lock.owner, turn)
                     && !planted!(turn.mutant, WaitForItself)
                 {
                     turn.out.push(Output::Answer { request, outcome: Outcome::Deadlock });
                     return;
                 }
-                self.session(&service).suspensions.insert(wish.owner, request);
+                self.session(&service).suspensions.insert(call.lock.owner, request);
             }
             _ => {}
         }
-        let waiting = wish.waiting(answer, turn.now);
+        let waiting = call.waiting(answer, turn.now);
         let session = self.session(&service);
         let (number, limit) = (session.number, waiting.limit);
-        session.requests.insert(request, wish.kept(Some(waiting), ClientRequestState::Unsent));
+        session.requests.insert(request, call.kept(Some(waiting), ClientRequestState::Unsent));
         session.waits.insert(request);
         self.services.insert(request, number);
         if limit != Time::MAX {
@@ -398,16 +401,16 @@ impl LockClient {
     /// granted without the messages in between. Returns the token and the end of the lease.
     pub(crate) fn hold_at_once(
         &mut self,
-        wish: LockRequest,
+        call: LockCall,
         (me, epoch): (ProcessId, Epoch),
         now: Time,
-        grant: impl FnOnce(&LockRequest) -> Option<Token>,
+        grant: impl FnOnce(&LockCall) -> Option<Token>,
     ) -> Option<(Token, Time)> {
-        if !self.may_hold(&wish.service, (me, epoch)) {
+        if !self.may_hold(&call.service, (me, epoch)) {
             return None;
         }
-        let token = grant(&wish)?;
-        Some((token, self.hold(wish, token, now)))
+        let token = grant(&call)?;
+        Some((token, self.hold(call, token, now)))
     }
 
     /// Whether this very member grants the service, in that epoch, and may have one more request.
@@ -420,15 +423,15 @@ impl LockClient {
 
     /// Records a hold that this member's own grantor has granted without a message. Returns the end
     /// of its lease.
-    pub(crate) fn hold(&mut self, wish: LockRequest, token: Token, since: Time) -> Time {
-        let until = wish.lease.map_or(Time::MAX, |lease| since + lease);
-        let request = wish.request;
-        if let Some(session) = self.sessions.get_mut(&wish.service) {
+    pub(crate) fn hold(&mut self, call: LockCall, token: Token, since: Time) -> Time {
+        let until = call.lease.map_or(Time::MAX, |lease| since + lease);
+        let request = call.request;
+        if let Some(session) = self.sessions.get_mut(&call.service) {
             session.destroyed = false;
             self.services.insert(request, session.number);
             session
                 .requests
-                .insert(request, wish.kept(None, ClientRequestState::Held { token, since }));
+                .insert(request, call.kept(None, ClientRequestState::Held { token, since }));
             self.lease_until(request, until);
         }
         until
@@ -969,28 +972,19 @@ impl LockClient {
             }
         }
         for (request, entry) in session.requests.iter_mut() {
-            let (want, metadata) = (entry.want.clone(), entry.metadata());
             let is_blank = planted!(turn.mutant, ReportNoOwners);
             let owner = if is_blank { OwnerId::default() } else { entry.owner };
-            let revocable = entry.is_revocable();
-            bytes += 64 + want.weight() + metadata.as_bytes().len();
+            let lock = LockRequest { owner, ..entry.lock() };
+            bytes += 64 + lock.weight();
             match entry.state {
                 ClientRequestState::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
                 ClientRequestState::Held { .. }
-                    if want == Want::Suspension
+                    if lock.want == Want::Suspension
                         && planted!(turn.mutant, KeepSuspensionToItself) => {}
                 ClientRequestState::Held { token, since, .. }
                 | ClientRequestState::Won(token, since) => {
                     let held_for = turn.now.since(since);
-                    holds.push(HoldReport {
-                        request,
-                        want,
-                        owner,
-                        token,
-                        held_for,
-                        revocable,
-                        metadata,
-                    });
+                    holds.push(HoldReport { request, lock, token, held_for });
                 }
                 // A try does not wait, so it is asked again instead.
                 _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
@@ -1000,7 +994,7 @@ impl LockClient {
                 _ => {
                     entry.state = ClientRequestState::Asked(epoch);
                     let ticket = entry.ticket();
-                    waits.push(WaitReport { request, want, owner, ticket, revocable, metadata });
+                    waits.push(WaitReport { request, lock, ticket });
                 }
             }
             if bytes >= turn.limits.part_bytes as usize {
@@ -1201,21 +1195,11 @@ impl LockClient {
                 return;
             }
             entry.state = ClientRequestState::Asked(epoch);
-            let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
-            let (service, only_if_free) = (service.clone(), entry.is_only_if_free());
-            let revocable = entry.is_revocable();
+            let (service, lock) = (service.clone(), entry.lock());
+            let only_if_free = entry.is_only_if_free();
             turn.send(
                 grantor,
-                GrantorMessage::RequestLock {
-                    service,
-                    epoch,
-                    request,
-                    want,
-                    owner,
-                    only_if_free,
-                    revocable,
-                    metadata,
-                },
+                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free },
             );
         };
         match only {

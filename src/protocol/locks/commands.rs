@@ -1,6 +1,7 @@
 //! Commands of the program about locks, and the fast path of the most frequent ones.
 
 use super::*;
+use crate::protocol::message::LockRequest;
 
 impl Locks {
     /// A command of the program. `crowded`: whether too much is on its way to a member already.
@@ -12,10 +13,9 @@ impl Locks {
     ) {
         let client = &mut self.client;
         match command {
-            Command::Lock { request, service, want, owner, wait, lease, revocable, metadata } => {
-                let wish =
-                    LockRequest { request, service, want, owner, wait, lease, revocable, metadata };
-                client.lock(wish, turn.timing.answer, crowded, turn);
+            Command::Lock { request, service, lock, wait, lease } => {
+                let call = LockCall { request, service, lock, wait, lease };
+                client.lock(call, turn.timing.answer, crowded, turn);
             }
             Command::Confirm { request, service, over } => {
                 client.confirm((request, service), over, turn.timing.member_lease, turn)
@@ -81,30 +81,14 @@ impl Locks {
         command: &Command,
     ) -> Option<FastOutcome> {
         match command {
-            Command::Lock { request, service, want, owner, wait, lease, revocable, metadata } => {
-                let (request, owner, lease, revocable) = (*request, *owner, *lease, *revocable);
+            Command::Lock { request, service, lock, wait, lease } => {
+                let (request, wait, lease) = (*request, *wait, *lease);
                 let grantor = self.grantors.get_mut(service)?;
-                let (service, want, metadata) = (service.clone(), want.clone(), metadata.clone());
-                let wish = LockRequest {
-                    request,
-                    service,
-                    want,
-                    owner,
-                    wait: *wait,
-                    lease,
-                    revocable,
-                    metadata,
-                };
+                let (service, lock) = (service.clone(), lock.clone());
+                let call = LockCall { request, service, lock, wait, lease };
                 let home = (me, grantor.epoch());
-                let (token, until) = self.client.hold_at_once(wish, home, now, |wish| {
-                    let (want, metadata) = (&wish.want, &wish.metadata);
-                    let entry = || RequestSpec {
-                        want: want.clone(),
-                        owner,
-                        revocable,
-                        metadata: metadata.clone(),
-                    };
-                    grantor.grant_at_once((me, request), entry, now)
+                let (token, until) = self.client.hold_at_once(call, home, now, |call| {
+                    grantor.grant_at_once((me, request), || call.lock.clone(), now)
                 })?;
                 Some(FastOutcome::Granted(token, until))
             }
@@ -148,26 +132,16 @@ impl Locks {
     ) {
         let Some(grantor) = self.grantors.get_mut(service) else { return };
         for (request, LocalGrant { name, owner, token, since }) in held {
-            let want = Want::Lock(name);
-            let entry = RequestSpec {
-                want: want.clone(),
+            let lock = LockRequest {
+                want: Want::Lock(name),
                 owner,
                 revocable: false,
                 metadata: Metadata::default(),
             };
-            grantor.hold((me, request), entry, token, since);
-            let (service, metadata) = (service.clone(), Metadata::default());
-            let wish = LockRequest {
-                request,
-                service,
-                want,
-                owner,
-                wait: Wait::Try,
-                lease: None,
-                revocable: false,
-                metadata,
-            };
-            self.client.hold(wish, token, since);
+            grantor.hold((me, request), lock.clone(), token, since);
+            let (service, wait) = (service.clone(), Wait::Try);
+            let call = LockCall { request, service, lock, wait, lease: None };
+            self.client.hold(call, token, since);
         }
         grantor.spend(spent);
     }

@@ -75,17 +75,8 @@ impl Locks {
         turn: &mut StepContext,
     ) {
         match message {
-            GrantorMessage::RequestLock {
-                service,
-                epoch,
-                request,
-                want,
-                owner,
-                only_if_free,
-                revocable,
-                metadata,
-            } => {
-                let asked = Asked { from, request, want, owner, only_if_free, revocable, metadata };
+            GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free } => {
+                let asked = Asked { from, request, lock, only_if_free };
                 self.on_ask(service, epoch, asked, turn);
             }
             GrantorMessage::Release { service, request } => {

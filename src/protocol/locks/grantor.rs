@@ -21,17 +21,17 @@
 //!   nothing after it.
 
 use super::arrivals::Arrivals;
-use super::table::{Contents, EntryStatus, RequestSpec, Table};
+use super::table::{Contents, EntryStatus, Table};
 use crate::protocol::cluster::view::View;
 use crate::protocol::content::{Content, LastWrite};
 use crate::protocol::content::{Edit, Edited};
 use crate::protocol::event::{Event, GrantorLoad, GrantorState, LockStatus, Output};
 use crate::protocol::id::{
-    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
+    Epoch, LockName, ProcessId, RequestId, ServiceName, Ticket, Token, Want,
 };
 use crate::protocol::message::{
-    ClientMessage, HoldReport, Message, ObjectReply, Origin, Query, QueryReply, Refusal,
-    RegistryMessage, TokenRange, WaitReport,
+    ClientMessage, HoldReport, LockRequest, Message, ObjectReply, Origin, Query, QueryReply,
+    Refusal, RegistryMessage, TokenRange, WaitReport,
 };
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
@@ -52,11 +52,8 @@ pub(crate) use transfer::weight;
 pub(crate) struct Asked {
     pub(crate) from: ProcessId,
     pub(crate) request: RequestId,
-    pub(crate) want: Want,
-    pub(crate) owner: OwnerId,
+    pub(crate) lock: LockRequest,
     pub(crate) only_if_free: bool,
-    pub(crate) revocable: bool,
-    pub(crate) metadata: Metadata,
 }
 
 /// The knowledge of a grantor that does not act yet.
@@ -339,8 +336,8 @@ impl Grantor {
             heard.reported.insert(asked.request);
             // Holds of this member that came with the table may be over, and would let it pass a
             // suspension. It asks again in a while, when it has answered the check.
-            let may_pass =
-                self.table.has_suspension() && self.table.holds_of(asked.from, asked.owner) > 0;
+            let may_pass = self.table.has_suspension()
+                && self.table.holds_of(asked.from, asked.lock.owner) > 0;
             if may_pass && self.table.place(key).is_none() {
                 return self.send_on(&asked, None, turn);
             }
@@ -352,8 +349,7 @@ impl Grantor {
             Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
             None => {}
         }
-        let Asked { from, request, want, owner, only_if_free, revocable, metadata } = asked;
-        let entry = RequestSpec { want, owner, revocable, metadata };
+        let Asked { from, request, lock: entry, only_if_free } = asked;
         planted!(=> self.plant_deadlock(from, turn));
         let free = self.table.is_free(from, &entry, turn.now);
         planted!(=> let (entry, free) = self.plant_ask(entry, free, turn));
@@ -404,7 +400,7 @@ impl Grantor {
     pub(crate) fn grant_at_once(
         &mut self,
         (process, request): (ProcessId, RequestId),
-        entry: impl FnOnce() -> RequestSpec,
+        entry: impl FnOnce() -> LockRequest,
         now: Time,
     ) -> Option<Token> {
         if !self.is_at_rest() || self.tokens.spare() == 0 {
@@ -439,7 +435,7 @@ impl Grantor {
     pub(crate) fn hold(
         &mut self,
         key: (ProcessId, RequestId),
-        entry: RequestSpec,
+        entry: LockRequest,
         token: Token,
         since: Time,
     ) {
@@ -830,9 +826,7 @@ impl Grantor {
                 continue;
             }
             let (request, token, since) = (hold.request, hold.token, turn.now.back(hold.held_for));
-            for (process, request) in
-                self.table.claim((from, request), entry_of_hold(hold), token, since)
-            {
+            for (process, request) in self.table.claim((from, request), hold.lock, token, since) {
                 turn.send(
                     process,
                     ClientMessage::Supersede {
@@ -918,7 +912,7 @@ impl Grantor {
     /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
     fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, turn: &mut StepContext) {
         let ticket = wait.ticket;
-        let entry = entry_of_wait(wait);
+        let entry = wait.lock;
         match ticket {
             Some(ticket) => self.table.wait(key, entry, ticket),
             None => match self.table.queue(key, entry) {
@@ -1005,24 +999,6 @@ impl Grantor {
                 ticket,
             },
         );
-    }
-}
-
-fn entry_of_hold(hold: HoldReport) -> RequestSpec {
-    RequestSpec {
-        want: hold.want,
-        owner: hold.owner,
-        revocable: hold.revocable,
-        metadata: hold.metadata,
-    }
-}
-
-fn entry_of_wait(wait: WaitReport) -> RequestSpec {
-    RequestSpec {
-        want: wait.want,
-        owner: wait.owner,
-        revocable: wait.revocable,
-        metadata: wait.metadata,
     }
 }
 

@@ -37,10 +37,10 @@
 
 use crate::protocol::content::Content;
 use crate::protocol::id::{
-    Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want,
+    Epoch, LockName, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want,
 };
 use crate::protocol::limits::Limits;
-use crate::protocol::message::{HoldReport, Refusal, WaitReport};
+use crate::protocol::message::{HoldReport, LockRequest, Refusal, WaitReport};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
@@ -75,15 +75,6 @@ pub type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>)
 /// tickets.
 type QueueRank = (Ticket, RequestKey);
 
-/// A request's own properties.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct RequestSpec {
-    pub(crate) want: Want,
-    pub(crate) owner: OwnerId,
-    pub(crate) revocable: bool,
-    pub(crate) metadata: Metadata,
-}
-
 /// Where a request stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum EntryStatus {
@@ -109,7 +100,7 @@ enum TableRequestState {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct TableRequest {
-    entry: RequestSpec,
+    entry: LockRequest,
     state: TableRequestState,
 }
 
@@ -277,7 +268,7 @@ impl Table {
     pub(crate) fn is_free(
         &self,
         process: ProcessId,
-        entry: &RequestSpec,
+        entry: &LockRequest,
         now: Time,
     ) -> Result<(), Refusal> {
         let held = |name, key| {
@@ -345,7 +336,7 @@ impl Table {
     }
 
     /// Records a hold of a request that [is free](Table::is_free).
-    pub(crate) fn hold(&mut self, key: RequestKey, entry: RequestSpec, token: Token, since: Time) {
+    pub(crate) fn hold(&mut self, key: RequestKey, entry: LockRequest, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");
         self.take(key, &entry.want, token);
         self.insert_hold(
@@ -375,7 +366,7 @@ impl Table {
     }
 
     /// Gives a request a new place in the line.
-    pub(crate) fn queue(&mut self, key: RequestKey, entry: RequestSpec) -> Result<Ticket, Refusal> {
+    pub(crate) fn queue(&mut self, key: RequestKey, entry: LockRequest) -> Result<Ticket, Refusal> {
         debug_assert!(self.get(key).is_none(), "a request has one place");
         let suspends = entry.want == Want::Suspension;
         if suspends && self.deadlocks(key.0, entry.owner) {
@@ -389,7 +380,7 @@ impl Table {
     }
 
     /// Puts a request at the place that it had in another table. Those that are known keep theirs.
-    pub(crate) fn wait(&mut self, key: RequestKey, entry: RequestSpec, ticket: Ticket) {
+    pub(crate) fn wait(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket) {
         if self.get(key).is_none() {
             self.keep_clear_of(ticket);
             self.stand(key, entry, ticket);
@@ -408,7 +399,7 @@ impl Table {
         planted!(self.mutant, ForgetOwnOrder => return BTreeSet::new());
         // A request of an owner with a hold has to pass this suspension, and must not wait behind
         // it.
-        let suspensions = waits.iter().filter(|(_, wait)| wait.want == Want::Suspension);
+        let suspensions = waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
         let gate = suspensions.filter_map(|(_, wait)| wait.ticket).min();
         let is_open =
             |ticket: &Ticket| self.suspended.is_none() && gate.is_none_or(|gate| *ticket < gate);
@@ -420,8 +411,8 @@ impl Table {
                     let next = next.entry(*process).or_insert(ticket);
                     *next = ticket.min(*next);
                 }
-                None if wait.want != Want::Suspension => {
-                    let holds = self.holds_of(*process, wait.owner) > 0;
+                None if wait.lock.want != Want::Suspension => {
+                    let holds = self.holds_of(*process, wait.lock.owner) > 0;
                     wait.ticket =
                         next.get(process).copied().filter(|ticket| !holds || is_open(ticket));
                     if wait.ticket.is_some() {
@@ -440,7 +431,7 @@ impl Table {
     pub(crate) fn claim(
         &mut self,
         key: RequestKey,
-        entry: RequestSpec,
+        entry: LockRequest,
         token: Token,
         since: Time,
     ) -> Vec<RequestKey> {
@@ -569,7 +560,7 @@ impl Table {
     /// How many others have a share of the same lock; `None`: this is no share.
     pub(crate) fn others_beside(&self, key: RequestKey) -> Option<usize> {
         let Some(TableRequest {
-            entry: RequestSpec { want: Want::Share(name), .. },
+            entry: LockRequest { want: Want::Share(name), .. },
             state: TableRequestState::Holds { .. },
         }) = self.get(key)
         else {
@@ -659,21 +650,16 @@ impl Table {
     pub(crate) fn export(&self, now: Time) -> Contents {
         let (mut holds, mut waits) = (Vec::new(), Vec::new());
         for ((process, id), TableRequest { entry, state }) in self.all() {
-            let RequestSpec { want, owner, revocable, metadata } = entry.clone();
+            let lock = entry.clone();
             match *state {
                 TableRequestState::Holds { token, since } => {
                     let held_for = now.since(since);
                     let request = id;
-                    let hold =
-                        HoldReport { request, want, owner, token, held_for, revocable, metadata };
-                    holds.push((process, hold));
+                    holds.push((process, HoldReport { request, lock, token, held_for }));
                 }
                 TableRequestState::Waits { ticket, .. } => {
                     let (request, ticket) = (id, Some(ticket));
-                    waits.push((
-                        process,
-                        WaitReport { request, want, owner, ticket, revocable, metadata },
-                    ));
+                    waits.push((process, WaitReport { request, lock, ticket }));
                 }
             }
         }
@@ -806,7 +792,7 @@ impl Table {
         awaited > 0 && (self.holds_of(key.0, other) > 0 || planted!(self.mutant, SuspectDeadlock))
     }
 
-    fn stand(&mut self, key: RequestKey, entry: RequestSpec, ticket: Ticket) {
+    fn stand(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket) {
         let (rank, want) = ((ticket, key), entry.want.clone());
         let missing = want.names().len() as u32;
         self.insert(

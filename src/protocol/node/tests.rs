@@ -11,10 +11,10 @@ use crate::protocol::content::{Content, LastWrite};
 use crate::protocol::event::{Event, Input, Wait};
 use crate::protocol::id::MemberInfo;
 use crate::protocol::id::{Metadata, OpenRequest, OwnerId, Value, Want};
-use crate::protocol::locks::client::LockRequest;
+use crate::protocol::locks::client::LockCall;
 use crate::protocol::message::{
-    ClientMessage, GrantorMessage, HoldReport, MemberMessage, Message, Notice, ObjectReply, Origin,
-    Query, QueryReply, Refusal,
+    ClientMessage, GrantorMessage, HoldReport, LockRequest, MemberMessage, Message, Notice,
+    ObjectReply, Origin, Query, QueryReply, Refusal,
 };
 use crate::protocol::timing::Timing;
 use std::collections::{BTreeMap, VecDeque};
@@ -118,12 +118,14 @@ const fn token(n: u32) -> Token {
 fn hold(name: &str, n: u32) -> HoldReport {
     HoldReport {
         request: RequestId(n.into()),
-        want: want(name),
-        owner: OwnerId::default(),
         token: token(n),
         held_for: Duration::ZERO,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want: want(name),
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     }
 }
 
@@ -172,12 +174,9 @@ fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
     let command = Command::Lock {
         request,
         service: service(),
-        want: want("x"),
-        owner,
         wait,
         lease: None,
-        revocable: false,
-        metadata,
+        lock: LockRequest { want: want("x"), owner, revocable: false, metadata },
     };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
@@ -420,12 +419,9 @@ fn what_is_extended_for_ever_does_not_end() {
     let command = Command::Lock {
         request,
         service: service(),
-        want,
-        owner,
         wait,
         lease,
-        revocable: false,
-        metadata,
+        lock: LockRequest { want, owner, revocable: false, metadata },
     };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
@@ -445,13 +441,18 @@ fn what_is_extended_for_ever_does_not_end() {
 }
 
 fn share(n: u32) -> HoldReport {
-    HoldReport { want: Want::Share(LockName::new(b"x").expect("a good name")), ..hold("x", n) }
+    let mut hold = hold("x", n);
+    hold.lock.want = Want::Share(LockName::new(b"x").expect("a good name"));
+    hold
 }
 
 /// The modes in which the lock `x` is held there, with the tokens.
 fn seen(grantor: &Grantor) -> Vec<(bool, Token)> {
     let (holds, _) = grantor.contents(NOW);
-    holds.into_iter().map(|(_, hold)| (matches!(hold.want, Want::Share(_)), hold.token)).collect()
+    holds
+        .into_iter()
+        .map(|(_, hold)| (matches!(hold.lock.want, Want::Share(_)), hold.token))
+        .collect()
 }
 
 /// The grantor asks members for their holds when it begins with another's table, and acts
@@ -471,7 +472,7 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
         assert_eq!(seen(grantor), [(false, upgraded)]);
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
         assert_eq!(seen(grantor), [(false, upgraded)], "asked twice, done once");
-        grantor.on_narrow((ANN, RequestId(40)), &share(40).want, token(40), turn);
+        grantor.on_narrow((ANN, RequestId(40)), &share(40).lock.want, token(40), turn);
         assert_eq!(
             seen(grantor),
             [(true, token(40))],
@@ -533,7 +534,9 @@ fn content() -> Content {
 
 /// Ann has it open.
 fn open() -> HoldReport {
-    HoldReport { want: Want::Open(OpenRequest::new(object(), value("red"))), ..hold("x", 40) }
+    let mut hold = hold("x", 40);
+    hold.lock.want = Want::Open(OpenRequest::new(object(), value("red")));
+    hold
 }
 
 /// The last message to Ann about the object: the version, whether it may be stale, and its answer.
@@ -636,12 +639,9 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let command = Command::Lock {
         request: first,
         service: service(),
-        want,
-        owner,
         wait,
         lease: None,
-        revocable: false,
-        metadata,
+        lock: LockRequest { want, owner, revocable: false, metadata },
     };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
@@ -689,19 +689,10 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     node.turn(NOW, &mut Vec::new(), |locks, turn| {
         turn.standing.leased = true;
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
-        let (want, wait) = (share(1).want, Wait::Forever);
-        let wish = LockRequest {
-            request: first,
-            service: service(),
-            want,
-            owner,
-            wait,
-            lease: None,
-            revocable: false,
-            metadata,
-        };
+        let (want, wait) = (share(1).lock.want, Wait::Forever);
+        let call = LockCall { request: first, service: service(), wait, lease: None, lock: LockRequest { want, owner, revocable: false, metadata } };
         locks.client.on_grantor(&service(), ANN, epoch, turn);
-        locks.client.lock(wish, Duration::ZERO, |_| false, turn);
+        locks.client.lock(call, Duration::ZERO, |_| false, turn);
         locks.client.on_grant(ANN, &service(), epoch, first, token(101), turn);
         let asked = [RequestId(2), RequestId(3)];
         for request in asked {
@@ -767,15 +758,12 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
     node.turn(NOW, &mut Vec::new(), |locks, turn| {
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (Want::Open(OpenRequest::new(object(), value("red"))), Wait::Forever);
-        let wish = LockRequest {
+        let call = LockCall {
             request: open,
             service: service(),
-            want,
-            owner,
             wait,
             lease: None,
-            metadata,
-            revocable: false,
+            lock: LockRequest { want, owner, metadata, revocable: false },
         };
         let of = |turn: &mut StepContext| {
             turn.outbox
@@ -784,7 +772,7 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
                 .count()
         };
         locks.client.on_grantor(&service(), ANN, epoch, turn);
-        locks.client.lock(wish, Duration::ZERO, |_| false, turn);
+        locks.client.lock(call, Duration::ZERO, |_| false, turn);
         let opened = Some((open, ObjectReply::Opened(token(101))));
         locks.client.on_value(ANN, (&service(), epoch), (&object(), content()), opened, turn);
         locks.client.write((write, open), set("blue", None), |_| false, turn);

@@ -4,7 +4,7 @@ use super::super::Outbox;
 use super::super::member_clock::MemberClock;
 use super::*;
 use crate::protocol::Event;
-use crate::protocol::{LockName, Metadata, OwnerId, Packet, Timing, Wait, Want};
+use crate::protocol::{LockName, LockRequest, Metadata, OwnerId, Packet, Timing, Wait, Want};
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -43,12 +43,9 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let mut command = Command::Lock {
         request,
         service,
-        want,
-        owner,
         wait,
         lease: None,
-        revocable: false,
-        metadata,
+        lock: LockRequest { want, owner, revocable: false, metadata },
     };
     let (request, answer, _) = engine.request(&mut command, &AtomicBool::new(false), None);
     (request, answer)

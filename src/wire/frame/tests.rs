@@ -3,7 +3,8 @@ use crate::protocol::content::LastWrite;
 use crate::protocol::content::{Edit, NumberEdit};
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{
-    self, Ballot, HoldReport, ObjectReply, Origin, RevocationAnswer, TokenRange, WaitReport,
+    self, Ballot, HoldReport, LockRequest, ObjectReply, Origin, RevocationAnswer, TokenRange,
+    WaitReport,
 };
 use crate::protocol::{
     Affiliation, Batch, Change, ClientMessage, Config, Content, Epoch, GrantorMessage, HolderInfo,
@@ -117,11 +118,16 @@ fn messages() -> Vec<Message> {
     ];
     let hold = |want| {
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
-        HoldReport { request, want, owner, token, held_for, revocable: true, metadata }
+        HoldReport {
+            request,
+            token,
+            held_for,
+            lock: LockRequest { want, owner, revocable: true, metadata },
+        }
     };
     let wait = |want, ticket| {
         let metadata = metadata.clone();
-        WaitReport { request, want, owner, ticket, revocable: true, metadata }
+        WaitReport { request, ticket, lock: LockRequest { want, owner, revocable: true, metadata } }
     };
     let waiter =
         WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
@@ -282,11 +288,8 @@ fn messages() -> Vec<Message> {
             service: service.clone(),
             epoch,
             request,
-            want,
-            owner,
             only_if_free: true,
-            revocable: true,
-            metadata: metadata.clone(),
+            lock: LockRequest { want, owner, revocable: true, metadata: metadata.clone() },
         })
     }));
     let refusals = [
@@ -594,7 +597,12 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
         let (request, held_for, metadata) = (RequestId(8), Duration::MAX, metadata.clone());
         (
             ProcessId(u128::MAX),
-            HoldReport { request, want, owner, token, held_for, revocable: true, metadata },
+            HoldReport {
+                request,
+                token,
+                held_for,
+                lock: LockRequest { want, owner, revocable: true, metadata },
+            },
         )
     };
     let part = Config::new(info(1), Timing::lan()).limits.part_bytes as usize;

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::protocol::content::NumberEdit;
-use crate::protocol::id::{Mode, Permits, Value};
+use crate::protocol::id::{Metadata, Mode, Permits, Value};
+use crate::protocol::message::LockRequest;
 use crate::protocol::mutant::ProtocolMutant;
 
 /// The tokens of a new grantor.
@@ -25,10 +26,10 @@ impl Grantor {
     /// A request, and whether it is free.
     pub(super) fn plant_ask(
         &mut self,
-        mut entry: RequestSpec,
+        mut entry: LockRequest,
         free: Result<(), Refusal>,
         turn: &StepContext,
-    ) -> (RequestSpec, Result<(), Refusal>) {
+    ) -> (LockRequest, Result<(), Refusal>) {
         let is_suspension = entry.want == Want::Suspension;
         if planted!(turn.mutant, TearBatch)
             && let [first, _, ..] = entry.want.names()
@@ -51,7 +52,7 @@ impl Grantor {
     /// Whether a request for a lock that is not free is granted all the same.
     fn plant_grant(
         &mut self,
-        entry: &RequestSpec,
+        entry: &LockRequest,
         free: &Result<(), Refusal>,
         turn: &StepContext,
     ) -> bool {
@@ -115,7 +116,7 @@ impl Grantor {
                 self.table.release(key);
                 self.grant(turn);
                 // If another request got in, that one has the higher token.
-                self.table.claim(key, RequestSpec { want: want.clone(), ..entry }, token, turn.now);
+                self.table.claim(key, LockRequest { want: want.clone(), ..entry }, token, turn.now);
                 None
             }
             (Want::Permits(_, before), Want::Permits(name, left))
@@ -185,15 +186,15 @@ pub(super) fn hand_over(
         holds.pop();
     }
     if planted!(turn.mutant, HandOverNoOpens) {
-        holds.retain(|(_, hold)| !hold.want.opens());
+        holds.retain(|(_, hold)| !hold.lock.want.opens());
     }
     if planted!(turn.mutant, HandOverNoPlaces) {
         let last = waits.last().and_then(|(_, wait)| wait.ticket);
         waits.iter_mut().for_each(|(_, wait)| wait.ticket = last);
     }
     if planted!(turn.mutant, HandOverNoMetadata) {
-        holds.iter_mut().for_each(|(_, hold)| hold.metadata = Metadata::default());
-        waits.iter_mut().for_each(|(_, wait)| wait.metadata = Metadata::default());
+        holds.iter_mut().for_each(|(_, hold)| hold.lock.metadata = Metadata::default());
+        waits.iter_mut().for_each(|(_, wait)| wait.lock.metadata = Metadata::default());
     }
     (holds, waits)
 }

@@ -11,7 +11,7 @@
 //!   predecessor, while the new grantor acts.
 
 use super::*;
-use crate::protocol::message::GrantorMessage;
+use crate::protocol::message::{GrantorMessage, LockRequest};
 use std::time::Duration;
 
 impl Grantor {
@@ -62,7 +62,7 @@ impl Grantor {
             let since = turn.now.back(if is_new { Duration::ZERO } else { hold.held_for });
             let is_there = view.contains(process) || planted!(turn.mutant, TakeOverTheDead);
             if !setup.over.contains(&key) && is_there {
-                self.table.claim(key, entry_of_hold(hold), token, since);
+                self.table.claim(key, hold.lock, token, since);
             }
         }
         for (process, wait) in waits {
@@ -72,7 +72,7 @@ impl Grantor {
                 && view.contains(process)
                 && self.table.place(key).is_none()
             {
-                self.table.wait(key, entry_of_wait(wait), ticket);
+                self.table.wait(key, wait.lock, ticket);
             }
         }
         let last = last || planted!(turn.mutant, ActOnFirstPart);
@@ -115,7 +115,8 @@ impl Grantor {
     /// One that might pass a suspension by a hold that is over is left to the check.
     fn take_in_beside(&mut self, process: ProcessId, wait: WaitReport, turn: &mut StepContext) {
         let key = (process, wait.request);
-        let may_pass = self.table.has_suspension() && self.table.holds_of(process, wait.owner) > 0;
+        let may_pass =
+            self.table.has_suspension() && self.table.holds_of(process, wait.lock.owner) > 0;
         if !may_pass && self.table.place(key).is_none() {
             self.take_in(key, wait, turn);
         }
@@ -206,7 +207,7 @@ impl Grantor {
         }
         let mut table = |holds, waits, last| part(std::mem::take(&mut objects), holds, waits, last);
         for (process, hold) in all_holds {
-            bytes += weight(&hold.want, &hold.metadata);
+            bytes += weight(&hold.lock);
             holds.push((process, hold));
             if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
@@ -214,7 +215,7 @@ impl Grantor {
             }
         }
         for (process, wait) in all_waits {
-            bytes += weight(&wait.want, &wait.metadata);
+            bytes += weight(&wait.lock);
             waits.push((process, wait));
             if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
@@ -335,7 +336,7 @@ impl Grantor {
             // hears of it.
             let place = self.table.place(key);
             if matches!(place, Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
-                self.table.narrow(key, &hold.want, hold.token);
+                self.table.narrow(key, &hold.lock.want, hold.token);
             }
             if !matches!(self.table.place(key), Some(EntryStatus::Holds(_))) {
                 // The predecessor's table lacked it because it had lost against another hold.
@@ -420,6 +421,6 @@ impl Grantor {
 }
 
 /// The approximate number of bytes of a hold or a wait in a chunk.
-pub(crate) fn weight(want: &Want, metadata: &Metadata) -> usize {
-    96 + want.weight() + metadata.as_bytes().len()
+pub(crate) fn weight(lock: &LockRequest) -> usize {
+    96 + lock.weight()
 }

@@ -1,6 +1,6 @@
 //! Access to a table for deliberate breaks of its grantor, see `mutant.rs`.
 
-use super::{RequestKey, RequestSpec, Table};
+use super::{LockRequest, RequestKey, Table};
 use crate::protocol::id::{LockName, Mode};
 use crate::protocol::mutant::ProtocolMutant;
 
@@ -22,7 +22,7 @@ impl Table {
     }
 
     /// A request's own properties.
-    pub(crate) fn entry(&self, key: RequestKey) -> Option<&RequestSpec> {
+    pub(crate) fn entry(&self, key: RequestKey) -> Option<&LockRequest> {
         self.get(key).map(|request| &request.entry)
     }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::protocol::event::LockStatus;
-use crate::protocol::message::{HolderInfo, Query, QueryReply, WaiterInfo};
+use crate::protocol::message::{HolderInfo, LockRequest, Query, QueryReply, WaiterInfo};
 
 /// Names that are waited for or open: up to so many are checked whether they are held, too.
 #[cfg(any(feature = "tokio", test))]
@@ -161,7 +161,7 @@ impl Table {
     }
 
     fn waiter(&self, &(_, key): &QueueRank) -> Option<WaiterInfo> {
-        let RequestSpec { want, metadata, .. } = &self.get(key)?.entry;
+        let LockRequest { want, metadata, .. } = &self.get(key)?.entry;
         Some(WaiterInfo { process: key.0, mode: want.mode(), metadata: metadata.clone() })
     }
 

@@ -3,8 +3,8 @@
 use super::*;
 use crate::protocol::chance::draws;
 use crate::protocol::content::LastWrite;
-use crate::protocol::id::{Batch, Mode, OpenRequest, Permits, Slot};
-use crate::protocol::message::{HolderInfo, Query, QueryReply, WaiterInfo};
+use crate::protocol::id::{Batch, Metadata, Mode, OpenRequest, Permits, Slot};
+use crate::protocol::message::{HolderInfo, LockRequest, Query, QueryReply, WaiterInfo};
 use crate::protocol::visit_count::touched;
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl TableScript {
     fn ask_as(&mut self, process: u128, owner: u64, want: Want) -> Result<RequestKey, Refusal> {
         self.requests += 1;
         let key = (ProcessId(process), RequestId(self.requests));
-        let entry = RequestSpec {
+        let entry = LockRequest {
             want,
             owner: OwnerId(owner),
             revocable: false,
@@ -119,7 +119,7 @@ impl TableScript {
     }
 
     fn try_as(&self, process: u128, want: Want) -> Result<(), Refusal> {
-        let entry = RequestSpec {
+        let entry = LockRequest {
             want,
             owner: OwnerId(process as u64),
             revocable: false,
@@ -144,11 +144,16 @@ impl TableScript {
             table.adopt(name.clone(), content.clone());
         }
         for (process, hold) in holds {
-            let HoldReport { request, want, owner, token, revocable, metadata, .. } = hold;
+            let HoldReport {
+                request,
+                token,
+                lock: LockRequest { want, owner, revocable, metadata },
+                ..
+            } = hold;
             assert_eq!(
                 table.claim(
                     (process, request),
-                    RequestSpec { want, owner, revocable, metadata },
+                    LockRequest { want, owner, revocable, metadata },
                     token,
                     NOW
                 ),
@@ -156,11 +161,15 @@ impl TableScript {
             );
         }
         for (process, wait) in waits.into_iter().rev() {
-            let WaitReport { request, want, owner, ticket, revocable, metadata } = wait;
+            let WaitReport {
+                request,
+                ticket,
+                lock: LockRequest { want, owner, revocable, metadata },
+            } = wait;
             let ticket = ticket.expect("exported waits have tickets");
             table.wait(
                 (process, request),
-                RequestSpec { want, owner, revocable, metadata },
+                LockRequest { want, owner, revocable, metadata },
                 ticket,
             );
             table.check();
@@ -205,7 +214,7 @@ impl Table {
                 TableRequestState::Waits { .. } => {}
             }
         }
-        let mut waits: Vec<(QueueRank, &RequestSpec)> = Vec::new();
+        let mut waits: Vec<(QueueRank, &LockRequest)> = Vec::new();
         for (key, TableRequest { entry, state }) in self.all() {
             if let TableRequestState::Waits { ticket, missing } = state {
                 waits.push(((*ticket, key), entry));
@@ -257,7 +266,7 @@ fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
 fn a_name_is_clear_while_nobody_has_it_however_many_are_held() {
     let mut table = Table::new(Epoch(token(0)));
     let key = |request: u32| (ProcessId(ANN), RequestId(request.into()));
-    let entry = |want| RequestSpec {
+    let entry = |want| LockRequest {
         want,
         owner: OwnerId(0),
         revocable: false,
@@ -292,7 +301,7 @@ fn of_two_claims_the_higher_token_wins_in_either_order() {
     for want in [lock("x"), Want::Suspension, batch(&["w", "x"])] {
         for (first, second) in [(10, 20), (20, 10)] {
             let mut table = Table::new(Epoch(token(0)));
-            let entry = RequestSpec {
+            let entry = LockRequest {
                 want: want.clone(),
                 owner: OwnerId(0),
                 revocable: false,
@@ -314,7 +323,7 @@ fn a_batch_that_loses_one_of_its_names_loses_all_of_them() {
     let mut story = TableScript::new();
     let whole = story.ask(ANN, batch(&["x", "y", "z"]));
     let waiter = story.locks(BOB, "x");
-    let entry = RequestSpec {
+    let entry = LockRequest {
         want: lock("z"),
         owner: OwnerId(0),
         revocable: false,
@@ -666,7 +675,7 @@ fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
     // Geode defect P20: clocks lied.
     let mut story = TableScript::new();
     let suspension = story.suspends(ANN);
-    let entry = |text| RequestSpec {
+    let entry = |text| LockRequest {
         want: lock(text),
         owner: OwnerId(BOB as u64),
         revocable: false,
@@ -1067,7 +1076,7 @@ fn who_waits_to_open_an_object_goes_before_everybody() {
     let waiter = story.locks(BOB, "x");
     story.suspends(CYD);
     let key = (ProcessId(DAN), RequestId(99));
-    let entry = RequestSpec {
+    let entry = LockRequest {
         want: limit("x", 1),
         owner: OwnerId(0),
         revocable: false,
@@ -1083,7 +1092,7 @@ fn who_waits_to_open_an_object_goes_before_everybody() {
 fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
     let claim = |table: &mut Table, want: Want, n: u32| {
-        let entry = RequestSpec {
+        let entry = LockRequest {
             want,
             owner: OwnerId(0),
             revocable: false,
@@ -1104,7 +1113,7 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
 
     // A request waits no more when it is reported as a hold, whether it wins or not.
     let mut table = Table::new(Epoch(token(0)));
-    let entry = |want| RequestSpec {
+    let entry = |want| LockRequest {
         want,
         owner: OwnerId(0),
         revocable: false,
@@ -1136,7 +1145,7 @@ fn an_object_outlives_who_had_it_open_first_until_all_have_told() {
         maybe_stale: false,
         writes: BTreeMap::new(),
     };
-    let open = || RequestSpec {
+    let open = || LockRequest {
         want: Want::Open(OpenRequest::new(name("x"), Value::new(b"first").expect("a short value"))),
         owner: OwnerId(0),
         revocable: true,
@@ -1187,7 +1196,7 @@ fn the_highest_version_of_an_object_stays() {
             table.adopt(name("x"), content(version));
             table.adopt(name("y"), content(version));
         }
-        let entry = RequestSpec {
+        let entry = LockRequest {
             want: limit("x", 1),
             owner: OwnerId(0),
             revocable: false,
@@ -1325,7 +1334,7 @@ fn waits_are_handed_over_in_the_order_of_their_tickets() {
 fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
     let epoch = Epoch(token(1));
     let mut table = Table::new(epoch);
-    let entry = |want| RequestSpec {
+    let entry = |want| LockRequest {
         want,
         owner: OwnerId(0),
         revocable: false,
@@ -1337,11 +1346,8 @@ fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
         let metadata = Metadata::default();
         let report = WaitReport {
             request: RequestId(request),
-            want,
-            owner: OwnerId(0),
             ticket,
-            revocable: false,
-            metadata,
+            lock: LockRequest { want, owner: OwnerId(0), revocable: false, metadata },
         };
         (ProcessId(process), report)
     };
@@ -1370,7 +1376,7 @@ fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
     let request = RequestId(1);
     let wants = [limit("x", 1), lock("x"), batch(&["y", "z"]), share("w")];
     for (process, want) in [ANN, BOB, CYD, DAN].into_iter().zip(wants) {
-        let entry = RequestSpec {
+        let entry = LockRequest {
             want,
             owner: OwnerId(0),
             revocable: false,
@@ -1379,7 +1385,7 @@ fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
         table.claim((ProcessId(process), request), entry, token(2 * process as u32), NOW);
     }
     let far = ProcessId(BOB | 1 << 127);
-    let entry = RequestSpec {
+    let entry = LockRequest {
         want: lock("v"),
         owner: OwnerId(0),
         revocable: false,
@@ -1402,7 +1408,7 @@ fn what_is_kept_for_a_held_lock_is_small() {
 #[test]
 fn a_refused_suspension_names_another_holder_without_a_look_at_all_own_holds() {
     let mut table = Table::new(Epoch(token(0)));
-    let spec = |want, owner| RequestSpec {
+    let spec = |want, owner| LockRequest {
         want,
         owner: OwnerId(owner),
         revocable: false,

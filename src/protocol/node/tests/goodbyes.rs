@@ -3,6 +3,7 @@
 use super::short::NodePair;
 use super::*;
 use crate::protocol::id::Slot;
+use crate::protocol::message::LockRequest;
 
 /// Its holds are over before the goodbye says so, and the elder does not wait for its lease.
 #[test]
@@ -12,12 +13,14 @@ fn a_member_that_refuses_a_view_for_its_clock_says_goodbye() {
     let command = Command::Lock {
         request,
         service: service(),
-        want: want("x"),
-        owner: OwnerId::default(),
         wait: Wait::Forever,
         lease: None,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want: want("x"),
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     };
     two.step(1, Input::Command(command));
     two.pass(Duration::from_millis(10));

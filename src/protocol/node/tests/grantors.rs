@@ -5,8 +5,8 @@ use crate::protocol::event::GrantorState;
 use crate::protocol::id::Permits;
 use crate::protocol::limits::Limits;
 use crate::protocol::locks::grantor::{Asked, weight};
-use crate::protocol::message::RegistryMessage;
 use crate::protocol::message::WaitReport;
+use crate::protocol::message::{LockRequest, RegistryMessage};
 
 const OLD: Epoch = Epoch(token(1));
 const RANGE: TokenRange = TokenRange { first: token(100), last: token(200) };
@@ -15,22 +15,26 @@ fn asked(from: ProcessId, request: u64, want: Want) -> Asked {
     Asked {
         from,
         request: RequestId(request),
-        want,
-        owner: OwnerId::default(),
         only_if_free: false,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want,
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     }
 }
 
 fn wait(request: u64, want: Want, ticket: Option<u64>) -> WaitReport {
     WaitReport {
         request: RequestId(request),
-        want,
-        owner: OwnerId::default(),
         ticket: ticket.map(|number| Ticket { epoch: OLD, number }),
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want,
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     }
 }
 
@@ -305,8 +309,8 @@ fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
             };
             let mut weights: Vec<usize> =
                 objects.iter().map(|(name, content)| content.weight(name)).collect();
-            weights.extend(holds.iter().map(|(_, hold)| weight(&hold.want, &hold.metadata)));
-            weights.extend(waits.iter().map(|(_, wait)| weight(&wait.want, &wait.metadata)));
+            weights.extend(holds.iter().map(|(_, hold)| weight(&hold.lock)));
+            weights.extend(waits.iter().map(|(_, wait)| weight(&wait.lock)));
             let (all, size) = (weights.iter().sum::<usize>(), size as usize);
             let before = all - weights.last().copied().unwrap_or_default();
             assert!(before < size && (*last || all >= size), "{weights:?} in a chunk of {size}");

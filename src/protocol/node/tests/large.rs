@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::locks::grantor::Asked;
-use crate::protocol::message::WaitReport;
+use crate::protocol::message::{LockRequest, WaitReport};
 use crate::protocol::visit_count::touched;
 
 /// Held, and as many wait for one more lock and for others.
@@ -20,12 +20,9 @@ fn command_of(owner: OwnerId, request: u64, want: Want, wait: Wait) -> Command {
     Command::Lock {
         request: RequestId(request),
         service: service(),
-        want,
-        owner,
         wait,
         lease: None,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest { want, owner, revocable: false, metadata: Metadata::default() },
     }
 }
 
@@ -136,7 +133,7 @@ fn the_place_of_a_suspension_is_told_without_going_through_all_who_wait() {
     }
     let suspension = next;
     let mut command = command(suspension, Want::Suspension, Wait::Forever);
-    if let Command::Lock { owner, .. } = &mut command {
+    if let Command::Lock { lock: LockRequest { owner, .. }, .. } = &mut command {
         // The holds are of another owner.
         *owner = OwnerId(5);
     }
@@ -206,16 +203,18 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
 }
 
 /// A lock client's request for a lock that another member grants.
-fn wish(number: u64, name: &LockName) -> LockRequest {
-    LockRequest {
+fn call(number: u64, name: &LockName) -> LockCall {
+    LockCall {
         request: RequestId(number),
         service: service(),
-        want: Want::Lock(name.clone()),
-        owner: OwnerId::default(),
         wait: Wait::Forever,
         lease: None,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want: Want::Lock(name.clone()),
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     }
 }
 
@@ -227,7 +226,7 @@ fn waiting(count: usize) -> Node {
     node.turn(NOW, &mut Vec::new(), |locks, turn| {
         locks.client.on_grantor(&service(), ANN, EPOCHS[0], turn);
         for (number, name) in names(count).iter().enumerate() {
-            locks.client.lock(wish(number as u64 + 1, name), Duration::ZERO, |_| false, turn);
+            locks.client.lock(call(number as u64 + 1, name), Duration::ZERO, |_| false, turn);
         }
     });
     node
@@ -296,7 +295,12 @@ fn a_revocation_looks_at_the_hold_that_it_names() {
 /// A request as a grantor hears it.
 fn asked(from: ProcessId, number: u64, want: Want) -> Asked {
     let (request, owner, metadata) = (RequestId(number), OwnerId::default(), Metadata::default());
-    Asked { from, request, want, owner, only_if_free: false, revocable: false, metadata }
+    Asked {
+        from,
+        request,
+        only_if_free: false,
+        lock: LockRequest { want, owner, revocable: false, metadata },
+    }
 }
 
 /// A grantor that acts in a view with Ann and Bob, and its member.
@@ -360,7 +364,11 @@ fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
         let ticket = Some(Ticket { epoch: Epoch(token(1)), number: request });
         let (request, owner, metadata) =
             (RequestId(request), OwnerId::default(), Metadata::default());
-        WaitReport { request, want, owner, ticket, revocable: false, metadata }
+        WaitReport {
+            request,
+            ticket,
+            lock: LockRequest { want, owner, revocable: false, metadata },
+        }
     };
     leased(&mut node, |turn| {
         let all = (1..=MANY).map(|request| (ANN, waits(request))).collect();
@@ -514,7 +522,7 @@ fn very_many_limits_that_are_reached_at_once_are_told_by_and_by() {
         for number in 1..=HELD as u64 {
             let wait = Wait::AtMost(Duration::from_millis(1));
             let waits =
-                LockRequest { wait, ..wish(number, &LockName::new(b"x").expect("a good name")) };
+                LockCall { wait, ..call(number, &LockName::new(b"x").expect("a good name")) };
             locks.client.lock(waits, Duration::ZERO, |_| false, turn);
         }
     });
@@ -592,11 +600,8 @@ fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
             service: service(),
             epoch,
             request,
-            want,
-            owner,
             only_if_free,
-            revocable,
-            metadata,
+            lock: LockRequest { want, owner, revocable, metadata },
         });
         node.on_message(NOW, ANN, asks, &mut out);
     }
@@ -614,11 +619,13 @@ fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
         for part in 0..100 {
             let waits = (0..100).map(|n| WaitReport {
                 request: RequestId(part * 100 + n),
-                want: want("x"),
-                owner: OwnerId::default(),
                 ticket: None,
-                revocable: false,
-                metadata: Metadata::default(),
+                lock: LockRequest {
+                    want: want("x"),
+                    owner: OwnerId::default(),
+                    revocable: false,
+                    metadata: Metadata::default(),
+                },
             });
             grantor.on_report(ANN, Vec::new(), (Vec::new(), waits.collect()), false, turn);
         }

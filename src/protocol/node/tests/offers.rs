@@ -1,6 +1,7 @@
 //! Locks that are taken without a step, as the node offers them.
 
 use super::*;
+use crate::protocol::message::LockRequest;
 
 /// Two nodes go through the same: one by commands, the other is asked what it offers, and hears of
 /// it before anything else happens to it.
@@ -109,5 +110,11 @@ fn locking(request: RequestId, name: &LockName, owner: OwnerId) -> Command {
 
 fn wanting(request: RequestId, want: Want, owner: OwnerId) -> Command {
     let (service, wait, metadata) = (service(), Wait::Forever, Metadata::default());
-    Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata }
+    Command::Lock {
+        request,
+        service,
+        wait,
+        lease: None,
+        lock: LockRequest { want, owner, revocable: false, metadata },
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::short::NodePair;
 use super::*;
-use crate::protocol::message::Query;
+use crate::protocol::message::{LockRequest, Query};
 
 /// Delivers all messages, and no time goes by.
 const ALL_HEARD: Duration = Duration::ZERO;
@@ -26,12 +26,9 @@ fn ask(two: &mut NodePair, at: usize, request: u64) {
         Input::Command(Command::Lock {
             request,
             service,
-            want,
-            owner,
             wait,
             lease: None,
-            revocable: false,
-            metadata,
+            lock: LockRequest { want, owner, revocable: false, metadata },
         }),
     );
     two.pass(ALL_HEARD);

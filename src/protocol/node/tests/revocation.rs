@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::event::{RevocationRequest, RevokeCommand};
 use crate::protocol::id::Mode;
 use crate::protocol::message::RegistryMessage;
-use crate::protocol::message::{HolderInfo, RevocationAnswer};
+use crate::protocol::message::{HolderInfo, LockRequest, RevocationAnswer};
 
 const EPOCH: Epoch = Epoch(token(100));
 /// The request of the asker.
@@ -257,17 +257,14 @@ fn waiter(revocable: bool) -> Node {
     act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, None);
-    let wish = LockRequest {
+    let call = LockCall {
         request: HOLDS,
         service: service(),
-        want,
-        owner,
         wait,
         lease,
-        revocable,
-        metadata,
+        lock: LockRequest { want, owner, revocable, metadata },
     };
-    act(&mut node, |holder, _, turn| holder.lock(wish, Duration::ZERO, |_| false, turn));
+    act(&mut node, |holder, _, turn| holder.lock(call, Duration::ZERO, |_| false, turn));
     node
 }
 

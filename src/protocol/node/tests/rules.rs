@@ -7,7 +7,7 @@ use crate::protocol::cluster::decision::{Proposal, ProposalPhase};
 use crate::protocol::cluster::view::Change;
 use crate::protocol::cluster::vote_successor::VoteSender;
 use crate::protocol::locks::grantor::Asked;
-use crate::protocol::message::{Ballot, WaitReport};
+use crate::protocol::message::{Ballot, LockRequest, WaitReport};
 use std::collections::BTreeSet;
 
 const CYD: ProcessId = ProcessId(3);
@@ -74,11 +74,13 @@ fn asked(from: ProcessId, request: u64) -> Asked {
     Asked {
         from,
         request: RequestId(request),
-        want: want("x"),
-        owner: OwnerId::default(),
         only_if_free: false,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want: want("x"),
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     }
 }
 
@@ -166,11 +168,13 @@ rule!(
         let epoch = Epoch(token(1));
         let wait = |request: u64, ticket: Option<u64>| WaitReport {
             request: RequestId(request),
-            want: want("x"),
-            owner: OwnerId::default(),
             ticket: ticket.map(|number| Ticket { epoch, number }),
-            revocable: false,
-            metadata: Metadata::default(),
+            lock: LockRequest {
+                want: want("x"),
+                owner: OwnerId::default(),
+                revocable: false,
+                metadata: Metadata::default(),
+            },
         };
         let me = node.cluster.config.me.process;
         let said = said_in(&mut node, true, |view, turn| {
@@ -240,12 +244,14 @@ rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: P
     let command = Command::Lock {
         request: RequestId(2),
         service: service(),
-        want: want("y"),
-        owner: OwnerId::default(),
         wait: Wait::Forever,
         lease: None,
-        revocable: false,
-        metadata: Metadata::default(),
+        lock: LockRequest {
+            want: want("y"),
+            owner: OwnerId::default(),
+            revocable: false,
+            metadata: Metadata::default(),
+        },
     };
     node.try_fast(due, &command).is_none()
 });

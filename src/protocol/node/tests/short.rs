@@ -1,6 +1,7 @@
 //! Short steps: they read only the state that they concern.
 
 use super::*;
+use crate::protocol::message::LockRequest;
 use std::collections::VecDeque;
 
 /// Two members, and the messages on their way between them, in order.
@@ -110,12 +111,9 @@ fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
                 let lock = Command::Lock {
                     request,
                     service,
-                    want,
-                    owner,
                     wait,
                     lease,
-                    revocable: false,
-                    metadata,
+                    lock: LockRequest { want, owner, revocable: false, metadata },
                 };
                 two.step(at, Input::Command(lock))
             }
