@@ -20,7 +20,6 @@
 //! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants
 //!   nothing after it.
 
-use super::arrivals::Arrivals;
 use super::table::{Contents, EntryStatus, Table};
 use crate::protocol::cluster::view::View;
 use crate::protocol::content::{Content, LastWrite};
@@ -35,10 +34,12 @@ use crate::protocol::message::{
 };
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
+use phase::{HeardEarly, PassedTable, Phase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use token_pool::TokenPool;
 
+mod phase;
 #[cfg(elderlock_mutants)]
 mod planted;
 mod token_pool;
@@ -54,39 +55,6 @@ pub(crate) struct Asked {
     pub(crate) request: RequestId,
     pub(crate) lock: LockRequest,
     pub(crate) only_if_free: bool,
-}
-
-/// The knowledge of a grantor that does not act yet.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Setup {
-    /// The process that may have the table; `None`: every member is asked.
-    source: Option<ProcessId>,
-    /// The whole table arrived.
-    arrived: bool,
-    /// The younger turk that gets the table as soon as it is here.
-    next_turk: Option<(ProcessId, Epoch)>,
-    /// Members whose report is missing.
-    awaiting: BTreeSet<ProcessId>,
-    /// By reports, in the order in which these arrived.
-    waits: Vec<(ProcessId, Vec<WaitReport>)>,
-    parked: Arrivals<Asked>,
-    /// Requests that ended meanwhile, so that a report or a parked request does not bring them
-    /// back.
-    over: BTreeSet<(ProcessId, RequestId)>,
-}
-
-impl Setup {
-    /// Keeps the waits of a report.
-    fn keep_waits(&mut self, from: ProcessId, waits: Vec<WaitReport>) {
-        if !waits.is_empty() {
-            self.waits.push((from, waits));
-        }
-    }
-
-    /// How many waits were reported.
-    fn waits(&self) -> usize {
-        self.waits.iter().map(|(_, waits)| waits.len()).sum()
-    }
 }
 
 /// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
@@ -126,8 +94,7 @@ pub(crate) struct Grantor {
     activation_path: ActivationPath,
     tokens: TokenPool,
     table: Table,
-    /// While it does not act.
-    setup: Option<Setup>,
+    phase: Phase,
     /// After a transfer: members that have something in the table, or had not answered a recovery
     /// before it, and have not been heard yet.
     revalidating: BTreeMap<ProcessId, Revalidation>,
@@ -161,7 +128,7 @@ impl Grantor {
             activation_path: ActivationPath(None),
             tokens,
             table: Table::new(epoch).within(turn),
-            setup: None,
+            phase: Phase::Acting,
             revalidating: BTreeMap::new(),
             outdated_reports: BTreeSet::new(),
             departed: BTreeSet::new(),
@@ -176,18 +143,11 @@ impl Grantor {
             turn.send_elder(RegistryMessage::Acts { service: grantor.service.clone(), epoch });
             return grantor;
         }
-        grantor.setup = Some(Setup {
-            source: None,
-            arrived: false,
-            next_turk: None,
-            awaiting: BTreeSet::new(),
-            waits: Vec::new(),
-            parked: Arrivals::default(),
-            over: BTreeSet::new(),
-        });
         match origin {
-            Origin::Predecessor(source) if view.contains(source) => grantor.receive(source, turn),
-            _ => grantor.recover(view, turn),
+            Origin::Predecessor(source) if view.contains(source) => {
+                grantor.receive(HeardEarly::default(), source, turn);
+            }
+            _ => grantor.recover(HeardEarly::default(), view, turn),
         }
         grantor
     }
@@ -195,33 +155,46 @@ impl Grantor {
     /// Tells of the end of this epoch.
     pub(crate) fn tell_end(&self, turn: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
-        let event = match self.setup {
-            None => Event::LostGrantor { service, epoch },
-            Some(_) => Event::GrantorAborted { service, epoch },
+        let event = match self.phase {
+            Phase::Acting => Event::LostGrantor { service, epoch },
+            _ => Event::GrantorAborted { service, epoch },
         };
         turn.out.push(Output::Event(event));
     }
 
-    /// Asks every member, unless a younger turk waits for the table and then does that.
-    fn recover(&mut self, view: &View, turn: &mut StepContext) {
-        let Some(setup) = &mut self.setup else { return };
-        self.table = Table::new(self.epoch).within(turn);
-        self.departed.clear();
-        setup.source = None;
-        if setup.next_turk.is_some() {
-            return;
-        }
+    /// Asks every member.
+    fn recover(&mut self, heard: HeardEarly, view: &View, turn: &mut StepContext) {
         self.activation_path = ActivationPath(Some((GrantorState::Recovering, turn.now)));
         self.revalidating.clear();
-        setup.waits.clear();
-        setup.awaiting = view.members.iter().map(|member| member.info.process).collect();
-        planted!(turn.mutant, SkipOneInRecovery => setup.awaiting.pop_last());
-        for &process in &setup.awaiting {
-            turn.send(
-                process,
-                ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
-            );
+        let awaiting: BTreeSet<ProcessId> =
+            view.members.iter().map(|member| member.info.process).collect();
+        planted!(=> let awaiting = planted::awaiting(awaiting, turn));
+        for &process in &awaiting {
+            self.ask_for_report(process, turn);
         }
+        let heard = HeardEarly { waits: Vec::new(), ..heard };
+        self.phase = Phase::Recovering { heard, awaiting };
+    }
+
+    /// The predecessor's table does not come: every member is asked, unless a younger turk waits
+    /// for the table and then does that.
+    fn lose_source(&mut self, view: &View, turn: &mut StepContext) {
+        self.table = Table::new(self.epoch).within(turn);
+        self.departed.clear();
+        match &mut self.phase {
+            Phase::Receiving { heard, .. } => {
+                let heard = std::mem::take(heard);
+                self.recover(heard, view, turn);
+            }
+            Phase::PassingOn { table, .. } => *table = PassedTable::Lost,
+            Phase::Recovering { .. } | Phase::Acting => {}
+        }
+    }
+
+    /// Asks a member for its holds and waits.
+    fn ask_for_report(&self, process: ProcessId, turn: &mut StepContext) {
+        let (service, epoch) = (self.service.clone(), self.epoch);
+        turn.send(process, ClientMessage::Recover { service, epoch });
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -229,16 +202,11 @@ impl Grantor {
     }
 
     pub(crate) fn state(&self) -> GrantorState {
-        match &self.setup {
-            None => GrantorState::Acting,
-            Some(Setup { next_turk: Some(_), .. }) => GrantorState::PassingOn,
-            Some(Setup { source: Some(_), .. }) => GrantorState::Receiving,
-            Some(_) => GrantorState::Recovering,
-        }
+        self.phase.state()
     }
 
     pub(crate) fn is_acting(&self) -> bool {
-        self.setup.is_none()
+        matches!(self.phase, Phase::Acting)
     }
 
     /// The message that tells a request its position, if it waits.
@@ -302,33 +270,31 @@ impl Grantor {
     /// The number of locks and requests that it keeps, and of the entries that it has heard before
     /// it acts.
     pub(crate) fn size(&self) -> usize {
-        let setup = self.setup.as_ref().map_or(0, |setup| {
-            setup.awaiting.len() + setup.waits() + setup.parked.len() + setup.over.len()
-        });
-        self.table.size() + setup + self.revalidating.len() + self.outdated_reports.len()
+        let heard = self.phase.heard().map_or(0, HeardEarly::len);
+        let awaited = self.awaiting().count() + self.outdated_reports.len();
+        self.table.size() + heard + awaited
     }
 
     /// The members that it waits for.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        let setup =
-            self.setup.iter().flat_map(|setup| setup.awaiting.iter().copied().chain(setup.source));
-        setup.chain(self.revalidating.keys().copied())
+        self.phase.awaiting().chain(self.revalidating.keys().copied())
     }
 
     /// A member asks for a lock.
     pub(crate) fn on_ask(&mut self, asked: Asked, turn: &mut StepContext) {
         let key = (asked.from, asked.request);
-        if let Some(setup) = &mut self.setup
+        let next_turk = self.phase.next_turk();
+        if let Some(heard) = self.phase.heard_mut()
             && !planted!(turn.mutant, ServeWhileRecovering)
         {
-            if let Some(next_turk) = setup.next_turk {
+            if let Some(next_turk) = next_turk {
                 self.send_on(&asked, Some(next_turk), turn);
             } else if asked.only_if_free {
                 self.refuse(&asked, Refusal::Undecided, turn);
-            } else if setup.parked.len() >= turn.limits.parked as usize {
+            } else if heard.parked.len() >= turn.limits.parked as usize {
                 self.send_on(&asked, None, turn);
             } else {
-                setup.parked.push(key, asked);
+                heard.parked.push(key, asked);
             }
             return;
         }
@@ -456,16 +422,16 @@ impl Grantor {
 
     /// Whether it acts and has heard of every member.
     fn is_at_rest(&self) -> bool {
-        self.setup.is_none() && self.revalidating.is_empty() && self.rejected_successors.is_none()
+        self.is_acting() && self.revalidating.is_empty() && self.rejected_successors.is_none()
     }
 
     /// A request is over.
     pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, turn: &mut StepContext) {
         let key = (from, request);
-        if let Some(setup) = &mut self.setup
+        if let Some(heard) = self.phase.heard_mut()
             && !planted!(turn.mutant, ForgetWhatEnded)
         {
-            setup.over.insert(key);
+            heard.over.insert(key);
         }
         self.table.release(key);
         self.grant(turn);
@@ -633,12 +599,11 @@ impl Grantor {
     ) -> Result<(), Option<ProcessId>> {
         // In their order.
         let has_more = self.table.requests_of(from).next().is_some_and(|one| one < request);
-        match &self.setup {
-            None if self.revalidating.contains_key(&from) || has_more => Err(None),
-            None => Ok(()),
+        if !self.is_acting() {
             // The predecessor may act still.
-            Some(setup) => Err(setup.next_turk.map(|(next_turk, _)| next_turk)),
+            return Err(self.phase.next_turk().map(|(next_turk, _)| next_turk));
         }
+        if self.revalidating.contains_key(&from) || has_more { Err(None) } else { Ok(()) }
     }
 
     /// A member queries the table.
@@ -670,7 +635,7 @@ impl Grantor {
     /// Grants the waiting requests that can be granted, if the member's lease and the tokens allow:
     /// as many as one step does.
     pub(crate) fn grant(&mut self, turn: &mut StepContext) {
-        if self.setup.is_some()
+        if !self.is_acting()
             || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended))
             || self.is_unfinished
         {
@@ -755,40 +720,26 @@ impl Grantor {
         });
         self.revalidating.retain(|process, _| view.contains(*process));
         self.outdated_reports.retain(|process| view.contains(*process));
-        if let Some(setup) = &mut self.setup {
-            setup.awaiting.retain(|process| view.contains(*process));
+        if let Some(heard) = self.phase.heard_mut()
+            && !departed.is_empty()
+        {
+            heard.waits.retain(|(process, _)| view.contains(*process));
+            departed.iter().for_each(|process| heard.parked.remove_all(*process));
+        }
+        if let Phase::Recovering { awaiting, .. } = &mut self.phase {
+            awaiting.retain(|process| view.contains(*process));
             planted!(turn.mutant, AwaitNoGhosts => {
-                setup
-                    .awaiting
+                awaiting
                     .retain(|process| view.living().any(|member| member.info.process == *process));
             });
-            if !departed.is_empty() {
-                setup.waits.retain(|(process, _)| view.contains(*process));
-                departed.iter().for_each(|process| setup.parked.remove_all(*process));
-            }
-            match setup.source {
-                Some(source)
-                    if !view.contains(source) && !planted!(turn.mutant, WaitForTheGone) =>
-                {
-                    self.recover(view, turn);
-                }
-                Some(_) => {}
-                None if setup.next_turk.is_some() => {}
-                None => {
-                    let joined = if planted!(turn.mutant, AskNoJoiners) { &[] } else { joined };
-                    for &process in joined {
-                        setup.awaiting.insert(process);
-                        turn.send(
-                            process,
-                            ClientMessage::Recover {
-                                service: self.service.clone(),
-                                epoch: self.epoch,
-                            },
-                        );
-                    }
-                    self.finish_recovery(turn);
-                }
-            }
+            let joined = if planted!(turn.mutant, AskNoJoiners) { &[] } else { joined };
+            awaiting.extend(joined);
+            joined.iter().for_each(|process| self.ask_for_report(*process, turn));
+            self.finish_recovery(turn);
+        } else if self.phase.source().is_some_and(|source| !view.contains(source))
+            && !planted!(turn.mutant, WaitForTheGone)
+        {
+            self.lose_source(view, turn);
         }
         self.grant(turn);
     }
@@ -808,10 +759,11 @@ impl Grantor {
             }
             return self.on_late_report(from, waits, turn);
         }
-        let Some(setup) = &mut self.setup else {
+        if self.is_acting() {
             return self.on_check(from, objects, (holds, waits), last, turn);
-        };
-        if !setup.awaiting.contains(&from) {
+        }
+        let Phase::Recovering { heard, awaiting } = &mut self.phase else { return };
+        if !awaiting.contains(&from) {
             return;
         }
         for (name, content) in objects {
@@ -822,7 +774,7 @@ impl Grantor {
             self.table.adopt(name, Content { maybe_stale, ..content });
         }
         for hold in holds {
-            if setup.over.contains(&(from, hold.request)) {
+            if heard.over.contains(&(from, hold.request)) {
                 continue;
             }
             let (request, token, since) = (hold.request, hold.token, turn.now.back(hold.held_for));
@@ -837,9 +789,9 @@ impl Grantor {
                 );
             }
         }
-        setup.keep_waits(from, waits);
+        heard.keep_waits(from, waits);
         if last {
-            setup.awaiting.remove(&from);
+            awaiting.remove(&from);
         }
         self.finish_recovery(turn);
     }
@@ -847,14 +799,13 @@ impl Grantor {
     /// Starts to act once every member has been heard. Acknowledged positions come first, in their
     /// old order, then waits without an acknowledged position, then requests that came meanwhile.
     fn finish_recovery(&mut self, turn: &mut StepContext) {
-        let is_heard = |setup: &Setup| {
-            setup.awaiting.is_empty() && setup.source.is_none() && setup.next_turk.is_none()
-        };
-        if !self.setup.as_ref().is_some_and(is_heard) {
+        let Phase::Recovering { heard, awaiting } = &mut self.phase else { return };
+        if !awaiting.is_empty() {
             return;
         }
-        let Some(mut setup) = self.setup.take() else { return };
-        let reports = std::mem::take(&mut setup.waits).into_iter();
+        let mut heard = std::mem::take(heard);
+        self.phase = Phase::Acting;
+        let reports = std::mem::take(&mut heard.waits).into_iter();
         let waits =
             reports.flat_map(|(from, waits)| waits.into_iter().map(move |wait| (from, wait)));
         let mut waits: Vec<(ProcessId, WaitReport)> = waits.collect();
@@ -870,13 +821,13 @@ impl Grantor {
             own.for_each(|(_, wait)| wait.ticket = None);
         });
         planted!(turn.mutant, NewcomersFirst => {
-            for asked in std::mem::take(&mut setup.parked) {
+            for asked in std::mem::take(&mut heard.parked) {
                 self.on_ask(asked, turn);
             }
         });
         for (from, wait) in waits {
             let key = (from, wait.request);
-            if self.table.place(key).is_none() && !setup.over.contains(&key) {
+            if self.table.place(key).is_none() && !heard.over.contains(&key) {
                 let ticket = wait.ticket;
                 self.take_in(key, wait, turn);
                 debug_assert!(
@@ -887,23 +838,23 @@ impl Grantor {
                 }
             }
         }
-        self.begin(setup, turn);
+        self.begin(heard, false, turn);
     }
 
-    /// From here on it acts.
-    fn begin(&mut self, setup: Setup, turn: &mut StepContext) {
+    /// From here on it acts. `has_table`: with the whole table of another.
+    fn begin(&mut self, heard: HeardEarly, has_table: bool, turn: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
         turn.send_elder(RegistryMessage::Acts { service: self.service.clone(), epoch: self.epoch });
         self.table.drop_unopened();
-        if !setup.arrived {
+        if !has_table {
             // Not all of them have seen the highest version, and none knows that there may have
             // been a higher one.
             self.table.objects().for_each(|(name, _)| self.tell_all(name, None, turn));
         }
         self.grant(turn);
-        for asked in setup.parked {
-            if !setup.over.contains(&(asked.from, asked.request)) {
+        for asked in heard.parked {
+            if !heard.over.contains(&(asked.from, asked.request)) {
                 self.on_ask(asked, turn);
             }
         }

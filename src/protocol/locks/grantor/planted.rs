@@ -6,6 +6,17 @@ use crate::protocol::id::{Metadata, Mode, Permits, Value};
 use crate::protocol::message::LockRequest;
 use crate::protocol::mutant::ProtocolMutant;
 
+/// The members that a recovery waits for.
+pub(super) fn awaiting(
+    mut awaiting: BTreeSet<ProcessId>,
+    turn: &StepContext,
+) -> BTreeSet<ProcessId> {
+    if planted!(turn.mutant, SkipOneInRecovery) {
+        awaiting.pop_last();
+    }
+    awaiting
+}
+
 /// The tokens of a new grantor.
 pub(super) fn tokens(
     mut tokens: TokenPool,
@@ -23,6 +34,13 @@ pub(super) fn tokens(
 }
 
 impl Grantor {
+    /// Acts as if its table were empty and it had heard everyone.
+    pub(super) fn begin_empty(&mut self, turn: &mut StepContext) {
+        let heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();
+        self.phase = Phase::Acting;
+        self.begin(heard, false, turn);
+    }
+
     /// A request, and whether it is free.
     pub(super) fn plant_ask(
         &mut self,

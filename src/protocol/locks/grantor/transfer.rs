@@ -16,15 +16,13 @@ use std::time::Duration;
 
 impl Grantor {
     /// Asks the predecessor for its table.
-    pub(super) fn receive(&mut self, source: ProcessId, turn: &mut StepContext) {
-        if let Some(setup) = &mut self.setup {
-            setup.source = Some(source);
-            self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
-            turn.send(
-                source,
-                GrantorMessage::RequestTable { service: self.service.clone(), epoch: self.epoch },
-            );
-        }
+    pub(super) fn receive(&mut self, heard: HeardEarly, source: ProcessId, turn: &mut StepContext) {
+        self.phase = Phase::Receiving { heard, source };
+        self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
+        turn.send(
+            source,
+            GrantorMessage::RequestTable { service: self.service.clone(), epoch: self.epoch },
+        );
     }
 
     /// A part of the predecessor's table arrived.
@@ -36,22 +34,23 @@ impl Grantor {
         (view, last): (&View, bool),
         turn: &mut StepContext,
     ) {
-        let Some(setup) = &mut self.setup else { return };
-        if setup.source != Some(from) {
-            if setup.source.is_some() || !setup.awaiting.contains(&from) {
-                return;
-            }
+        if let Phase::Recovering { heard, awaiting } = &mut self.phase
+            && awaiting.remove(&from)
+        {
             // A predecessor that was taken to be lost acts still, and answers the recovery with
             // its table. What others have reported of it is in that table, but for their requests
             // since.
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
-            setup.source = Some(from);
-            setup.awaiting.remove(&from);
-            let unheard = setup.awaiting.iter().copied();
+            let unheard = awaiting.iter().copied();
             self.revalidating = unheard.map(|process| (process, Revalidation::default())).collect();
-            self.outdated_reports.append(&mut setup.awaiting);
+            self.outdated_reports.append(awaiting);
             self.table = Table::new(self.epoch).within(turn);
+            self.phase = Phase::Receiving { heard: std::mem::take(heard), source: from };
         }
+        if self.phase.source() != Some(from) {
+            return;
+        }
+        let Some(heard) = self.phase.heard_mut() else { return };
         for (name, content) in objects {
             let maybe_stale = content.maybe_stale || planted!(turn.mutant, StaleByTransfer);
             self.table.adopt(name, Content { maybe_stale, ..content });
@@ -61,14 +60,14 @@ impl Grantor {
             let is_new = planted!(turn.mutant, TakeOverAsNew);
             let since = turn.now.back(if is_new { Duration::ZERO } else { hold.held_for });
             let is_there = view.contains(process) || planted!(turn.mutant, TakeOverTheDead);
-            if !setup.over.contains(&key) && is_there {
+            if !heard.over.contains(&key) && is_there {
                 self.table.claim(key, hold.lock, token, since);
             }
         }
         for (process, wait) in waits {
             let key = (process, wait.request);
             if let Some(ticket) = wait.ticket
-                && !setup.over.contains(&key)
+                && !heard.over.contains(&key)
                 && view.contains(process)
                 && self.table.place(key).is_none()
             {
@@ -76,24 +75,27 @@ impl Grantor {
             }
         }
         let last = last || planted!(turn.mutant, ActOnFirstPart);
-        if last {
-            setup.source = None;
-            setup.arrived = true;
-            if (setup.next_turk.is_none() || planted!(turn.mutant, ActBeforeHeir))
-                && let Some(mut setup) = self.setup.take()
-            {
-                self.check(turn);
-                planted!(turn.mutant, LoseWaitsBesideTable => setup.waits.clear());
-                for (process, waits) in std::mem::take(&mut setup.waits) {
-                    for wait in waits {
-                        if !setup.over.contains(&(process, wait.request)) {
-                            self.take_in_beside(process, wait, turn);
-                        }
-                    }
+        if !last {
+            return;
+        }
+        let mut heard = std::mem::take(heard);
+        if let Phase::PassingOn { table, heard: kept, .. } = &mut self.phase
+            && !planted!(turn.mutant, ActBeforeHeir)
+        {
+            (*table, *kept) = (PassedTable::Arrived, heard);
+            return;
+        }
+        self.phase = Phase::Acting;
+        self.check(turn);
+        planted!(turn.mutant, LoseWaitsBesideTable => heard.waits.clear());
+        for (process, waits) in std::mem::take(&mut heard.waits) {
+            for wait in waits {
+                if !heard.over.contains(&(process, wait.request)) {
+                    self.take_in_beside(process, wait, turn);
                 }
-                self.begin(setup, turn);
             }
         }
+        self.begin(heard, true, turn);
     }
 
     /// A member answers the recovery that a table has ended. Its holds are in the table. Its waits
@@ -104,8 +106,8 @@ impl Grantor {
         waits: Vec<WaitReport>,
         turn: &mut StepContext,
     ) {
-        match &mut self.setup {
-            Some(setup) => setup.keep_waits(from, waits),
+        match self.phase.heard_mut() {
+            Some(heard) => heard.keep_waits(from, waits),
             None => waits.into_iter().for_each(|wait| self.take_in_beside(from, wait, turn)),
         }
         self.grant(turn);
@@ -124,20 +126,15 @@ impl Grantor {
 
     /// The younger turk that gets the table now, if the table has arrived.
     pub(crate) fn heir_due(&self) -> Option<(ProcessId, Epoch)> {
-        let setup = self.setup.as_ref()?;
-        setup.next_turk.filter(|_| setup.source.is_none())
+        self.phase.next_turk().filter(|_| self.phase.source().is_none())
     }
 
     /// The predecessor has no table: every member is asked, unless a younger turk waits and then
     /// does that.
     pub(crate) fn on_no_table(&mut self, from: ProcessId, view: &View, turn: &mut StepContext) {
-        if self.setup.as_ref().is_some_and(|setup| setup.source == Some(from)) {
-            if planted!(turn.mutant, TakeNoTableForEmpty)
-                && let Some(setup) = self.setup.take()
-            {
-                return self.begin(setup, turn);
-            }
-            self.recover(view, turn);
+        if self.phase.source() == Some(from) {
+            planted!(turn.mutant, TakeNoTableForEmpty => return self.begin_empty(turn));
+            self.lose_source(view, turn);
         }
     }
 
@@ -149,13 +146,14 @@ impl Grantor {
         turn: &mut StepContext,
     ) -> bool {
         let (service, own) = (self.service.clone(), self.epoch);
-        let Some(Setup { source: Some(_), next_turk: before, parked, .. }) = &mut self.setup else {
-            return true;
-        };
-        if let Some((process, epoch)) = before.replace(next_turk) {
+        let Some(source) = self.phase.source() else { return true };
+        if let Some((process, epoch)) = self.phase.next_turk() {
             turn.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
         }
-        for asked in std::mem::take(parked) {
+        let mut heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();
+        let parked = std::mem::take(&mut heard.parked);
+        self.phase = Phase::PassingOn { heard, table: PassedTable::AwaitedFrom(source), next_turk };
+        for asked in parked {
             planted!(turn.mutant, ForgetThoseWhoAsked => continue);
             let (service, request) = (service.clone(), asked.request);
             turn.send(
@@ -175,9 +173,7 @@ impl Grantor {
     pub(crate) fn hand_over(self, next_turk: (ProcessId, Epoch), turn: &mut StepContext) {
         let (to, epoch) = next_turk;
         let service = &self.service;
-        if self.setup.as_ref().is_some_and(|setup| !setup.arrived)
-            && !planted!(turn.mutant, HandOverWhatIsThere)
-        {
+        if !self.phase.has_table() && !planted!(turn.mutant, HandOverWhatIsThere) {
             turn.send(to, GrantorMessage::NoTable { service: service.clone(), epoch });
             return self.close(Some(next_turk), turn);
         }
@@ -239,23 +235,23 @@ impl Grantor {
                 instead,
             })
         };
-        let Some(setup) = self.setup else {
+        let Some(heard) = self.phase.heard() else {
             planted!(turn.mutant, EndInSilence => return);
             // An answer to one request counts for all requests of its member.
             let waiters = self.table.last_requests(true);
             return waiters.for_each(|(process, request)| turn.send(process, not_here(request)));
         };
         if let Some((process, epoch)) =
-            setup.next_turk.filter(|next_turk| Some(*next_turk) != instead)
+            self.phase.next_turk().filter(|next_turk| Some(*next_turk) != instead)
         {
             turn.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
         }
         // Reported requests wait here, too: a later grantor that has its table already asks no
         // member.
-        let reports = setup.waits.iter();
+        let reports = heard.waits.iter();
         let reported =
             reports.flat_map(|(process, waits)| waits.iter().map(|wait| (*process, wait.request)));
-        let parked = setup.parked.iter().map(|asked| (asked.from, asked.request));
+        let parked = heard.parked.iter().map(|asked| (asked.from, asked.request));
         reported.chain(parked).for_each(|(process, request)| turn.send(process, not_here(request)));
         // A member that has an object open waits for no answer, but wants to hear of other members'
         // writes to it.
@@ -274,17 +270,8 @@ impl Grantor {
         // Their answers now are for the epoch before.
         self.revalidating.clear();
         self.outdated_reports.clear();
-        let setup = Setup {
-            source: None,
-            arrived: true,
-            next_turk: None,
-            awaiting: BTreeSet::new(),
-            waits: Vec::new(),
-            parked: Arrivals::default(),
-            over: BTreeSet::new(),
-        };
         self.check(turn);
-        self.begin(setup, turn);
+        self.begin(HeardEarly::default(), true, turn);
         self
     }
 
