@@ -145,7 +145,7 @@
 //! DESIGN.md has the promises and their arguments. The chapters of docs/protocol have each table of
 //! messages and of deaths, and the reason for each rule. A line with `planted!` marks a rule that a
 //! deliberate break removes in builds for the simulator.
-#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::too_many_lines)]
 
 /// A deliberate break: whether it is planted, or after `=>` a statement that is run if it is. In a
 /// build for use none is planted, and the statement is no code. So it may call functions of the

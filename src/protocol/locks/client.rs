@@ -28,8 +28,8 @@ use crate::protocol::id::{
 };
 use crate::protocol::limits::Limits;
 use crate::protocol::message::{
-    GrantorMessage, HoldReport, HolderInfo, LockRequest, Message, ObjectReply, Query, QueryReply,
-    Refusal, RegistryMessage, RevocationAnswer, WaitReport,
+    GrantorMessage, HolderInfo, LockRequest, Message, ObjectReply, Query, QueryReply, Refusal,
+    RegistryMessage, RevocationAnswer,
 };
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::step_context::StepContext;
@@ -41,6 +41,7 @@ use std::time::Duration;
 
 mod calls;
 mod objects;
+mod report;
 mod revocation;
 
 use calls::{CallKind, PendingCall, PendingCalls};
@@ -252,6 +253,42 @@ impl ServiceState {
     /// The requests that do not hold.
     fn waiting(&self) -> impl Iterator<Item = &ClientRequest> + '_ {
         self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
+    }
+
+    /// Sends the requests that the grantor has not been asked for in this epoch: `only` this one, or
+    /// all.
+    fn ask_for_locks(
+        &mut self,
+        service: &ServiceName,
+        (grantor, epoch): (ProcessId, Epoch),
+        only: Option<RequestId>,
+        turn: &mut StepContext,
+    ) {
+        let mut ask = |request: RequestId, entry: &mut ClientRequest| {
+            let home = match entry.state {
+                ClientRequestState::Unsent => None,
+                ClientRequestState::Asked(home) | ClientRequestState::Queued(home) => Some(home),
+                ClientRequestState::Won(..) | ClientRequestState::Held { .. } => return,
+            };
+            if home == Some(epoch) {
+                return;
+            }
+            entry.state = ClientRequestState::Asked(epoch);
+            let (service, lock) = (service.clone(), entry.lock());
+            let only_if_free = entry.is_only_if_free();
+            turn.send(
+                grantor,
+                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free },
+            );
+        };
+        match only {
+            Some(request) => {
+                if let Some(entry) = self.requests.get_mut(&request) {
+                    ask(request, entry);
+                }
+            }
+            None => self.each_waiting(ask),
+        }
     }
 
     /// Does something with each request that does not hold.
@@ -955,70 +992,7 @@ impl LockClient {
         session.reported = Some(epoch);
         session.last = None;
         session.asked_elder = false;
-        let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let mut objects = Vec::new();
-        for (name, object) in &session.objects {
-            let Some(content) = &object.content else { continue };
-            bytes += content.weight(name);
-            objects.push((name.clone(), content.clone()));
-            if bytes >= turn.limits.part_bytes as usize {
-                bytes = 0;
-                let (service, objects) = (service.clone(), std::mem::take(&mut objects).into());
-                let (holds, waits) = (Vec::new(), Vec::new());
-                turn.send(
-                    from,
-                    GrantorMessage::Report { service, epoch, objects, holds, waits, last: false },
-                );
-            }
-        }
-        for (request, entry) in session.requests.iter_mut() {
-            let is_blank = planted!(turn.mutant, ReportNoOwners);
-            let owner = if is_blank { OwnerId::default() } else { entry.owner };
-            let lock = LockRequest { owner, ..entry.lock() };
-            bytes += 64 + lock.weight();
-            match entry.state {
-                ClientRequestState::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
-                ClientRequestState::Held { .. }
-                    if lock.want == Want::Suspension
-                        && planted!(turn.mutant, KeepSuspensionToItself) => {}
-                ClientRequestState::Held { token, since, .. }
-                | ClientRequestState::Won(token, since) => {
-                    let held_for = turn.now.since(since);
-                    holds.push(HoldReport { request, lock, token, held_for });
-                }
-                // A try does not wait, so it is asked again instead.
-                _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
-                _ if planted!(turn.mutant, ReportNoWaits) => {
-                    entry.state = ClientRequestState::Asked(epoch)
-                }
-                _ => {
-                    entry.state = ClientRequestState::Asked(epoch);
-                    let ticket = entry.ticket();
-                    waits.push(WaitReport { request, lock, ticket });
-                }
-            }
-            if bytes >= turn.limits.part_bytes as usize {
-                bytes = 0;
-                let objects = std::mem::take(&mut objects).into();
-                let (service, holds, waits) =
-                    (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
-                turn.send(
-                    from,
-                    GrantorMessage::Report { service, epoch, objects, holds, waits, last: false },
-                );
-            }
-        }
-        turn.send(
-            from,
-            GrantorMessage::Report {
-                service: service.clone(),
-                epoch,
-                objects: objects.into(),
-                holds,
-                waits,
-                last: true,
-            },
-        );
+        session.report(service, (from, epoch), turn);
         session.errands.each_ending(|request, whom| {
             if whom.is_some() {
                 // The process that we told may have handed its table over before. A request that is
@@ -1185,102 +1159,9 @@ impl LockClient {
             }
             return;
         };
-        let mut ask = |request: RequestId, entry: &mut ClientRequest| {
-            let home = match entry.state {
-                ClientRequestState::Unsent => None,
-                ClientRequestState::Asked(home) | ClientRequestState::Queued(home) => Some(home),
-                ClientRequestState::Won(..) | ClientRequestState::Held { .. } => return,
-            };
-            if home == Some(epoch) {
-                return;
-            }
-            entry.state = ClientRequestState::Asked(epoch);
-            let (service, lock) = (service.clone(), entry.lock());
-            let only_if_free = entry.is_only_if_free();
-            turn.send(
-                grantor,
-                GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free },
-            );
-        };
-        match only {
-            Some(request) => {
-                if let Some(entry) = session.requests.get_mut(&request) {
-                    ask(request, entry);
-                }
-            }
-            None => session.each_waiting(ask),
-        }
+        session.ask_for_locks(service, (grantor, epoch), only, turn);
         // After the requests: they may be about one.
-        let objects = &session.objects;
-        let mut run = |request: RequestId, errand: &mut PendingCall| {
-            let asked = match &mut errand.what {
-                CallKind::Look(_, asked)
-                | CallKind::Confirm(_, asked)
-                | CallKind::Upgrade(_, asked) => asked,
-                CallKind::Revoke(revoking) => match revoking.asked() {
-                    Some(asked) => asked,
-                    None => return,
-                },
-                CallKind::Write(name, _, asked)
-                    if objects.get(name).is_some_and(|object| object.writing == Some(request)) =>
-                {
-                    asked
-                }
-                CallKind::Write(..) | CallKind::Bid | CallKind::Ending(_) => return,
-            };
-            if asked.replace(epoch) == Some(epoch) {
-                return;
-            }
-            let service = service.clone();
-            let message = match errand.what.clone() {
-                CallKind::Look(at, _) => Message::Grantor(GrantorMessage::Query {
-                    service,
-                    epoch,
-                    request,
-                    at: Box::new(at),
-                }),
-                CallKind::Confirm(over, _) => {
-                    // Before the question, on the same link: a grantor that answers the question
-                    // has heard the release.
-                    turn.send(
-                        grantor,
-                        GrantorMessage::Release { service: service.clone(), request: over },
-                    );
-                    Message::Grantor(GrantorMessage::Query {
-                        service,
-                        epoch,
-                        request,
-                        at: Box::new(Query::Place(over)),
-                    })
-                }
-                CallKind::Revoke(revoking) => Message::Grantor(GrantorMessage::Query {
-                    service,
-                    epoch,
-                    request,
-                    at: Box::new(revoking.at()),
-                }),
-                CallKind::Upgrade(hold, _) => {
-                    Message::Grantor(GrantorMessage::Upgrade { service, epoch, request, hold })
-                }
-                CallKind::Write(name, edit, _) => Message::Grantor(GrantorMessage::Write {
-                    service,
-                    epoch,
-                    request,
-                    name,
-                    edit: Box::new(edit),
-                }),
-                CallKind::Bid | CallKind::Ending(_) => return,
-            };
-            turn.send(grantor, message);
-        };
-        match only {
-            Some(request) => {
-                if let Some(errand) = session.errands.get_mut(&request) {
-                    run(request, errand);
-                }
-            }
-            None => session.errands.iter_mut().for_each(|(request, errand)| run(request, errand)),
-        }
+        session.ask_for_calls(service, (grantor, epoch), only, turn);
     }
 
     /// A won lock begins to be held, if the member's lease runs.

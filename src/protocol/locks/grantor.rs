@@ -7,7 +7,7 @@
 //!     |   named, a predecessor may have     | v a predecessor sends its table    |
 //!     |   the table                         |        the whole table arrived     |
 //!     \------------------------------> Receiving --------------------------------/
-//!                                         \--- a younger turk asked --> PassingThrough --> over
+//!                                         \--- a younger turk asked ---> PassingOn ----> over
 //! ```
 //! A grantor ends when its member answers the recovery or the hand-over question of a higher epoch,
 //! leaves, or is expelled. How a table changes hands is in `transfer.rs`.

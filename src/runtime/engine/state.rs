@@ -313,46 +313,8 @@ impl EngineState {
             self.end_claim(now);
             let mut over = None;
             for output in outputs.drain(..) {
-                match output {
-                    Output::Send { .. } if self.is_mute => {}
-                    Output::Send { to, process, packet } => {
-                        after.sent = true;
-                        self.mail.sent(&packet);
-                        self.watch.sent(&packet, &self.node, now, &mut after.notes);
-                        self.network.send(to, process, packet);
-                    }
-                    Output::Answer { request, outcome } => {
-                        if let Some(unwanted) = self.on_answer(request, outcome, &mut own, after) {
-                            inputs.push_back(unwanted);
-                        }
-                    }
-                    Output::Value { request, content } => {
-                        if let Some(object) = self.holds.get(&request) {
-                            object.hear(content);
-                            after.news.push(object.clone());
-                        }
-                    }
-                    Output::Lost { request, reason } => self.on_lost(request, reason, after),
-                    Output::RevocationRequested { request, by } => {
-                        if let Some(hold) = self.holds.get(&request) {
-                            if planted!(WantTwice) {
-                                hold.want(by.clone());
-                            }
-                            if !planted!(WantInSilence) {
-                                hold.want(by);
-                            }
-                            after.news.push(hold.clone());
-                        }
-                    }
-                    Output::Event(event) => {
-                        self.watch.said(&event, &self.node, now, &mut after.notes);
-                        self.on_event(event, &mut over, after);
-                    }
-                    Output::Store { number, vote } => {
-                        if let Some(writer) = &self.writer {
-                            writer.write(self.node.process(), number, vote);
-                        }
-                    }
+                if let Some(unwanted) = self.on_output(output, now, (&mut own, &mut over), after) {
+                    inputs.push_back(unwanted);
                 }
             }
             self.outputs = outputs;
@@ -381,6 +343,56 @@ impl EngineState {
             next = inputs.pop_front();
         }
         own.and_then(|own| own.answer)
+    }
+
+    /// Carries out an instruction of the core. Returns an input that follows from it.
+    fn on_output(
+        &mut self,
+        output: Output,
+        now: Time,
+        (own, over): (&mut Option<OwnRequest>, &mut Option<IncarnationEnd>),
+        after: &mut TurnEffects,
+    ) -> Option<Input> {
+        match output {
+            Output::Send { .. } if self.is_mute => {}
+            Output::Send { to, process, packet } => {
+                after.sent = true;
+                self.mail.sent(&packet);
+                self.watch.sent(&packet, &self.node, now, &mut after.notes);
+                self.network.send(to, process, packet);
+            }
+            Output::Answer { request, outcome } => {
+                return self.on_answer(request, outcome, own, after);
+            }
+            Output::Value { request, content } => {
+                if let Some(object) = self.holds.get(&request) {
+                    object.hear(content);
+                    after.news.push(object.clone());
+                }
+            }
+            Output::Lost { request, reason } => self.on_lost(request, reason, after),
+            Output::RevocationRequested { request, by } => {
+                if let Some(hold) = self.holds.get(&request) {
+                    if planted!(WantTwice) {
+                        hold.want(by.clone());
+                    }
+                    if !planted!(WantInSilence) {
+                        hold.want(by);
+                    }
+                    after.news.push(hold.clone());
+                }
+            }
+            Output::Event(event) => {
+                self.watch.said(&event, &self.node, now, &mut after.notes);
+                self.on_event(event, over, after);
+            }
+            Output::Store { number, vote } => {
+                if let Some(writer) = &self.writer {
+                    writer.write(self.node.process(), number, vote);
+                }
+            }
+        }
+        None
     }
 
     /// A claim without end is over before any message leaves that lets others go on. (Guards learn

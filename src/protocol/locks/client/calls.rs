@@ -54,6 +54,71 @@ impl CallKind {
             CallKind::Bid | CallKind::Ending(_) => None,
         }
     }
+
+    /// The question to a grantor, if it is for a grantor to do.
+    fn question(
+        &self,
+        service: &ServiceName,
+        epoch: Epoch,
+        request: RequestId,
+    ) -> Option<GrantorMessage> {
+        let service = service.clone();
+        let at = match self {
+            CallKind::Look(at, _) => at.clone(),
+            CallKind::Confirm(over, _) => Query::Place(*over),
+            CallKind::Revoke(revoking) => revoking.at(),
+            CallKind::Upgrade(hold, _) => {
+                return Some(GrantorMessage::Upgrade { service, epoch, request, hold: *hold });
+            }
+            CallKind::Write(name, edit, _) => {
+                let (name, edit) = (name.clone(), Box::new(edit.clone()));
+                return Some(GrantorMessage::Write { service, epoch, request, name, edit });
+            }
+            CallKind::Bid | CallKind::Ending(_) => return None,
+        };
+        Some(GrantorMessage::Query { service, epoch, request, at: Box::new(at) })
+    }
+}
+
+impl ServiceState {
+    /// Asks the grantor what it has not been asked in this epoch: `only` for this call, or for all.
+    pub(super) fn ask_for_calls(
+        &mut self,
+        service: &ServiceName,
+        (grantor, epoch): (ProcessId, Epoch),
+        only: Option<RequestId>,
+        turn: &mut StepContext,
+    ) {
+        let objects = &self.objects;
+        let mut ask = |request: RequestId, call: &mut PendingCall| {
+            if let CallKind::Write(name, ..) = &call.what
+                && objects.get(name).is_none_or(|object| object.writing != Some(request))
+            {
+                return;
+            }
+            let Some(asked) = call.what.asked() else { return };
+            if asked.replace(epoch) == Some(epoch) {
+                return;
+            }
+            if let CallKind::Confirm(over, _) = call.what {
+                // Before the question, on the same link: a grantor that answers the question has
+                // heard the release.
+                let service = service.clone();
+                turn.send(grantor, GrantorMessage::Release { service, request: over });
+            }
+            if let Some(question) = call.what.question(service, epoch, request) {
+                turn.send(grantor, question);
+            }
+        };
+        match only {
+            Some(request) => {
+                if let Some(call) = self.errands.get_mut(&request) {
+                    ask(request, call);
+                }
+            }
+            None => self.errands.iter_mut().for_each(|(request, call)| ask(request, call)),
+        }
+    }
 }
 
 impl PendingCall {

@@ -1,0 +1,78 @@
+//! The report of a member's holds, waits and objects to a grantor that asks for it.
+
+use super::{ClientRequestState, ServiceState};
+use crate::protocol::content::Content;
+use crate::protocol::id::{Epoch, LockName, OwnerId, ProcessId, ServiceName, Want};
+use crate::protocol::message::{GrantorMessage, HoldReport, LockRequest, WaitReport};
+use crate::protocol::step_context::StepContext;
+
+/// One message of a report, as it fills up.
+#[derive(Default)]
+struct Chunk {
+    objects: Vec<(LockName, Content)>,
+    holds: Vec<HoldReport>,
+    waits: Vec<WaitReport>,
+    bytes: usize,
+}
+
+impl Chunk {
+    /// Takes the message out of it.
+    fn message(&mut self, service: &ServiceName, epoch: Epoch, last: bool) -> GrantorMessage {
+        let Chunk { objects, holds, waits, .. } = std::mem::take(self);
+        let (service, objects) = (service.clone(), objects.into());
+        GrantorMessage::Report { service, epoch, objects, holds, waits, last }
+    }
+}
+
+impl ServiceState {
+    /// Reports everything to a grantor, in chunks. Requests that wait are asked for in its epoch
+    /// from now on.
+    pub(super) fn report(
+        &mut self,
+        service: &ServiceName,
+        (grantor, epoch): (ProcessId, Epoch),
+        turn: &mut StepContext,
+    ) {
+        let most = turn.limits.part_bytes as usize;
+        let mut chunk = Chunk::default();
+        for (name, object) in &self.objects {
+            let Some(content) = &object.content else { continue };
+            chunk.bytes += content.weight(name);
+            chunk.objects.push((name.clone(), content.clone()));
+            if chunk.bytes >= most {
+                turn.send(grantor, chunk.message(service, epoch, false));
+            }
+        }
+        for (request, entry) in self.requests.iter_mut() {
+            let is_blank = planted!(turn.mutant, ReportNoOwners);
+            let owner = if is_blank { OwnerId::default() } else { entry.owner };
+            let lock = LockRequest { owner, ..entry.lock() };
+            chunk.bytes += 64 + lock.weight();
+            match entry.state {
+                ClientRequestState::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
+                ClientRequestState::Held { .. }
+                    if lock.want == Want::Suspension
+                        && planted!(turn.mutant, KeepSuspensionToItself) => {}
+                ClientRequestState::Held { token, since, .. }
+                | ClientRequestState::Won(token, since) => {
+                    let held_for = turn.now.since(since);
+                    chunk.holds.push(HoldReport { request, lock, token, held_for });
+                }
+                // A try does not wait, so it is asked again instead.
+                _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
+                _ if planted!(turn.mutant, ReportNoWaits) => {
+                    entry.state = ClientRequestState::Asked(epoch)
+                }
+                _ => {
+                    entry.state = ClientRequestState::Asked(epoch);
+                    let ticket = entry.ticket();
+                    chunk.waits.push(WaitReport { request, lock, ticket });
+                }
+            }
+            if chunk.bytes >= most {
+                turn.send(grantor, chunk.message(service, epoch, false));
+            }
+        }
+        turn.send(grantor, chunk.message(service, epoch, true));
+    }
+}
