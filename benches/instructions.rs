@@ -93,7 +93,7 @@ fn line_of(waiting: u32) -> Line {
 
 fn take_turns(mut line: Line) -> Line {
     for _ in 0..TURNS {
-        line.turn();
+        line.cx();
     }
     line
 }

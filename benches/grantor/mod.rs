@@ -94,7 +94,7 @@ impl Line {
     }
 
     /// The holder releases, the next one is granted, and the former holder waits at the end again.
-    pub(crate) fn turn(&mut self) {
+    pub(crate) fn cx(&mut self) {
         let holder =
             self.line.pop_front().expect("the one who had the lock stands at the end again");
         self.grantor.release(holder);
@@ -198,7 +198,7 @@ impl Pair {
 /// Names that lie among those that are held, as if by chance, and the same each time: Knuth's
 /// multiplier.
 pub(crate) fn free_names(count: u32) -> Vec<LockName> {
-    (1..=count).map(|turn| name(2 * (turn.wrapping_mul(2_654_435_761) % MANY) + 1)).collect()
+    (1..=count).map(|cx| name(2 * (cx.wrapping_mul(2_654_435_761) % MANY) + 1)).collect()
 }
 
 /// A member's own request for a lock.

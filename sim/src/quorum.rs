@@ -63,7 +63,7 @@ impl World {
             .disk
             .vote
             .iter()
-            .flat_map(|stored| stored.heirs.iter().rev().copied().chain([stored.voter]));
+            .flat_map(|stored| stored.successors.iter().rev().copied().chain([stored.voter]));
         own.into_iter().chain(stored).find(|process| view.has_vote(*process))
     }
 

@@ -1,6 +1,6 @@
 //! Reachability of members: SWIM gossip by the crate foca, as a pure state machine.
 //!
-//! All output here is a hint. foca's view is only eventually consistent, its news of deaths may be
+//! All output here is a hint. foca's view is only eventually consistent, its reports of deaths may be
 //! wrong or lost, and no two members need ever agree. Views, leases and fencing are decided in
 //! `protocol`, where a hint may start a decision and never is one.
 //!

@@ -128,7 +128,7 @@ const ANNOUNCE_WIDTH: usize = 8;
 /// How many seeds are announced to as soon as they are named.
 const NEW_SEEDS: usize = 64;
 /// Renewals further apart than this have nothing to do with each other.
-const RENEWAL_CALM: Duration = Duration::from_secs(10);
+const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 /// After the second in a row, renewals keep this distance: two processes that claim one address
 /// call each other down for as long as both live, as fast as packets travel.
 const RENEWAL_GAP: Duration = Duration::from_millis(100);
@@ -420,7 +420,7 @@ where
     /// higher one: the clock was set back between two runs. One by one would take as many round
     /// trips as the clock was set back milliseconds: so the steps double.
     fn on_rejoined(&mut self, now: Time) {
-        let is_again = self.renewing.last.is_some_and(|last| now.since(last) < RENEWAL_CALM);
+        let is_again = self.renewing.last.is_some_and(|last| now.since(last) < RENEWAL_PAUSE);
         self.renewing.last = Some(now);
         self.renewing.streak =
             if is_again { (self.renewing.streak + 1).min(RENEWAL_DOUBLINGS) } else { 0 };

@@ -154,7 +154,7 @@ pub(super) struct Liveness {
 impl Cluster {
     /// A process that seeks its cluster from `now` on.
     pub(super) fn new(mut config: Config, now: Time) -> Cluster {
-        let heir = config
+        let successor = config
             .stored
             .as_ref()
             .and_then(|stored| VoteSuccessor::of(stored, config.me.process, now));
@@ -164,13 +164,13 @@ impl Cluster {
             config.found_alone = false;
             config.seeds.remove(&config.me.addr);
         }
-        planted!(=> let heir = heir.map(|heir| {
-            let free_at = if planted!(config.mutant, HeirVotesAtOnce) { now } else { heir.free_at };
-            VoteSuccessor { free_at, ..heir }
+        planted!(=> let successor = successor.map(|successor| {
+            let free_at = if planted!(config.mutant, VoteSuccessorVotesAtOnce) { now } else { successor.free_at };
+            VoteSuccessor { free_at, ..successor }
         }));
         let mut seeking = Discovery::new(&config, now);
-        seeking.set_voters(heir.iter().flat_map(VoteSuccessor::addrs).collect());
-        let acceptor = match (&heir, &config.stored) {
+        seeking.set_voters(successor.iter().flat_map(VoteSuccessor::addrs).collect());
+        let acceptor = match (&successor, &config.stored) {
             (Some(_), Some(stored)) => stored.acceptor.clone(),
             _ => Acceptor::default(),
         };
@@ -185,8 +185,8 @@ impl Cluster {
             votes: Votes {
                 acceptor,
                 durability: VoteDurability::default(),
-                is_unstored_successor: heir.is_some(),
-                successor: heir,
+                is_unstored_successor: successor.is_some(),
+                successor: successor,
                 successors: VoteSuccessors::default(),
                 proposal: None,
                 yield_until: Time::ZERO,
@@ -302,7 +302,7 @@ impl Cluster {
             self.liveness.refused.remove(&from);
         }
         if !self.liveness.death_suspicions.is_empty() {
-            self.end_doubt(now, from, step);
+            self.end_suspicion(now, from, step);
         }
     }
 
@@ -383,7 +383,7 @@ impl Cluster {
             step.out.push(Output::Event(Event::Orphaned));
         }
         self.vouch(now, step);
-        self.keep_doubts(now, step);
+        self.keep_suspicions(now, step);
         true
     }
 
@@ -447,7 +447,7 @@ impl Cluster {
             });
         }
         if let Some(view) = self.linked_view() {
-            due = due.min(self.liveness.vouch_at).min(self.doubts_due().unwrap_or(Time::MAX));
+            due = due.min(self.liveness.vouch_at).min(self.suspicions_due().unwrap_or(Time::MAX));
             if self.is_member() {
                 let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
                 due = due.min(end).min(self.hello_at).min(self.orphaned_at);

@@ -665,7 +665,7 @@ mod tests {
 
     struct LinkEnd {
         me: MemberInfo,
-        post: LinkSet,
+        links: LinkSet,
     }
 
     fn ends() -> ([LinkEnd; 2], View) {
@@ -676,7 +676,7 @@ mod tests {
         };
         let ends = [1, 2].map(|number| {
             let config = Config::new(info(number), Timing::lan());
-            LinkEnd { me: info(number), post: LinkSet::new(&config) }
+            LinkEnd { me: info(number), links: LinkSet::new(&config) }
         });
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let members = ends.iter().map(|end| end.me.clone()).collect();
@@ -689,7 +689,7 @@ mod tests {
             let mut out = Vec::new();
             let service = ServiceName::new("stock").expect("a name");
             let word = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
-            self.post.send(now, &self.me, view, to, word, &mut out);
+            self.links.send(now, &self.me, view, to, word, &mut out);
             only(out).expect("it is said")
         }
 
@@ -698,16 +698,16 @@ mod tests {
             let Packet::Linked { seq, ack, message, .. } = packet else {
                 panic!("{packet:?} has no number")
             };
-            self.post.on_linked(now, &self.me, view, from, (seq, ack), message, &mut out);
+            self.links.on_linked(now, &self.me, view, from, (seq, ack), message, &mut out);
             assert_eq!(only(out), None);
         }
 
         /// Handles its next alarm. Returns the alarm's time and the packet.
         fn wake(&mut self, view: &View) -> (Time, Option<Packet>) {
-            let (at, mut out) = (self.post.deadline().expect("an alarm"), Vec::new());
-            self.post.on_timer(at, &self.me, view, &mut out);
+            let (at, mut out) = (self.links.deadline().expect("an alarm"), Vec::new());
+            self.links.on_timer(at, &self.me, view, &mut out);
             assert!(
-                self.post.deadline().is_none_or(|next| next > at),
+                self.links.deadline().is_none_or(|next| next > at),
                 "it would go off without end"
             );
             (at, only(out))
@@ -726,14 +726,14 @@ mod tests {
     /// that it has not acknowledged.
     fn repeated(plant: impl Fn(&mut LinkSet)) -> usize {
         let ([mut a, b], view) = ends();
-        plant(&mut a.post);
+        plant(&mut a.links);
         let now = Time::from_nanos(1);
         for _ in 0..100 {
             a.say(now, &view, b.me.process);
         }
         let mut out = Vec::new();
         for _ in 0..2 {
-            a.post.on_connected(now + RETRY / 8, &a.me, &view, b.me.process, true, &mut out);
+            a.links.on_connected(now + RETRY / 8, &a.me, &view, b.me.process, true, &mut out);
         }
         out.len()
     }
@@ -744,7 +744,7 @@ mod tests {
         #[cfg(elderlock_mutants)]
         {
             let mutant = Some(super::super::mutant::ProtocolMutant::RepeatAllAtOnce);
-            assert_eq!(repeated(|post| post.mutant = mutant), 200, "the break is not seen");
+            assert_eq!(repeated(|links| links.mutant = mutant), 200, "the break is not seen");
         }
     }
 
@@ -764,7 +764,7 @@ mod tests {
             a.hear(now, &view, b.me.process, word);
             last_heard = now;
             for end in [&mut a, &mut b] {
-                while end.post.deadline().is_some_and(|at| at <= now) {
+                while end.links.deadline().is_some_and(|at| at <= now) {
                     assert_eq!(end.wake(&view).1, None, "nothing is due while they talk");
                 }
             }
@@ -779,7 +779,7 @@ mod tests {
         assert_eq!(at, last_heard + RETRY / 4);
         assert!(matches!(packet, Some(Packet::Ack { ack: 60, .. })), "{packet:?}");
         assert_eq!(
-            (a.post.deadline(), a.post.agenda.len()),
+            (a.links.deadline(), a.links.agenda.len()),
             (None, 0),
             "a quiet link costs nothing"
         );
@@ -791,7 +791,7 @@ mod tests {
     #[test]
     fn only_so_many_messages_are_kept_ahead_of_their_turn() {
         let ([mut a, mut b], view) = ends();
-        a.post.limits.early = 2;
+        a.links.limits.early = 2;
         let now = Time::from_nanos(1);
         let words: Vec<Packet> = (0..4).map(|_| b.say(now, &view, a.me.process)).collect();
         let (me, from) = (a.me.clone(), b.me.process);
@@ -801,7 +801,7 @@ mod tests {
                 panic!("{word:?} has no number")
             };
             let (first, more) =
-                a.post.on_linked(now, &me, &view, from, (seq, ack), message, &mut Vec::new());
+                a.links.on_linked(now, &me, &view, from, (seq, ack), message, &mut Vec::new());
             heard.push(usize::from(first.is_some()) + more.len());
         }
         assert_eq!(heard, [0, 0, 0, 3], "the fourth is dropped, and sent again");
@@ -811,24 +811,24 @@ mod tests {
     fn what_links_keep_is_counted() {
         let ([mut a, b], view) = ends();
         let (now, to, timing) = (Time::from_nanos(1), b.me.process, view.timing);
-        let count = |post: &LinkSet, now: Time| {
+        let count = |links: &LinkSet, now: Time| {
             let mut sizes = Sizes::default();
-            post.count(now, &mut sizes);
+            links.count(now, &mut sizes);
             (sizes.links, sizes.unacknowledged, sizes.ahead, sizes.link_timers, sizes.detours)
         };
-        assert_eq!((a.post.backlog(to), a.post.sent(to)), (0, 0));
+        assert_eq!((a.links.backlog(to), a.links.sent(to)), (0, 0));
         (0..3).for_each(|_| _ = a.say(now, &view, to));
-        assert_eq!((a.post.backlog(to), a.post.sent(to)), (3, 3));
+        assert_eq!((a.links.backlog(to), a.links.sent(to)), (3, 3));
         let service = ServiceName::new("stock").expect("a name");
         let (me, word) = (
             a.me.clone(),
             Message::Registry(RegistryMessage::FindGrantor { service, heard: None }),
         );
-        a.post.on_linked(now, &me, &view, to, (2, 1), word, &mut Vec::new());
-        a.post.trouble(now, to, true, &timing);
-        assert_eq!(count(&a.post, now), (1, 2, 1, 1, 1));
+        a.links.on_linked(now, &me, &view, to, (2, 1), word, &mut Vec::new());
+        a.links.trouble(now, to, true, &timing);
+        assert_eq!(count(&a.links, now), (1, 2, 1, 1, 1));
         assert_eq!(
-            count(&a.post, now + timing.member_lease),
+            count(&a.links, now + timing.member_lease),
             (1, 2, 1, 1, 0),
             "the detour is over"
         );
@@ -850,24 +850,24 @@ mod tests {
         let start = Time::from_nanos(1);
         (0..100).for_each(|_| _ = a.say(start, &view, to));
         let again = |a: &mut LinkEnd| {
-            let (at, mut out) = (a.post.deadline().expect("an alarm"), Vec::new());
-            a.post.on_timer(at, &a.me, &view, &mut out);
+            let (at, mut out) = (a.links.deadline().expect("an alarm"), Vec::new());
+            a.links.on_timer(at, &a.me, &view, &mut out);
             (at, numbers(&out))
         };
         assert_eq!(again(&mut a).1, Vec::from_iter(1..=64), "nothing is known to be wrong yet");
         let (now, few) = again(&mut a);
         assert_eq!(few, [1, 2, 3, 4], "nothing came back");
         let (me, mut out) = (a.me.clone(), Vec::new());
-        a.post.on_ack(now, &me, &view, to, 3, false, &mut out);
+        a.links.on_ack(now, &me, &view, to, 3, false, &mut out);
         assert_eq!(numbers(&out), [] as [u64; 0], "one of them is not acknowledged");
-        a.post.on_ack(now, &me, &view, to, 4, false, &mut out);
+        a.links.on_ack(now, &me, &view, to, 4, false, &mut out);
         assert_eq!(numbers(&out), Vec::from_iter(5..=12));
         out.clear();
-        a.post.on_ack(now, &me, &view, to, 12, false, &mut out);
+        a.links.on_ack(now, &me, &view, to, 12, false, &mut out);
         assert_eq!(numbers(&out), Vec::from_iter(13..=28));
         out.clear();
         for _ in 0..10 {
-            a.post.on_connected(now, &me, &view, to, true, &mut out);
+            a.links.on_connected(now, &me, &view, to, true, &mut out);
         }
         assert_eq!(numbers(&out), [] as [u64; 0], "they have just gone");
         let (at, rest) = again(&mut a);
@@ -884,11 +884,11 @@ mod tests {
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let view = View::first(Slot(1), (1..=5).map(info).collect(), timing, 7);
         let me = info(1);
-        let mut post = LinkSet::new(&Config::new(me.clone(), timing));
+        let mut links = LinkSet::new(&Config::new(me.clone(), timing));
         let (to, start) = (ProcessId(5), Time::from_nanos(1));
-        let relays = |post: &mut LinkSet, now: Time| {
+        let relays = |links: &mut LinkSet, now: Time| {
             let mut out = Vec::new();
-            post.dispatch(now, &me, &view, to, Packet::from(Notice::Leave), &mut out);
+            links.dispatch(now, &me, &view, to, Packet::from(Notice::Leave), &mut out);
             let relay = |output: &Output| match output {
                 Output::Send {
                     process: Some(ProcessId(relay)),
@@ -899,20 +899,20 @@ mod tests {
             };
             out.iter().filter_map(relay).collect::<Vec<_>>()
         };
-        assert_eq!(relays(&mut post, start), [] as [u128; 0]);
-        post.trouble(start, to, true, &timing);
-        assert_eq!(relays(&mut post, start), [2, 3, 4]);
+        assert_eq!(relays(&mut links, start), [] as [u128; 0]);
+        links.trouble(start, to, true, &timing);
+        assert_eq!(relays(&mut links, start), [2, 3, 4]);
         let soon = Time::from_nanos(RETRY.as_nanos() as u64 / 4 - 1);
-        assert_eq!(relays(&mut post, soon), [] as [u128; 0], "the same notice, said just before");
-        assert_eq!(relays(&mut post, soon + Duration::from_nanos(1)), [2, 3, 4]);
-        post.on_relayed(start, to, ProcessId(3), Some(ProcessId(4)), &timing);
-        assert_eq!(relays(&mut post, start), [4], "by which it is heard, not by which it hears");
+        assert_eq!(relays(&mut links, soon), [] as [u128; 0], "the same notice, said just before");
+        assert_eq!(relays(&mut links, soon + Duration::from_nanos(1)), [2, 3, 4]);
+        links.on_relayed(start, to, ProcessId(3), Some(ProcessId(4)), &timing);
+        assert_eq!(relays(&mut links, start), [4], "by which it is heard, not by which it hears");
         let late = start + timing.slow_beat() * 2;
-        assert_eq!(relays(&mut post, late), [2, 3, 4], "it was not said for too long");
-        post.on_relayed(late, to, ProcessId(3), Some(ProcessId(4)), &timing);
-        post.trouble(late + RETRY, to, true, &timing);
+        assert_eq!(relays(&mut links, late), [2, 3, 4], "it was not said for too long");
+        links.on_relayed(late, to, ProcessId(3), Some(ProcessId(4)), &timing);
+        links.trouble(late + RETRY, to, true, &timing);
         assert_eq!(
-            relays(&mut post, late + RETRY),
+            relays(&mut links, late + RETRY),
             [2, 3, 4],
             "what went that way was not answered"
         );

@@ -35,7 +35,7 @@ use super::visit_count::touch;
 use arrivals::Arrivals;
 use client::{LockCall, LockClient};
 use departures::{PendingHandovers, Relinquishing};
-use grantor::{Asked, Grantor};
+use grantor::{Grantor, ReceivedRequest};
 use registry::Registry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -60,7 +60,7 @@ pub(super) struct Locks {
     /// When one of them was left unfinished.
     unfinished_at: Time,
     /// Requests for epochs that this member has not heard of yet.
-    pub(super) early_requests: BTreeMap<ServiceName, Arrivals<(Epoch, Asked)>>,
+    pub(super) early_requests: BTreeMap<ServiceName, Arrivals<(Epoch, ReceivedRequest)>>,
     /// Queue positions that are to be reported to other members, in the order in which they were
     /// given.
     pub(super) pending_positions: VecDeque<PendingPosition>,
@@ -167,7 +167,7 @@ impl Locks {
         &mut self,
         view: &Arc<View>,
         installed: InstalledView,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let InstalledView { departed, joined, same_tenure, registry } = installed;
         match registry {
@@ -178,16 +178,16 @@ impl Locks {
                 }
             }
             RegistryChange::Restart { ask, clocks } | RegistryChange::Begin { ask, clocks } => {
-                self.registry = Some(Registry::new(view, ask, clocks, turn));
+                self.registry = Some(Registry::new(view, ask, clocks, cx));
             }
         }
         if let Some(registry) = &mut self.registry
             && !matches!(installed.registry, RegistryChange::Begin { .. })
         {
-            registry.answer(turn.may_name(), turn);
+            registry.answer(cx.may_name(), cx);
         }
         if !same_tenure {
-            self.end_unbegun(turn);
+            self.end_unbegun(cx);
         }
         // A table that moves may be due for a younger turk now, or its grantor may act.
         let mut moving = Vec::new();
@@ -196,56 +196,56 @@ impl Locks {
             if !grantor.is_acting() {
                 moving.push(service.clone());
             }
-            grantor.on_view(view, departed, joined, turn);
+            grantor.on_view(view, departed, joined, cx);
             if !same_tenure {
-                grantor.on_new_elder(turn);
+                grantor.on_new_elder(cx);
             }
         }
         for service in moving {
-            self.after_transfer(&service, turn);
+            self.after_transfer(&service, cx);
         }
         for (service, early) in &mut self.early_requests {
             departed.iter().for_each(|process| early.remove_all(*process));
             if !early.is_empty() {
-                turn.send_elder(self.client.question(service));
+                cx.send_elder(self.client.question(service));
             }
         }
         self.early_requests.retain(|_, early| !early.is_empty());
-        self.client.on_view(view, turn);
+        self.client.on_view(view, cx);
     }
 
     /// Some hint calls a member unreachable.
-    pub(super) fn on_suspected(&mut self, process: ProcessId, turn: &mut StepContext) {
-        self.client.on_suspected(process, turn);
+    pub(super) fn on_suspected(&mut self, process: ProcessId, cx: &mut StepContext) {
+        self.client.on_suspected(process, cx);
     }
 
     /// The member's lease runs again.
-    pub(super) fn on_resumed(&mut self, turn: &mut StepContext) {
-        self.client.on_resumed(turn);
-        self.grant_all(turn);
+    pub(super) fn on_resumed(&mut self, cx: &mut StepContext) {
+        self.client.on_resumed(cx);
+        self.grant_all(cx);
     }
 
     /// The member's lease is over.
-    pub(super) fn on_suspended(&mut self, turn: &mut StepContext) {
-        self.client.on_suspended(turn);
+    pub(super) fn on_suspended(&mut self, cx: &mut StepContext) {
+        self.client.on_suspended(cx);
     }
 
     /// Grants the waiting requests that can be granted.
-    pub(super) fn grant_all(&mut self, turn: &mut StepContext) {
+    pub(super) fn grant_all(&mut self, cx: &mut StepContext) {
         for grantor in self.grantors.values_mut() {
-            grantor.grant(turn);
+            grantor.grant(cx);
         }
     }
 
     /// Ends all requests of this member.
-    pub(super) fn close(&mut self, reason: LostReason, turn: &mut StepContext) {
-        self.client.close(reason, turn);
+    pub(super) fn close(&mut self, reason: LostReason, cx: &mut StepContext) {
+        self.client.close(reason, cx);
     }
 
     /// Ends all holds, waits and grantors of this member.
-    pub(super) fn give_everything_up(&mut self, reason: LostReason, turn: &mut StepContext) {
-        self.client.close(reason, turn);
-        self.end_grantors(turn);
+    pub(super) fn give_everything_up(&mut self, reason: LostReason, cx: &mut StepContext) {
+        self.client.close(reason, cx);
+        self.end_grantors(cx);
     }
 
     /// The membership is over.
@@ -262,24 +262,24 @@ impl Locks {
     }
 
     /// The elder has its quorum (again).
-    pub(super) fn on_authority(&mut self, turn: &mut StepContext) {
+    pub(super) fn on_authority(&mut self, cx: &mut StepContext) {
         if let Some(registry) = &mut self.registry {
-            registry.answer(true, turn);
+            registry.answer(true, cx);
         }
     }
 
     /// A member said goodbye to the elder here.
-    pub(super) fn on_goodbye(&mut self, process: ProcessId, turn: &mut StepContext) {
+    pub(super) fn on_goodbye(&mut self, process: ProcessId, cx: &mut StepContext) {
         if let Some(registry) = &mut self.registry {
             registry.on_leave(process);
-            registry.answer(turn.may_name(), turn);
+            registry.answer(cx.may_name(), cx);
         }
     }
 
     /// Names the young turks that need not wait any longer.
-    pub(super) fn advance_turks(&mut self, turn: &mut StepContext) {
+    pub(super) fn advance_turks(&mut self, cx: &mut StepContext) {
         if let Some(registry) = &mut self.registry {
-            registry.advance_turks(turn.may_name(), turn);
+            registry.advance_turks(cx.may_name(), cx);
         }
     }
 
@@ -323,8 +323,8 @@ impl Locks {
         self.client.deadline().is_some_and(|at| at <= now)
     }
 
-    pub(super) fn on_client_timer(&mut self, turn: &mut StepContext) {
-        self.client.on_timer(turn);
+    pub(super) fn on_client_timer(&mut self, cx: &mut StepContext) {
+        self.client.on_timer(cx);
     }
 
     /// When the lock client, or a service that is given away, has something to do.
@@ -359,11 +359,11 @@ impl Locks {
     }
 
     /// One of the grantors that have more to do goes on.
-    pub(super) fn go_on(&mut self, turn: &mut StepContext) {
+    pub(super) fn go_on(&mut self, cx: &mut StepContext) {
         if let Some(service) = self.unfinished.pop_front()
             && let Some(grantor) = self.grantors.get_mut(&service)
         {
-            grantor.go_on(turn);
+            grantor.go_on(cx);
         }
     }
 

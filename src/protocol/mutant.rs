@@ -105,7 +105,7 @@ pub enum ProtocolMutant {
     /// A refused connection counts as death although the operator did not allow it.
     TrustRefused,
     /// Where refused connections count as deaths, one member that is refused is enough.
-    DoubtAlone,
+    SuspectAlone,
     /// A member of the council votes for another elder before its promise to the present one is
     /// over.
     VoteEarly,
@@ -131,7 +131,7 @@ pub enum ProtocolMutant {
     /// A member reports that its directory has a view before that view is on disk.
     CallItKept,
     /// A vote successor votes at once.
-    HeirVotesAtOnce,
+    VoteSuccessorVotesAtOnce,
     /// Packets under way are lost with their connection.
     LoseInFlight,
     /// A message that arrives twice is delivered twice.
@@ -154,7 +154,7 @@ pub enum ProtocolMutant {
     /// A young turk acts when the first chunk of its table has arrived.
     ActOnFirstPart,
     /// A young turk acts although a younger one has asked for the table.
-    ActBeforeHeir,
+    ActBeforeNextTurk,
     /// A young turk takes the answer that there is no table for an empty table.
     TakeNoTableForEmpty,
     /// A young turk takes over the table's entries of members that have left the view.
@@ -381,7 +381,7 @@ impl ProtocolMutant {
         ProtocolMutant::ForgetEarlierLeases,
         ProtocolMutant::ForgetGhosts,
         ProtocolMutant::TrustRefused,
-        ProtocolMutant::DoubtAlone,
+        ProtocolMutant::SuspectAlone,
         ProtocolMutant::VoteEarly,
         ProtocolMutant::ForgetPromiseOverView,
         ProtocolMutant::ForgetAccepted,
@@ -393,7 +393,7 @@ impl ProtocolMutant {
         ProtocolMutant::TellUnstored,
         ProtocolMutant::CountUnstored,
         ProtocolMutant::CallItKept,
-        ProtocolMutant::HeirVotesAtOnce,
+        ProtocolMutant::VoteSuccessorVotesAtOnce,
         ProtocolMutant::LoseInFlight,
         ProtocolMutant::HearTwice,
         ProtocolMutant::RepeatAllAtOnce,
@@ -408,7 +408,7 @@ impl ProtocolMutant {
         ProtocolMutant::HandOverNoPlaces,
         ProtocolMutant::HandOverWhatIsThere,
         ProtocolMutant::ActOnFirstPart,
-        ProtocolMutant::ActBeforeHeir,
+        ProtocolMutant::ActBeforeNextTurk,
         ProtocolMutant::TakeNoTableForEmpty,
         ProtocolMutant::TakeOverTheDead,
         ProtocolMutant::WaitForTheGone,

@@ -126,7 +126,7 @@ impl Node {
             }
             Input::StoreFailed { number } => self.cluster.on_store_failed(now, number),
         }
-        if is_short && self.stays_calm(now) {
+        if is_short && self.stays_quiet(now) {
             return;
         }
         self.quiet_until = QuietUntil(None);
@@ -160,18 +160,18 @@ impl Node {
             Input::Command(Command::Lock { .. } | Command::Release { .. }) => true,
             _ => false,
         };
-        is_plain && !self.cluster.has_suspicions() && now < self.calm_until()
+        is_plain && !self.cluster.has_suspicions() && now < self.end_of_quiet()
     }
 
     /// After a short step: whether its preconditions still hold. It can only make a link, a request
     /// or a queue position due.
-    fn stays_calm(&mut self, now: Time) -> bool {
-        let QuietUntil(Some(calm)) = self.quiet_until else { return false };
+    fn stays_quiet(&mut self, now: Time) -> bool {
+        let QuietUntil(Some(quiet_until)) = self.quiet_until else { return false };
         let [client, places, unfinished] = self.locks.short_deadline();
         let due = [self.links.deadline(), client, places, unfinished]
             .into_iter()
             .flatten()
-            .fold(calm, Time::min);
+            .fold(quiet_until, Time::min);
         self.quiet_until = QuietUntil(Some(due));
         now < due && self.is_idle()
     }
@@ -185,15 +185,15 @@ impl Node {
             command,
             Command::Lock { lock: LockRequest { want: Want::Lock(_) | Want::Share(_), .. }, .. }
                 | Command::Release { .. }
-        ) || now >= self.calm_until()
+        ) || now >= self.end_of_quiet()
         {
             return None;
         }
         let done = self.locks.try_fast(self.cluster.process(), now, command)?;
-        if let (FastOutcome::Granted(_, until), QuietUntil(Some(calm))) =
+        if let (FastOutcome::Granted(_, until), QuietUntil(Some(quiet_until))) =
             (done, &mut self.quiet_until)
         {
-            *calm = until.min(*calm);
+            *quiet_until = until.min(*quiet_until);
         }
         self.cluster.look(now);
         Some(done)
@@ -205,7 +205,7 @@ impl Node {
     /// one after the other. But [`absorb`](Node::absorb) must come before any other use of the
     /// node. The result is the same as that of commands.
     pub fn offer(&self, now: Time, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
-        if !matches!(self.quiet_until, QuietUntil(Some(calm)) if now < calm) {
+        if !matches!(self.quiet_until, QuietUntil(Some(quiet_until)) if now < quiet_until) {
             return None;
         }
         self.locks.offer(self.cluster.process(), service, name)
@@ -228,22 +228,24 @@ impl Node {
     }
 
     /// Until when [`try_fast`](Node::try_fast) may be tried, and other steps may be short.
-    fn calm_until(&mut self) -> Time {
-        if let QuietUntil(Some(calm)) = self.quiet_until {
-            return calm;
+    fn end_of_quiet(&mut self) -> Time {
+        if let QuietUntil(Some(quiet_until)) = self.quiet_until {
+            return quiet_until;
         }
-        let is_calm = self.is_idle() && self.cluster.is_leased_member();
-        let calm = if is_calm { self.deadline().unwrap_or(Time::MAX) } else { Time::ZERO };
-        planted!(=> let calm = self.plant_calm(calm, is_calm));
-        self.quiet_until = QuietUntil(Some(calm));
-        calm
+        let is_quiet = self.is_idle() && self.cluster.is_leased_member();
+        let quiet_until = if is_quiet { self.deadline().unwrap_or(Time::MAX) } else { Time::ZERO };
+        planted!(=> let quiet_until = self.plant_quiet(quiet_until, is_quiet));
+        self.quiet_until = QuietUntil(Some(quiet_until));
+        quiet_until
     }
 
     /// When a caller without other inputs should step again. Never later than
     /// [`deadline`](Node::deadline), and cheaper to compute, but possibly too early.
     pub fn wake_by(&self) -> Option<Time> {
         match self.quiet_until {
-            QuietUntil(Some(calm)) if calm > Time::ZERO => (calm != Time::MAX).then_some(calm),
+            QuietUntil(Some(quiet_until)) if quiet_until > Time::ZERO => {
+                (quiet_until != Time::MAX).then_some(quiet_until)
+            }
             _ => self.deadline(),
         }
     }
@@ -443,11 +445,11 @@ impl Node {
                     _ => None,
                 };
                 let standing = cluster.standing(now);
-                step.ask(now, &standing, |locks, crowded, turn| {
-                    locks.on_command(command, crowded, turn)
+                step.ask(now, &standing, |locks, crowded, cx| {
+                    locks.on_command(command, crowded, cx)
                 });
                 if let Some(service) = destroyed {
-                    step.act(now, &standing, |locks, turn| locks.depart_service(&service, turn));
+                    step.act(now, &standing, |locks, cx| locks.depart_service(&service, cx));
                 }
             }
         }

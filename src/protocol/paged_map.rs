@@ -184,15 +184,15 @@ mod tests {
     fn it_has_what_a_tree_has_in_the_same_order() {
         let (mut ledger, mut tree) = (PagedMap::default(), BTreeMap::new());
         let mut number = 1_u64;
-        for turn in 0..20_000_u64 {
+        for cx in 0..20_000_u64 {
             // Any sequence will do, if it comes back to present entries.
             number = number
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let request = RequestId((number >> 40) % 500);
             if number >> 63 == 0 {
-                ledger.insert(request, turn);
-                tree.insert(request, turn);
+                ledger.insert(request, cx);
+                tree.insert(request, cx);
             } else {
                 assert_eq!(ledger.remove(&request), tree.remove(&request));
             }

@@ -58,22 +58,22 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &mut StepContext),
     ) {
-        let outbox = self.turn(now, standing, role);
+        let outbox = self.cx(now, standing, role);
         self.deliver(now, standing, outbox);
     }
 
     /// Lets a role act, and returns its messages.
-    pub(crate) fn turn(
+    pub(crate) fn cx(
         &mut self,
         now: Time,
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &mut StepContext),
     ) -> VecDeque<(ProcessId, Message)> {
         let outbox = std::mem::take(&mut self.mail.outbox);
-        let mut turn =
+        let mut cx =
             StepContext { now, standing: *standing, out: self.out, outbox, unfinished: Vec::new() };
-        role(self.locks, &mut turn);
-        let StepContext { outbox, unfinished, .. } = turn;
+        role(self.locks, &mut cx);
+        let StepContext { outbox, unfinished, .. } = cx;
         self.locks.leave_unfinished(now, unfinished);
         outbox
     }
@@ -87,11 +87,11 @@ impl Step<'_> {
         role: impl FnOnce(&mut Locks, &dyn Fn(ProcessId) -> bool, &mut StepContext),
     ) {
         let outbox = std::mem::take(&mut self.mail.outbox);
-        let mut turn =
+        let mut cx =
             StepContext { now, standing: *standing, out: self.out, outbox, unfinished: Vec::new() };
         let (links, most) = (&*self.links, standing.limits.backlog as usize);
-        role(self.locks, &|process| links.backlog(process) > most, &mut turn);
-        let StepContext { outbox, unfinished, .. } = turn;
+        role(self.locks, &|process| links.backlog(process) > most, &mut cx);
+        let StepContext { outbox, unfinished, .. } = cx;
         self.locks.leave_unfinished(now, unfinished);
         self.deliver(now, standing, outbox);
     }
@@ -144,7 +144,7 @@ impl Step<'_> {
                 self.send(now, from, message, standing);
             }
         }
-        self.act(now, standing, |locks, turn| locks.on_message(from, message, turn));
+        self.act(now, standing, |locks, cx| locks.on_message(from, message, cx));
     }
 
     /// Reports positions to members whose requests have waited for a while and still wait. Most
@@ -159,7 +159,7 @@ impl Step<'_> {
     pub(crate) fn keep_departing(&mut self, now: Time, standing: &Standing) {
         self.locks.forget_handed_over(standing.view, self.links);
         for service in self.locks.due_to_depart(now, standing.limits.slice) {
-            self.act(now, standing, |locks, turn| locks.depart_service(&service, turn));
+            self.act(now, standing, |locks, cx| locks.depart_service(&service, cx));
         }
     }
 
@@ -167,7 +167,7 @@ impl Step<'_> {
     /// granted here any more.
     pub(crate) fn end_services(&mut self, now: Time, standing: &Standing) {
         for request in self.locks.settled() {
-            self.act(now, standing, |locks, turn| locks.answer_destroyed(request, turn));
+            self.act(now, standing, |locks, cx| locks.answer_destroyed(request, cx));
         }
     }
 

@@ -559,7 +559,7 @@ impl LeaderLatch {
         }
         if let Some(task) = self.take_task() {
             task.abort();
-            // Aborted: that is no news.
+            // Aborted: nothing has changed.
             let _ = task.await;
         }
         Ok(())

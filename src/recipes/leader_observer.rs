@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_millis(100);
 ///
 /// It asks the grantor for the leader, again and again: one question and one answer each time, from
 /// this member. So it hears of a change one such interval later, and of a term that is shorter than
-/// that perhaps not at all. Its answers are old news: only the leader itself knows whether [it
+/// that perhaps not at all. Its answers may be outdated: only the leader itself knows whether [it
 /// leads](crate::Term::fence).
 ///
 /// Curator: `LeaderLatch.getLeader` of a latch that is not started, asked again and again.

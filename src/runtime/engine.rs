@@ -80,7 +80,7 @@ pub(crate) struct Engine {
     /// A thread takes this before it takes the write lock on the engine state. So writers meet
     /// here, and not at each part of the reader-writer lock.
     gate: Mutex<()>,
-    shell: RwLock<EngineState>,
+    state: RwLock<EngineState>,
     /// The engine state's, to be flushed without its lock.
     network: Arc<dyn Network>,
     /// Commands from `Drop`, which must not wait for the engine state. Holds no more than there are
@@ -155,10 +155,10 @@ impl Engine {
         let EngineOptions { config, network, disk, clock } = options;
         let phase = EnginePhase { ready: false, closed: None, stopped: false, changes: 0 };
         let me = config.me.clone();
-        let shell = EngineState::new(config, network.clone(), disk, clock.clone(), phase);
+        let state = EngineState::new(config, network.clone(), disk, clock.clone(), phase);
         Arc::new(Engine {
             gate: Mutex::default(),
-            shell: RwLock::new(shell),
+            state: RwLock::new(state),
             network,
             side: DeferredQueue::default(),
             announcements: Mutex::default(),
@@ -222,7 +222,7 @@ impl Engine {
 
     /// Starts the thread that writes votes, if they are kept.
     fn start_writer(self: &Arc<Self>) {
-        let Some(place) = self.turn(|shell, _| shell.disk.take()) else { return };
+        let Some(place) = self.turn(|state, _| state.disk.take()) else { return };
         let engine = Arc::downgrade(self);
         let tell = move |process, number, result| {
             if let Some(engine) = Weak::upgrade(&engine) {
@@ -230,14 +230,14 @@ impl Engine {
             }
         };
         let started = VoteWriter::start(place, tell);
-        self.turn(|shell, after| match started {
+        self.turn(|state, after| match started {
             Ok(writer) => {
                 let _ = self.written.set(writer.ended());
-                shell.writer = Some(writer);
+                state.writer = Some(writer);
             }
             Err(error) => {
                 tracing::error!(%error, "no thread to write votes: this member ends");
-                shell.fail("no thread could be started to write votes", after);
+                state.fail("no thread could be started to write votes", after);
             }
         })
     }
@@ -247,13 +247,13 @@ impl Engine {
         if self.home.is_left() {
             return;
         }
-        self.turn(|shell, after| {
-            if shell.phase.closed.is_some() || shell.node.process() != process {
+        self.turn(|state, after| {
+            if state.phase.closed.is_some() || state.node.process() != process {
                 return;
             }
             let is_stored = result.is_ok();
-            shell.note_disk(result, after);
-            shell.step(
+            state.note_disk(result, after);
+            state.step(
                 if is_stored { Input::Stored { number } } else { Input::StoreFailed { number } },
                 None,
                 after,
@@ -263,7 +263,7 @@ impl Engine {
 
     /// Why the vote of this member is not on disk, if the last write failed.
     pub(crate) fn disk_trouble(&self) -> Option<(io::ErrorKind, String)> {
-        self.turn(|shell, _| shell.disk_trouble.clone())
+        self.turn(|state, _| state.disk_trouble.clone())
     }
 
     /// Completes in a copy of this process, if the runtime goes on there and polls this: no task
@@ -271,9 +271,9 @@ impl Engine {
     async fn until_copied(&self) {
         std::future::poll_fn(|_| if self.home.is_left() { Poll::Ready(()) } else { Poll::Pending })
             .await;
-        if let Some(shell) = self.try_enter() {
-            self.turn_with(shell, |shell, after| {
-                shell.fail("this process is a copy of the one that joined", after)
+        if let Some(state) = self.try_enter() {
+            self.turn_with(state, |state, after| {
+                state.fail("this process is a copy of the one that joined", after)
             });
         }
     }
@@ -296,14 +296,14 @@ impl Engine {
     /// The core's status. A large table takes several turns, and may change from one to the next. A
     /// turn must be short, since a member that has none for a lease has lost all its holds.
     pub(crate) fn status(&self) -> Status {
-        let page = |shell: &mut EngineState, after: Option<&StatusMark>| {
-            shell.node.status_page(self.now(), after, PAGE)
+        let page = |state: &mut EngineState, after: Option<&StatusMark>| {
+            state.node.status_page(self.now(), after, PAGE)
         };
         let (mut status, (first, mut mark)) = self
-            .turn(|shell, _| (shell.node.status_without_services(self.now()), page(shell, None)));
+            .turn(|state, _| (state.node.status_without_services(self.now()), page(state, None)));
         status.go_on(first);
         while let Some(after) = mark {
-            let (more, next) = self.turn(|shell, _| page(shell, Some(&after)));
+            let (more, next) = self.turn(|state, _| page(state, Some(&after)));
             status.go_on(more);
             mark = next;
         }
@@ -312,21 +312,21 @@ impl Engine {
 
     /// Whether it has left, or is about to.
     pub(crate) fn is_over(&self) -> bool {
-        self.home.is_left() || self.turn(|shell, _| shell.is_over())
+        self.home.is_left() || self.turn(|state, _| state.is_over())
     }
 
     /// Whether it is the elder of its view.
     pub(crate) fn is_elder(&self) -> bool {
-        self.turn(|shell, _| {
-            let process = shell.node.process();
-            shell.phase.closed.is_none()
-                && shell.node.view().is_some_and(|view| view.elder().process == process)
+        self.turn(|state, _| {
+            let process = state.node.process();
+            state.phase.closed.is_none()
+                && state.node.view().is_some_and(|view| view.elder().process == process)
         })
     }
 
     /// While joining: each seed address, with the answer from there.
     pub(crate) fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
-        self.turn(|shell, _| shell.node.seeking())
+        self.turn(|state, _| state.node.seeking())
     }
 
     /// The engine's phase, to be awaited.
@@ -364,22 +364,22 @@ impl Engine {
 
     /// The status at this instant.
     pub(crate) fn connection_status(&self) -> ConnectionStatus {
-        self.turn(|shell, _| shell.stands())
+        self.turn(|state, _| state.stands())
     }
 
-    /// The lane of a service: the same for all its handles.
-    pub(crate) fn lane(&self, service: &ServiceName) -> Arc<LocalGrants> {
-        self.turn(|shell, _| {
-            if let Some(lane) = shell.lanes.get(service).and_then(Weak::upgrade) {
-                return lane;
+    /// The local grants of a service: the same for all its handles.
+    pub(crate) fn local_grants(&self, service: &ServiceName) -> Arc<LocalGrants> {
+        self.turn(|state, _| {
+            if let Some(local_grants) = state.local_grants.get(service).and_then(Weak::upgrade) {
+                return local_grants;
             }
             // Now and then, or many services would be looked through for each new one.
-            if shell.lanes.len().is_power_of_two() {
-                shell.lanes.retain(|_, lane| lane.strong_count() > 0);
+            if state.local_grants.len().is_power_of_two() {
+                state.local_grants.retain(|_, local_grants| local_grants.strong_count() > 0);
             }
-            let lane = Arc::new(LocalGrants::new(service.clone()));
-            shell.lanes.insert(service.clone(), Arc::downgrade(&lane));
-            lane
+            let local_grants = Arc::new(LocalGrants::new(service.clone()));
+            state.local_grants.insert(service.clone(), Arc::downgrade(&local_grants));
+            local_grants
         })
     }
 
@@ -388,7 +388,7 @@ impl Engine {
     /// `None`: this needs a turn. `destroyed`: as of [`request`](Self::request).
     pub(crate) fn take(
         &self,
-        lane: &Arc<LocalGrants>,
+        local_grants: &Arc<LocalGrants>,
         name: &LockName,
         owner: OwnerId,
         destroyed: &AtomicBool,
@@ -398,17 +398,17 @@ impl Engine {
         }
         // Waits for the thread in a turn, but takes no turn for that. Otherwise other threads would
         // meet that turn, and each would take one, too.
-        let shell = self.shell.read().ok()?;
-        if shell.is_over() || shell.is_mute || destroyed.load(Ordering::Acquire) {
+        let state = self.state.read().ok()?;
+        if state.is_over() || state.is_mute || destroyed.load(Ordering::Acquire) {
             return None;
         }
         let now = self.now();
-        let offer = shell.node.offer(now, &lane.service, name)?;
-        let (cell, is_first) = lane.take((name, owner, now), offer, |spare, token| {
-            HoldCell::in_place_of(spare, None, token, Time::MAX, &shell.lease)
+        let offer = state.node.offer(now, &local_grants.service, name)?;
+        let (cell, is_first) = local_grants.take((name, owner, now), offer, |spare, token| {
+            HoldCell::in_place_of(spare, None, token, Time::MAX, &state.lease)
         })?;
         if is_first {
-            lock(&shell.used).push(lane.clone());
+            lock(&state.used).push(local_grants.clone());
         }
         Some(cell)
     }
@@ -418,7 +418,7 @@ impl Engine {
     /// [`release_request`](Self::release_request).
     pub(crate) fn release(
         &self,
-        lane: &LocalGrants,
+        local_grants: &LocalGrants,
         name: Option<&LockName>,
         cell: &Arc<HoldCell>,
         now: Time,
@@ -429,17 +429,17 @@ impl Engine {
         if let Some(request) = cell.request() {
             return self.release_request(request, now);
         }
-        let Ok(shell) = self.shell.try_read() else {
+        let Ok(state) = self.state.try_read() else {
             self.side.push(DeferredCommand::GiveBack(cell.clone()));
             return self.empty_side();
         };
         // The core hears of it under the other lock, and gives it its number.
         let request = cell.request();
         if let (None, Some(name)) = (request, name) {
-            lane.release(name, cell);
+            local_grants.release(name, cell);
         }
         if let Some(request) = request {
-            drop(shell);
+            drop(state);
             self.release_request(request, now);
         }
     }
@@ -449,7 +449,7 @@ impl Engine {
         self.clock.now()
     }
 
-    /// The number of a hold's request; one that was taken in a lane gets it here.
+    /// The number of a hold's request; a local grant gets it here.
     pub(crate) fn request_of(&self, cell: &HoldCell) -> RequestId {
         cell.request().unwrap_or_else(|| {
             self.turn(|_, _| ());
@@ -481,17 +481,17 @@ impl Engine {
         }
         // Cloned before locking: a waker is user code.
         let waker = waker.cloned();
-        let TurnResult { result: (request, answer), ear, .. } = self.turned(|shell, after| {
+        let TurnResult { result: (request, answer), ear, .. } = self.turned(|state, after| {
             let request = self.next_request();
             command.number(request);
-            (request, shell.request((request, waker), command, destroyed, after))
+            (request, state.request((request, waker), command, destroyed, after))
         });
         (request, answer, ear)
     }
 
     /// Whether this member grants the locks of the service now.
     pub(crate) fn is_grantor(&self, service: &ServiceName) -> bool {
-        self.turn(|shell, _| shell.phase.closed.is_none() && shell.node.is_acting(service))
+        self.turn(|state, _| state.phase.closed.is_none() && state.node.is_acting(service))
     }
 
     /// The answer to a request that was told to wait, once; until then `waker` is kept to be woken.
@@ -501,7 +501,7 @@ impl Engine {
         }
         // Cloned before locking: a waker is user code.
         let waker = waker.clone();
-        let look = |shell: &mut EngineState, after: &mut TurnEffects| match shell
+        let look = |state: &mut EngineState, after: &mut TurnEffects| match state
             .slots
             .get_mut(&request)
         {
@@ -510,7 +510,7 @@ impl Engine {
                 after.trash.push(PendingRequest::Waiting(kept.replace(waker)));
                 None
             }
-            Some(PendingRequest::Answered(_)) => match shell.slots.remove(&request) {
+            Some(PendingRequest::Answered(_)) => match state.slots.remove(&request) {
                 Some(PendingRequest::Answered(answer)) => Some(answer),
                 _ => None,
             },
@@ -518,20 +518,20 @@ impl Engine {
             // come.
             None => Some(closed(LostReason::Left)),
         };
-        self.turn(|shell, after| {
+        self.turn(|state, after| {
             after.at_once = true;
-            look(shell, after)
+            look(state, after)
         })
     }
 
     /// Lets a hold end no earlier than `lease` from now; returns whether it is still held.
     pub(crate) fn extend(&self, request: RequestId, lease: Duration) -> bool {
         !self.home.is_left()
-            && self.turn(|shell, after| {
-                if shell.phase.closed.is_some() {
+            && self.turn(|state, after| {
+                if state.phase.closed.is_some() {
                     return false;
                 }
-                let answer = shell.step(
+                let answer = state.step(
                     Input::Command(Command::Extend { request, lease }),
                     Some(request),
                     after,
@@ -543,19 +543,19 @@ impl Engine {
     /// Reduces a hold; returns whether it is still held.
     pub(crate) fn narrow(&self, request: RequestId, want: Want) -> bool {
         !self.home.is_left()
-            && self.turn(|shell, after| {
-                if shell.phase.closed.is_some() {
+            && self.turn(|state, after| {
+                if state.phase.closed.is_some() {
                     return false;
                 }
                 let is_share = matches!(want, Want::Share(_));
-                let answer = shell.step(
+                let answer = state.step(
                     Input::Command(Command::Reduce { request, want }),
                     Some(request),
                     after,
                 );
                 let narrowed =
                     matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
-                if let Some(hold) = shell.holds.get(&request).filter(|_| narrowed && is_share) {
+                if let Some(hold) = state.holds.get(&request).filter(|_| narrowed && is_share) {
                     hold.share();
                 }
                 narrowed
@@ -592,11 +592,11 @@ impl Engine {
             return;
         }
         let command = Command::Release { request };
-        let Some(shell) = self.try_enter() else {
+        let Some(state) = self.try_enter() else {
             self.side.push(DeferredCommand::Command(command));
             return self.empty_side();
         };
-        self.turn_with(shell, |shell, after| shell.obey(command, now, after));
+        self.turn_with(state, |state, after| state.obey(command, now, after));
         if !is_planted(ThreadMutant::LooksOnce) {
             self.empty_side();
         }
@@ -614,10 +614,10 @@ impl Engine {
     /// Goes on without a quorum, if this member has none. False: its lease runs, or it is leaving.
     pub(crate) fn force(&self) -> bool {
         !self.home.is_left()
-            && self.turn(|shell, after| {
-                let before = shell.node.process();
-                shell.step(Input::Command(Command::Force), None, after);
-                shell.phase.closed.is_none() && shell.node.process() != before
+            && self.turn(|state, after| {
+                let before = state.node.process();
+                state.step(Input::Command(Command::Force), None, after);
+                state.phase.closed.is_none() && state.node.process() != before
             })
     }
 
@@ -626,7 +626,7 @@ impl Engine {
         if self.home.is_left() {
             return;
         }
-        self.turn(|shell, after| shell.close(closed, after));
+        self.turn(|state, after| state.close(closed, after));
     }
 
     #[cfg(not(test))]
@@ -641,7 +641,7 @@ impl Engine {
 
     /// Checks whether the clock may still be trusted, or again.
     pub(crate) fn look_at_clocks(&self, reading: Reading) {
-        self.turn(|shell, after| shell.look_at_clocks(reading, after));
+        self.turn(|state, after| state.look_at_clocks(reading, after));
     }
 
     /// Runs the core's timers until the member has left.
@@ -656,12 +656,12 @@ impl Engine {
                     self.look_at_clocks(reading);
                 }
             }
-            let (deadline, sample) = self.turn(|shell, _| {
-                shell.armed = shell.deadline();
-                let is_open = shell.phase.closed.is_none();
-                let read = || Sampler::read(&shell.node, &mut shell.mail);
+            let (deadline, sample) = self.turn(|state, _| {
+                state.armed = state.deadline();
+                let is_open = state.phase.closed.is_none();
+                let read = || Sampler::read(&state.node, &mut state.mail);
                 let sample = (sampler.is_due(self.now()) || !is_open).then(read);
-                (is_open.then_some(shell.armed), sample)
+                (is_open.then_some(state.armed), sample)
             });
             if let Some(sample) = sample {
                 sampler.tell(sample, self.now());
@@ -710,23 +710,23 @@ impl Engine {
 
     fn turn_with<R>(
         &self,
-        (mut shell, gate): EngineAccess<'_>,
+        (mut state, gate): EngineAccess<'_>,
         work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
     ) -> TurnResult<R> {
         let mut after = TurnEffects::default();
         // First of all: the core must know the local grants before any step.
-        let is_broken = is_poisoned(&self.shell);
-        if !is_planted(ThreadMutant::LaneStays) {
-            shell.absorb(is_broken, || self.next_request());
+        let is_broken = is_poisoned(&self.state);
+        if !is_planted(ThreadMutant::LocalGrantsStay) {
+            state.absorb(is_broken, || self.next_request());
         }
         if is_broken {
             // The core panicked in an earlier turn and cannot be believed any more.
-            shell.break_down(&mut after);
+            state.break_down(&mut after);
         }
         // Then: a thread that has dropped a guard and asks for its lock again must not meet its own
         // hold.
-        for aside in self.side.take() {
-            let command = match aside {
+        for command in self.side.take() {
+            let command = match command {
                 DeferredCommand::Command(command) => Some(command),
                 DeferredCommand::GiveBack(cell) => {
                     cell.request().map(|request| Command::Release { request })
@@ -736,23 +736,23 @@ impl Engine {
                 }
             };
             if let Some(command) = command {
-                shell.obey(command, self.now(), &mut after);
+                state.obey(command, self.now(), &mut after);
             }
         }
-        let result = work(&mut shell, &mut after);
+        let result = work(&mut state, &mut after);
         if after.stepped || !after.at_once {
-            shell.settle(&mut after);
+            state.settle(&mut after);
         }
         if after.phase {
-            shell.phase.changes += 1;
-            *lock(&self.me) = shell.config.me.clone();
+            state.phase.changes += 1;
+            *lock(&self.me) = state.config.me.clone();
         }
         let announced = !after.announcements.is_empty();
         if announced {
             lock(&self.announcements).extend(after.announcements.drain(..));
         }
-        let phase = shell.phase;
-        drop(shell);
+        let phase = state.phase;
+        drop(state);
         drop(gate);
 
         let ear = if after.sent { self.network.flush(after.hurry) } else { None };
@@ -771,8 +771,8 @@ impl Engine {
             waker.wake();
         }
         seam();
-        for object in after.news {
-            object.tell_news();
+        for object in after.changed {
+            object.wake_listeners();
         }
         for hold in after.lost {
             if !is_planted(ThreadMutant::LossUntold) {
@@ -799,8 +799,8 @@ impl Engine {
     /// after unlocking.
     fn empty_side(&self) {
         while !self.side.is_empty() {
-            let Some(shell) = self.try_enter_past_readers() else { return };
-            self.turn_with(shell, |_, _| ());
+            let Some(state) = self.try_enter_past_readers() else { return };
+            self.turn_with(state, |_, _| ());
             if is_planted(ThreadMutant::LooksOnce) {
                 return;
             }
@@ -825,7 +825,7 @@ impl Engine {
     fn hand_out(&self, readers: &mut Option<EventReaders>) {
         let batch = std::mem::take(&mut *lock(&self.announcements));
         if let Some(readers) = readers {
-            batch.into_iter().for_each(|news| readers.tell(news));
+            batch.into_iter().for_each(|changed| readers.tell(changed));
         }
     }
 
@@ -845,7 +845,7 @@ impl Engine {
     fn try_enter_past_readers(&self) -> Option<EngineAccess<'_>> {
         let mut gate = self.try_gate()?;
         for _ in 0..TRIES {
-            match self.try_shell(gate) {
+            match self.try_state(gate) {
                 Ok(entered) => return Some(entered),
                 Err(kept) => gate = kept,
             }
@@ -861,12 +861,12 @@ impl Engine {
     fn enter(&self) -> EngineAccess<'_> {
         let gate = lock(&self.gate);
         // Whether it is poisoned is asked in the turn.
-        (self.shell.write().unwrap_or_else(PoisonError::into_inner), gate)
+        (self.state.write().unwrap_or_else(PoisonError::into_inner), gate)
     }
 
     /// `None`: another thread has the engine state, or looks at it.
     fn try_enter(&self) -> Option<EngineAccess<'_>> {
-        self.try_shell(self.try_gate()?).ok()
+        self.try_state(self.try_gate()?).ok()
     }
 
     fn try_gate(&self) -> Option<MutexGuard<'_, ()>> {
@@ -877,12 +877,12 @@ impl Engine {
         }
     }
 
-    fn try_shell<'a>(
+    fn try_state<'a>(
         &'a self,
         gate: MutexGuard<'a, ()>,
     ) -> Result<EngineAccess<'a>, MutexGuard<'a, ()>> {
-        match self.shell.try_write() {
-            Ok(shell) => Ok((shell, gate)),
+        match self.state.try_write() {
+            Ok(state) => Ok((state, gate)),
             Err(TryLockError::Poisoned(poisoned)) => Ok((poisoned.into_inner(), gate)),
             Err(TryLockError::WouldBlock) => Err(gate),
         }
@@ -891,15 +891,15 @@ impl Engine {
 
 impl Inbox for Engine {
     fn status(&self, most: usize) -> Option<Status> {
-        Some(self.turn(|shell, _| shell.node.status_cut(self.now(), most)))
+        Some(self.turn(|state, _| state.node.status_cut(self.now(), most)))
     }
 
     fn input(&self, input: Input) {
-        self.turn(|shell, after| {
-            if shell.phase.closed.is_some() {
+        self.turn(|state, after| {
+            if state.phase.closed.is_some() {
                 return;
             }
-            shell.step(input, None, after);
+            state.step(input, None, after);
         });
     }
 
@@ -907,15 +907,15 @@ impl Inbox for Engine {
         if packets.is_empty() {
             return false;
         }
-        let TurnResult { ear, has_woken, .. } = self.turned(|shell, after| {
-            let process = shell.node.process();
+        let TurnResult { ear, has_woken, .. } = self.turned(|state, after| {
+            let process = state.node.process();
             // A packet may give this process a new incarnation. The packets after it were meant for
             // the old one.
             for packet in packets.drain(..) {
-                if shell.phase.closed.is_some() || shell.node.process() != process {
+                if state.phase.closed.is_some() || state.node.process() != process {
                     break;
                 }
-                shell.step(packet, None, after);
+                state.step(packet, None, after);
             }
             // This thread is about to send nothing else, and a caller may wait for the answers.
             after.hurry = true;
@@ -963,7 +963,7 @@ impl Engine {
 
     /// Says that the member is suspended; at its end the turn says the true status.
     pub(crate) fn flicker(&self) {
-        self.turn(|shell, after| shell.note_standing(ConnectionStatus::Suspended, after));
+        self.turn(|state, after| state.note_standing(ConnectionStatus::Suspended, after));
     }
 }
 
@@ -977,9 +977,15 @@ impl Engine {
     /// Slots and holds that are still kept. This is no turn. Call it only when no work is left, for
     /// it holds the lock and would turn away a thread that is about to empty the side queue.
     pub(crate) fn kept(&self) -> (usize, usize) {
-        let shell = self.shell.read().expect("no turn panics");
-        assert!(shell.lanes.values().filter_map(Weak::upgrade).all(|lane| lane.is_empty()));
-        (shell.slots.len(), shell.holds.len())
+        let state = self.state.read().expect("no turn panics");
+        assert!(
+            state
+                .local_grants
+                .values()
+                .filter_map(Weak::upgrade)
+                .all(|local_grants| local_grants.is_empty())
+        );
+        (state.slots.len(), state.holds.len())
     }
 }
 

@@ -80,7 +80,7 @@ impl MemberLease {
 /// - Once it has failed it stays failed.
 /// - It ends with its last guard.
 pub(crate) struct HoldCell {
-    /// The number of its request; 0 while it is in a lane, and the core knows nothing of it.
+    /// The number of its request; 0 while it is a local grant, of which the core knows nothing.
     request: AtomicU64,
     /// The token. Changes when a share becomes the lock, and only rises.
     token: AtomicU64,
@@ -93,16 +93,16 @@ pub(crate) struct HoldCell {
     lost: AtomicU8,
     /// How many guards there are. Never rises from zero.
     guards: AtomicU32,
-    /// A task has waited for news. Most holds end without, and cost nothing to tell.
+    /// A task has waited for a change. Most holds end without, and cost nothing to wake.
     awaited: AtomicBool,
     meter: HoldMeter,
     /// The fields that most holds do not need.
-    rare: OnceLock<Box<HoldColdFields>>,
+    cold: OnceLock<Box<HoldColdFields>>,
 }
 
 #[derive(Default)]
 struct HoldColdFields {
-    /// Wakes tasks that wait for news.
+    /// Wakes tasks that wait for a change.
     told: Notify,
     /// Cancelled when the hold is over, for the tasks that asked for it.
     over: OnceLock<CancellationToken>,
@@ -139,7 +139,7 @@ impl HoldCell {
             guards: AtomicU32::new(1),
             awaited: AtomicBool::new(false),
             meter: HoldMeter::new(),
-            rare: OnceLock::new(),
+            cold: OnceLock::new(),
         }
     }
 
@@ -179,8 +179,8 @@ impl HoldCell {
         self.guards = AtomicU32::new(1);
         self.awaited = AtomicBool::new(false);
         self.meter = HoldMeter::new();
-        if self.rare.get().is_some() {
-            self.rare = OnceLock::new();
+        if self.cold.get().is_some() {
+            self.cold = OnceLock::new();
         }
     }
 
@@ -197,7 +197,7 @@ impl HoldCell {
         cell
     }
 
-    /// The number of its request; `None`: it is in a lane.
+    /// The number of its request; `None`: it is a local grant.
     pub(crate) fn request(&self) -> Option<RequestId> {
         match self.request.load(Ordering::Acquire) {
             0 => None,
@@ -210,17 +210,17 @@ impl HoldCell {
         self.request.store(request.0, Ordering::Release);
     }
 
-    fn rare(&self) -> &HoldColdFields {
-        self.rare.get_or_init(Box::default)
+    fn cold(&self) -> &HoldColdFields {
+        self.cold.get_or_init(Box::default)
     }
 
     fn extras(&self) -> MutexGuard<'_, HoldDetails> {
-        self.rare().extras.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cold().extras.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As `extras`, if the cell has any.
     fn some_extras(&self) -> Option<MutexGuard<'_, HoldDetails>> {
-        self.rare.get().map(|rare| rare.extras.lock().unwrap_or_else(PoisonError::into_inner))
+        self.cold.get().map(|cold| cold.extras.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// One more guard. Returns `false`, and there is none, if the last one is gone.
@@ -323,7 +323,7 @@ impl HoldCell {
         self.some_extras()?.content.clone()
     }
 
-    /// The object has new content. Wakes no task: that is [`tell_news`](Self::tell_news).
+    /// The object has new content. Wakes no task: that is [`wake_listeners`](Self::wake_listeners).
     pub(crate) fn hear(&self, new: Content) {
         if let Some(content) =
             self.some_extras().as_mut().and_then(|extras| extras.content.as_mut())
@@ -332,39 +332,39 @@ impl HoldCell {
         }
     }
 
-    /// Completes when `is_news` holds of the object's content, or the object is lost.
+    /// Completes when `is_new` holds of the object's content, or the object is lost.
     pub(crate) async fn changed(
         &self,
-        is_news: impl Fn(&Content) -> bool,
+        is_new: impl Fn(&Content) -> bool,
     ) -> Result<Content, LostReason> {
-        let news = self.await_news();
-        let mut told = std::pin::pin!(news.notified());
+        let changed = self.listeners();
+        let mut told = std::pin::pin!(changed.notified());
         loop {
             told.as_mut().enable();
             self.fence()?;
-            if let Some(content) = self.content().filter(&is_news) {
+            if let Some(content) = self.content().filter(&is_new) {
                 return Ok(content);
             }
             told.as_mut().await;
-            told.set(news.notified());
+            told.set(changed.notified());
         }
     }
 
     /// Wakes tasks that wait for a change or for a revocation.
-    pub(crate) fn tell_news(&self) {
+    pub(crate) fn wake_listeners(&self) {
         if self.awaited.load(Ordering::SeqCst)
-            && let Some(rare) = self.rare.get()
+            && let Some(cold) = self.cold.get()
         {
-            rare.told.notify_waiters();
+            cold.told.notify_waiters();
         }
     }
 
-    /// News wakes the waiting task from now on. This store comes first, in the one order of all
-    /// such steps. So either the thread that tells sees it, or the question that follows sees the
-    /// news.
-    fn await_news(&self) -> &Notify {
+    /// A change wakes the waiting task from now on. This store comes first, in the one order of all
+    /// such steps. So either the thread that makes a change sees it, or the look that follows sees
+    /// the change.
+    fn listeners(&self) -> &Notify {
         // Before the flag: a thread that sees the flag finds this.
-        let told = &self.rare().told;
+        let told = &self.cold().told;
         self.awaited.store(true, Ordering::SeqCst);
         told
     }
@@ -481,7 +481,7 @@ impl HoldCell {
         drop(belongings);
     }
 
-    /// A member requests the hold back. Wakes no task: that is [`tell_news`](Self::tell_news).
+    /// A member requests the hold back. Wakes no task: that is [`wake_listeners`](Self::wake_listeners).
     pub(crate) fn want(&self, by: RevocationRequest) {
         self.extras().wanted.push(by);
     }
@@ -494,8 +494,8 @@ impl HoldCell {
     /// Completes when `look` finds something; it is asked again after each event of the hold.
     /// `None`: the hold is released or lost.
     pub(crate) async fn until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> Option<T> {
-        let news = self.await_news();
-        let mut told = std::pin::pin!(news.notified());
+        let changed = self.listeners();
+        let mut told = std::pin::pin!(changed.notified());
         loop {
             // Enabled before the question; otherwise an event between question and wait would be
             // missed.
@@ -507,16 +507,16 @@ impl HoldCell {
                 return Some(found);
             }
             told.as_mut().await;
-            told.set(news.notified());
+            told.set(changed.notified());
         }
     }
 
     /// Wakes tasks that wait for its loss.
     pub(crate) fn tell(&self) {
-        self.tell_news();
+        self.wake_listeners();
         if self.awaited.load(Ordering::SeqCst)
             && self.lost_reason().is_some()
-            && let Some(over) = self.rare.get().and_then(|rare| rare.over.get())
+            && let Some(over) = self.cold.get().and_then(|cold| cold.over.get())
         {
             over.cancel();
         }
@@ -527,8 +527,8 @@ impl HoldCell {
     pub(crate) fn cancellation_token(&self) -> CancellationToken {
         // Made before the flag is set and the hold is asked: so either `tell` finds it, or this
         // sees the end.
-        let over = self.rare().over.get_or_init(CancellationToken::new).clone();
-        self.await_news();
+        let over = self.cold().over.get_or_init(CancellationToken::new).clone();
+        self.listeners();
         if self.fence().is_err() {
             over.cancel();
         }
@@ -542,8 +542,8 @@ impl HoldCell {
 
     /// Completes when it is lost.
     pub(crate) async fn lost(&self) -> LostReason {
-        let news = self.await_news();
-        let mut told = std::pin::pin!(news.notified());
+        let changed = self.listeners();
+        let mut told = std::pin::pin!(changed.notified());
         loop {
             // Enabled before the question; otherwise a loss between question and wait would be
             // missed.
@@ -552,7 +552,7 @@ impl HoldCell {
                 return reason;
             }
             told.as_mut().await;
-            told.set(news.notified());
+            told.set(changed.notified());
         }
     }
 }

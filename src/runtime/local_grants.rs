@@ -3,14 +3,13 @@
 //!
 //! Most locks are free, are of a service that the member grants itself, and are released before any
 //! other request comes. The core's answer for such a lock is known beforehand: [`Node::offer`] says
-//! that it would grant, and with which tokens. So threads that want different names seldom wait for
-//! each other: each looks at the core beside the others. Its local grant stands in the lane, in a
-//! shard by its name.
+//! that it would grant, and with which tokens. So threads that want different names rarely wait for
+//! each other: each reads the core beside the others. Its local grant is kept here, in a shard by its
+//! name.
 //!
-//! **Before anything happens to the core** all lanes are emptied into it (`EngineState::absorb`),
-//! under the engine's lock for writing. No reader has that lock. So the core never acts without
-//! knowing the local grants, and lanes are short: a hold that lasts long is the core's, like all
-//! else.
+//! **Before anything happens to the core** it absorbs all local grants (`EngineState::absorb`), under
+//! the engine's lock for writing. No reader has that lock. So the core never acts without knowing
+//! the local grants, and there are few: a hold that lasts long is the core's, like all else.
 //!
 //! A thread that takes or releases a lock has the shard of its name, and takes the token there. So
 //! tokens of one name rise in the order of its holders.
@@ -33,7 +32,7 @@ use std::sync::{Arc, PoisonError};
 #[cfg(doc)]
 use crate::protocol::Node;
 
-/// Threads that want different names seldom meet in one of so many shards.
+/// Threads that want different names rarely meet in one of so many shards.
 #[cfg(not(elderlock_shuttle))]
 const SHARDS: usize = 64;
 /// Each lock is one more point at which shuttle chooses.
@@ -44,7 +43,7 @@ const SHARDS: usize = 2;
 const SPARE: usize = 8;
 
 /// Locks of one shard. A request for one more takes a turn, which empties all. So no turn has to
-/// take in many thousands, and a lane counts for little beside the requests that a member may have.
+/// absorb many thousands, and they count for little beside the requests that a member may have.
 const ROOM: usize = 16;
 
 /// Room that an empty shard keeps.
@@ -55,7 +54,7 @@ pub(crate) struct LocalGrants {
     pub(crate) service: ServiceName,
     /// Under shuttle the same in each run.
     hasher: Seeds,
-    /// A bit for each shard that was used since the core has heard of it. Read by all and seldom
+    /// A bit for each shard that was used since the core has heard of it. Read by all and rarely
     /// written.
     used: CachePadded<AtomicU64>,
     /// Tokens that were used since the core has heard of it.
@@ -88,7 +87,7 @@ struct LocalHold {
     since: Time,
 }
 
-/// The local grants of a lane.
+/// The local grants of one service, taken out for the core.
 pub(super) struct Drained {
     /// Tokens that were used.
     pub(super) spent: u64,
@@ -107,9 +106,9 @@ impl LocalGrants {
         }
     }
 
-    /// Takes a lock that is free in the lane, with one of the tokens that the core has offered for
-    /// it. Returns its cell, as `cell` makes it of one that was used before, and whether the lane
-    /// was not in use until now.
+    /// Takes a lock that has no local grant, with one of the tokens that the core has offered for it.
+    /// Returns its cell, as `cell` makes it of one that was used before, and whether this is the first
+    /// local grant of the service since the core absorbed the last one.
     pub(super) fn take(
         &self,
         (name, owner, since): (&LockName, OwnerId, Time),
@@ -193,34 +192,41 @@ mod tests {
     use super::*;
     use crate::protocol::Slot;
 
-    fn take(lane: &LocalGrants, offer: TokenRange, name: u32) -> Option<(Arc<HoldCell>, bool)> {
+    fn take(
+        local_grants: &LocalGrants,
+        offer: TokenRange,
+        name: u32,
+    ) -> Option<(Arc<HoldCell>, bool)> {
         let name = LockName::new(&name.to_le_bytes()).unwrap();
         let lease = Arc::new(MemberLease::new(Time::MAX, MemberClock::machine()));
         let cell = |spare, token| HoldCell::in_place_of(spare, None, token, Time::MAX, &lease);
-        lane.take((&name, OwnerId::default(), Time::ZERO), offer, cell)
+        local_grants.take((&name, OwnerId::default(), Time::ZERO), offer, cell)
     }
 
     #[test]
     fn it_holds_no_more_than_one_turn_can_take_in_and_gives_all_of_it_in_the_order_of_tokens() {
-        let lane = LocalGrants::new(ServiceName::new("inventory").unwrap());
+        let local_grants = LocalGrants::new(ServiceName::new("inventory").unwrap());
         let offer =
             TokenRange { first: Token::new(Slot(1), 1), last: Token::new(Slot(1), 100_000) };
-        let taken = (0..100_000).filter_map(|name| take(&lane, offer, name)).count();
+        let taken = (0..100_000).filter_map(|name| take(&local_grants, offer, name)).count();
         assert_eq!(taken, SHARDS * ROOM, "every shard is full");
-        let Drained { spent, held } = lane.empty();
+        let Drained { spent, held } = local_grants.empty();
         assert_eq!((spent, held.len()), (taken as u64, taken));
         assert!(held.is_sorted_by_key(|(taken, _)| taken.token));
-        assert!(take(&lane, offer, 0).is_some_and(|(_, is_first)| is_first), "there is room again");
+        assert!(
+            take(&local_grants, offer, 0).is_some_and(|(_, is_first)| is_first),
+            "there is room again"
+        );
     }
 
     #[test]
     fn who_finds_no_token_has_nothing() {
-        let lane = LocalGrants::new(ServiceName::new("inventory").unwrap());
+        let local_grants = LocalGrants::new(ServiceName::new("inventory").unwrap());
         let token = Token::new(Slot(1), 1);
         let offer = TokenRange { first: token, last: token };
-        assert!(take(&lane, offer, 0).is_some());
-        assert!(take(&lane, offer, 0).is_none(), "somebody has it");
-        assert!(take(&lane, offer, 1).is_none());
-        assert_eq!(lane.empty().held.len(), 1);
+        assert!(take(&local_grants, offer, 0).is_some());
+        assert!(take(&local_grants, offer, 0).is_none(), "somebody has it");
+        assert!(take(&local_grants, offer, 1).is_none());
+        assert_eq!(local_grants.empty().held.len(), 1);
     }
 }

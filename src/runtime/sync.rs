@@ -14,7 +14,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
     // A reader takes one of eight locks, by its thread; a writer takes all. So threads that only
-    // read seldom meet.
+    // read rarely meet.
     pub(crate) use crossbeam_utils::sync::{
         ShardedLock as RwLock, ShardedLockWriteGuard as RwLockWriteGuard,
     };
@@ -123,8 +123,8 @@ pub(crate) enum ThreadMutant {
     /// executor.
     ReaderKeepsSide,
     /// A turn begins without the local grants.
-    LaneStays,
-    /// A lane's token is taken before the shard of its name.
+    LocalGrantsStay,
+    /// The token of a local grant is taken before the shard of its name.
     TokenFirst,
     /// A guard may enter as a writer between the look at an owner's readers and the change of its
     /// lock into a share.

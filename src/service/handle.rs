@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) struct ServiceHandle {
     pub(super) engine: Arc<Engine>,
     pub(super) name: ServiceName,
-    pub(super) lane: Arc<LocalGrants>,
+    pub(super) local_grants: Arc<LocalGrants>,
     /// Changed by the engine only, in a turn.
     pub(super) destroyed: Arc<AtomicBool>,
     pub(super) meter: Meter,

@@ -133,7 +133,12 @@ impl HoldHandle {
     }
 
     fn give_back(&self, now: Time) {
-        self.service.engine.release(&self.service.lane, self.want.names().first(), &self.cell, now);
+        self.service.engine.release(
+            &self.service.local_grants,
+            self.want.names().first(),
+            &self.cell,
+            now,
+        );
     }
 
     /// The number of its request.

@@ -3,9 +3,10 @@
 use super::guard::Guard;
 use super::handle::ServiceHandle;
 use super::lock_error::{InvalidLease, InvalidWant, LONGEST, LockError, TryLockError};
-use super::request::{Grant, LockFuture, RequestFuture, TryLockFuture, Wish};
+use super::request::{Grant, LockFuture, RequestFuture, RequestParts, TryLockFuture};
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
+use crate::protocol::message::LockRequest;
 use crate::protocol::{InvalidName, Metadata, OwnerId, Wait, Want};
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -34,8 +35,8 @@ impl BuilderParts {
     ) -> Result<RequestFuture, E> {
         let lease = self.lease.map(InvalidLease::check).transpose()?;
         let BuilderParts { service, want, owner, revocable, metadata, .. } = self;
-        let wish = Wish { want: want?, owner, wait, lease, revocable, metadata: metadata? };
-        Ok(RequestFuture::new(service, wish))
+        let lock = LockRequest { want: want?, owner, revocable, metadata: metadata? };
+        Ok(RequestFuture::new(service, RequestParts { lock, wait, lease }))
     }
 }
 

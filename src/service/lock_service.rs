@@ -49,12 +49,12 @@ impl Clone for LockService {
 
 impl LockService {
     pub(super) fn new(engine: Arc<Engine>, name: ServiceName) -> Self {
-        let (meter, lane) = (Meter::new(&name), engine.lane(&name));
+        let (meter, local_grants) = (Meter::new(&name), engine.local_grants(&name));
         LockService {
             inner: Arc::new(ServiceHandle {
                 engine,
                 name,
-                lane,
+                local_grants,
                 destroyed: Arc::new(AtomicBool::new(false)),
                 meter,
                 claims: Arc::default(),
@@ -465,7 +465,7 @@ impl LockService {
         BecomeBuilder::new(self.inner.clone())
     }
 
-    /// Whether this member grants the locks of the service. Old news by the time it is read; see
+    /// Whether this member grants the locks of the service. It may be outdated when it is read; see
     /// [`MemberEvent::BecameGrantor`](crate::MemberEvent::BecameGrantor) and
     /// [`LostGrantor`](crate::MemberEvent::LostGrantor). False while it still takes over, and after
     /// [`destroy`](LockService::destroy).

@@ -196,7 +196,7 @@ impl Member {
         &self.handle.cluster
     }
 
-    /// Whether it is the elder of its view. Old news by the time it is read; see
+    /// Whether it is the elder of its view. It may be outdated when it is read; see
     /// [`events`](Member::events).
     pub fn is_elder(&self) -> bool {
         self.handle.engine.is_elder()

@@ -11,7 +11,7 @@ use super::permit_guard::PermitGuard;
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::message::{LockRequest, Query, QueryReply};
-use crate::protocol::{Command, LostReason, Metadata, Outcome, OwnerId, RequestId, Wait, Want};
+use crate::protocol::{Command, LostReason, Metadata, Outcome, RequestId, Wait, Want};
 use crate::runtime::telemetry::AcquireSpan;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -70,19 +70,17 @@ impl sealed::FromHold for SharedValue {
 }
 
 /// The parameters of a request.
-pub(super) struct Wish {
-    pub(super) want: Want,
-    pub(super) owner: OwnerId,
+pub(super) struct RequestParts {
+    pub(super) lock: LockRequest,
     pub(super) wait: Wait,
     pub(super) lease: Option<Duration>,
-    pub(super) revocable: bool,
-    pub(super) metadata: Metadata,
 }
 
-impl Wish {
+impl RequestParts {
     /// Whether the request has no option except its owner.
     fn is_plain(&self) -> bool {
-        self.lease.is_none() && !self.revocable && self.metadata == Metadata::default()
+        let LockRequest { revocable, metadata, .. } = &self.lock;
+        self.lease.is_none() && !revocable && *metadata == Metadata::default()
     }
 }
 
@@ -90,7 +88,7 @@ impl Wish {
 pub(super) struct RequestFuture {
     /// Until it is asked.
     service: Option<Arc<ServiceHandle>>,
-    wish: Wish,
+    parts: RequestParts,
     way: RequestPhase,
     /// Once it was asked.
     acquire: Option<AcquireSpan>,
@@ -109,23 +107,25 @@ enum RequestPhase {
 }
 
 impl RequestFuture {
-    pub(super) fn new(service: Arc<ServiceHandle>, wish: Wish) -> Self {
-        RequestFuture { service: Some(service), wish, way: RequestPhase::Unasked, acquire: None }
+    pub(super) fn new(service: Arc<ServiceHandle>, parts: RequestParts) -> Self {
+        RequestFuture { service: Some(service), parts, way: RequestPhase::Unasked, acquire: None }
     }
 
     /// Asks, if that has not been done. A lock that is free here is taken without a turn. `waker`:
     /// of the task that polls already.
     fn start(&mut self, waker: Option<&Waker>) -> Option<HoldHandle> {
         let service = self.service.take()?;
-        let Wish { want, owner, wait, lease, revocable, metadata } = &self.wish;
+        let RequestParts { lock, wait, lease } = &self.parts;
+        let LockRequest { want, owner, .. } = lock;
         // An object is no hold, and not measured as one.
         self.acquire = (!want.opens())
             .then(|| AcquireSpan::begin(&service.meter, &service.name, want))
             .flatten();
         let _entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
         if let Want::Lock(name) = want
-            && self.wish.is_plain()
-            && let Some(cell) = service.engine.take(&service.lane, name, *owner, &service.destroyed)
+            && self.parts.is_plain()
+            && let Some(cell) =
+                service.engine.take(&service.local_grants, name, *owner, &service.destroyed)
         {
             self.way = RequestPhase::Over;
             return Some(HoldHandle::new(service, want.clone(), cell));
@@ -133,14 +133,9 @@ impl RequestFuture {
         let mut command = Command::Lock {
             request: RequestId(0),
             service: service.name.clone(),
+            lock: lock.clone(),
             wait: *wait,
             lease: *lease,
-            lock: LockRequest {
-                want: want.clone(),
-                owner: *owner,
-                revocable: *revocable,
-                metadata: metadata.clone(),
-            },
         };
         self.way = RequestPhase::Asked(PendingAnswer::new(service, &mut command, waker));
         None
@@ -166,7 +161,7 @@ impl RequestFuture {
                 let (service, answer) = std::task::ready!(asked.poll(context));
                 // A hold first: from here on it is released, even if the application's subscriber
                 // or recorder panics.
-                answer.map(|cell| HoldHandle::new(service, self.wish.want.clone(), cell))
+                answer.map(|cell| HoldHandle::new(service, self.parts.lock.want.clone(), cell))
             }
             (None, way) => match std::mem::replace(way, RequestPhase::Over) {
                 RequestPhase::Taken(hold) => Ok(hold),
@@ -186,14 +181,14 @@ impl RequestFuture {
             }
         }
         if let Ok(hold) = &answer
-            && !self.wish.want.opens()
+            && !self.parts.lock.want.opens()
         {
             hold.cell.begin(&hold.service.meter);
-            if let Want::Permits(..) = self.wish.want
-                && self.wish.metadata != Metadata::default()
+            if let Want::Permits(..) = self.parts.lock.want
+                && self.parts.lock.metadata != Metadata::default()
             {
                 // The metadata that their guards show.
-                hold.cell.describe(self.wish.metadata.clone());
+                hold.cell.describe(self.parts.lock.metadata.clone());
             }
         }
         Poll::Ready(answer)
@@ -243,7 +238,7 @@ impl<G: Grant> LockFuture<G> {
     /// it was not [started](super::LockBuilder::start), or because its answer is there and this is
     /// to be awaited.
     ///
-    /// Old news by the time it is read: an earlier request may give up, and an owner with a hold
+    /// It may be outdated when it is read: an earlier request may give up, and an owner with a hold
     /// [passes](super::LockService::suspend) a suspension.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ impl SharedValue {
         SharedValue { hold }
     }
 
-    /// The latest value that this member has heard. No message; old news when others write.
+    /// The latest value that this member has heard. No message; outdated when others write.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good.
@@ -207,8 +207,8 @@ impl SharedValue {
         self.changed_so(|content| content.version != since).await
     }
 
-    async fn changed_so(&self, is_news: impl Fn(&Content) -> bool) -> Result<Versioned, Lost> {
-        self.hold.cell.changed(is_news).await.map(Versioned::from).map_err(|reason| Lost { reason })
+    async fn changed_so(&self, is_new: impl Fn(&Content) -> bool) -> Result<Versioned, Lost> {
+        self.hold.cell.changed(is_new).await.map(Versioned::from).map_err(|reason| Lost { reason })
     }
 
     /// The versions that are heard from now on. It also tells when the same version becomes

@@ -124,7 +124,7 @@ impl MemberBuilder {
         addr: SocketAddr,
         ppm: i32,
         limits: Limits,
-        post: PacketSender,
+        send_packet: PacketSender,
     ) -> Simulated {
         // On a thread without a simulation the system draws it; it has always given bytes so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
@@ -132,7 +132,7 @@ impl MemberBuilder {
         let seeds: BTreeSet<SocketAddr> =
             self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
         let config = Config { limits, ..self.config(me.clone(), seeds) };
-        let network = Arc::new(Wire { me: Mutex::new(me), post });
+        let network = Arc::new(Wire { me: Mutex::new(me), send_packet });
         let clock = MemberClock::machine();
         let options = EngineOptions { config, network, disk: None, clock };
         let engine = simulated::by_clock(ppm, || Engine::new(options));
@@ -144,13 +144,13 @@ impl MemberBuilder {
 
 struct Wire {
     me: Mutex<MemberInfo>,
-    post: PacketSender,
+    send_packet: PacketSender,
 }
 
 impl Outbox for Wire {
     fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
         let from = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (self.post)(SimulatedPacket { from, to, process, packet });
+        (self.send_packet)(SimulatedPacket { from, to, process, packet });
     }
 }
 

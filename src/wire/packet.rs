@@ -14,7 +14,7 @@ enum FlatRef<'a> {
     Notice(&'a Notice),
     Linked { view: ViewNumber, seq: u64, ack: u64, message: &'a Message },
     Ack { view: ViewNumber, ack: u64, again: bool },
-    Heir { voter: ProcessId, me: &'a MemberInfo, lineage: Lineage, notice: &'a Notice },
+    VoteSuccessor { voter: ProcessId, me: &'a MemberInfo, lineage: Lineage, notice: &'a Notice },
 }
 
 /// Reads the output of [`FlatRef`]: same order, same fields.
@@ -23,7 +23,7 @@ enum Flat {
     Notice(Box<Notice>),
     Linked { view: ViewNumber, seq: u64, ack: u64, message: Message },
     Ack { view: ViewNumber, ack: u64, again: bool },
-    Heir { voter: ProcessId, me: Box<MemberInfo>, lineage: Lineage, notice: Box<Notice> },
+    VoteSuccessor { voter: ProcessId, me: Box<MemberInfo>, lineage: Lineage, notice: Box<Notice> },
 }
 
 impl Flat {
@@ -47,7 +47,7 @@ impl Flat {
                 Some(Packet::Linked { view, seq, ack, message })
             }
             Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
-            Flat::Heir { voter, me, lineage, notice } => {
+            Flat::VoteSuccessor { voter, me, lineage, notice } => {
                 Some(Packet::VoteSuccessor { voter, me, lineage, notice })
             }
         }
@@ -63,7 +63,7 @@ fn flat(packet: &Packet) -> Option<FlatRef<'_>> {
         }
         Packet::Ack { view, ack, again } => FlatRef::Ack { view: *view, ack: *ack, again: *again },
         Packet::VoteSuccessor { voter, me, lineage, notice } => {
-            FlatRef::Heir { voter: *voter, me, lineage: *lineage, notice }
+            FlatRef::VoteSuccessor { voter: *voter, me, lineage: *lineage, notice }
         }
         Packet::Relay { .. } => return None,
     })

@@ -54,7 +54,7 @@ fn inherit(vote: StoredVote) {
         now = node.deadline().unwrap_or(now).max(now);
     }
     if let Some(kept) = node.stored_vote() {
-        assert!(kept.view.number >= known, "an heir goes back to an earlier view");
+        assert!(kept.view.number >= known, "a vote successor goes back to an earlier view");
         let bytes = write_vote(CLUSTER, &kept).expect("a kept vote can be written");
         assert_eq!(read_vote(CLUSTER, &bytes), Ok(kept));
     }

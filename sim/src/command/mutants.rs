@@ -123,7 +123,7 @@ mod hunt {
             | ProtocolMutant::RenewWithoutQuorum => TWO_HOLDERS,
             ProtocolMutant::HeedFormerElder
             | ProtocolMutant::ForgetPromiseOverView
-            | ProtocolMutant::HeirVotesAtOnce => TWO_HOLDERS,
+            | ProtocolMutant::VoteSuccessorVotesAtOnce => TWO_HOLDERS,
             ProtocolMutant::RenewCondemned => TWO_HOLDERS,
             // Members that it does not know may have a lock, wait for one, or wait to become the
             // grantor.
@@ -148,7 +148,7 @@ mod hunt {
             | ProtocolMutant::ForgetEarlierLeases
             | ProtocolMutant::ForgetGhosts => TWO_HOLDERS,
             ProtocolMutant::TrustRefused
-            | ProtocolMutant::DoubtAlone
+            | ProtocolMutant::SuspectAlone
             | ProtocolMutant::VoteEarly => TWO_HOLDERS,
             ProtocolMutant::GrantAfterHand
             | ProtocolMutant::TakeNoTableForEmpty
@@ -161,7 +161,7 @@ mod hunt {
             | ProtocolMutant::HandOverNoMetadata => LOST_IN_TRANSFER,
             ProtocolMutant::TakeOverAsNew => LOST_IN_TRANSFER,
             ProtocolMutant::ReportNoOwners => &["recovered_table_is_the_union"],
-            ProtocolMutant::ActBeforeHeir | ProtocolMutant::WinWhenNamed => {
+            ProtocolMutant::ActBeforeNextTurk | ProtocolMutant::WinWhenNamed => {
                 &["last_young_turk_wins"]
             }
             ProtocolMutant::NameTheOutbid
@@ -271,12 +271,14 @@ mod hunt {
             ProtocolMutant::YieldForEver => {
                 Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
             }
-            ProtocolMutant::HeirVotesAtOnce => Some("scripts/vote_successors_do_not_vote_at_once"),
+            ProtocolMutant::VoteSuccessorVotesAtOnce => {
+                Some("scripts/vote_successors_do_not_vote_at_once")
+            }
             ProtocolMutant::TakeUntold => Some("scripts/an_untold_holder_keeps_its_lock"),
             ProtocolMutant::WriteTwice => Some("scripts/write_is_asked_twice"),
             ProtocolMutant::StepTwice => Some("scripts/addition_is_asked_twice"),
             ProtocolMutant::StepWraps => Some("scripts/sum_has_32_bits"),
-            ProtocolMutant::DoubtAlone => Some("scripts/one_member_is_refused"),
+            ProtocolMutant::SuspectAlone => Some("scripts/one_member_is_refused"),
             _ => None,
         }
     }

@@ -47,7 +47,7 @@ impl Cluster {
         }
         match &belonging {
             Affiliation::VoteSuccessor { voter, lineage, view } => {
-                self.on_heir(now, &me, (*voter, *lineage, *view), step)
+                self.on_successor(now, &me, (*voter, *lineage, *view), step)
             }
             Affiliation::Discovery { .. } => {
                 // It was taken in, and the member that should have told it is gone.
@@ -122,9 +122,7 @@ impl Cluster {
         if let Some(elder) = elder.filter(|elder| elder.process != self.config.me.process) {
             // First, as the goodbye says that nothing is held.
             let reason = LostReason::Left;
-            step.act(now, &self.standing(now), |locks, turn| {
-                locks.give_everything_up(reason, turn)
-            });
+            step.act(now, &self.standing(now), |locks, cx| locks.give_everything_up(reason, cx));
             send(elder.addr, elder.process, Notice::Leave, step);
         }
         self.end(now, Event::WrongClock { theirs, ours }, step);
@@ -167,7 +165,7 @@ impl Cluster {
             return;
         }
         if self.elder.as_mut().is_some_and(|elder| elder.on_leave(now, from)) {
-            step.act(now, &self.standing(now), |locks, turn| locks.on_goodbye(from, turn));
+            step.act(now, &self.standing(now), |locks, cx| locks.on_goodbye(from, cx));
         }
     }
 
@@ -179,14 +177,12 @@ impl Cluster {
                 let member_lease =
                     self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
                 self.phase = MemberPhase::Leaving { again_at: now, until: now + member_lease };
-                step.act(now, &self.standing(now), |locks, turn| {
-                    locks.close(LostReason::Left, turn)
-                });
+                step.act(now, &self.standing(now), |locks, cx| locks.close(LostReason::Left, cx));
                 // By now this member's requests have ended at its own grantors; these hand over the
                 // rest of their tables.
                 for service in step.locks.granted_here() {
-                    step.act(now, &self.standing(now), |locks, turn| {
-                        locks.depart_service(&service, turn)
+                    step.act(now, &self.standing(now), |locks, cx| {
+                        locks.depart_service(&service, cx)
                     });
                 }
             }
@@ -246,7 +242,7 @@ impl Cluster {
         let teller = teller.filter(|_| !self.config.durable);
         let left = matches!(self.phase, MemberPhase::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
-        step.act(now, &self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
+        step.act(now, &self.standing(now), |locks, cx| locks.give_everything_up(reason, cx));
         let until = now + next.timing.member_lease * 2;
         step.out.push(Output::Event(Event::ViewInstalled(next.clone())));
         self.view = Some(Arc::new(next));
@@ -348,8 +344,7 @@ impl Cluster {
             if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
         // No member is left to tell, so no message is sent: everything was given up with the
         // membership.
-        let _ = step
-            .turn(now, &self.standing(now), |locks, turn| locks.give_everything_up(reason, turn));
+        let _ = step.cx(now, &self.standing(now), |locks, cx| locks.give_everything_up(reason, cx));
         self.phase = MemberPhase::Gone;
         self.elder = None;
         self.votes.proposal = None;
@@ -390,9 +385,10 @@ impl Cluster {
             self.end(now, Event::Abandoned, step);
             return;
         }
-        if let (Some(heir), false) = (&self.votes.successor, view.contains(self.config.me.process))
+        if let (Some(successor), false) =
+            (&self.votes.successor, view.contains(self.config.me.process))
         {
-            if view.lineage == heir.view.lineage && view.number > heir.view.number {
+            if view.lineage == successor.view.lineage && view.number > successor.view.number {
                 self.inherit(view, step);
             }
             return;
@@ -541,8 +537,7 @@ impl Cluster {
         let installed =
             InstalledView { departed: &departed, joined: &joined, same_tenure, registry };
         let standing = Standing { leased, ..self.standing(now) };
-        let messages =
-            step.turn(now, &standing, |locks, turn| locks.on_view(&view, installed, turn));
+        let messages = step.cx(now, &standing, |locks, cx| locks.on_view(&view, installed, cx));
         step.deliver(now, &self.standing(now), messages);
     }
 
@@ -604,7 +599,7 @@ impl Cluster {
     /// help to choose a view with which others can go on.
     pub(super) fn stand_down(&mut self, now: Time, ballot: Ballot) {
         let Some(view) = self.ballot_view() else { return };
-        let is_news = self.is_news(ballot);
+        let is_new = self.is_new(ballot);
         if self.is_alone() {
             self.lease.until = self.lease.until.max(now + view.timing.member_lease);
             if let Some(elder) = &mut self.elder {
@@ -614,7 +609,7 @@ impl Cluster {
         if ballot.process != self.config.me.process
             && let Some(elder) = &mut self.elder
         {
-            if is_news {
+            if is_new {
                 self.votes.yield_until = now + view.timing.elder_lease;
             }
             elder.deposed = true;

@@ -34,7 +34,7 @@ impl Cluster {
     }
 
     /// The suspicion of a member of the view.
-    fn doubt(&mut self, now: Time, process: ProcessId) -> Option<&mut DeathSuspicion> {
+    fn suspect(&mut self, now: Time, process: ProcessId) -> Option<&mut DeathSuspicion> {
         let view = self.view.as_ref()?;
         if !view.contains(process)
             || process == self.config.me.process
@@ -54,13 +54,13 @@ impl Cluster {
         if !self.trusts_refused() {
             return self.on_unreached(now, process, step);
         }
-        if planted!(self.config.mutant, DoubtAlone)
+        if planted!(self.config.mutant, SuspectAlone)
             && self.view.as_ref().is_some_and(|view| view.contains(process))
         {
             return self.on_dead(now, process, step);
         }
-        if let Some(doubt) = self.doubt(now, process) {
-            doubt.refused = true;
+        if let Some(suspicion) = self.suspect(now, process) {
+            suspicion.refused = true;
             self.on_unreached(now, process, step);
         }
     }
@@ -68,11 +68,11 @@ impl Cluster {
     /// This member does not reach the process. That is reported only if another member suspects it,
     /// too.
     pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, step: &mut Step) {
-        if let Some(doubt) = self.liveness.death_suspicions.get_mut(&process) {
-            if !std::mem::replace(&mut doubt.unreached, true) {
-                self.tell_doubt(now, process, step);
+        if let Some(suspicion) = self.liveness.death_suspicions.get_mut(&process) {
+            if !std::mem::replace(&mut suspicion.unreached, true) {
+                self.tell_suspicion(now, process, step);
             }
-            self.judge_doubt(now, process, step);
+            self.judge_suspicion(now, process, step);
         }
     }
 
@@ -80,12 +80,12 @@ impl Cluster {
     /// it is asked something.
     pub(super) fn try_silent(&mut self, now: Time, process: ProcessId, step: &mut Step) {
         if self.trusts_refused() {
-            self.greet_doubted(now, process, step);
+            self.greet_suspect(now, process, step);
         }
     }
 
     /// Another is refused by the process, or does not reach it.
-    pub(super) fn on_doubt(
+    pub(super) fn on_suspicion(
         &mut self,
         now: Time,
         (from, addr): (ProcessId, SocketAddr),
@@ -98,21 +98,21 @@ impl Cluster {
         if about == self.config.me.process {
             return self.reply(now, addr, from, Notice::Alive { process: about }, step);
         }
-        let Some(doubt) = self.doubt(now, about) else { return };
-        if doubt.witnesses.insert(from) {
-            match doubt.unreached {
+        let Some(suspicion) = self.suspect(now, about) else { return };
+        if suspicion.witnesses.insert(from) {
+            match suspicion.unreached {
                 true => self.reply(now, addr, from, Notice::SuspectDead { process: about }, step),
-                false => self.greet_doubted(now, about, step),
+                false => self.greet_suspect(now, about, step),
             }
         }
-        self.judge_doubt(now, about, step);
+        self.judge_suspicion(now, about, step);
     }
 
     /// The process is heard: it lives, and the members that suspect it are told.
-    pub(super) fn end_doubt(&mut self, now: Time, process: ProcessId, step: &mut Step) {
-        let Some(doubt) = self.liveness.death_suspicions.remove(&process) else { return };
+    pub(super) fn end_suspicion(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        let Some(suspicion) = self.liveness.death_suspicions.remove(&process) else { return };
         let Some(view) = self.view.clone() else { return };
-        for witness in doubt.witnesses.iter().filter_map(|witness| view.member(*witness)) {
+        for witness in suspicion.witnesses.iter().filter_map(|witness| view.member(*witness)) {
             self.reply(
                 now,
                 witness.info.addr,
@@ -131,9 +131,9 @@ impl Cluster {
     }
 
     /// Sends suspicions again, and forgets those that no other member shares.
-    pub(super) fn keep_doubts(&mut self, now: Time, step: &mut Step) {
+    pub(super) fn keep_suspicions(&mut self, now: Time, step: &mut Step) {
         let timing = *self.timing();
-        let due = |doubt: &DeathSuspicion| doubt.again_at <= now;
+        let due = |suspicion: &DeathSuspicion| suspicion.again_at <= now;
         let due: Vec<ProcessId> = self
             .liveness
             .death_suspicions
@@ -142,36 +142,39 @@ impl Cluster {
             .map(|(process, _)| *process)
             .collect();
         for process in due {
-            let Some(doubt) = self.liveness.death_suspicions.get_mut(&process) else { continue };
-            doubt.again_at = now + timing.retry;
-            if doubt.since + timing.elder_lease <= now {
+            let Some(suspicion) = self.liveness.death_suspicions.get_mut(&process) else {
+                continue;
+            };
+            suspicion.again_at = now + timing.retry;
+            if suspicion.since + timing.elder_lease <= now {
                 self.liveness.death_suspicions.remove(&process);
                 continue;
             }
-            self.tell_doubt(now, process, step);
-            self.judge_doubt(now, process, step);
+            self.tell_suspicion(now, process, step);
+            self.judge_suspicion(now, process, step);
         }
     }
 
-    /// When [`keep_doubts`](Cluster::keep_doubts) is due.
-    pub(super) fn doubts_due(&self) -> Option<Time> {
-        self.liveness.death_suspicions.values().map(|doubt| doubt.again_at).min()
+    /// When [`keep_suspicions`](Cluster::keep_suspicions) is due.
+    pub(super) fn suspicions_due(&self) -> Option<Time> {
+        self.liveness.death_suspicions.values().map(|suspicion| suspicion.again_at).min()
     }
 
-    fn tell_doubt(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+    fn tell_suspicion(&mut self, now: Time, process: ProcessId, step: &mut Step) {
         let Some(view) = self.view.clone() else { return };
-        if self.liveness.death_suspicions.get(&process).is_some_and(|doubt| doubt.unreached) {
+        if self.liveness.death_suspicions.get(&process).is_some_and(|suspicion| suspicion.unreached)
+        {
             let me = self.config.me.process;
             let others = view.council().filter(|info| ![process, me].contains(&info.process));
             for info in others {
                 self.reply(now, info.addr, info.process, Notice::SuspectDead { process }, step);
             }
         }
-        self.greet_doubted(now, process, step);
+        self.greet_suspect(now, process, step);
     }
 
     /// Asks the suspected process to answer.
-    fn greet_doubted(&self, now: Time, process: ProcessId, step: &mut Step) {
+    fn greet_suspect(&self, now: Time, process: ProcessId, step: &mut Step) {
         let Some(member) = self.view.as_ref().and_then(|view| view.member(process)) else { return };
         let (me, asked) = (self.config.me.clone(), member.info.addr);
         send(asked, process, Notice::Hello { me, asked, belonging: self.belonging(now) }, step);
@@ -179,20 +182,22 @@ impl Cluster {
 
     /// Whether it is a death: this member is refused and a second one reports the same. All others
     /// have reported it too, or had their time to answer that they hear it.
-    fn judge_doubt(&mut self, now: Time, process: ProcessId, step: &mut Step) {
-        let (Some(doubt), Some(view)) = (self.liveness.death_suspicions.get(&process), &self.view)
+    fn judge_suspicion(&mut self, now: Time, process: ProcessId, step: &mut Step) {
+        let (Some(suspicion), Some(view)) =
+            (self.liveness.death_suspicions.get(&process), &self.view)
         else {
             return;
         };
-        if !doubt.refused || doubt.witnesses.is_empty() {
+        if !suspicion.refused || suspicion.witnesses.is_empty() {
             return;
         }
         let is_asked = |other: &ProcessId| {
             ![process, self.config.me.process].contains(other)
                 && !self.liveness.dead.contains(other)
         };
-        let is_shared = |other: ProcessId| !is_asked(&other) || doubt.witnesses.contains(&other);
-        let has_waited = doubt.since + view.timing.retry * 2 <= now;
+        let is_shared =
+            |other: ProcessId| !is_asked(&other) || suspicion.witnesses.contains(&other);
+        let has_waited = suspicion.since + view.timing.retry * 2 <= now;
         if has_waited || view.council().all(|info| is_shared(info.process)) {
             self.liveness.death_suspicions.remove(&process);
             self.on_dead(now, process, step);

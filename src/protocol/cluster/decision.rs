@@ -100,12 +100,12 @@ pub(crate) struct Proposal {
     /// When its question is asked again.
     pub(crate) again_at: Time,
     /// The vote successors that promised in the place of a voter, by that voter.
-    pub(crate) heirs: BTreeMap<ProcessId, MemberInfo>,
+    pub(crate) successors: BTreeMap<ProcessId, MemberInfo>,
 }
 
 impl Proposal {
     pub(crate) fn new(ballot: Ballot, step: ProposalPhase, again_at: Time) -> Proposal {
-        Proposal { ballot, step, again_at, heirs: BTreeMap::new() }
+        Proposal { ballot, step, again_at, successors: BTreeMap::new() }
     }
 
     /// The question to put to the council.
@@ -143,7 +143,7 @@ impl Proposal {
 pub(crate) fn choose(
     view: &View,
     promises: &BTreeMap<ProcessId, Option<(Ballot, Change)>>,
-    heirs: &BTreeMap<ProcessId, MemberInfo>,
+    successors: &BTreeMap<ProcessId, MemberInfo>,
     dead: &BTreeSet<ProcessId>,
 ) -> Change {
     let accepted = promises.values().flatten().max_by_key(|(ballot, _)| *ballot);
@@ -151,7 +151,7 @@ pub(crate) fn choose(
         return change.clone();
     }
     let is_present =
-        |process: &ProcessId| promises.contains_key(process) && !heirs.contains_key(process);
+        |process: &ProcessId| promises.contains_key(process) && !successors.contains_key(process);
     let remove: BTreeSet<ProcessId> = dead
         .iter()
         .copied()
@@ -167,7 +167,7 @@ pub(crate) fn choose(
         .map(|member| member.info.process)
         .filter(|process| !is_present(process) && !remove.contains(process))
         .collect();
-    let join = view.council().filter_map(|info| heirs.get(&info.process)).cloned().collect();
+    let join = view.council().filter_map(|info| successors.get(&info.process)).cloned().collect();
     Change { remove, ghost, join, takeover: true, ..Change::default() }
 }
 

@@ -209,5 +209,10 @@ impl VoteDurability {
 
 /// The vote of a founder before its first view.
 pub(crate) fn founding_vote(me: ProcessId, view: &View) -> StoredVote {
-    StoredVote { voter: me, view: view.clone(), acceptor: Acceptor::default(), heirs: Vec::new() }
+    StoredVote {
+        voter: me,
+        view: view.clone(),
+        acceptor: Acceptor::default(),
+        successors: Vec::new(),
+    }
 }

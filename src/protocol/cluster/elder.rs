@@ -274,11 +274,11 @@ impl Elder {
         due
     }
 
-    /// A member said goodbye. Returns whether that is news.
+    /// A member said goodbye. Returns whether that is new.
     pub(crate) fn on_leave(&mut self, now: Time, process: ProcessId) -> bool {
-        let is_news = !self.leaves.contains_key(&process);
+        let is_new = !self.leaves.contains_key(&process);
         self.leaves.entry(process).or_insert(now);
-        is_news
+        is_new
     }
 
     /// The latest view that the directory of the process is known to have.
@@ -325,8 +325,8 @@ impl Elder {
         longer: bool,
         gone: impl FnOnce() -> BTreeSet<ProcessId>,
     ) -> Change {
-        let patience = view.timing.retry * 4;
-        self.joins.retain(|process, (_, heard)| *heard + patience > now && !dead.contains(process));
+        let span = view.timing.retry * 4;
+        self.joins.retain(|process, (_, heard)| *heard + span > now && !dead.contains(process));
         let mut change = Change { longer, ..Change::default() };
         change.remove.extend(
             dead.iter().copied().filter(|process| view.contains(*process) && *process != me),
@@ -382,7 +382,7 @@ impl Elder {
             // have shown themselves since it said goodbye, and are told while it retires. One that
             // died just before would take the last vote with it.
             let is_sole = view.has_sole_voter();
-            let heirs: Vec<ProcessId> = match is_sole {
+            let successors: Vec<ProcessId> = match is_sole {
                 true => view.living().map(|member| member.info.process).collect(),
                 false => view.council().map(|info| info.process).collect(),
             };
@@ -390,7 +390,7 @@ impl Elder {
             let is_there = |process: &ProcessId| {
                 !is_sole || self.members.get(process).is_none_or(|seat| seat.heard_at >= since)
             };
-            let silent = heirs
+            let silent = successors
                 .iter()
                 .filter(|process| is_silent(process) && !change.remove.contains(process));
             change.ghost.extend(silent);
@@ -398,7 +398,7 @@ impl Elder {
                 let next = view.next(change);
                 let is_present =
                     |process: &&ProcessId| !change.ghost.contains(process) && is_there(process);
-                let present: Vec<&ProcessId> = heirs.iter().filter(is_present).collect();
+                let present: Vec<&ProcessId> = successors.iter().filter(is_present).collect();
                 // Without the word of the present council nothing would come of it but a proposal
                 // that lies about. A member that finds it later has to finish it, though the
                 // members that it calls silent are the ones that stayed.
@@ -436,9 +436,9 @@ impl Elder {
     /// its quorum again.
     fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
         let Some(seat) = self.members.get(&process) else { return false };
-        let patience = view.timing.silence();
-        let is_behind = seat.view < view.number && self.viewed_at + patience <= now;
-        seat.heard_at + patience <= now
+        let span = view.timing.silence();
+        let is_behind = seat.view < view.number && self.viewed_at + span <= now;
+        seat.heard_at + span <= now
             || seat.confirmed < seat.renewed
             || (is_behind && !planted!(self.mutant, KeepTheDeaf))
     }

@@ -23,17 +23,17 @@ impl Cluster {
         }
         self.lease.running = running;
         if leaves {
-            return step.act(now, &self.standing(now), |locks, turn| locks.grant_all(turn));
+            return step.act(now, &self.standing(now), |locks, cx| locks.grant_all(cx));
         }
         if running {
             self.lease.ever = true;
             self.orphaned_at = Time::MAX;
             step.out.push(Output::Event(Event::Resumed));
-            step.act(now, &self.standing(now), |locks, turn| locks.on_resumed(turn));
+            step.act(now, &self.standing(now), |locks, cx| locks.on_resumed(cx));
         } else {
             self.orphaned_at = now + self.timing().member_lease * 3;
             step.out.push(Output::Event(Event::Suspended));
-            step.act(now, &self.standing(now), |locks, turn| locks.on_suspended(turn));
+            step.act(now, &self.standing(now), |locks, cx| locks.on_suspended(cx));
         }
     }
 
@@ -102,7 +102,7 @@ impl Cluster {
 
     /// The elder has its quorum (again): renewals that waited are sent, and so are answers.
     pub(crate) fn on_authority(&mut self, now: Time, step: &mut Step) {
-        step.act(now, &self.standing(now), |locks, turn| locks.on_authority(turn));
+        step.act(now, &self.standing(now), |locks, cx| locks.on_authority(cx));
     }
 
     pub(crate) fn on_pulse(

@@ -12,10 +12,10 @@ impl Cluster {
             }
             Hint::Unreachable(process) => {
                 planted!(self.config.mutant, LoseInFlight => step.links.lose_kept(process));
-                let is_news = !self.liveness.suspected.contains(&process);
+                let is_new = !self.liveness.suspected.contains(&process);
                 self.on_suspected(now, process, step);
                 self.on_unreached(now, process, step);
-                if is_news {
+                if is_new {
                     self.try_silent(now, process, step);
                 }
             }
@@ -52,11 +52,11 @@ impl Cluster {
             && view.contains(process)
             && process != self.config.me.process
         {
-            let is_news = self.liveness.suspected.insert(process);
+            let is_new = self.liveness.suspected.insert(process);
             planted!(self.config.mutant, FreeOnHint => step.locks.free_all_of(process));
             step.links.trouble(now, process, true, &view.timing);
-            if is_news {
-                step.act(now, &self.standing(now), |locks, turn| locks.on_suspected(process, turn));
+            if is_new {
+                step.act(now, &self.standing(now), |locks, cx| locks.on_suspected(process, cx));
             }
         }
     }
@@ -148,7 +148,7 @@ impl Cluster {
             }
             Notice::Join { me, heard } => self.on_join(now, from, me, heard, step),
             Notice::Leave => self.on_leave(now, from, step),
-            Notice::SuspectDead { process } => self.on_doubt(now, (from, addr), process, step),
+            Notice::SuspectDead { process } => self.on_suspicion(now, (from, addr), process, step),
             Notice::Alive { process } => self.on_lives(from, process),
             Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), step),
             Notice::Beat { view, beat, pulse, confirmed, kept } => {
@@ -188,7 +188,7 @@ impl Cluster {
             Notice::StaleVote { voter } => self.on_stale(voter),
             ballot => self.on_ballot(
                 now,
-                VoteSender { vote: from, process: from, addr, heir: None },
+                VoteSender { vote: from, process: from, addr, successor: None },
                 ballot,
                 step,
             ),
@@ -204,9 +204,9 @@ impl Cluster {
         notice: Notice,
         step: &mut Step,
     ) {
-        if self.hear_heir(now, voter, lineage, &me) {
+        if self.hear_successor(now, voter, lineage, &me) {
             let speaker =
-                VoteSender { vote: voter, process: me.process, addr: me.addr, heir: Some(me) };
+                VoteSender { vote: voter, process: me.process, addr: me.addr, successor: Some(me) };
             self.on_ballot(now, speaker, notice, step);
         }
     }

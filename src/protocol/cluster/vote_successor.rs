@@ -31,12 +31,12 @@ pub struct StoredVote {
     /// The vote successors that have used the directory since, newest last. A view may have taken
     /// one of them in without its knowledge, so that it never voted there: its vote is inherited
     /// too.
-    pub heirs: Vec<ProcessId>,
+    pub successors: Vec<ProcessId>,
 }
 
 /// This many vote successors are remembered. One is forgotten after as many further starts that led
 /// to no membership.
-const MAX_HEIRS: usize = 16;
+const MAX_SUCCESSORS: usize = 16;
 
 impl StoredVote {
     /// Whether it is valid: its view, and the view that would come of its acceptance. Checked on
@@ -79,7 +79,7 @@ pub(crate) struct VoteSuccessor {
     /// The latest view that it knows of the voter's lineage.
     pub(crate) view: Arc<View>,
     /// The vote successors before this one, and this one.
-    pub(crate) heirs: Vec<ProcessId>,
+    pub(crate) successors: Vec<ProcessId>,
     /// The voter may have promised its vote to an elder just before it ended: no other candidate
     /// gets it before this time.
     pub(crate) free_at: Time,
@@ -93,13 +93,13 @@ impl VoteSuccessor {
     pub(crate) fn of(stored: &StoredVote, me: ProcessId, now: Time) -> Option<VoteSuccessor> {
         let view = &stored.view;
         let promise = view.timing.surely(view.timing.elder_lease);
-        let mut heirs = stored.heirs.clone();
-        heirs.drain(..heirs.len().saturating_sub(MAX_HEIRS - 1));
-        heirs.push(me);
-        (view.contains(stored.voter) || !stored.heirs.is_empty()).then(|| VoteSuccessor {
+        let mut successors = stored.successors.clone();
+        successors.drain(..successors.len().saturating_sub(MAX_SUCCESSORS - 1));
+        successors.push(me);
+        (view.contains(stored.voter) || !stored.successors.is_empty()).then(|| VoteSuccessor {
             voter: stored.voter,
             view: Arc::new(view.clone()),
-            heirs,
+            successors,
             free_at: now + promise,
         })
     }
@@ -107,7 +107,7 @@ impl VoteSuccessor {
     /// Goes on to a later view of the lineage, with the vote of an inherited process that has one
     /// there.
     pub(crate) fn inherit(&mut self, view: View) {
-        let spoken_for = || self.heirs.iter().rev().chain([&self.voter]).copied();
+        let spoken_for = || self.successors.iter().rev().chain([&self.voter]).copied();
         let voter = spoken_for().find(|process| view.has_vote(*process));
         self.voter = voter
             .or_else(|| spoken_for().find(|process| view.contains(*process)))
@@ -136,10 +136,10 @@ impl VoteSuccessors {
         now: Time,
         voter: ProcessId,
         info: &MemberInfo,
-        patience: Duration,
+        span: Duration,
     ) -> bool {
         let rival = self.known.get(&voter).is_some_and(|(known, at)| {
-            known.process != info.process && known.addr != info.addr && *at + patience > now
+            known.process != info.process && known.addr != info.addr && *at + span > now
         });
         if !rival {
             self.known.insert(voter, (info.clone(), now));
@@ -172,7 +172,7 @@ pub(crate) struct VoteSender {
     pub(crate) process: ProcessId,
     pub(crate) addr: SocketAddr,
     /// The sender, if it is a vote successor.
-    pub(crate) heir: Option<MemberInfo>,
+    pub(crate) successor: Option<MemberInfo>,
 }
 
 #[cfg(test)]
@@ -216,15 +216,15 @@ mod tests {
 
     /// Votes that are read from a disk are checked there, but a core has to stand an unchecked one.
     #[test]
-    fn an_heir_makes_no_view_of_nobody_of_what_was_accepted() {
+    fn a_vote_successor_makes_no_view_of_nobody_of_what_was_accepted() {
         let mut founder = lone(7, None);
         go_on(&mut founder);
         let mut stored = founder.stored_vote().expect("it has founded");
         let sound = stored.view.clone();
 
-        let mut heir = lone(8, Some(stored.clone()));
-        go_on(&mut heir);
-        let after = heir.stored_vote().expect("it has a vote").view;
+        let mut successor = lone(8, Some(stored.clone()));
+        go_on(&mut successor);
+        let after = successor.stored_vote().expect("it has a vote").view;
         assert!(
             after.number > sound.number && after.contains(ProcessId(8)),
             "alone it is a quorum, and goes on"
@@ -232,8 +232,8 @@ mod tests {
 
         stored.accept(Change { remove: [ProcessId(7)].into(), ..Change::default() });
         assert!(!stored.is_sound());
-        let mut heir = lone(8, Some(stored));
-        go_on(&mut heir);
-        assert_eq!(heir.stored_vote().expect("it has a vote").view, sound);
+        let mut successor = lone(8, Some(stored));
+        go_on(&mut successor);
+        assert_eq!(successor.stored_vote().expect("it has a vote").view, sound);
     }
 }

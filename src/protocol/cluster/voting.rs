@@ -7,24 +7,30 @@ impl Cluster {
     /// The view whose council this process votes in: its own, or, as a vote successor, that of its
     /// voter.
     pub(super) fn ballot_view(&self) -> Option<Arc<View>> {
-        self.view.clone().or_else(|| self.votes.successor.as_ref().map(|heir| heir.view.clone()))
+        self.view
+            .clone()
+            .or_else(|| self.votes.successor.as_ref().map(|successor| successor.view.clone()))
     }
 
     /// The process whose vote it gives.
     pub(super) fn voter(&self) -> ProcessId {
-        self.votes.successor.as_ref().map_or(self.config.me.process, |heir| heir.voter)
+        self.votes.successor.as_ref().map_or(self.config.me.process, |successor| successor.voter)
     }
 
     /// The vote that a data directory has to store of this process now.
     pub(crate) fn stored_vote(&self) -> Option<StoredVote> {
         let view = self.ballot_view()?;
-        let heirs =
-            self.votes.successor.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
+        let successors = self
+            .votes
+            .successor
+            .as_ref()
+            .map(|successor| successor.successors.clone())
+            .unwrap_or_default();
         Some(StoredVote {
             voter: self.voter(),
             view: View::clone(&view),
             acceptor: self.votes.acceptor.clone(),
-            heirs,
+            successors,
         })
     }
 
@@ -53,7 +59,7 @@ impl Cluster {
     }
 
     /// A process claims the vote of `voter`. False if the claim does not count.
-    pub(super) fn hear_heir(
+    pub(super) fn hear_successor(
         &mut self,
         now: Time,
         voter: ProcessId,
@@ -69,7 +75,7 @@ impl Cluster {
     }
 
     /// A vote successor reports the view of its stored vote.
-    pub(super) fn on_heir(
+    pub(super) fn on_successor(
         &mut self,
         now: Time,
         info: &MemberInfo,
@@ -89,14 +95,14 @@ impl Cluster {
                 send(info.addr, info.process, Notice::FullView(View::clone(&view)), step);
             }
         } else {
-            self.hear_heir(now, voter, lineage, info);
+            self.hear_successor(now, voter, lineage, info);
         }
     }
 
     /// The directory was restored to an older state: its vote may contradict later votes of its
     /// process.
     pub(super) fn on_stale(&mut self, voter: ProcessId) {
-        if self.votes.successor.as_ref().is_some_and(|heir| heir.voter == voter) {
+        if self.votes.successor.as_ref().is_some_and(|successor| successor.voter == voter) {
             self.votes.successor = None;
             self.votes.proposal = None;
             self.votes.acceptor = Acceptor::default();
@@ -107,19 +113,19 @@ impl Cluster {
     /// A vote successor learns of a later view of the lineage: it has a vote there too, or none any
     /// more.
     pub(super) fn inherit(&mut self, view: View, step: &mut Step) {
-        let Some(heir) = &mut self.votes.successor else { return };
-        heir.inherit(view);
+        let Some(successor) = &mut self.votes.successor else { return };
+        successor.inherit(view);
         self.votes.acceptor = Acceptor::default();
         self.votes.proposal = None;
         self.votes.yield_until = Time::ZERO;
         self.votes.rounds = 0;
         self.votes.successors.clear();
         self.keep_view(step);
-        if let Some(heir) = &self.votes.successor {
-            let addrs = heir.addrs();
+        if let Some(successor) = &self.votes.successor {
+            let addrs = successor.addrs();
             // A still later view may list an earlier vote successor, which asked to be taken in.
-            if !heir.view.contains(heir.voter) && heir.heirs.len() == 1 {
-                self.config.remembered = Some(View::clone(&heir.view));
+            if !successor.view.contains(successor.voter) && successor.successors.len() == 1 {
+                self.config.remembered = Some(View::clone(&successor.view));
                 self.config.stored = None;
                 self.votes.successor = None;
             }
@@ -182,10 +188,10 @@ impl Cluster {
         step: &mut Step,
     ) {
         if self.on_canvass(now, speaker, instance, ballot, step) == Some(true) {
-            let is_news = self.is_news(ballot);
+            let is_new = self.is_new(ballot);
             self.stand_down(now, ballot);
             let Some(view) = self.ballot_view() else { return };
-            if is_news {
+            if is_new {
                 let until = now + view.timing.retry * 4;
                 self.votes.yield_until = self.votes.yield_until.max(until);
             }
@@ -234,15 +240,15 @@ impl Cluster {
 
     /// Whether this process has not promised that ballot its vote yet. A candidate that receives
     /// nothing repeats its message for ever, and is waited for once.
-    pub(super) fn is_news(&self, ballot: Ballot) -> bool {
+    pub(super) fn is_new(&self, ballot: Ballot) -> bool {
         self.votes.acceptor.promised != Some(ballot) || planted!(self.config.mutant, YieldForEver)
     }
 
     /// This process as a voter.
     pub(super) fn own_voice(&self) -> VoteSender {
         let me = &self.config.me;
-        let heir = self.votes.successor.is_some().then(|| me.clone());
-        VoteSender { vote: self.voter(), process: me.process, addr: me.addr, heir }
+        let successor = self.votes.successor.is_some().then(|| me.clone());
+        VoteSender { vote: self.voter(), process: me.process, addr: me.addr, successor }
     }
 
     /// Whether this process may give its vote in `instance` to `from`. A process with an older view
@@ -274,7 +280,10 @@ impl Cluster {
 
     /// Until when this voter may have promised its vote to the elder of the view.
     fn promised_until(&self) -> Time {
-        self.votes.successor.as_ref().map_or(self.lease.promised_until, |heir| heir.free_at)
+        self.votes
+            .successor
+            .as_ref()
+            .map_or(self.lease.promised_until, |successor| successor.free_at)
     }
 
     /// Whether this member would promise the ballot. `None`: it gives no answer.
@@ -414,8 +423,8 @@ impl Cluster {
         let question = proposal.question(view.number.next(), &self.liveness.dead);
         let me = self.voter();
         for process in proposal.silent(view).into_iter().filter(|process| *process != me) {
-            if let Some(heir) = self.votes.successors.of(process).cloned() {
-                self.say_ballot(now, heir.addr, heir.process, question.clone(), step);
+            if let Some(successor) = self.votes.successors.of(process).cloned() {
+                self.say_ballot(now, successor.addr, successor.process, question.clone(), step);
             }
             if let Some(member) = view.member(process) {
                 self.say_ballot(now, member.info.addr, process, question.clone(), step);
@@ -457,9 +466,10 @@ impl Cluster {
             &change,
         );
         let phase = ProposalPhase::Accepting { change, accepted: BTreeSet::new() };
-        let heirs = self.votes.proposal.take().map(|proposal| proposal.heirs).unwrap_or_default();
+        let successors =
+            self.votes.proposal.take().map(|proposal| proposal.successors).unwrap_or_default();
         self.votes.proposal =
-            Some(Proposal { heirs, ..Proposal::new(ballot, phase, now + view.timing.retry) });
+            Some(Proposal { successors, ..Proposal::new(ballot, phase, now + view.timing.retry) });
         self.question(now, view, step);
         if let Notice::Accepted { .. } = own {
             self.tell_when_kept(now, AfterStore::Accepted { ballot }, step);
@@ -496,9 +506,9 @@ impl Cluster {
             }
             (ProposalPhase::Preparing { promises, quorum_at }, Some(accepted)) => {
                 promises.insert(from.vote, accepted);
-                match &from.heir {
-                    Some(info) => proposal.heirs.insert(from.vote, info.clone()),
-                    None => proposal.heirs.remove(&from.vote),
+                match &from.successor {
+                    Some(info) => proposal.successors.insert(from.vote, info.clone()),
+                    None => proposal.successors.remove(&from.vote),
                 };
                 // Without its own promise a candidate would make itself a ghost.
                 let is_ready = self.elder.is_some() || promises.contains_key(&voter);
@@ -514,12 +524,16 @@ impl Cluster {
     pub(super) fn propose_chosen(&mut self, now: Time, step: &mut Step) {
         let Some(view) = self.ballot_view() else { return };
         let Some(Proposal {
-            ballot, step: ProposalPhase::Preparing { promises, .. }, heirs, ..
+            ballot,
+            step: ProposalPhase::Preparing { promises, .. },
+            successors,
+            ..
         }) = &self.votes.proposal
         else {
             return;
         };
-        let (ballot, mut change) = (*ballot, choose(&view, promises, heirs, &self.liveness.dead));
+        let (ballot, mut change) =
+            (*ballot, choose(&view, promises, successors, &self.liveness.dead));
         if promises.values().all(Option::is_none)
             && let Some(elder) = &mut self.elder
         {
@@ -581,8 +595,8 @@ impl Cluster {
                 }
             }
         }
-        for heir in self.votes.successors.all() {
-            send(heir.addr, heir.process, install.clone(), step);
+        for successor in self.votes.successors.all() {
+            send(successor.addr, successor.process, install.clone(), step);
         }
         for info in &change.join {
             send(info.addr, info.process, Notice::FullView(next.clone()), step);

@@ -67,7 +67,7 @@ struct ClientRequest {
     state: ClientRequestState,
     /// `None`: all its fields are empty. Kept apart, because each held lock has a request, and most
     /// of these have no such fields.
-    rare: Option<Box<RequestColdFields>>,
+    cold: Option<Box<RequestColdFields>>,
 }
 
 /// The fields that a waiting request has, and few holding ones.
@@ -114,10 +114,10 @@ impl LockCall {
     /// The request as this client keeps it.
     fn kept(self, waiting: Option<WaitState>, state: ClientRequestState) -> ClientRequest {
         let LockRequest { want, owner, revocable, metadata } = self.lock;
-        let rare =
+        let cold =
             RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }
                 .kept();
-        ClientRequest { want, owner, state, rare }
+        ClientRequest { want, owner, state, cold }
     }
 }
 
@@ -130,18 +130,18 @@ impl RequestColdFields {
 
 impl ClientRequest {
     fn waiting(&self) -> Option<&WaitState> {
-        self.rare.as_ref()?.waiting.as_ref()
+        self.cold.as_ref()?.waiting.as_ref()
     }
 
     fn waiting_mut(&mut self) -> Option<&mut WaitState> {
-        self.rare.as_mut()?.waiting.as_mut()
+        self.cold.as_mut()?.waiting.as_mut()
     }
 
     /// It waits no more.
     fn take_waiting(&mut self) -> Option<WaitState> {
-        let mut rare = self.rare.take()?;
-        let waiting = rare.waiting.take();
-        self.rare = Some(rare).filter(|rare| **rare != RequestColdFields::default());
+        let mut cold = self.cold.take()?;
+        let waiting = cold.waiting.take();
+        self.cold = Some(cold).filter(|cold| **cold != RequestColdFields::default());
         waiting
     }
 
@@ -151,17 +151,17 @@ impl ClientRequest {
             want: self.want.clone(),
             owner: self.owner,
             revocable: self.is_revocable(),
-            metadata: self.rare.as_ref().map(|rare| rare.metadata.clone()).unwrap_or_default(),
+            metadata: self.cold.as_ref().map(|cold| cold.metadata.clone()).unwrap_or_default(),
         }
     }
 
     fn is_revocable(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.revocable.is_some())
+        self.cold.as_ref().is_some_and(|cold| cold.revocable.is_some())
     }
 
     /// The requests of members that have asked for it back; `None`: it is not revocable.
     fn revocable_mut(&mut self) -> Option<&mut BTreeSet<(ProcessId, RequestId)>> {
-        self.rare.as_mut()?.revocable.as_mut()
+        self.cold.as_mut()?.revocable.as_mut()
     }
 
     /// The outcome for the caller when the limit is reached before an answer.
@@ -206,7 +206,7 @@ struct ServiceState {
     asked_elder: bool,
     /// The grantor does not answer, and something waits for it: the elder is to be asked for
     /// another.
-    is_doubted: bool,
+    is_suspected: bool,
     /// The process that granted before `grantor` was cleared. Our requests that it may still have
     /// end there.
     last: Option<ProcessId>,
@@ -227,7 +227,7 @@ struct ServiceState {
     waits: BTreeSet<RequestId>,
     /// How many of them have an object open.
     opens: usize,
-    errands: PendingCalls,
+    calls: PendingCalls,
     objects: BTreeMap<LockName, OpenObject>,
     /// Requests for permits that have not been granted, by their objects.
     permits: BTreeSet<(LockName, RequestId)>,
@@ -242,7 +242,7 @@ impl ServiceState {
     fn wants_grantor(&self) -> bool {
         !self.objects.is_empty()
             || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
-            || self.errands.want_grantor()
+            || self.calls.want_grantor()
     }
 
     /// With a known grantor: whether something waits for its answer.
@@ -262,7 +262,7 @@ impl ServiceState {
         service: &ServiceName,
         (grantor, epoch): (ProcessId, Epoch),
         only: Option<RequestId>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let mut ask = |request: RequestId, entry: &mut ClientRequest| {
             let home = match entry.state {
@@ -276,7 +276,7 @@ impl ServiceState {
             entry.state = ClientRequestState::Asked(epoch);
             let (service, lock) = (service.clone(), entry.lock());
             let only_if_free = entry.is_only_if_free();
-            turn.send(
+            cx.send(
                 grantor,
                 GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free },
             );
@@ -302,9 +302,9 @@ impl ServiceState {
     }
 
     /// The grantor does not answer: if something waits for it, the elder is asked at `at`.
-    fn doubt(&mut self, again: &mut DueServices, service: &ServiceName, at: Time) {
-        if !self.is_doubted && self.awaits_grantor() {
-            self.is_doubted = true;
+    fn suspect_grantor(&mut self, again: &mut DueServices, service: &ServiceName, at: Time) {
+        if !self.is_suspected && self.awaits_grantor() {
+            self.is_suspected = true;
             again.insert((at, service.clone()));
         }
     }
@@ -318,9 +318,9 @@ impl ServiceState {
     }
 
     /// Tells the elder that this member wants to be the grantor, if it does.
-    fn say_bids(&self, service: &ServiceName, turn: &mut StepContext) {
-        if let Some(request) = self.errands.bids().next_back() {
-            turn.send_elder(RegistryMessage::Become { service: service.clone(), request });
+    fn say_bids(&self, service: &ServiceName, cx: &mut StepContext) {
+        if let Some(request) = self.calls.bids().next_back() {
+            cx.send_elder(RegistryMessage::Become { service: service.clone(), request });
         }
     }
 }
@@ -343,7 +343,7 @@ pub(crate) struct LockClient {
     /// Services for which the elder is asked again: it did not know yet, or the grantor does not
     /// answer.
     again: DueServices,
-    /// Errands of the kind `Ending`.
+    /// Pending calls of the kind `Ending`.
     endings: BTreeSet<RequestId>,
     /// Those of them whose grantor knows.
     settled: BTreeSet<RequestId>,
@@ -376,14 +376,14 @@ impl LockClient {
         call: LockCall,
         answer: Duration,
         crowded: impl Fn(ProcessId) -> bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let (request, service) = (call.request, call.service.clone());
         let is_full = self.is_full();
         let session = self.session(&service);
         session.destroyed = false;
         if is_full || session.grantor.is_some_and(|(process, _)| crowded(process)) {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
         match &call.lock.want {
@@ -394,21 +394,21 @@ impl LockClient {
                 session.permits.insert((name.clone(), request));
             }
             Want::Permits(..) => {
-                turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+                cx.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
                 return;
             }
             Want::Suspension => {
-                if self.suspends(&service, call.lock.owner, turn)
-                    && !planted!(turn.mutant, WaitForItself)
+                if self.suspends(&service, call.lock.owner, cx)
+                    && !planted!(cx.mutant, WaitForItself)
                 {
-                    turn.out.push(Output::Answer { request, outcome: Outcome::Deadlock });
+                    cx.out.push(Output::Answer { request, outcome: Outcome::Deadlock });
                     return;
                 }
                 self.session(&service).suspensions.insert(call.lock.owner, request);
             }
             _ => {}
         }
-        let waiting = call.waiting(answer, turn.now);
+        let waiting = call.waiting(answer, cx.now);
         let session = self.session(&service);
         let (number, limit) = (session.number, waiting.limit);
         session.requests.insert(request, call.kept(Some(waiting), ClientRequestState::Unsent));
@@ -417,18 +417,16 @@ impl LockClient {
         if limit != Time::MAX {
             self.agenda.insert((limit, request));
         }
-        self.pursue(&service, Some(request), turn);
+        self.pursue(&service, Some(request), cx);
     }
 
     /// Whether the owner waits for the suspension of the service or has it. A second one would wait
     /// for the end of the first. A hold with an ended lease does not count, even before that end is
     /// noticed.
-    fn suspends(&self, service: &ServiceName, owner: OwnerId, turn: &StepContext) -> bool {
+    fn suspends(&self, service: &ServiceName, owner: OwnerId, cx: &StepContext) -> bool {
         let first = self.sessions.get(service).and_then(|session| session.suspensions.get(&owner));
         first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
-            Some(ClientRequestState::Held { .. }) => {
-                turn.leased && turn.now < self.lease_end(*request)
-            }
+            Some(ClientRequestState::Held { .. }) => cx.leased && cx.now < self.lease_end(*request),
             waits => waits.is_some(),
         })
     }
@@ -503,21 +501,21 @@ impl LockClient {
     }
 
     /// The application is done with a request, or no longer waits for a pending call.
-    pub(crate) fn release(&mut self, request: RequestId, turn: &mut StepContext) {
+    pub(crate) fn release(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
-        match self.drop_errand(request) {
-            None => self.end(request, turn),
+        match self.drop_call(request) {
+            None => self.end(request, cx),
             Some(PendingCall { what: CallKind::Upgrade(hold, Some(_)), .. }) => {
-                self.stay_narrow(&service, hold, turn)
+                self.stay_narrow(&service, hold, cx)
             }
             Some(PendingCall { what: CallKind::Write(name, ..), .. }) => {
-                self.write_next(&service, &name, turn)
+                self.write_next(&service, &name, cx)
             }
             Some(_) => {}
         }
     }
 
-    fn say_narrow(&self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
+    fn say_narrow(&self, service: &ServiceName, request: RequestId, cx: &mut StepContext) {
         if let Some(session) = self.sessions.get(service)
             && let Some(ClientRequest {
                 want, state: ClientRequestState::Held { token, .. }, ..
@@ -526,13 +524,13 @@ impl LockClient {
             && let Some(epoch) = session.newest
         {
             let (service, want, token) = (service.clone(), want.clone(), *token);
-            turn.send(grantor, GrantorMessage::Reduce { service, epoch, request, want, token });
+            cx.send(grantor, GrantorMessage::Reduce { service, epoch, request, want, token });
         }
     }
 
     /// The application reduces a hold.
-    pub(crate) fn narrow(&mut self, request: RequestId, want: Want, turn: &mut StepContext) {
-        let may = turn.leased && turn.now < self.lease_end(request);
+    pub(crate) fn narrow(&mut self, request: RequestId, want: Want, cx: &mut StepContext) {
+        let may = cx.leased && cx.now < self.lease_end(request);
         let outcome = match self.request_mut(request) {
             Some(ClientRequest { want: has, state: ClientRequestState::Held { .. }, .. })
                 if may && want.is_less_than(has) =>
@@ -548,25 +546,25 @@ impl LockClient {
             // Another guard of the hold may have asked for an upgrade before. The answer may be on
             // its way, and predates this call.
             for asked in self.upgrades_of(&service, request) {
-                self.answer_errand(asked, Outcome::Undecided, turn);
+                self.answer_call(asked, Outcome::Undecided, cx);
             }
-            self.say_narrow(&service, request, turn);
+            self.say_narrow(&service, request, cx);
         }
-        turn.out.push(Output::Answer { request, outcome });
+        cx.out.push(Output::Answer { request, outcome });
     }
 
     /// Ends pending calls and requests, objects last: so the end of an object tells no caller of an
     /// end that it is told already.
     fn close_all(
         &mut self,
-        errands: Vec<RequestId>,
+        calls: Vec<RequestId>,
         requests: Vec<RequestId>,
         reason: LostReason,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        for request in errands {
-            if self.drop_errand(request).is_some() {
-                turn.out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
+        for request in calls {
+            if self.drop_call(request).is_some() {
+                cx.out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
             }
         }
         let opens = |holder: &LockClient, request| {
@@ -576,22 +574,22 @@ impl LockClient {
             requests.into_iter().partition(|request| opens(self, *request));
         for request in others.into_iter().chain(opens) {
             let Some(entry) = self.request(request) else { continue };
-            turn.out.push(match entry.state {
+            cx.out.push(match entry.state {
                 ClientRequestState::Held { .. } => Output::Lost { request, reason },
                 _ => Output::Answer { request, outcome: Outcome::Closed(reason) },
             });
-            self.end(request, turn);
+            self.end(request, cx);
         }
     }
 
     /// The application wants a hold to last.
-    pub(crate) fn extend(&mut self, request: RequestId, lease: Duration, turn: &mut StepContext) {
+    pub(crate) fn extend(&mut self, request: RequestId, lease: Duration, cx: &mut StepContext) {
         let before = self.lease_end(request);
         let is_held = self
             .request(request)
             .is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }));
-        let outcome = if is_held && turn.leased && turn.now < before {
-            let until = before.max(turn.now + lease);
+        let outcome = if is_held && cx.leased && cx.now < before {
+            let until = before.max(cx.now + lease);
             self.leases.remove(&request);
             self.agenda.remove(&(before, request));
             self.lease_until(request, until);
@@ -599,44 +597,44 @@ impl LockClient {
         } else {
             Outcome::NotHeld
         };
-        turn.out.push(Output::Answer { request, outcome });
+        cx.out.push(Output::Answer { request, outcome });
     }
 
     /// Wait limits and leases that are over.
-    pub(crate) fn on_timer(&mut self, turn: &mut StepContext) {
+    pub(crate) fn on_timer(&mut self, cx: &mut StepContext) {
         while let Some((at, service)) = self.again.pop_first() {
-            if at > turn.now {
+            if at > cx.now {
                 self.again.insert((at, service));
                 break;
             }
             if let Some(session) = self.sessions.get_mut(&service) {
                 session.refused = None;
                 session.asked_elder = false;
-                let is_doubted = std::mem::take(&mut session.is_doubted);
+                let is_suspected = std::mem::take(&mut session.is_suspected);
                 // A known grantor has been asked for everything.
                 if session.grantor.is_none() {
-                    self.pursue(&service, None, turn);
-                } else if is_doubted {
-                    self.ask_for_another(&service, turn);
+                    self.pursue(&service, None, cx);
+                } else if is_suspected {
+                    self.ask_for_another(&service, cx);
                 }
             }
         }
         // Those beyond stay due.
-        for _ in 0..turn.limits.slice {
+        for _ in 0..cx.limits.slice {
             let Some(&(at, request)) = self.agenda.first() else { break };
-            if at > turn.now {
+            if at > cx.now {
                 break;
             }
             touch();
             self.agenda.remove(&(at, request));
-            if let Some(errand) = self.errand_mut(request) {
-                let outcome = (errand.limit <= turn.now).then(|| errand.at_limit());
+            if let Some(call) = self.call_mut(request) {
+                let outcome = (call.limit <= cx.now).then(|| call.at_limit());
                 match outcome {
                     Some(outcome) => {
-                        self.release(request, turn);
-                        turn.out.push(Output::Answer { request, outcome });
+                        self.release(request, cx);
+                        cx.out.push(Output::Answer { request, outcome });
                     }
-                    None => self.repeat(request, turn),
+                    None => self.repeat(request, cx),
                 }
                 continue;
             }
@@ -647,31 +645,31 @@ impl LockClient {
                 }
                 _ => Output::Answer { request, outcome: entry.at_limit() },
             };
-            turn.out.push(output);
-            planted!(turn.mutant, TellNobodyOfLeaseEnd => self.forget(request));
-            self.end(request, turn);
+            cx.out.push(output);
+            planted!(cx.mutant, TellNobodyOfLeaseEnd => self.forget(request));
+            self.end(request, cx);
         }
     }
 
     /// Some hint calls a member unreachable. If it grants services of which something is awaited,
     /// the elder is asked for other grantors, unless the member answers after all.
-    pub(crate) fn on_suspected(&mut self, process: ProcessId, turn: &mut StepContext) {
+    pub(crate) fn on_suspected(&mut self, process: ProcessId, cx: &mut StepContext) {
         for (service, session) in &mut self.sessions {
             if session.grantor.is_some_and(|(grantor, _)| grantor == process) {
-                session.doubt(&mut self.again, service, turn.now + turn.timing.silence());
+                session.suspect_grantor(&mut self.again, service, cx.now + cx.timing.silence());
             }
         }
     }
 
     /// Asks the elder for another grantor in place of one that does not answer. The elder names
-    /// one if it does not hear the present one either, so it is asked until the doubt is over.
-    fn ask_for_another(&mut self, service: &ServiceName, turn: &mut StepContext) {
+    /// one if it does not hear the present one either, so it is asked until the suspicion is over.
+    fn ask_for_another(&mut self, service: &ServiceName, cx: &mut StepContext) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some((grantor, _)) = session.grantor else { return };
-        let is_doubted = turn.suspected.contains(&grantor) || turn.is_ghost(grantor);
-        if is_doubted && session.awaits_grantor() {
-            turn.send_elder(session.question(service));
-            session.doubt(&mut self.again, service, turn.now + turn.timing.slow_beat());
+        let is_suspected = cx.suspected.contains(&grantor) || cx.is_ghost(grantor);
+        if is_suspected && session.awaits_grantor() {
+            cx.send_elder(session.question(service));
+            session.suspect_grantor(&mut self.again, service, cx.now + cx.timing.slow_beat());
         }
     }
 
@@ -727,7 +725,7 @@ impl LockClient {
         service: &ServiceName,
         grantor: ProcessId,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let session = self.session(service);
         let outdated = session.newest.is_some_and(|newest| newest > epoch);
@@ -737,7 +735,7 @@ impl LockClient {
         if outdated || session.refused == Some(epoch) {
             // We know of a younger grantor, or two point at each other. The elder will hear of it,
             // so it is asked again in a while.
-            self.again.insert((turn.now + turn.timing.retry, service.clone()));
+            self.again.insert((cx.now + cx.timing.retry, service.clone()));
             return;
         }
         let before = session.grantor.replace((grantor, epoch));
@@ -745,7 +743,7 @@ impl LockClient {
         session.last = None;
         session.asked_elder = false;
         if before != session.grantor {
-            self.pursue(service, None, turn);
+            self.pursue(service, None, cx);
         }
     }
 
@@ -756,12 +754,12 @@ impl LockClient {
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         if session.grantor.is_none() && session.newest == Some(epoch) {
             session.refused = None;
-            self.on_grantor(service, from, epoch, turn);
+            self.on_grantor(service, from, epoch, cx);
         }
     }
 
@@ -772,10 +770,10 @@ impl LockClient {
         service: &ServiceName,
         epoch: Epoch,
         (request, place): (RequestId, Ticket),
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        self.queue(from, service, epoch, (request, place), turn);
-        self.on_acting(from, service, epoch, turn);
+        self.queue(from, service, epoch, (request, place), cx);
+        self.on_acting(from, service, epoch, cx);
     }
 
     fn queue(
@@ -784,7 +782,7 @@ impl LockClient {
         service: &ServiceName,
         epoch: Epoch,
         (request, place): (RequestId, Ticket),
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let session = self.sessions.get_mut(service);
         let outdated = session
@@ -795,8 +793,8 @@ impl LockClient {
             Some((session.reported, entry))
         }) else {
             // Perhaps a younger grantor was told that it is over, and never came to act.
-            if !outdated && !planted!(turn.mutant, KeepUnwantedGrant) {
-                turn.send(from, GrantorMessage::Release { service: service.clone(), request });
+            if !outdated && !planted!(cx.mutant, KeepUnwantedGrant) {
+                cx.send(from, GrantorMessage::Release { service: service.clone(), request });
             }
             return;
         };
@@ -824,27 +822,27 @@ impl LockClient {
         epoch: Epoch,
         request: RequestId,
         token: Token,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let outdated = self.newest(service).is_some_and(|newest| newest > epoch);
-        if outdated && !planted!(turn.mutant, AcceptOlderEpoch) {
+        if outdated && !planted!(cx.mutant, AcceptOlderEpoch) {
             return; // `no_resurrected_grant`: our report to a newer grantor lacks this grant
         }
         let Some(entry) = self.request_mut(request) else {
-            if !planted!(turn.mutant, KeepUnwantedGrant) {
-                turn.send(from, GrantorMessage::Release { service: service.clone(), request });
+            if !planted!(cx.mutant, KeepUnwantedGrant) {
+                cx.send(from, GrantorMessage::Release { service: service.clone(), request });
             }
             return;
         };
         match entry.state {
             ClientRequestState::Held { .. } | ClientRequestState::Won(..)
-                if !planted!(turn.mutant, AnswerTwice) => {}
+                if !planted!(cx.mutant, AnswerTwice) => {}
             _ => {
-                entry.state = ClientRequestState::Won(token, turn.now);
-                self.accept(request, turn);
+                entry.state = ClientRequestState::Won(token, cx.now);
+                self.accept(request, cx);
             }
         }
-        self.on_acting(from, service, epoch, turn);
+        self.on_acting(from, service, epoch, cx);
     }
 
     /// The grantor neither grants nor queues it.
@@ -853,14 +851,14 @@ impl LockClient {
         epoch: Epoch,
         request: RequestId,
         refusal: Refusal,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        if let Some(errand) = self.errand_mut(request) {
+        if let Some(call) = self.call_mut(request) {
             // The next grantor has been asked since, and may have done it.
-            if errand.what.asked().is_some_and(|asked| *asked > Some(epoch)) {
+            if call.what.asked().is_some_and(|asked| *asked > Some(epoch)) {
                 return;
             }
-            return self.on_errand_refused(request, &refusal, turn);
+            return self.on_call_refused(request, &refusal, cx);
         }
         let Some(entry) = self.request_mut(request) else { return };
         let is_final =
@@ -877,8 +875,8 @@ impl LockClient {
             _ => entry.at_limit(),
         };
         if let Some((service, entry)) = self.take(request) {
-            turn.out.push(Output::Answer { request, outcome });
-            self.shut(&service, &entry, turn);
+            cx.out.push(Output::Answer { request, outcome });
+            self.shut(&service, &entry, cx);
         }
     }
 
@@ -890,7 +888,7 @@ impl LockClient {
         epoch: Epoch,
         request: RequestId,
         instead: Option<(ProcessId, Epoch)>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         let homeless = |_: RequestId, entry: &mut ClientRequest| {
@@ -908,8 +906,8 @@ impl LockClient {
             session.grantor = None;
             session.refused = Some(epoch);
             session.each_waiting(homeless);
-            for (_, errand) in session.errands.iter_mut() {
-                if let Some(asked) = errand.what.asked()
+            for (_, call) in session.calls.iter_mut() {
+                if let Some(asked) = call.what.asked()
                     && *asked == Some(epoch)
                 {
                     *asked = None;
@@ -922,11 +920,11 @@ impl LockClient {
             && newer > epoch
             && session.newest.is_none_or(|newest| newest < newer)
         {
-            self.on_grantor(service, process, newer, turn);
+            self.on_grantor(service, process, newer, cx);
         } else {
             // A known grantor has been asked for all the others, and many of these may be refused,
             // each with an answer of its own.
-            self.pursue(service, Some(request), turn);
+            self.pursue(service, Some(request), cx);
         }
     }
 
@@ -937,13 +935,13 @@ impl LockClient {
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> bool {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return false;
         }
         self.session(service).refused = None;
-        self.on_grantor(service, from, epoch, turn);
+        self.on_grantor(service, from, epoch, cx);
         true
     }
 
@@ -960,16 +958,16 @@ impl LockClient {
     }
 
     /// Our hold lost against one with a higher token.
-    pub(crate) fn on_revoke(&mut self, request: RequestId, turn: &mut StepContext) {
+    pub(crate) fn on_revoke(&mut self, request: RequestId, cx: &mut StepContext) {
         if let Some(entry) = self.request_mut(request) {
             if matches!(entry.state, ClientRequestState::Held { .. }) {
-                turn.out.push(Output::Lost { request, reason: LostReason::Superseded });
+                cx.out.push(Output::Lost { request, reason: LostReason::Superseded });
             } else {
                 let outcome = Outcome::Closed(LostReason::Superseded);
-                turn.out.push(Output::Answer { request, outcome });
+                cx.out.push(Output::Answer { request, outcome });
             }
             if let Some((service, entry)) = self.take(request) {
-                self.shut(&service, &entry, turn);
+                self.shut(&service, &entry, cx);
             }
         }
     }
@@ -981,7 +979,7 @@ impl LockClient {
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> bool {
         let session = self.session(service);
         if session.newest.is_some_and(|newest| newest > epoch) {
@@ -992,26 +990,23 @@ impl LockClient {
         session.reported = Some(epoch);
         session.last = None;
         session.asked_elder = false;
-        session.report(service, (from, epoch), turn);
-        session.errands.each_ending(|request, whom| {
-            if whom.is_some() {
+        session.report(service, (from, epoch), cx);
+        session.calls.each_ending(|request, awaited| {
+            if awaited.is_some() {
                 // The process that we told may have handed its table over before. A request that is
                 // not in our report is over here.
-                *whom = Some(from);
-                turn.send(
-                    from,
-                    GrantorMessage::ConfirmDestroy { service: service.clone(), request },
-                );
+                *awaited = Some(from);
+                cx.send(from, GrantorMessage::ConfirmDestroy { service: service.clone(), request });
             }
         });
-        self.pursue(service, None, turn);
+        self.pursue(service, None, cx);
         true
     }
 
     /// A new view: grantors that left are forgotten, and the elder is asked for those that are
     /// needed.
-    pub(crate) fn on_view(&mut self, view: &View, turn: &mut StepContext) {
-        let (mut wanting, mut doubted, mut revoking) = (Vec::new(), Vec::new(), Vec::new());
+    pub(crate) fn on_view(&mut self, view: &View, cx: &mut StepContext) {
+        let (mut wanting, mut suspected, mut revoking) = (Vec::new(), Vec::new(), Vec::new());
         for (service, session) in &mut self.sessions {
             touch();
             session.asked_elder = false;
@@ -1027,58 +1022,58 @@ impl LockClient {
                 });
             }
             // The elder may be another one.
-            session.say_bids(service, turn);
-            session.errands.each_ending(|request, whom| {
-                if let Some(whom) = whom
-                    && !view.contains(*whom)
+            session.say_bids(service, cx);
+            session.calls.each_ending(|request, awaited| {
+                if let Some(awaited) = awaited
+                    && !view.contains(*awaited)
                 {
                     // It may have had a successor.
-                    *whom = view.elder().process;
-                    turn.send(
-                        *whom,
+                    *awaited = view.elder().process;
+                    cx.send(
+                        *awaited,
                         GrantorMessage::ConfirmDestroy { service: service.clone(), request },
                     );
                 }
             });
-            revoking.extend(session.errands.revocations());
+            revoking.extend(session.calls.revocations());
             if session.grantor.is_none() && session.wants_grantor() {
                 wanting.push(service.clone());
             }
-            if session.grantor.is_some_and(|(grantor, _)| turn.is_ghost(grantor)) {
-                doubted.push(service.clone());
+            if session.grantor.is_some_and(|(grantor, _)| cx.is_ghost(grantor)) {
+                suspected.push(service.clone());
             }
         }
         for service in wanting {
-            self.pursue(&service, None, turn);
+            self.pursue(&service, None, cx);
         }
-        for service in doubted {
-            self.ask_for_another(&service, turn);
+        for service in suspected {
+            self.ask_for_another(&service, cx);
         }
-        self.revocations_on_view(revoking, view, turn);
+        self.revocations_on_view(revoking, view, cx);
     }
 
     /// The member's lease runs (again): requests that were won meanwhile begin to hold, in the
     /// order in which they were granted.
-    pub(crate) fn on_resumed(&mut self, turn: &mut StepContext) {
+    pub(crate) fn on_resumed(&mut self, cx: &mut StepContext) {
         for (_, request) in std::mem::take(&mut self.won) {
-            self.accept(request, turn);
+            self.accept(request, cx);
         }
     }
 
     /// The member's lease is over: no hold may be believed. Waits go on.
-    pub(crate) fn on_suspended(&mut self, turn: &mut StepContext) {
-        planted!(turn.mutant, HoldWhileSuspended => return);
+    pub(crate) fn on_suspended(&mut self, cx: &mut StepContext) {
+        planted!(cx.mutant, HoldWhileSuspended => return);
         for request in self.held() {
             // Objects stay open: no other member gets anything by it that this member has.
-            turn.out.push(Output::Lost { request, reason: LostReason::Suspended });
-            self.end(request, turn);
+            cx.out.push(Output::Lost { request, reason: LostReason::Suspended });
+            self.end(request, cx);
         }
     }
 
     /// The member is out: everything ends.
-    pub(crate) fn close(&mut self, reason: LostReason, turn: &mut StepContext) {
+    pub(crate) fn close(&mut self, reason: LostReason, cx: &mut StepContext) {
         let requests = self.services.keys().collect::<Vec<_>>();
-        self.close_all(requests.clone(), requests, reason, turn);
+        self.close_all(requests.clone(), requests, reason, cx);
     }
 
     /// The grantors this member has heard of.
@@ -1145,36 +1140,36 @@ impl LockClient {
 
     /// Brings unsent requests of the service on their way: `only` this one, or all. Whenever a
     /// grantor becomes known all are, so with a known grantor no other one is left.
-    fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, turn: &mut StepContext) {
+    fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, cx: &mut StepContext) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         if let Some((grantor, _)) = session.grantor
-            && turn.suspected.contains(&grantor)
+            && cx.suspected.contains(&grantor)
         {
-            session.doubt(&mut self.again, service, turn.now + turn.timing.silence());
+            session.suspect_grantor(&mut self.again, service, cx.now + cx.timing.silence());
         }
         let Some((grantor, epoch)) = session.grantor else {
-            if !session.asked_elder && turn.elder.is_some() && session.wants_grantor() {
+            if !session.asked_elder && cx.elder.is_some() && session.wants_grantor() {
                 session.asked_elder = true;
-                turn.send_elder(session.question(service));
+                cx.send_elder(session.question(service));
             }
             return;
         };
-        session.ask_for_locks(service, (grantor, epoch), only, turn);
+        session.ask_for_locks(service, (grantor, epoch), only, cx);
         // After the requests: they may be about one.
-        session.ask_for_calls(service, (grantor, epoch), only, turn);
+        session.ask_for_calls(service, (grantor, epoch), only, cx);
     }
 
     /// A won lock begins to be held, if the member's lease runs.
-    fn accept(&mut self, request: RequestId, turn: &mut StepContext) {
+    fn accept(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some(entry) = self.request_mut(request) else { return };
         let ClientRequestState::Won(token, since) = entry.state else { return };
-        if !turn.leased && !entry.want.opens() && !planted!(turn.mutant, GrantWhileSuspended) {
+        if !cx.leased && !entry.want.opens() && !planted!(cx.mutant, GrantWhileSuspended) {
             self.won.insert((token, request));
             return;
         }
         let waiting = entry.take_waiting();
         let lease = waiting.as_ref().and_then(|waiting| waiting.lease);
-        let until = lease.map_or(Time::MAX, |lease| turn.now + lease);
+        let until = lease.map_or(Time::MAX, |lease| cx.now + lease);
         let limit = waiting.map_or(Time::MAX, |waiting| waiting.limit);
         entry.state = ClientRequestState::Held { token, since };
         let want = entry.want.clone();
@@ -1197,7 +1192,7 @@ impl LockClient {
                 _ => {}
             }
         }
-        turn.out.push(Output::Answer { request, outcome });
+        cx.out.push(Output::Answer { request, outcome });
     }
 
     /// When the lease of the request's hold ends.
@@ -1214,10 +1209,10 @@ impl LockClient {
     }
 
     /// Forgets the request and tells the grantor, if it may know of it.
-    fn end(&mut self, request: RequestId, turn: &mut StepContext) {
+    fn end(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some((service, entry)) = self.take(request) else { return };
-        self.shut(&service, &entry, turn);
-        if planted!(turn.mutant, KeepUnwantedGrant)
+        self.shut(&service, &entry, cx);
+        if planted!(cx.mutant, KeepUnwantedGrant)
             && !matches!(entry.state, ClientRequestState::Held { .. })
         {
             return;
@@ -1229,7 +1224,7 @@ impl LockClient {
         if let Some(grantor) =
             grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last)
         {
-            turn.send(grantor, GrantorMessage::Release { service, request });
+            cx.send(grantor, GrantorMessage::Release { service, request });
         }
     }
 

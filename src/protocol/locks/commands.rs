@@ -9,29 +9,29 @@ impl Locks {
         &mut self,
         command: Command,
         crowded: &dyn Fn(ProcessId) -> bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let client = &mut self.client;
         match command {
             Command::Lock { request, service, lock, wait, lease } => {
                 let call = LockCall { request, service, lock, wait, lease };
-                client.lock(call, turn.timing.answer, crowded, turn);
+                client.lock(call, cx.timing.answer, crowded, cx);
             }
             Command::Confirm { request, service, over } => {
-                client.confirm((request, service), over, turn.timing.member_lease, turn)
+                client.confirm((request, service), over, cx.timing.member_lease, cx)
             }
             Command::Query { request, service, at } => {
-                client.look((request, service), at, turn.timing.answer, crowded, turn)
+                client.look((request, service), at, cx.timing.answer, crowded, cx)
             }
             Command::Revoke { request, service, what, wait } => {
-                let view = turn.view;
+                let view = cx.view;
                 let is_there = |process| view.is_none_or(|view| view.contains(process));
                 client.revoke(
                     (request, service),
                     what,
-                    (wait, turn.timing.member_lease),
+                    (wait, cx.timing.member_lease),
                     (crowded, is_there),
-                    turn,
+                    cx,
                 );
             }
             Command::Become { request, service, wait } => {
@@ -39,19 +39,19 @@ impl Locks {
                 // role away already.
                 let goes = self.relinquishing.contains(&service);
                 let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
-                client.bid((request, service), (wait, turn.timing.answer), acts, turn);
+                client.bid((request, service), (wait, cx.timing.answer), acts, cx);
             }
             Command::Destroy { request, service } => {
-                client.destroy(request, service, turn.timing.member_lease, turn)
+                client.destroy(request, service, cx.timing.member_lease, cx)
             }
-            Command::Release { request } => client.release(request, turn),
-            Command::Extend { request, lease } => client.extend(request, lease, turn),
-            Command::Reduce { request, want } => client.narrow(request, want, turn),
+            Command::Release { request } => client.release(request, cx),
+            Command::Extend { request, lease } => client.extend(request, lease, cx),
+            Command::Reduce { request, want } => client.narrow(request, want, cx),
             Command::Upgrade { request, hold } => {
-                client.upgrade(request, hold, turn.timing.answer, turn)
+                client.upgrade(request, hold, cx.timing.answer, cx)
             }
             Command::Write { request, open, edit } => {
-                client.write((request, open), edit, crowded, turn)
+                client.write((request, open), edit, crowded, cx)
             }
             Command::Seeds(_) | Command::Leave | Command::Force => {}
         }
@@ -68,8 +68,8 @@ impl Locks {
     }
 
     /// Answers one of these.
-    pub(crate) fn answer_destroyed(&mut self, request: RequestId, turn: &mut StepContext) {
-        self.client.answer_errand(request, Outcome::Destroyed, turn);
+    pub(crate) fn answer_destroyed(&mut self, request: RequestId, cx: &mut StepContext) {
+        self.client.answer_call(request, Outcome::Destroyed, cx);
     }
 
     /// Grants or releases a free lock, or a share of one, if only this member, `me`, is concerned:

@@ -6,16 +6,16 @@ use crate::protocol::message::{ClientMessage, GrantorMessage, MemberMessage, Mes
 
 impl Locks {
     /// Hands a message to the role that it is for.
-    pub(crate) fn on_message(&mut self, from: ProcessId, message: Message, turn: &mut StepContext) {
+    pub(crate) fn on_message(&mut self, from: ProcessId, message: Message, cx: &mut StepContext) {
         match message {
             Message::Registry(message) => {
                 if let Some(registry) = &mut self.registry {
-                    registry.on_message(from, message, turn);
+                    registry.on_message(from, message, cx);
                 }
             }
-            Message::Member(message) => self.on_message_of_elder(from, message, turn),
-            Message::Grantor(message) => self.on_message_to_grantor(from, message, turn),
-            Message::Client(message) => self.on_message_to_client(from, message, turn),
+            Message::Member(message) => self.on_message_of_elder(from, message, cx),
+            Message::Grantor(message) => self.on_message_to_grantor(from, message, cx),
+            Message::Client(message) => self.on_message_to_client(from, message, cx),
         }
     }
 
@@ -24,30 +24,30 @@ impl Locks {
         &mut self,
         from: ProcessId,
         message: MemberMessage,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         // A message of an earlier elder does not count: the present elder has asked every member,
         // and a late message must not contradict it. Its inventory is answered all the same.
-        let is_of_elder = turn.view.is_some_and(|view| view.elder().process == from);
+        let is_of_elder = cx.view.is_some_and(|view| view.elder().process == from);
         if !is_of_elder
             && !matches!(message, MemberMessage::Inventory { .. })
-            && !planted!(turn.mutant, HeedFormerElder)
+            && !planted!(cx.mutant, HeedFormerElder)
         {
             return;
         }
         match message {
             MemberMessage::GrantorIs { service, grantor, epoch } => {
-                if turn.is_there(grantor) {
-                    self.send_on_early(&service, grantor, epoch, turn);
-                    self.client.on_grantor(&service, grantor, epoch, turn);
+                if cx.is_there(grantor) {
+                    self.send_on_early(&service, grantor, epoch, cx);
+                    self.client.on_grantor(&service, grantor, epoch, cx);
                 }
             }
             MemberMessage::NameGrantor { service, range, origin, asked } => {
-                self.on_name((service, asked), range, origin, turn);
+                self.on_name((service, asked), range, origin, cx);
             }
             MemberMessage::Tokens { service, epoch, range } => {
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_tokens(range, turn);
+                    grantor.on_tokens(range, cx);
                 }
             }
             MemberMessage::Outbid { service, request, by } => {
@@ -57,13 +57,13 @@ impl Locks {
                 if self.grantors.get(&service).is_some_and(goes_on) {
                     self.client.on_outbid_while_granting(&service, request, by);
                 } else {
-                    self.client.on_outbid(&service, request, by, turn);
+                    self.client.on_outbid(&service, request, by, cx);
                 }
             }
             MemberMessage::SuccessorDeclined { service, by } => {
-                self.on_successor_declined(service, by, turn)
+                self.on_successor_declined(service, by, cx)
             }
-            MemberMessage::Inventory { view } => self.on_inventory_wanted(from, view, turn),
+            MemberMessage::Inventory { view } => self.on_inventory_wanted(from, view, cx),
         }
     }
 
@@ -72,63 +72,63 @@ impl Locks {
         &mut self,
         from: ProcessId,
         message: GrantorMessage,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         match message {
             GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free } => {
-                let asked = Asked { from, request, lock, only_if_free };
-                self.on_ask(service, epoch, asked, turn);
+                let asked = ReceivedRequest { from, request, lock, only_if_free };
+                self.on_ask(service, epoch, asked, cx);
             }
             GrantorMessage::Release { service, request } => {
-                self.on_release(from, &service, request, turn)
+                self.on_release(from, &service, request, cx)
             }
             GrantorMessage::Reduce { service, epoch, request, want, token } => {
                 // A `Reduce` to an earlier epoch here is contained in a later report.
                 if let Some(grantor) =
                     self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch)
                 {
-                    grantor.on_narrow((from, request), &want, token, turn);
+                    grantor.on_narrow((from, request), &want, token, cx);
                 }
             }
             GrantorMessage::Upgrade { service, epoch, request, hold } => {
-                if let Some(grantor) = self.asked_of(from, (&service, epoch), request, turn) {
-                    grantor.on_upgrade(from, request, hold, turn);
+                if let Some(grantor) = self.asked_of(from, (&service, epoch), request, cx) {
+                    grantor.on_upgrade(from, request, hold, cx);
                 }
             }
             GrantorMessage::Write { service, epoch, request, name, edit } => {
-                if let Some(grantor) = self.asked_of(from, (&service, epoch), request, turn) {
-                    grantor.on_write((from, request), &name, &edit, turn);
+                if let Some(grantor) = self.asked_of(from, (&service, epoch), request, cx) {
+                    grantor.on_write((from, request), &name, &edit, cx);
                 }
             }
             GrantorMessage::Query { service, epoch, request, at } => {
-                self.on_look(from, (service, epoch), request, &at, turn);
+                self.on_look(from, (service, epoch), request, &at, cx);
             }
             GrantorMessage::ConfirmDestroy { service, request } => {
-                self.on_settle(from, &service, request, turn)
+                self.on_settle(from, &service, request, cx)
             }
             GrantorMessage::Report { service, epoch, objects, holds, waits, last } => {
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_report(from, objects.into_vec(), (holds, waits), last, turn);
-                    self.settle_bids(&service, turn);
+                    grantor.on_report(from, objects.into_vec(), (holds, waits), last, cx);
+                    self.settle_bids(&service, cx);
                 } else {
-                    self.send_reported_on(from, &service, epoch, (&holds, &waits), turn);
+                    self.send_reported_on(from, &service, epoch, (&holds, &waits), cx);
                 }
             }
             GrantorMessage::RequestTable { service, epoch } => {
-                self.on_hand(from, service, epoch, turn)
+                self.on_hand(from, service, epoch, cx)
             }
             GrantorMessage::TableChunk { service, epoch, objects, holds, waits, last } => {
-                let Some(view) = turn.view else { return };
+                let Some(view) = cx.view else { return };
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_table(from, objects.into_vec(), (holds, waits), (view, last), turn);
-                    self.after_transfer(&service, turn);
+                    grantor.on_table(from, objects.into_vec(), (holds, waits), (view, last), cx);
+                    self.after_transfer(&service, cx);
                 }
             }
             GrantorMessage::NoTable { service, epoch } => {
-                let Some(view) = turn.view else { return };
+                let Some(view) = cx.view else { return };
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_no_table(from, view, turn);
-                    self.after_transfer(&service, turn);
+                    grantor.on_no_table(from, view, cx);
+                    self.after_transfer(&service, cx);
                 }
             }
         }
@@ -139,67 +139,67 @@ impl Locks {
         &mut self,
         from: ProcessId,
         message: ClientMessage,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let view = turn.view;
+        let view = cx.view;
         let is_known = |process: ProcessId| view.is_none_or(|view| view.contains(process));
         match message {
             ClientMessage::Grant { service, epoch, request, token } => {
-                self.client.on_grant(from, &service, epoch, request, token, turn);
+                self.client.on_grant(from, &service, epoch, request, token, cx);
             }
             ClientMessage::Queued { service, epoch, request, ticket } => {
-                self.client.on_queued(from, &service, epoch, (request, ticket), turn);
+                self.client.on_queued(from, &service, epoch, (request, ticket), cx);
             }
             ClientMessage::Refuse { epoch, request, refusal, .. } => {
-                self.client.on_refuse(epoch, request, *refusal, turn)
+                self.client.on_refuse(epoch, request, *refusal, cx)
             }
             ClientMessage::NotGrantor { service, epoch, request, instead } => {
-                let instead = instead.filter(|(process, _)| turn.is_there(*process));
-                self.client.on_not_grantor(&service, epoch, request, instead, turn);
+                let instead = instead.filter(|(process, _)| cx.is_there(*process));
+                self.client.on_not_grantor(&service, epoch, request, instead, cx);
             }
             ClientMessage::Upgraded { service, epoch, request, token } => {
-                self.client.on_upgraded(&service, epoch, request, token, turn);
+                self.client.on_upgraded(&service, epoch, request, token, cx);
             }
             ClientMessage::Value { service, epoch, name, content, answers } => {
-                self.client.on_value(from, (&service, epoch), (&name, *content), answers, turn);
+                self.client.on_value(from, (&service, epoch), (&name, *content), answers, cx);
             }
             ClientMessage::QueryReply { request, seen, .. } => {
-                self.client.on_seen(request, *seen, is_known, turn)
+                self.client.on_seen(request, *seen, is_known, cx)
             }
             // The elder took this member to be lost. The grantor here, which acts still, has the
             // whole table, so no other member's report is needed.
             ClientMessage::Recover { service, epoch } if self.acts_below(&service, epoch) => {
-                self.on_hand(from, service, epoch, turn);
+                self.on_hand(from, service, epoch, cx);
             }
             ClientMessage::Recover { service, epoch } => {
-                if self.client.on_recover(from, &service, epoch, turn) {
-                    self.end_grantor_below(&service, from, epoch, turn);
-                    self.send_on_early(&service, from, epoch, turn);
+                if self.client.on_recover(from, &service, epoch, cx) {
+                    self.end_grantor_below(&service, from, epoch, cx);
+                    self.send_on_early(&service, from, epoch, cx);
                 } else if let (by, Some(epoch)) = self.client.grantor(&service) {
-                    turn.send(from, ClientMessage::Deposed { service, by, epoch });
+                    cx.send(from, ClientMessage::Deposed { service, by, epoch });
                 }
             }
             ClientMessage::Supersede { service, epoch, request } => {
                 if self.client.newest(&service).is_none_or(|newest| newest <= epoch) {
-                    self.client.on_revoke(request, turn);
+                    self.client.on_revoke(request, cx);
                 }
             }
             ClientMessage::Deposed { service, by, epoch } => {
-                self.on_deposed(&service, by, epoch, turn)
+                self.on_deposed(&service, by, epoch, cx)
             }
             ClientMessage::DestroyConfirmed { request, .. } => {
                 self.client.on_settled(from, request)
             }
             ClientMessage::DestroyUnconfirmed { request, instead, .. } => {
                 // The named member may be gone by now: the sender will know better in a while.
-                let instead = instead.filter(|by| turn.is_there(*by));
-                self.client.on_unsettled(from, request, instead, turn);
+                let instead = instead.filter(|by| cx.is_there(*by));
+                self.client.on_unsettled(from, request, instead, cx);
             }
             ClientMessage::RequestRevocation { service, request, hold, token, says } => {
-                self.client.on_ask_back((from, request), &service, (hold, token), says, turn);
+                self.client.on_ask_back((from, request), &service, (hold, token), says, cx);
             }
             ClientMessage::RevocationReply { request, token, heard, .. } => {
-                self.client.on_asked_back(from, (request, token), heard, turn);
+                self.client.on_asked_back(from, (request, token), heard, cx);
             }
         }
     }

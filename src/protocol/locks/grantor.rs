@@ -50,7 +50,7 @@ pub(crate) use transfer::weight;
 
 /// A request as it was asked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) from: ProcessId,
     pub(crate) request: RequestId,
     pub(crate) lock: LockRequest,
@@ -117,17 +117,17 @@ impl Grantor {
         range: TokenRange,
         origin: Origin,
         view: &View,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> Grantor {
         let epoch = Epoch(range.first);
-        let tokens = TokenPool::new(range, turn.now);
-        planted!(=> let tokens = planted::tokens(tokens, origin, view, turn));
+        let tokens = TokenPool::new(range, cx.now);
+        planted!(=> let tokens = planted::tokens(tokens, origin, view, cx));
         let mut grantor = Grantor {
             service,
             epoch,
             activation_path: ActivationPath(None),
             tokens,
-            table: Table::new(epoch).within(turn),
+            table: Table::new(epoch).within(cx),
             phase: Phase::Acting,
             revalidating: BTreeMap::new(),
             outdated_reports: BTreeSet::new(),
@@ -136,41 +136,41 @@ impl Grantor {
             rejected_successors: None,
         };
         if origin == Origin::Free {
-            turn.out.push(Output::Event(Event::BecameGrantor {
+            cx.out.push(Output::Event(Event::BecameGrantor {
                 service: grantor.service.clone(),
                 epoch,
             }));
-            turn.send_elder(RegistryMessage::Acts { service: grantor.service.clone(), epoch });
+            cx.send_elder(RegistryMessage::Acts { service: grantor.service.clone(), epoch });
             return grantor;
         }
         match origin {
             Origin::Predecessor(source) if view.contains(source) => {
-                grantor.receive(HeardEarly::default(), source, turn);
+                grantor.receive(HeardEarly::default(), source, cx);
             }
-            _ => grantor.recover(HeardEarly::default(), view, turn),
+            _ => grantor.recover(HeardEarly::default(), view, cx),
         }
         grantor
     }
 
     /// Tells of the end of this epoch.
-    pub(crate) fn tell_end(&self, turn: &mut StepContext) {
+    pub(crate) fn tell_end(&self, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         let event = match self.phase {
             Phase::Acting => Event::LostGrantor { service, epoch },
             _ => Event::GrantorAborted { service, epoch },
         };
-        turn.out.push(Output::Event(event));
+        cx.out.push(Output::Event(event));
     }
 
     /// Asks every member.
-    fn recover(&mut self, heard: HeardEarly, view: &View, turn: &mut StepContext) {
-        self.activation_path = ActivationPath(Some((GrantorState::Recovering, turn.now)));
+    fn recover(&mut self, heard: HeardEarly, view: &View, cx: &mut StepContext) {
+        self.activation_path = ActivationPath(Some((GrantorState::Recovering, cx.now)));
         self.revalidating.clear();
         let awaiting: BTreeSet<ProcessId> =
             view.members.iter().map(|member| member.info.process).collect();
-        planted!(=> let awaiting = planted::awaiting(awaiting, turn));
+        planted!(=> let awaiting = planted::awaiting(awaiting, cx));
         for &process in &awaiting {
-            self.ask_for_report(process, turn);
+            self.ask_for_report(process, cx);
         }
         let heard = HeardEarly { waits: Vec::new(), ..heard };
         self.phase = Phase::Recovering { heard, awaiting };
@@ -178,13 +178,13 @@ impl Grantor {
 
     /// The predecessor's table does not come: every member is asked, unless a younger turk waits
     /// for the table and then does that.
-    fn lose_source(&mut self, view: &View, turn: &mut StepContext) {
-        self.table = Table::new(self.epoch).within(turn);
+    fn lose_source(&mut self, view: &View, cx: &mut StepContext) {
+        self.table = Table::new(self.epoch).within(cx);
         self.departed.clear();
         match &mut self.phase {
             Phase::Receiving { heard, .. } => {
                 let heard = std::mem::take(heard);
-                self.recover(heard, view, turn);
+                self.recover(heard, view, cx);
             }
             Phase::PassingOn { table, .. } => *table = PassedTable::Lost,
             Phase::Recovering { .. } | Phase::Acting => {}
@@ -192,9 +192,9 @@ impl Grantor {
     }
 
     /// Asks a member for its holds and waits.
-    fn ask_for_report(&self, process: ProcessId, turn: &mut StepContext) {
+    fn ask_for_report(&self, process: ProcessId, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
-        turn.send(process, ClientMessage::Recover { service, epoch });
+        cx.send(process, ClientMessage::Recover { service, epoch });
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -281,18 +281,18 @@ impl Grantor {
     }
 
     /// A member asks for a lock.
-    pub(crate) fn on_ask(&mut self, asked: Asked, turn: &mut StepContext) {
+    pub(crate) fn on_ask(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
         let key = (asked.from, asked.request);
         let next_turk = self.phase.next_turk();
         if let Some(heard) = self.phase.heard_mut()
-            && !planted!(turn.mutant, ServeWhileRecovering)
+            && !planted!(cx.mutant, ServeWhileRecovering)
         {
             if let Some(next_turk) = next_turk {
-                self.send_on(&asked, Some(next_turk), turn);
+                self.send_on(&asked, Some(next_turk), cx);
             } else if asked.only_if_free {
-                self.refuse(&asked, Refusal::Undecided, turn);
-            } else if heard.parked.len() >= turn.limits.parked as usize {
-                self.send_on(&asked, None, turn);
+                self.refuse(&asked, Refusal::Undecided, cx);
+            } else if heard.parked.len() >= cx.limits.parked as usize {
+                self.send_on(&asked, None, cx);
             } else {
                 heard.parked.push(key, asked);
             }
@@ -305,59 +305,59 @@ impl Grantor {
             let may_pass = self.table.has_suspension()
                 && self.table.holds_of(asked.from, asked.lock.owner) > 0;
             if may_pass && self.table.place(key).is_none() {
-                return self.send_on(&asked, None, turn);
+                return self.send_on(&asked, None, cx);
             }
         }
         match self.table.place(key) {
             // Asked twice: the first answer may have been for an epoch that the asker no longer
             // trusts.
-            Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, turn),
-            Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
+            Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, cx),
+            Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, cx),
             None => {}
         }
-        let Asked { from, request, lock: entry, only_if_free } = asked;
-        planted!(=> self.plant_deadlock(from, turn));
-        let free = self.table.is_free(from, &entry, turn.now);
-        planted!(=> let (entry, free) = self.plant_ask(entry, free, turn));
-        let may_grant = turn.leased || planted!(turn.mutant, GrantWhileSuspended);
+        let ReceivedRequest { from, request, lock: entry, only_if_free } = asked;
+        planted!(=> self.plant_deadlock(from, cx));
+        let free = self.table.is_free(from, &entry, cx.now);
+        planted!(=> let (entry, free) = self.plant_ask(entry, free, cx));
+        let may_grant = cx.leased || planted!(cx.mutant, GrantWhileSuspended);
         match free {
             Ok(()) if may_grant && self.tokens.has(entry.want.tokens()) => {
                 if let Some(token) = self.tokens.take(entry.want.tokens()) {
                     let is_limit = entry.want.opens();
-                    self.table.hold(key, entry, token, turn.now);
-                    self.tell_grant(key, token, turn);
+                    self.table.hold(key, entry, token, cx.now);
+                    self.tell_grant(key, token, cx);
                     if is_limit {
                         // Permits may be waited for that were reported without their object.
-                        self.grant(turn);
+                        self.grant(cx);
                     }
                 }
             }
             // Others may have released holds that are here, and have been granted locks that are
             // free here.
-            _ if only_if_free && !turn.leased => {
-                return self.tell_refusal((from, request), Refusal::Undecided, turn);
+            _ if only_if_free && !cx.leased => {
+                return self.tell_refusal((from, request), Refusal::Undecided, cx);
             }
             Err(refusal)
                 if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) =>
             {
-                return self.tell_refusal((from, request), refusal, turn);
+                return self.tell_refusal((from, request), refusal, cx);
             }
             // A try is never in line: no report tells of it, so a later grantor could not keep it
             // apart from a request that is over.
             Ok(()) if only_if_free => {
-                self.tell_refusal((from, request), Refusal::Undecided, turn);
-                return self.mind_supply(entry.want.tokens(), turn);
+                self.tell_refusal((from, request), Refusal::Undecided, cx);
+                return self.mind_supply(entry.want.tokens(), cx);
             }
             _ => match self.table.queue(key, entry) {
                 Ok(ticket) => {
-                    self.tell_queued(key, ticket, turn);
-                    planted!(=> self.plant_queue(key, turn));
-                    self.grant(turn); // a request that passes a suspension may go first at once
+                    self.tell_queued(key, ticket, cx);
+                    planted!(=> self.plant_queue(key, cx));
+                    self.grant(cx); // a request that passes a suspension may go first at once
                 }
-                Err(refusal) => return self.tell_refusal((from, request), refusal, turn),
+                Err(refusal) => return self.tell_refusal((from, request), refusal, cx),
             },
         }
-        self.mind_supply(0, turn);
+        self.mind_supply(0, cx);
     }
 
     /// Grants a free lock, or a share of one, to this very member, if no other member is concerned:
@@ -426,15 +426,15 @@ impl Grantor {
     }
 
     /// A request is over.
-    pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, turn: &mut StepContext) {
+    pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, cx: &mut StepContext) {
         let key = (from, request);
         if let Some(heard) = self.phase.heard_mut()
-            && !planted!(turn.mutant, ForgetWhatEnded)
+            && !planted!(cx.mutant, ForgetWhatEnded)
         {
             heard.over.insert(key);
         }
         self.table.release(key);
-        self.grant(turn);
+        self.grant(cx);
     }
 
     /// A hold is reduced. If it is not here yet, its member reports it as it is now.
@@ -443,11 +443,11 @@ impl Grantor {
         key: (ProcessId, RequestId),
         want: &Want,
         token: Token,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        planted!(=> let Some(want) = &self.plant_narrow(key, want, turn) else { return });
+        planted!(=> let Some(want) = &self.plant_narrow(key, want, cx) else { return });
         self.table.narrow(key, want, token);
-        self.grant(turn);
+        self.grant(cx);
     }
 
     /// A share is to become the lock.
@@ -456,51 +456,51 @@ impl Grantor {
         from: ProcessId,
         request: RequestId,
         hold: RequestId,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let key = (from, hold);
-        planted!(=> self.plant_upgrade(key, turn));
+        planted!(=> self.plant_upgrade(key, cx));
         let refusal =
             match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
                 _ if !self.is_acting() => Refusal::Undecided,
                 // Asked twice.
                 (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
-                    return self.tell_upgraded((from, request), token, turn);
+                    return self.tell_upgraded((from, request), token, cx);
                 }
                 (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
                 // Or the predecessor made it the lock, and the holder has not heard. It gets a
                 // token of this epoch, so that the holder's report, which is older, does not make
                 // it a share again.
-                (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => {
+                (Some(Want::Lock(_) | Want::Share(_)), ..) if cx.leased => {
                     match self.tokens.take(1) {
                         Some(token) => {
                             let token = match self.table.place(key) {
                                 Some(EntryStatus::Holds(before))
-                                    if planted!(turn.mutant, UpgradeWithOldToken) =>
+                                    if planted!(cx.mutant, UpgradeWithOldToken) =>
                                 {
                                     before
                                 }
                                 _ => token,
                             };
                             self.table.upgrade(key, token);
-                            self.tell_upgraded((from, request), token, turn);
-                            return self.mind_supply(0, turn);
+                            self.tell_upgraded((from, request), token, cx);
+                            return self.mind_supply(0, cx);
                         }
                         None => Refusal::Undecided,
                     }
                 }
                 _ => Refusal::Undecided,
             };
-        self.tell_refusal((from, request), refusal, turn);
+        self.tell_refusal((from, request), refusal, cx);
     }
 
     fn tell_upgraded(
         &self,
         (process, request): (ProcessId, RequestId),
         token: Token,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        turn.send(
+        cx.send(
             process,
             ClientMessage::Upgraded {
                 service: self.service.clone(),
@@ -522,37 +522,37 @@ impl Grantor {
         key: (ProcessId, RequestId),
         name: &LockName,
         edit: &Edit,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if !self.is_acting() {
-            return self.tell_refusal(key, Refusal::Undecided, turn);
+            return self.tell_refusal(key, Refusal::Undecided, cx);
         }
         let is_open = self.table.is_open(name, key.0);
         let Some(content) = self.table.content(name).filter(|_| is_open) else {
-            return self.tell_refusal(key, Refusal::NotOpen, turn);
+            return self.tell_refusal(key, Refusal::NotOpen, cx);
         };
         if let Some(&LastWrite { version, number, .. }) = content
             .writes
             .get(&key.0)
-            .filter(|last| last.request == key.1 && !planted!(turn.mutant, WriteTwice))
-            && !(number.is_some() && planted!(turn.mutant, StepTwice))
+            .filter(|last| last.request == key.1 && !planted!(cx.mutant, WriteTwice))
+            && !(number.is_some() && planted!(cx.mutant, StepTwice))
         {
             // Asked twice: the first answer was lost with its grantor.
             let answers = Some((key.1, ObjectReply::Written { version, number }));
-            return self.tell_value(key.0, name, answers, turn);
+            return self.tell_value(key.0, name, answers, cx);
         }
         let edited = edit.apply(content);
-        planted!(=> let edited = planted::edit(edit, content, turn).or(edited));
+        planted!(=> let edited = planted::edit(edit, content, cx).or(edited));
         let Some(Edited { value, number }) = edited else {
-            return self.tell_value(key.0, name, Some((key.1, ObjectReply::Unwritten)), turn);
+            return self.tell_value(key.0, name, Some((key.1, ObjectReply::Unwritten)), cx);
         };
-        let Some(version) = turn.leased.then(|| self.tokens.take(1)).flatten() else {
-            return self.tell_refusal(key, Refusal::Undecided, turn);
+        let Some(version) = cx.leased.then(|| self.tokens.take(1)).flatten() else {
+            return self.tell_refusal(key, Refusal::Undecided, cx);
         };
         let (process, request) = key;
         self.table.write(process, name, value, LastWrite { request, version, number });
-        self.tell_all(name, Some((key, ObjectReply::Written { version, number })), turn);
-        self.grant(turn); // it may be a limit
+        self.tell_all(name, Some((key, ObjectReply::Written { version, number })), cx);
+        self.grant(cx); // it may be a limit
     }
 
     /// Sends an object's content to each member that has it open.
@@ -560,19 +560,14 @@ impl Grantor {
         &self,
         name: &LockName,
         answers: Option<((ProcessId, RequestId), ObjectReply)>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         for process in self.table.openers(name) {
             let answers = answers.filter(|((writer, _), _)| *writer == process);
-            if answers.is_none() && self.is_acting() && planted!(turn.mutant, TellWriterOnly) {
+            if answers.is_none() && self.is_acting() && planted!(cx.mutant, TellWriterOnly) {
                 continue;
             }
-            self.tell_value(
-                process,
-                name,
-                answers.map(|((_, request), told)| (request, told)),
-                turn,
-            );
+            self.tell_value(process, name, answers.map(|((_, request), told)| (request, told)), cx);
         }
     }
 
@@ -581,11 +576,11 @@ impl Grantor {
         to: ProcessId,
         name: &LockName,
         answers: Option<(RequestId, ObjectReply)>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(content) = self.table.content(name).cloned().map(Box::new) else { return };
         let (service, epoch, name) = (self.service.clone(), self.epoch, name.clone());
-        turn.send(to, ClientMessage::Value { service, epoch, name, content, answers });
+        cx.send(to, ClientMessage::Value { service, epoch, name, content, answers });
     }
 
     /// Whether nothing is left here of the requests that a member made before `request`, with which
@@ -612,17 +607,16 @@ impl Grantor {
         from: ProcessId,
         request: RequestId,
         at: &Query,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         // Without a lease, other members may have been granted locks that are free here.
-        let leased = turn.leased || planted!(turn.mutant, SeeWithoutLease);
+        let leased = cx.leased || planted!(cx.mutant, SeeWithoutLease);
         // The predecessor alone may have heard of requests that the member has ended meanwhile.
         let is_heard = !matches!(at, Query::Place(_)) || !self.revalidating.contains_key(&from);
-        let knows =
-            self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
-        let seen = if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
-        planted!(=> let seen = planted::reply(seen, turn));
-        turn.send(
+        let knows = self.is_acting() && leased && is_heard || planted!(cx.mutant, SeeBeforeActing);
+        let seen = if knows { self.table.look(from, at, cx.now) } else { QueryReply::Undecided };
+        planted!(=> let seen = planted::reply(seen, cx));
+        cx.send(
             from,
             ClientMessage::QueryReply {
                 service: self.service.clone(),
@@ -634,71 +628,71 @@ impl Grantor {
 
     /// Grants the waiting requests that can be granted, if the member's lease and the tokens allow:
     /// as many as one step does.
-    pub(crate) fn grant(&mut self, turn: &mut StepContext) {
+    pub(crate) fn grant(&mut self, cx: &mut StepContext) {
         if !self.is_acting()
-            || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended))
+            || (!cx.leased && !planted!(cx.mutant, GrantWhileSuspended))
             || self.is_unfinished
         {
             return;
         }
-        let mut left = turn.limits.slice;
+        let mut left = cx.limits.slice;
         while let Some(count) = self.table.next() {
             if left == 0 {
-                self.leave_unfinished(turn);
+                self.leave_unfinished(cx);
                 break;
             }
             left -= 1;
             let Some(token) = self.tokens.take(count) else { break };
-            if let Some(key) = self.table.grant_next(token, turn.now) {
-                self.tell_grant(key, token, turn);
+            if let Some(key) = self.table.grant_next(token, cx.now) {
+                self.tell_grant(key, token, cx);
             }
         }
-        self.mind_supply(0, turn);
+        self.mind_supply(0, cx);
     }
 
     /// Goes on with what an earlier step left.
-    pub(crate) fn go_on(&mut self, turn: &mut StepContext) {
+    pub(crate) fn go_on(&mut self, cx: &mut StepContext) {
         self.is_unfinished = false;
-        self.end_departed(turn);
-        self.grant(turn);
+        self.end_departed(cx);
+        self.grant(cx);
     }
 
-    fn leave_unfinished(&mut self, turn: &mut StepContext) {
+    fn leave_unfinished(&mut self, cx: &mut StepContext) {
         if !std::mem::replace(&mut self.is_unfinished, true) {
-            turn.unfinished.push(self.service.clone());
+            cx.unfinished.push(self.service.clone());
         }
     }
 
     /// Ends requests of members that have left the view: as many as one step does. Until the last
     /// one has ended the others exclude as those of a living member do.
-    fn end_departed(&mut self, turn: &mut StepContext) {
-        let mut left = turn.limits.slice as usize;
+    fn end_departed(&mut self, cx: &mut StepContext) {
+        let mut left = cx.limits.slice as usize;
         while let Some(&process) = self.departed.first() {
             left -= self.table.end_some(process, left);
             if self.table.has_part_of(process) {
-                return self.leave_unfinished(turn);
+                return self.leave_unfinished(cx);
             }
             self.departed.pop_first();
         }
     }
 
     /// The elder dealt more tokens.
-    pub(crate) fn on_tokens(&mut self, range: TokenRange, turn: &mut StepContext) {
+    pub(crate) fn on_tokens(&mut self, range: TokenRange, cx: &mut StepContext) {
         self.tokens.asked = false;
         if self.tokens.ranges.back().is_none_or(|last| last.last < range.first)
             && range.first > self.epoch.0
         {
-            self.tokens.add(range, turn.now);
+            self.tokens.add(range, cx.now);
             let (service, epoch, first) = (self.service.clone(), self.epoch, range.first);
-            turn.out.push(Output::Event(Event::Supplied { service, epoch, first }));
+            cx.out.push(Output::Event(Event::Supplied { service, epoch, first }));
         }
-        self.grant(turn);
+        self.grant(cx);
     }
 
     /// A new elder may not know that the last one was asked for tokens.
-    pub(crate) fn on_new_elder(&mut self, turn: &mut StepContext) {
+    pub(crate) fn on_new_elder(&mut self, cx: &mut StepContext) {
         self.tokens.asked = false;
-        self.mind_supply(0, turn);
+        self.mind_supply(0, cx);
     }
 
     /// Members left: so do their requests, and their reports are no longer awaited. Members that
@@ -709,11 +703,11 @@ impl Grantor {
         view: &View,
         departed: &[ProcessId],
         joined: &[ProcessId],
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         self.departed.extend(departed.iter().filter(|process| self.table.has_part_of(**process)));
-        self.end_departed(turn);
-        planted!(turn.mutant, FreeGhosts => {
+        self.end_departed(cx);
+        planted!(cx.mutant, FreeGhosts => {
             for member in view.members.iter().filter(|member| member.ghost) {
                 self.table.end_some(member.info.process, usize::MAX);
             }
@@ -728,20 +722,20 @@ impl Grantor {
         }
         if let Phase::Recovering { awaiting, .. } = &mut self.phase {
             awaiting.retain(|process| view.contains(*process));
-            planted!(turn.mutant, AwaitNoGhosts => {
+            planted!(cx.mutant, AwaitNoGhosts => {
                 awaiting
                     .retain(|process| view.living().any(|member| member.info.process == *process));
             });
-            let joined = if planted!(turn.mutant, AskNoJoiners) { &[] } else { joined };
+            let joined = if planted!(cx.mutant, AskNoJoiners) { &[] } else { joined };
             awaiting.extend(joined);
-            joined.iter().for_each(|process| self.ask_for_report(*process, turn));
-            self.finish_recovery(turn);
+            joined.iter().for_each(|process| self.ask_for_report(*process, cx));
+            self.finish_recovery(cx);
         } else if self.phase.source().is_some_and(|source| !view.contains(source))
-            && !planted!(turn.mutant, WaitForTheGone)
+            && !planted!(cx.mutant, WaitForTheGone)
         {
-            self.lose_source(view, turn);
+            self.lose_source(view, cx);
         }
-        self.grant(turn);
+        self.grant(cx);
     }
 
     /// A member reports.
@@ -751,24 +745,24 @@ impl Grantor {
         objects: Vec<(LockName, Content)>,
         (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
         last: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        if self.outdated_reports.contains(&from) && !planted!(turn.mutant, BelieveOutdatedReport) {
+        if self.outdated_reports.contains(&from) && !planted!(cx.mutant, BelieveOutdatedReport) {
             if last {
                 self.outdated_reports.remove(&from);
             }
-            return self.on_late_report(from, waits, turn);
+            return self.on_late_report(from, waits, cx);
         }
         if self.is_acting() {
-            return self.on_check(from, objects, (holds, waits), last, turn);
+            return self.on_check(from, objects, (holds, waits), last, cx);
         }
         let Phase::Recovering { heard, awaiting } = &mut self.phase else { return };
         if !awaiting.contains(&from) {
             return;
         }
         for (name, content) in objects {
-            let maybe_stale = !planted!(turn.mutant, CallItSure);
-            if planted!(turn.mutant, FirstValueWins) && self.table.content(&name).is_some() {
+            let maybe_stale = !planted!(cx.mutant, CallItSure);
+            if planted!(cx.mutant, FirstValueWins) && self.table.content(&name).is_some() {
                 continue;
             }
             self.table.adopt(name, Content { maybe_stale, ..content });
@@ -777,9 +771,9 @@ impl Grantor {
             if heard.over.contains(&(from, hold.request)) {
                 continue;
             }
-            let (request, token, since) = (hold.request, hold.token, turn.now.back(hold.held_for));
+            let (request, token, since) = (hold.request, hold.token, cx.now.back(hold.held_for));
             for (process, request) in self.table.claim((from, request), hold.lock, token, since) {
-                turn.send(
+                cx.send(
                     process,
                     ClientMessage::Supersede {
                         service: self.service.clone(),
@@ -793,12 +787,12 @@ impl Grantor {
         if last {
             awaiting.remove(&from);
         }
-        self.finish_recovery(turn);
+        self.finish_recovery(cx);
     }
 
     /// Starts to act once every member has been heard. Acknowledged positions come first, in their
     /// old order, then waits without an acknowledged position, then requests that came meanwhile.
-    fn finish_recovery(&mut self, turn: &mut StepContext) {
+    fn finish_recovery(&mut self, cx: &mut StepContext) {
         let Phase::Recovering { heard, awaiting } = &mut self.phase else { return };
         if !awaiting.is_empty() {
             return;
@@ -811,75 +805,75 @@ impl Grantor {
         let mut waits: Vec<(ProcessId, WaitReport)> = waits.collect();
         let placed = self.table.keep_own_order(&mut waits);
         waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
-        planted!(turn.mutant, LoseWaiters => waits.clear());
-        planted!(turn.mutant, LosePlaces => {
+        planted!(cx.mutant, LoseWaiters => waits.clear());
+        planted!(cx.mutant, LosePlaces => {
             waits.reverse();
             waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
         });
-        planted!(turn.mutant, LoseOwnPlaces => {
-            let own = waits.iter_mut().filter(|(process, _)| *process == turn.me);
+        planted!(cx.mutant, LoseOwnPlaces => {
+            let own = waits.iter_mut().filter(|(process, _)| *process == cx.me);
             own.for_each(|(_, wait)| wait.ticket = None);
         });
-        planted!(turn.mutant, NewcomersFirst => {
+        planted!(cx.mutant, NewcomersFirst => {
             for asked in std::mem::take(&mut heard.parked) {
-                self.on_ask(asked, turn);
+                self.on_ask(asked, cx);
             }
         });
         for (from, wait) in waits {
             let key = (from, wait.request);
             if self.table.place(key).is_none() && !heard.over.contains(&key) {
                 let ticket = wait.ticket;
-                self.take_in(key, wait, turn);
+                self.take_in(key, wait, cx);
                 debug_assert!(
                     ticket.is_none() || self.table.place(key) == ticket.map(EntryStatus::Waits)
                 );
                 if let Some(ticket) = ticket.filter(|_| placed.contains(&key)) {
-                    self.tell_queued(key, ticket, turn);
+                    self.tell_queued(key, ticket, cx);
                 }
             }
         }
-        self.begin(heard, false, turn);
+        self.begin(heard, false, cx);
     }
 
     /// From here on it acts. `has_table`: with the whole table of another.
-    fn begin(&mut self, heard: HeardEarly, has_table: bool, turn: &mut StepContext) {
+    fn begin(&mut self, heard: HeardEarly, has_table: bool, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
-        turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
-        turn.send_elder(RegistryMessage::Acts { service: self.service.clone(), epoch: self.epoch });
+        cx.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
+        cx.send_elder(RegistryMessage::Acts { service: self.service.clone(), epoch: self.epoch });
         self.table.drop_unopened();
         if !has_table {
             // Not all of them have seen the highest version, and none knows that there may have
             // been a higher one.
-            self.table.objects().for_each(|(name, _)| self.tell_all(name, None, turn));
+            self.table.objects().for_each(|(name, _)| self.tell_all(name, None, cx));
         }
-        self.grant(turn);
+        self.grant(cx);
         for asked in heard.parked {
             if !heard.over.contains(&(asked.from, asked.request)) {
-                self.on_ask(asked, turn);
+                self.on_ask(asked, cx);
             }
         }
     }
 
     /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
-    fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, turn: &mut StepContext) {
+    fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, cx: &mut StepContext) {
         let ticket = wait.ticket;
         let entry = wait.lock;
         match ticket {
             Some(ticket) => self.table.wait(key, entry, ticket),
             None => match self.table.queue(key, entry) {
-                Ok(ticket) => self.tell_queued(key, ticket, turn),
-                Err(refusal) => self.tell_refusal(key, refusal, turn),
+                Ok(ticket) => self.tell_queued(key, ticket, cx),
+                Err(refusal) => self.tell_refusal(key, refusal, cx),
             },
         }
     }
 
     /// Asks the elder for tokens when they run low. `wanted`: how many in a row a request was
     /// refused for.
-    fn mind_supply(&mut self, wanted: u32, turn: &mut StepContext) {
+    fn mind_supply(&mut self, wanted: u32, cx: &mut StepContext) {
         // The first of those that wait may want more in a row than there are.
         let wanted = self.table.next().unwrap_or(0).max(wanted);
-        if let Some(count) = self.tokens.ask(wanted, turn) {
-            turn.send_elder(RegistryMessage::MoreTokens {
+        if let Some(count) = self.tokens.ask(wanted, cx) {
+            cx.send_elder(RegistryMessage::MoreTokens {
                 service: self.service.clone(),
                 epoch: self.epoch,
                 count,
@@ -888,43 +882,48 @@ impl Grantor {
     }
 
     /// Sends the request away from here.
-    fn send_on(&self, asked: &Asked, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
+    fn send_on(
+        &self,
+        asked: &ReceivedRequest,
+        instead: Option<(ProcessId, Epoch)>,
+        cx: &mut StepContext,
+    ) {
         let (service, epoch, request) = (self.service.clone(), self.epoch, asked.request);
-        turn.send(asked.from, ClientMessage::NotGrantor { service, epoch, request, instead });
+        cx.send(asked.from, ClientMessage::NotGrantor { service, epoch, request, instead });
     }
 
-    fn refuse(&self, asked: &Asked, refusal: Refusal, turn: &mut StepContext) {
-        self.tell_refusal((asked.from, asked.request), refusal, turn);
+    fn refuse(&self, asked: &ReceivedRequest, refusal: Refusal, cx: &mut StepContext) {
+        self.tell_refusal((asked.from, asked.request), refusal, cx);
     }
 
     fn tell_refusal(
         &self,
         (process, request): (ProcessId, RequestId),
         refusal: Refusal,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        if refusal == Refusal::Deadlock && planted!(turn.mutant, DeadlockInSilence) {
+        if refusal == Refusal::Deadlock && planted!(cx.mutant, DeadlockInSilence) {
             return;
         }
         let (service, epoch, refusal) = (self.service.clone(), self.epoch, Box::new(refusal));
-        turn.send(process, ClientMessage::Refuse { service, epoch, request, refusal });
+        cx.send(process, ClientMessage::Refuse { service, epoch, request, refusal });
     }
 
     fn tell_grant(
         &self,
         key @ (process, request): (ProcessId, RequestId),
         token: Token,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if let Some(Want::Open(opening)) = self.table.held_by(key) {
             return self.tell_value(
                 process,
                 opening.name(),
                 Some((request, ObjectReply::Opened(token))),
-                turn,
+                cx,
             );
         }
-        turn.send(
+        cx.send(
             process,
             ClientMessage::Grant {
                 service: self.service.clone(),
@@ -939,9 +938,9 @@ impl Grantor {
         &self,
         (process, request): (ProcessId, RequestId),
         ticket: Ticket,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        turn.send(
+        cx.send(
             process,
             ClientMessage::Queued {
                 service: self.service.clone(),

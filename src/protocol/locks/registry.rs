@@ -97,16 +97,16 @@ impl Registry {
         view: &View,
         ask: bool,
         clocks: (WallClock, WallClock),
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> Registry {
         let mut awaiting = BTreeSet::new();
         if ask {
             awaiting = view.members.iter().map(|member| member.info.process).collect();
             for &process in &awaiting {
-                turn.send(process, MemberMessage::Inventory { view: view.number });
+                cx.send(process, MemberMessage::Inventory { view: view.number });
             }
         }
-        let dealer = Dealer::new(clocks, view, *turn.limits);
+        let dealer = Dealer::new(clocks, view, *cx.limits);
         Registry {
             entries: BTreeMap::new(),
             asked_in: view.number,
@@ -126,35 +126,35 @@ impl Registry {
         &mut self,
         from: ProcessId,
         message: RegistryMessage,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let may_name = turn.may_name();
+        let may_name = cx.may_name();
         match message {
             RegistryMessage::FindGrantor { service, heard } => {
-                self.on_who_grants(from, service, heard, may_name, turn);
+                self.on_who_grants(from, service, heard, may_name, cx);
             }
             RegistryMessage::Become { service, request } => {
-                self.on_become((from, request), service, may_name, turn)
+                self.on_become((from, request), service, may_name, cx)
             }
-            RegistryMessage::Acts { service, epoch } => self.on_acts(from, &service, epoch, turn),
+            RegistryMessage::Acts { service, epoch } => self.on_acts(from, &service, epoch, cx),
             RegistryMessage::ProposeSuccessor { service, epoch, to } => {
                 // It may have been sent before the successor left the view.
-                let to = Some(to).filter(|to| turn.is_there(*to));
-                self.on_yield((from, epoch), service, to, may_name, turn);
+                let to = Some(to).filter(|to| cx.is_there(*to));
+                self.on_yield((from, epoch), service, to, may_name, cx);
             }
             RegistryMessage::Vacant { service, epoch } => {
-                self.on_vacant(from, &service, epoch, turn);
-                self.answer_about(&BTreeSet::from([service]), may_name, turn);
+                self.on_vacant(from, &service, epoch, cx);
+                self.answer_about(&BTreeSet::from([service]), may_name, cx);
             }
             RegistryMessage::Decline { service, epoch } => {
-                self.on_decline(from, &service, epoch, turn);
-                self.answer_about(&BTreeSet::from([service]), may_name, turn);
+                self.on_decline(from, &service, epoch, cx);
+                self.answer_about(&BTreeSet::from([service]), may_name, cx);
             }
             RegistryMessage::MoreTokens { service, epoch, count } => {
-                self.on_more_tokens(from, (service, epoch, count), may_name, turn);
+                self.on_more_tokens(from, (service, epoch, count), may_name, cx);
             }
             RegistryMessage::InventoryReply { view, known, last } => {
-                self.on_inventory((from, view), known, last, may_name, turn);
+                self.on_inventory((from, view), known, last, may_name, cx);
             }
         }
     }
@@ -234,15 +234,15 @@ impl Registry {
         service: ServiceName,
         heard: Option<Epoch>,
         may_name: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         // It may have heard of a grantor of a former elder after its inventory.
-        if heard.is_some() && !planted!(turn.mutant, HearOnlyInventories) {
+        if heard.is_some() && !planted!(cx.mutant, HearOnlyInventories) {
             let entry = self.entries.entry(service.clone()).or_default();
             entry.heard = entry.heard.max(heard);
         }
         self.parked_queries.entry(service.clone()).or_default().insert(from);
-        self.answer_for(service, may_name, turn);
+        self.answer_for(service, may_name, cx);
     }
 
     /// Whether no member grants a service. Then nothing can be left of the requests that a member
@@ -265,7 +265,7 @@ impl Registry {
         known: Vec<(ServiceName, ProcessId, Epoch)>,
         last: bool,
         may_name: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if asked_in != self.asked_in || !self.awaiting.contains(&from) {
             return;
@@ -277,7 +277,7 @@ impl Registry {
             entry.heard = entry.heard.max(Some(epoch));
             // Hearsay shows that the service is in use. Only the grantor's own member tells where
             // its grantor is.
-            if planted!(turn.mutant, IgnoreHearsay) && grantor != from && entry.grantor.is_none() {
+            if planted!(cx.mutant, IgnoreHearsay) && grantor != from && entry.grantor.is_none() {
                 self.entries.remove(&service);
                 continue;
             }
@@ -286,10 +286,10 @@ impl Registry {
             if grantor == from && entry.last().is_none_or(|(_, known)| known < epoch) {
                 entry.grantor = Some((grantor, epoch));
                 entry.acts((grantor, epoch));
-                entry.since = Some(turn.now);
+                entry.since = Some(cx.now);
                 let key = (service.clone(), grantor, epoch);
-                if self.hungry.contains_key(&key) && self.may_deal(turn.now) {
-                    self.feed(key, turn);
+                if self.hungry.contains_key(&key) && self.may_deal(cx.now) {
+                    self.feed(key, cx);
                 }
             }
             // A younger one was named that perhaps never began: as in `keep`.
@@ -300,13 +300,13 @@ impl Registry {
                 self.parked_queries.entry(service).or_default().insert(process);
             }
         }
-        if last || planted!(turn.mutant, InventoryEndsEarly) {
+        if last || planted!(cx.mutant, InventoryEndsEarly) {
             self.awaiting.remove(&from);
         }
         // Members that ask for other services wait for the answers of other members.
-        match self.has_heard_all(turn) {
-            true => self.answer(may_name, turn),
-            false => self.answer_about(&told, may_name, turn),
+        match self.has_heard_all(cx) {
+            true => self.answer(may_name, cx),
+            false => self.answer_about(&told, may_name, cx),
         }
     }
 
@@ -316,20 +316,20 @@ impl Registry {
         from: ProcessId,
         (service, epoch, count): (ServiceName, Epoch, u32),
         may_name: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let is_known =
             self.entries.get(&service).and_then(RegistryEntry::last) == Some((from, epoch));
         let key = (service, from, epoch);
         self.hungry.insert(key.clone(), count);
-        if is_known && may_name && self.may_deal(turn.now) {
-            self.feed(key, turn);
+        if is_known && may_name && self.may_deal(cx.now) {
+            self.feed(key, cx);
         }
     }
 
     /// Answers every waiting member that can be answered. `may_name`: the elder has its quorum, so
     /// it may name grantors.
-    pub(crate) fn answer(&mut self, may_name: bool, turn: &mut StepContext) {
+    pub(crate) fn answer(&mut self, may_name: bool, cx: &mut StepContext) {
         self.forget_ended_terms();
         if may_name && !self.hungry.is_empty() {
             let known = |(service, process, epoch): &(ServiceName, ProcessId, Epoch)| {
@@ -338,17 +338,17 @@ impl Registry {
             let hungry: Vec<_> =
                 self.hungry.keys().filter(|hungry| known(hungry)).cloned().collect();
             for key in hungry {
-                if !self.may_deal(turn.now) {
+                if !self.may_deal(cx.now) {
                     break;
                 }
-                self.feed(key, turn);
+                self.feed(key, cx);
             }
         }
         for service in self.parked_queries.keys().inspect(|_| touch()).cloned().collect::<Vec<_>>()
         {
-            self.answer_for(service, may_name, turn);
+            self.answer_for(service, may_name, cx);
         }
-        self.advance_turks(may_name, turn);
+        self.advance_turks(may_name, cx);
     }
 
     /// The same for a few services, without a look at the others.
@@ -356,7 +356,7 @@ impl Registry {
         &mut self,
         services: &BTreeSet<ServiceName>,
         may_name: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         for service in services {
             let least = (service.clone(), ProcessId(0), Epoch(Token::new(Slot(0), 0)));
@@ -369,17 +369,17 @@ impl Registry {
                     self.hungry.remove(&key);
                 } else if may_name
                     && entry.and_then(RegistryEntry::last) == term
-                    && self.may_deal(turn.now)
+                    && self.may_deal(cx.now)
                 {
-                    self.feed(key, turn);
+                    self.feed(key, cx);
                 }
             }
         }
         for service in services {
-            self.answer_for(service.clone(), may_name, turn);
+            self.answer_for(service.clone(), may_name, cx);
         }
         for service in services {
-            self.advance(service, may_name, turn);
+            self.advance(service, may_name, cx);
         }
     }
 
@@ -395,15 +395,15 @@ impl Registry {
     }
 
     /// Answers the members that asked for one service, if that can be.
-    fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut StepContext) {
+    fn answer_for(&mut self, service: ServiceName, may_name: bool, cx: &mut StepContext) {
         let Some(askers) = self.parked_queries.remove(&service) else { return };
         let entry = self.entries.get(&service);
         let mut grantor = entry.and_then(|entry| entry.grantor);
-        let is_there = |process: &ProcessId| !turn.is_lost(*process);
+        let is_there = |process: &ProcessId| !cx.is_lost(*process);
         let is_believed = grantor.is_some_and(|(process, epoch)| {
             entry.is_some_and(|entry| entry.heard <= Some(epoch)) && is_there(&process)
         });
-        if !is_believed && self.may_name_one(may_name, turn) {
+        if !is_believed && self.may_name_one(may_name, cx) {
             let entry = self.entries.get(&service);
             let turk =
                 self.waiting_bids.remove(&service).map(|(turk, request)| (turk, Some(request)));
@@ -415,12 +415,12 @@ impl Registry {
             let first = named.into_iter().chain(known).chain(askers.iter().copied()).find(is_there);
             let next = turk.or(first.map(|process| (process, None)));
             grantor =
-                next.map(|(process, asked)| (process, self.name(&service, (process, asked), turn)));
+                next.map(|(process, asked)| (process, self.name(&service, (process, asked), cx)));
         }
         match grantor {
             Some((grantor, epoch)) => {
                 for process in askers {
-                    turn.send(
+                    cx.send(
                         process,
                         MemberMessage::GrantorIs { service: service.clone(), grantor, epoch },
                     );
@@ -439,13 +439,13 @@ impl Registry {
     }
 
     /// Whether every member has answered that is not taken to be lost.
-    fn has_heard_all(&self, turn: &StepContext) -> bool {
-        self.awaiting.iter().all(|process| turn.is_lost(*process))
-            || planted!(turn.mutant, CallUnheardFree)
+    fn has_heard_all(&self, cx: &StepContext) -> bool {
+        self.awaiting.iter().all(|process| cx.is_lost(*process))
+            || planted!(cx.mutant, CallUnheardFree)
     }
 
-    fn may_name_one(&mut self, may_name: bool, turn: &StepContext) -> bool {
-        self.has_heard_all(turn) && may_name && self.may_deal(turn.now)
+    fn may_name_one(&mut self, may_name: bool, cx: &StepContext) -> bool {
+        self.has_heard_all(cx) && may_name && self.may_deal(cx.now)
     }
 
     /// Names a grantor, whether or not there is one.
@@ -453,21 +453,21 @@ impl Registry {
         &mut self,
         service: &ServiceName,
         (process, asked): (ProcessId, Option<RequestId>),
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> Epoch {
-        let range = self.dealer.deal(turn.now, 0);
-        planted!(turn.mutant, DealTwice => self.dealer.deal_again(range));
+        let range = self.dealer.deal(cx.now, 0);
+        planted!(cx.mutant, DealTwice => self.dealer.deal_again(range));
         let epoch = Epoch(range.first);
         let is_new = !self.entries.contains_key(service);
         let entry = self.entries.entry(service.clone()).or_default();
         let source = entry.last();
         // A lost member that has not been heard may grant it.
-        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallLostFree);
-        let all_heard = all_heard || planted!(turn.mutant, CallUnheardFree);
+        let all_heard = self.awaiting.is_empty() || planted!(cx.mutant, CallLostFree);
+        let all_heard = all_heard || planted!(cx.mutant, CallUnheardFree);
         let origin = match source {
             _ if entry.vacant || is_new && all_heard => Origin::Free,
             // It would keep the table for the rest of its lease.
-            Some((process, _)) if !turn.is_lost(process) => Origin::Predecessor(process),
+            Some((process, _)) if !cx.is_lost(process) => Origin::Predecessor(process),
             _ => Origin::Everyone,
         };
         if entry.since.is_some() || entry.grantor.is_none() {
@@ -477,7 +477,7 @@ impl Registry {
             && asked.is_some()
         {
             self.outbid.insert((service.clone(), before), request);
-            turn.send(
+            cx.send(
                 before,
                 MemberMessage::Outbid { service: service.clone(), request, by: process },
             );
@@ -493,7 +493,7 @@ impl Registry {
             asked,
             vacant: false,
         };
-        turn.send(
+        cx.send(
             process,
             MemberMessage::NameGrantor { service: service.clone(), range, origin, asked },
         );
@@ -506,7 +506,7 @@ impl Registry {
         (from, request): (ProcessId, RequestId),
         service: ServiceName,
         may_name: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         // The young turk repeats its bid in each new view, and the bid may cross the message that a
         // later bid came.
@@ -519,31 +519,31 @@ impl Registry {
             entry.asked = entry.asked.max(Some(request));
             // It is named already: its word is on its way, unless it waits for the table of a
             // member that is lost. Named once more, it asks the others.
-            let is_lost = entry.source.is_some_and(|(source, _)| turn.is_lost(source));
+            let is_lost = entry.source.is_some_and(|(source, _)| cx.is_lost(source));
             let is_stuck = entry.since.is_none() && is_lost;
             let asked = entry.asked;
-            if is_stuck && may_name && self.may_deal(turn.now) {
-                self.name(&service, (from, asked), turn);
+            if is_stuck && may_name && self.may_deal(cx.now) {
+                self.name(&service, (from, asked), cx);
             }
             return;
         }
         let before = self.waiting_bids.insert(service.clone(), (from, request));
         if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {
             self.outbid.insert((service.clone(), turk), request);
-            turn.send(turk, MemberMessage::Outbid { service: service.clone(), request, by: from });
-            planted!(turn.mutant, NameTheOutbid => {
+            cx.send(turk, MemberMessage::Outbid { service: service.clone(), request, by: from });
+            planted!(cx.mutant, NameTheOutbid => {
                 self.waiting_bids.insert(service.clone(), (turk, request));
             });
         }
-        self.advance(&service, may_name, turn);
+        self.advance(&service, may_name, cx);
     }
 
     /// Names the young turk of the service, if its time has come.
-    fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut StepContext) {
+    fn advance(&mut self, service: &ServiceName, may_name: bool, cx: &mut StepContext) {
         let Some(&(turk, request)) = self.waiting_bids.get(service) else { return };
         let (is_known, is_due) = match self.entries.get(service) {
             Some(RegistryEntry { grantor: Some(_), since: Some(since), .. }) => {
-                (true, *since + min_service(turn) <= turn.now)
+                (true, *since + min_service(cx) <= cx.now)
             }
             // While a table is on its way the transfer chain grows, but no member joins it twice.
             Some(RegistryEntry { grantor: Some(_), since: None, line, .. }) => {
@@ -556,20 +556,20 @@ impl Registry {
             return;
         }
         let may = if is_known {
-            may_name && self.may_deal(turn.now)
+            may_name && self.may_deal(cx.now)
         } else {
-            self.may_name_one(may_name, turn)
+            self.may_name_one(may_name, cx)
         };
         if may {
             self.waiting_bids.remove(service);
-            self.name(service, (turk, Some(request)), turn);
+            self.name(service, (turk, Some(request)), cx);
         }
     }
 
     /// Names all young turks whose time has come.
-    pub(crate) fn advance_turks(&mut self, may_name: bool, turn: &mut StepContext) {
+    pub(crate) fn advance_turks(&mut self, may_name: bool, cx: &mut StepContext) {
         for service in self.waiting_bids.keys().cloned().collect::<Vec<_>>() {
-            self.advance(&service, may_name, turn);
+            self.advance(&service, may_name, cx);
         }
     }
 
@@ -595,12 +595,12 @@ impl Registry {
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(entry) = self.entries.get_mut(service) else { return };
         entry.acts((from, epoch));
         if entry.grantor == Some((from, epoch)) && entry.since.is_none() {
-            entry.since = Some(turn.now);
+            entry.since = Some(cx.now);
             entry.source = None;
             entry.line.clear();
         }
@@ -614,16 +614,16 @@ impl Registry {
         service: ServiceName,
         to: Option<ProcessId>,
         may_name: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(entry) = self.entries.get(&service) else { return };
         let is_last = entry.last() == Some((from, epoch));
-        if is_last && may_name && self.may_deal(turn.now) {
+        if is_last && may_name && self.may_deal(cx.now) {
             let turk = self.waiting_bids.remove(&service).filter(|(turk, _)| *turk != from);
             if let Some(next) =
                 turk.map(|(turk, request)| (turk, Some(request))).or(to.map(|to| (to, None)))
             {
-                self.name(&service, next, turn);
+                self.name(&service, next, cx);
             }
         }
     }
@@ -652,7 +652,7 @@ impl Registry {
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(entry) = self.entries.get_mut(service) else { return };
         let is_other = |known: &(ProcessId, Epoch)| *known != (from, epoch);
@@ -662,7 +662,7 @@ impl Registry {
             entry.grantor = None;
             entry.since = None;
             if let Some((source, _)) = entry.last() {
-                turn.send(
+                cx.send(
                     source,
                     MemberMessage::SuccessorDeclined { service: service.clone(), by: from },
                 );
@@ -671,16 +671,16 @@ impl Registry {
     }
 
     /// Deals more tokens to a grantor that wants some. Only if it may.
-    fn feed(&mut self, key: (ServiceName, ProcessId, Epoch), turn: &mut StepContext) {
+    fn feed(&mut self, key: (ServiceName, ProcessId, Epoch), cx: &mut StepContext) {
         let Some(count) = self.hungry.remove(&key) else { return };
         let (service, grantor, epoch) = key;
-        let range = self.dealer.deal(turn.now, u64::from(count));
-        planted!(turn.mutant, DealMoreTwice => self.dealer.deal_again(range));
-        turn.send(grantor, MemberMessage::Tokens { service, epoch, range });
+        let range = self.dealer.deal(cx.now, u64::from(count));
+        planted!(cx.mutant, DealMoreTwice => self.dealer.deal_again(range));
+        cx.send(grantor, MemberMessage::Tokens { service, epoch, range });
     }
 }
 
 /// How long a grantor acts at least before a young turk follows it.
-fn min_service(turn: &StepContext) -> Duration {
-    turn.timing.retry * 2
+fn min_service(cx: &StepContext) -> Duration {
+    cx.timing.retry * 2
 }

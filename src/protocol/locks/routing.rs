@@ -118,13 +118,13 @@ impl Locks {
         &mut self,
         from: ProcessId,
         view: ViewNumber,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
         for (service, grantor, epoch) in self.client.known() {
             // Only the hosting member states where a grantor is, so this member names only its own
             // grantors.
-            let grantor = if grantor == turn.me { ProcessId(0) } else { grantor };
+            let grantor = if grantor == cx.me { ProcessId(0) } else { grantor };
             heard.insert(service.clone(), (grantor, epoch));
         }
         for (service, early) in &self.early_requests {
@@ -138,21 +138,18 @@ impl Locks {
             self.grantors.get(service).is_none_or(|own| own.epoch() < *epoch)
         });
         let hosted =
-            self.grantors.iter().map(|(service, own)| (service.clone(), turn.me, own.epoch()));
+            self.grantors.iter().map(|(service, own)| (service.clone(), cx.me, own.epoch()));
         let known: Vec<_> = heard
             .into_iter()
             .map(|(service, (grantor, epoch))| (service, grantor, epoch))
             .chain(hosted)
             .collect();
-        let mut parts = known.chunks(turn.limits.inventory_part as usize).peekable();
+        let mut parts = known.chunks(cx.limits.inventory_part as usize).peekable();
         if parts.peek().is_none() {
-            turn.send(
-                from,
-                RegistryMessage::InventoryReply { view, known: Vec::new(), last: true },
-            );
+            cx.send(from, RegistryMessage::InventoryReply { view, known: Vec::new(), last: true });
         }
         while let Some(part) = parts.next() {
-            turn.send(
+            cx.send(
                 from,
                 RegistryMessage::InventoryReply {
                     view,
@@ -169,12 +166,12 @@ impl Locks {
         (service, asked): (ServiceName, Option<RequestId>),
         range: TokenRange,
         origin: Origin,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         // Named by this elder in an earlier tenure: in the present one it deals higher tokens
         // already. Requests from that tenure were made again with the view.
-        if turn.view.is_none_or(|view| range.first < Token::new(view.tenure, 0))
-            && !planted!(turn.mutant, HeedFormerElder)
+        if cx.view.is_none_or(|view| range.first < Token::new(view.tenure, 0))
+            && !planted!(cx.mutant, HeedFormerElder)
         {
             return;
         }
@@ -185,46 +182,46 @@ impl Locks {
             // is named again.
             self.client.on_ended(&service, epoch);
             for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
-                self.on_ask(service.clone(), asked_for, asked, turn);
+                self.on_ask(service.clone(), asked_for, asked, cx);
             }
-            turn.send_elder(RegistryMessage::Decline { service, epoch });
+            cx.send_elder(RegistryMessage::Decline { service, epoch });
             return;
         }
-        if !turn.is_member || self.client.newest(&service).is_some_and(|newest| newest > epoch) {
+        if !cx.is_member || self.client.newest(&service).is_some_and(|newest| newest > epoch) {
             // Named, and superseded by a younger turk before it knew.
             if let Some(by) = self.client.grantor(&service).0 {
-                self.client.on_superseded(&service, by, turn);
+                self.client.on_superseded(&service, by, cx);
             }
-            turn.send_elder(RegistryMessage::Decline { service, epoch });
+            cx.send_elder(RegistryMessage::Decline { service, epoch });
             return;
         }
-        let Some(view) = turn.view else { return };
+        let Some(view) = cx.view else { return };
         let before = match self.grantors.get(&service) {
             Some(before) if before.epoch() >= epoch => return,
             Some(_) => self.grantors.remove(&service),
             None => None,
         };
         let grantor = match before {
-            Some(before) if origin == Origin::Predecessor(turn.me) && before.is_acting() => {
-                before.renew(range, turn)
+            Some(before) if origin == Origin::Predecessor(cx.me) && before.is_acting() => {
+                before.renew(range, cx)
             }
             before => {
                 if let Some(before) = before {
-                    before.tell_end(turn);
-                    before.close(None, turn);
+                    before.tell_end(cx);
+                    before.close(None, cx);
                 }
                 let origin =
-                    if origin == Origin::Predecessor(turn.me) { Origin::Everyone } else { origin };
-                Grantor::new(service.clone(), range, origin, view, turn)
+                    if origin == Origin::Predecessor(cx.me) { Origin::Everyone } else { origin };
+                Grantor::new(service.clone(), range, origin, view, cx)
             }
         };
         self.relinquishing.remove(&service);
         self.client.forget_outbid(&service);
         self.grantors.insert(service.clone(), grantor);
         for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
-            self.on_ask(service.clone(), asked_for, asked, turn);
+            self.on_ask(service.clone(), asked_for, asked, cx);
         }
-        self.settle_bids(&service, turn);
+        self.settle_bids(&service, cx);
     }
 
     /// A newer grantor requests the table of the grantor here.
@@ -233,80 +230,78 @@ impl Locks {
         from: ProcessId,
         service: ServiceName,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
             // The asking member was named before this member's latest naming: it does not supersede
             // this member.
-            turn.send(from, GrantorMessage::NoTable { service, epoch });
+            cx.send(from, GrantorMessage::NoTable { service, epoch });
             return;
         }
-        if !self.client.on_successor(from, &service, epoch, turn) {
+        if !self.client.on_successor(from, &service, epoch, cx) {
             let (by, newest) = self.client.grantor(&service);
-            turn.send(from, GrantorMessage::NoTable { service: service.clone(), epoch });
+            cx.send(from, GrantorMessage::NoTable { service: service.clone(), epoch });
             if let Some(epoch) = newest {
-                turn.send(from, ClientMessage::Deposed { service, by, epoch });
+                cx.send(from, ClientMessage::Deposed { service, by, epoch });
             }
             return;
         }
         match self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() < epoch) {
             // If this member has bid it may still be named, after the member that asks for the
             // table.
-            None => turn.send(from, GrantorMessage::NoTable { service: service.clone(), epoch }),
+            None => cx.send(from, GrantorMessage::NoTable { service: service.clone(), epoch }),
             Some(grantor) => {
-                if grantor.on_hand((from, epoch), turn) {
-                    self.hand_over(&service, (from, epoch), turn);
+                if grantor.on_hand((from, epoch), cx) {
+                    self.hand_over(&service, (from, epoch), cx);
                 }
-                let by = turn
-                    .elder
-                    .filter(|_| planted!(turn.mutant, CallTheElderWinner))
-                    .unwrap_or(from);
-                self.client.on_superseded(&service, by, turn);
+                let by =
+                    cx.elder.filter(|_| planted!(cx.mutant, CallTheElderWinner)).unwrap_or(from);
+                self.client.on_superseded(&service, by, cx);
             }
         }
-        self.send_on_early(&service, from, epoch, turn);
+        self.send_on_early(&service, from, epoch, cx);
     }
 
-    /// The grantor here ends, and hands its table to the next grantor, `heir`.
+    /// The grantor here ends, and hands its table to the next grantor, `next_turk`.
     fn hand_over(
         &mut self,
         service: &ServiceName,
-        heir: (ProcessId, Epoch),
-        turn: &mut StepContext,
+        next_turk: (ProcessId, Epoch),
+        cx: &mut StepContext,
     ) {
         if let Some(grantor) = self.grantors.remove(service) {
-            planted!(turn.mutant, GrantAfterHand => {
+            planted!(cx.mutant, GrantAfterHand => {
                 self.grantors.insert(service.clone(), grantor.clone());
             });
-            self.on_grantor_end(service, &grantor, turn);
-            grantor.hand_over(heir, turn);
+            self.on_grantor_end(service, &grantor, cx);
+            grantor.hand_over(next_turk, cx);
             if self.relinquishing.remove(service) {
-                self.pending_handovers.insert(service.clone(), heir.0);
-                self.client.bid_again(service, turn);
+                self.pending_handovers.insert(service.clone(), next_turk.0);
+                self.client.bid_again(service, cx);
             }
         }
     }
 
     /// After a table chunk: the table may be due for a younger turk, or the grantor may act.
-    pub(super) fn after_transfer(&mut self, service: &ServiceName, turn: &mut StepContext) {
-        if let Some(heir) = self.grantors.get(service).and_then(Grantor::heir_due) {
-            self.hand_over(service, heir, turn);
+    pub(super) fn after_transfer(&mut self, service: &ServiceName, cx: &mut StepContext) {
+        if let Some(next_turk) = self.grantors.get(service).and_then(Grantor::next_turk_due) {
+            self.hand_over(service, next_turk, cx);
         }
-        self.settle_bids(service, turn);
+        self.settle_bids(service, cx);
     }
 
     /// The bids of this member have won, if its grantor acts and is not about to give the role
     /// away.
-    pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut StepContext) {
+    pub(super) fn settle_bids(&mut self, service: &ServiceName, cx: &mut StepContext) {
         if self.relinquishing.contains(service) {
             return;
         }
         if self
             .grantors
             .get(service)
-            .is_some_and(|grantor| grantor.is_acting() || planted!(turn.mutant, WinWhenNamed))
+            .is_some_and(|grantor| grantor.is_acting() || planted!(cx.mutant, WinWhenNamed))
         {
-            self.client.on_won(service, turn);
+            self.client.on_won(service, cx);
         }
     }
 
@@ -317,29 +312,29 @@ impl Locks {
         service: &ServiceName,
         by: Option<ProcessId>,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if self.grantors.get(service).is_some_and(|grantor| {
             grantor.epoch() < epoch && grantor.state() == GrantorState::Recovering
         }) {
-            self.end_grantor(service, by.map(|by| (by, epoch)), turn);
+            self.end_grantor(service, by.map(|by| (by, epoch)), cx);
             if let Some(by) = by {
-                self.client.on_successor(by, service, epoch, turn);
-                self.client.on_superseded(service, by, turn);
+                self.client.on_successor(by, service, epoch, cx);
+                self.client.on_superseded(service, by, cx);
             }
         }
     }
 
     /// This member stops granting the service, because it leaves or has destroyed the service.
-    pub(crate) fn depart_service(&mut self, service: &ServiceName, turn: &mut StepContext) {
-        let (Some(view), Some(grantor)) = (turn.view, self.grantors.get_mut(service)) else {
+    pub(crate) fn depart_service(&mut self, service: &ServiceName, cx: &mut StepContext) {
+        let (Some(view), Some(grantor)) = (cx.view, self.grantors.get_mut(service)) else {
             self.relinquishing.remove(service);
             return;
         };
-        if grantor.depart(view, turn.suspected, turn) {
-            self.end_grantor(service, None, turn);
+        if grantor.depart(view, cx.suspected, cx) {
+            self.end_grantor(service, None, cx);
         } else {
-            self.relinquishing.insert(service.clone(), turn.now + turn.timing.retry);
+            self.relinquishing.insert(service.clone(), cx.now + cx.timing.retry);
         }
     }
 
@@ -376,16 +371,16 @@ impl Locks {
         &mut self,
         service: ServiceName,
         by: ProcessId,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(grantor) = self.grantors.get_mut(&service) else { return };
         if self.relinquishing.contains(&service) {
             grantor.on_declined(by);
-            self.depart_service(&service, turn);
-        } else if by != turn.me {
+            self.depart_service(&service, cx);
+        } else if by != cx.me {
             // Requests that are still in the table here may have been released there: a new
             // epoch asks for them.
-            turn.send_elder(self.client.question(&service));
+            cx.send_elder(self.client.question(&service));
         }
     }
 
@@ -395,15 +390,15 @@ impl Locks {
         from: ProcessId,
         service: &ServiceName,
         request: RequestId,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if let Some(early) = self.early_requests.get_mut(service)
-            && !planted!(turn.mutant, ForgetEarlyDone)
+            && !planted!(cx.mutant, ForgetEarlyDone)
         {
             early.remove((from, request));
         }
         if let Some(grantor) = self.grantors.get_mut(service) {
-            grantor.on_done(from, request, turn);
+            grantor.on_done(from, request, cx);
         }
     }
 
@@ -411,8 +406,8 @@ impl Locks {
         &mut self,
         service: ServiceName,
         epoch: Epoch,
-        asked: Asked,
-        turn: &mut StepContext,
+        asked: ReceivedRequest,
+        cx: &mut StepContext,
     ) {
         if let Some(grantor) = self.grantors.get_mut(&service)
             && grantor.epoch() >= epoch
@@ -420,10 +415,10 @@ impl Locks {
             // A request for an earlier epoch here comes again, after its member's earlier requests.
             let own = grantor.epoch();
             if own == epoch {
-                grantor.on_ask(asked, turn);
+                grantor.on_ask(asked, cx);
             } else {
-                let instead = Some((turn.me, own));
-                turn.send(
+                let instead = Some((cx.me, own));
+                cx.send(
                     asked.from,
                     ClientMessage::NotGrantor { service, epoch, request: asked.request, instead },
                 );
@@ -434,12 +429,12 @@ impl Locks {
         // before.
         let outdated = self.client.has_heard_of(&service, epoch);
         let early = self.early_requests.entry(service.clone()).or_default();
-        if outdated || early.len() >= turn.limits.early as usize || !turn.is_member {
+        if outdated || early.len() >= cx.limits.early as usize || !cx.is_member {
             if early.is_empty() {
                 self.early_requests.remove(&service);
             }
-            let instead = self.grantor_after(&service, epoch, turn.me);
-            turn.send(
+            let instead = self.grantor_after(&service, epoch, cx.me);
+            cx.send(
                 asked.from,
                 ClientMessage::NotGrantor { service, epoch, request: asked.request, instead },
             );
@@ -448,7 +443,7 @@ impl Locks {
         // This member may be named already, with the message still on its way: wait for it, and ask
         // the elder to be sure.
         if early.is_empty() {
-            turn.send_elder(self.client.question(&service));
+            cx.send_elder(self.client.question(&service));
         }
         early.push((asked.from, asked.request), (epoch, asked));
     }
@@ -472,13 +467,13 @@ impl Locks {
         service: &ServiceName,
         epoch: Epoch,
         (holds, waits): (&[HoldReport], &[WaitReport]),
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let instead = self.grantor_after(service, epoch, turn.me);
+        let instead = self.grantor_after(service, epoch, cx.me);
         // One answer for a hold counts for all of them: open objects need a grantor, too.
         let held = holds.first().map(|hold| hold.request);
         for request in held.into_iter().chain(waits.iter().map(|wait| wait.request)) {
-            turn.send(
+            cx.send(
                 from,
                 ClientMessage::NotGrantor { service: service.clone(), epoch, request, instead },
             );
@@ -493,20 +488,20 @@ impl Locks {
         from: ProcessId,
         service: &ServiceName,
         request: RequestId,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let known = self.client.grantor(service).0.filter(|by| *by != turn.me);
+        let known = self.client.grantor(service).0.filter(|by| *by != cx.me);
         let settled = match (self.grantors.get(service), &self.registry, known) {
             (Some(grantor), ..) => grantor.is_settled(from, request),
-            _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
+            _ if planted!(cx.mutant, SettleElsewhere) => Ok(()),
             // The elder knows when no member grants any more, regardless of the grantor that its
             // lock client knows.
-            (_, Some(registry), _) if turn.may_name() => registry.is_settled(service),
+            (_, Some(registry), _) if cx.may_name() => registry.is_settled(service),
             (.., Some(by)) => Err(Some(by)),
             (_, Some(_), _) => Err(None),
-            _ => Err(turn.elder),
+            _ => Err(cx.elder),
         };
-        turn.send(
+        cx.send(
             from,
             match settled {
                 Ok(()) => Message::Client(ClientMessage::DestroyConfirmed {
@@ -529,15 +524,15 @@ impl Locks {
         (service, epoch): (ServiceName, Epoch),
         request: RequestId,
         at: &Query,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if let Some(grantor) =
             self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch)
         {
-            grantor.on_look(from, request, at, turn);
-        } else if !self.client.has_heard_of(&service, epoch) && turn.is_member {
+            grantor.on_look(from, request, at, cx);
+        } else if !self.client.has_heard_of(&service, epoch) && cx.is_member {
             // This member may be named already, with the message still on its way.
-            turn.send(
+            cx.send(
                 from,
                 ClientMessage::QueryReply {
                     service,
@@ -546,8 +541,8 @@ impl Locks {
                 },
             );
         } else {
-            let instead = self.grantor_after(&service, epoch, turn.me);
-            turn.send(from, ClientMessage::NotGrantor { service, epoch, request, instead });
+            let instead = self.grantor_after(&service, epoch, cx.me);
+            cx.send(from, ClientMessage::NotGrantor { service, epoch, request, instead });
         }
     }
 
@@ -559,14 +554,14 @@ impl Locks {
         from: ProcessId,
         (service, epoch): (&ServiceName, Epoch),
         request: RequestId,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> Option<&mut Grantor> {
         if self.grantors.get(service).is_none_or(|grantor| grantor.epoch() < epoch) {
             let service = service.clone();
             let is_early = !self.client.has_heard_of(&service, epoch);
-            turn.send(
+            cx.send(
                 from,
-                if is_early && turn.is_member {
+                if is_early && cx.is_member {
                     // This member may be named already, with the message still on its way.
                     Message::Client(ClientMessage::Refuse {
                         service,
@@ -575,7 +570,7 @@ impl Locks {
                         refusal: Box::new(Refusal::Undecided),
                     })
                 } else {
-                    let instead = self.grantor_after(&service, epoch, turn.me);
+                    let instead = self.grantor_after(&service, epoch, cx.me);
                     Message::Client(ClientMessage::NotGrantor { service, epoch, request, instead })
                 },
             );
@@ -584,8 +579,8 @@ impl Locks {
         let grantor = self.grantors.get_mut(service)?;
         let own = grantor.epoch();
         if own > epoch {
-            let (service, instead) = (service.clone(), Some((turn.me, own)));
-            turn.send(from, ClientMessage::NotGrantor { service, epoch, request, instead });
+            let (service, instead) = (service.clone(), Some((cx.me, own)));
+            cx.send(from, ClientMessage::NotGrantor { service, epoch, request, instead });
             return None;
         }
         Some(grantor)
@@ -597,16 +592,16 @@ impl Locks {
         service: &ServiceName,
         grantor: ProcessId,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        if grantor == turn.me {
+        if grantor == cx.me {
             return; // its own naming is on its way, in order, on the same link
         }
         for (asked_for, asked) in self.early_requests.remove(service).unwrap_or_default() {
             if asked_for <= epoch {
                 let (service, request) = (service.clone(), asked.request);
                 let instead = Some((grantor, epoch)).filter(|(_, epoch)| *epoch > asked_for);
-                turn.send(
+                cx.send(
                     asked.from,
                     ClientMessage::NotGrantor { service, epoch: asked_for, request, instead },
                 );
@@ -623,11 +618,11 @@ impl Locks {
         service: &ServiceName,
         by: ProcessId,
         epoch: Epoch,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if self.grantors.get(service).is_some_and(|grantor| grantor.epoch() < epoch) {
-            self.end_grantor(service, Some((by, epoch)), turn);
-            self.client.on_superseded(service, by, turn);
+            self.end_grantor(service, Some((by, epoch)), cx);
+            self.client.on_superseded(service, by, cx);
         }
     }
 
@@ -635,8 +630,8 @@ impl Locks {
     /// elder named and that has not begun, and may have named others since. An epoch that began
     /// only now could begin after theirs. A member that still wants the role bids again. An
     /// unchanged elder is told, or it would wait for this grantor.
-    pub(in crate::protocol) fn end_unbegun(&mut self, turn: &mut StepContext) {
-        planted!(turn.mutant, BeginForFormerElder => return);
+    pub(in crate::protocol) fn end_unbegun(&mut self, cx: &mut StepContext) {
+        planted!(cx.mutant, BeginForFormerElder => return);
         let over = |grantor: &Grantor| !grantor.is_acting();
         let services: Vec<ServiceName> = self
             .grantors
@@ -645,7 +640,7 @@ impl Locks {
             .map(|(service, _)| service.clone())
             .collect();
         for service in services {
-            self.end_grantor(&service, None, turn);
+            self.end_grantor(&service, None, cx);
         }
     }
 
@@ -654,35 +649,35 @@ impl Locks {
         &mut self,
         service: &ServiceName,
         next: Option<(ProcessId, Epoch)>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if let Some(grantor) = self.grantors.remove(service) {
-            self.on_grantor_end(service, &grantor, turn);
-            grantor.close(next, turn);
+            self.on_grantor_end(service, &grantor, cx);
+            grantor.close(next, cx);
             if next.is_none() {
-                self.client.on_ended_unasked(service, turn);
+                self.client.on_ended_unasked(service, cx);
             }
             if self.relinquishing.remove(service) {
-                self.client.bid_again(service, turn);
+                self.client.bid_again(service, cx);
             }
         }
     }
 
     /// A grantor here ends, and another may follow. A new elder may not know which: it would send
     /// every member here for ever.
-    fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, turn: &mut StepContext) {
+    fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, cx: &mut StepContext) {
         let epoch = grantor.epoch();
         self.client.on_ended(service, epoch);
-        grantor.tell_end(turn);
-        turn.send_elder(RegistryMessage::Decline { service: service.clone(), epoch });
+        grantor.tell_end(cx);
+        cx.send_elder(RegistryMessage::Decline { service: service.clone(), epoch });
     }
 
-    pub(super) fn end_grantors(&mut self, turn: &mut StepContext) {
+    pub(super) fn end_grantors(&mut self, cx: &mut StepContext) {
         self.relinquishing.clear();
         self.pending_handovers.clear();
         self.unfinished.clear();
         for grantor in std::mem::take(&mut self.grantors).into_values() {
-            grantor.tell_end(turn);
+            grantor.tell_end(cx);
         }
     }
 }

@@ -242,11 +242,11 @@ impl Table {
     }
 
     /// The same table with the bounds of a member.
-    pub(crate) fn within(self, turn: &StepContext) -> Table {
+    pub(crate) fn within(self, cx: &StepContext) -> Table {
         Table {
-            bounds: TableLimits::of(turn.limits),
+            bounds: TableLimits::of(cx.limits),
             #[cfg(elderlock_mutants)]
-            mutant: turn.mutant,
+            mutant: cx.mutant,
             ..self
         }
     }

@@ -6,10 +6,10 @@ use crate::protocol::time::Time;
 
 impl Node {
     /// Until when steps may be short. Breaks are planted in full steps.
-    pub(super) fn plant_calm(&self, calm: Time, is_calm: bool) -> Time {
+    pub(super) fn plant_quiet(&self, quiet_until: Time, is_quiet: bool) -> Time {
         match self.cluster.config().mutant {
-            None => calm,
-            Some(ProtocolMutant::AtOnceThoughLate) if is_calm => Time::MAX,
+            None => quiet_until,
+            Some(ProtocolMutant::AtOnceThoughLate) if is_quiet => Time::MAX,
             Some(_) => Time::ZERO,
         }
     }

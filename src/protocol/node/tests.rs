@@ -33,14 +33,14 @@ mod short;
 
 impl Node {
     /// Lets a role of the locks act, and returns its messages.
-    fn turn(
+    fn cx(
         &mut self,
         now: Time,
         out: &mut Vec<Output>,
         role: impl FnOnce(&mut Locks, &mut StepContext),
     ) -> VecDeque<(ProcessId, Message)> {
         let (cluster, mut step) = self.parts(out);
-        step.turn(now, &cluster.standing(now), role)
+        step.cx(now, &cluster.standing(now), role)
     }
 
     /// Lets a role of the locks act, then delivers its messages.
@@ -149,10 +149,10 @@ fn said(
     let mut node = with_two_more();
     let view = node.cluster.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
-    let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
-        turn.standing.leased = true;
-        let mut grantor = Grantor::new(service(), range, origin, &view, turn);
-        act(&mut grantor, &view, turn);
+    let outbox = node.cx(NOW, &mut Vec::new(), |_, cx| {
+        cx.standing.leased = true;
+        let mut grantor = Grantor::new(service(), range, origin, &view, cx);
+        act(&mut grantor, &view, cx);
     });
     outbox.into()
 }
@@ -198,8 +198,8 @@ fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
     let mut node = with_two_more();
     let (mut out, mut registry) = (Vec::new(), node.locks.registry.take().expect("it has founded"));
     let mut ask = |from, request| {
-        node.turn(NOW, &mut out, |_, turn| {
-            registry.on_become((from, RequestId(request)), service(), true, turn);
+        node.cx(NOW, &mut out, |_, cx| {
+            registry.on_become((from, RequestId(request)), service(), true, cx);
         });
         registry.has_parked()
     };
@@ -216,12 +216,12 @@ fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     let view = node.cluster.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
     let (bid, mut out) = (RequestId(9), Vec::new());
-    node.turn(NOW, &mut out, |locks, turn| {
-        let grantor = Grantor::new(service(), range, Origin::Free, &view, turn);
+    node.cx(NOW, &mut out, |locks, cx| {
+        let grantor = Grantor::new(service(), range, Origin::Free, &view, cx);
         locks.grantors.insert(service(), grantor);
-        locks.client.bid((bid, service()), (Wait::Forever, turn.timing.retry), false, turn);
+        locks.client.bid((bid, service()), (Wait::Forever, cx.timing.retry), false, cx);
         locks.client.on_outbid_while_granting(&service(), bid, BOB);
-        locks.depart_service(&service(), turn);
+        locks.depart_service(&service(), cx);
     });
     assert!(
         out.contains(&Output::Answer { request: bid, outcome: Outcome::Superseded(BOB) }),
@@ -238,12 +238,12 @@ fn a_member_that_is_named_after_it_was_outbid_is_not_superseded() {
     let dealt = |number| Token::new(tenure, number);
     let range = |first| TokenRange { first: dealt(first), last: dealt(first + 50) };
     let (bid, mut out) = (RequestId(9), Vec::new());
-    node.turn(NOW, &mut out, |locks, turn| {
-        locks.on_name((service(), None), range(100), Origin::Free, turn);
-        locks.client.bid((bid, service()), (Wait::Forever, turn.timing.retry), false, turn);
+    node.cx(NOW, &mut out, |locks, cx| {
+        locks.on_name((service(), None), range(100), Origin::Free, cx);
+        locks.client.bid((bid, service()), (Wait::Forever, cx.timing.retry), false, cx);
         locks.client.on_outbid_while_granting(&service(), bid, BOB);
-        locks.on_name((service(), None), range(200), Origin::Everyone, turn);
-        locks.end_unbegun(turn);
+        locks.on_name((service(), None), range(200), Origin::Everyone, cx);
+        locks.end_unbegun(cx);
     });
     let is_answered =
         |out: &Output| matches!(out, Output::Answer { request, .. } if *request == bid);
@@ -255,20 +255,19 @@ fn a_member_that_is_named_after_it_was_outbid_is_not_superseded() {
 fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut node = with_two_more();
     let mut registry = node.locks.registry.take().expect("it has founded");
-    let mut act = |act: &mut dyn FnMut(&mut StepContext)| {
-        node.turn(NOW, &mut Vec::new(), |_, turn| act(turn))
-    };
-    let outbox = act(&mut |turn| registry.on_who_grants(ANN, service(), None, true, turn));
+    let mut act =
+        |act: &mut dyn FnMut(&mut StepContext)| node.cx(NOW, &mut Vec::new(), |_, cx| act(cx));
+    let outbox = act(&mut |cx| registry.on_who_grants(ANN, service(), None, true, cx));
     let named = outbox.into_iter().find_map(|(_, message)| match message {
         Message::Member(MemberMessage::NameGrantor { range, .. }) => Some(Epoch(range.first)),
         _ => None,
     });
     let epoch = named.expect("it is named at once");
-    act(&mut |turn| registry.on_more_tokens(ANN, (service(), epoch, 1), false, turn));
-    act(&mut |turn| registry.answer(false, turn));
+    act(&mut |cx| registry.on_more_tokens(ANN, (service(), epoch, 1), false, cx));
+    act(&mut |cx| registry.answer(false, cx));
     assert!(registry.has_parked(), "it goes on, and the elder may not deal");
-    act(&mut |turn| registry.on_vacant(ANN, &service(), epoch, turn));
-    act(&mut |turn| registry.answer(true, turn));
+    act(&mut |cx| registry.on_vacant(ANN, &service(), epoch, cx));
+    act(&mut |cx| registry.answer(true, cx));
     assert!(!registry.has_parked());
 }
 
@@ -276,20 +275,20 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
 #[test]
 fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
     for (first, second) in [(30, 40), (40, 30)] {
-        let revoked = revoked(Origin::Everyone, |grantor, _, turn| {
+        let revoked = revoked(Origin::Everyone, |grantor, _, cx| {
             grantor.on_report(
                 ANN,
                 Vec::new(),
                 (vec![hold("x", first), hold("y", 1)], Vec::new()),
                 true,
-                turn,
+                cx,
             );
             grantor.on_report(
                 BOB,
                 Vec::new(),
                 (vec![hold("x", second), hold("z", 2)], Vec::new()),
                 true,
-                turn,
+                cx,
             );
         });
         let loser = if first == 30 { ANN } else { BOB };
@@ -300,16 +299,16 @@ fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
 /// And after a transfer: a member that claims a hold that the transferred table does not have.
 #[test]
 fn who_claims_a_lock_that_is_another_ones_in_the_table_is_told() {
-    let revoked = revoked(Origin::Predecessor(BOB), |grantor, view, turn| {
+    let revoked = revoked(Origin::Predecessor(BOB), |grantor, view, cx| {
         let table = (vec![(ANN, hold("x", 40)), (BOB, hold("y", 41))], Vec::new());
-        grantor.on_table(BOB, Vec::new(), table, (view, true), turn);
-        grantor.on_report(ANN, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, turn);
+        grantor.on_table(BOB, Vec::new(), table, (view, true), cx);
+        grantor.on_report(ANN, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, cx);
         grantor.on_report(
             BOB,
             Vec::new(),
             (vec![hold("x", 30), hold("y", 41)], Vec::new()),
             true,
-            turn,
+            cx,
         );
     });
     assert_eq!(revoked, [(BOB, revoke(30))]);
@@ -351,9 +350,7 @@ fn a_hold_that_is_revoked_is_lost() {
 fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
     let mut node = with_two_more();
     let epoch = Epoch(token(100));
-    node.turn(NOW, &mut Vec::new(), |locks, turn| {
-        locks.client.on_grantor(&service(), ANN, epoch, turn)
-    });
+    node.cx(NOW, &mut Vec::new(), |locks, cx| locks.client.on_grantor(&service(), ANN, epoch, cx));
     let mut is_refused = |n: usize| {
         let out = lock(&mut node, RequestId(n as u64));
         out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Busy, .. }))
@@ -460,19 +457,19 @@ fn seen(grantor: &Grantor) -> Vec<(bool, Token)> {
 /// still on its way. If the report counted, the member would believe in its lock beside new shares.
 #[test]
 fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
-    said(Origin::Predecessor(BOB), |grantor, view, turn| {
-        grantor.on_table(BOB, Vec::new(), (vec![(ANN, share(40))], Vec::new()), (view, true), turn);
-        grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
+    said(Origin::Predecessor(BOB), |grantor, view, cx| {
+        grantor.on_table(BOB, Vec::new(), (vec![(ANN, share(40))], Vec::new()), (view, true), cx);
+        grantor.on_upgrade(ANN, RequestId(7), RequestId(40), cx);
         let upgraded = token(101);
         assert!(matches!(
-            turn.outbox.back(),
+            cx.outbox.back(),
             Some((ANN, Message::Client(ClientMessage::Upgraded { token, .. }))) if *token == upgraded
         ));
-        grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
+        grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, cx);
         assert_eq!(seen(grantor), [(false, upgraded)]);
-        grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
+        grantor.on_upgrade(ANN, RequestId(7), RequestId(40), cx);
         assert_eq!(seen(grantor), [(false, upgraded)], "asked twice, done once");
-        grantor.on_narrow((ANN, RequestId(40)), &share(40).lock.want, token(40), turn);
+        grantor.on_narrow((ANN, RequestId(40)), &share(40).lock.want, token(40), cx);
         assert_eq!(
             seen(grantor),
             [(true, token(40))],
@@ -486,19 +483,19 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
 #[test]
 fn an_upgrade_of_an_earlier_term_counts_only_if_its_holder_has_heard_of_it() {
     for asks_first in [false, true] {
-        said(Origin::Predecessor(BOB), |grantor, view, turn| {
+        said(Origin::Predecessor(BOB), |grantor, view, cx| {
             let upgraded = HoldReport { token: token(45), ..hold("x", 40) };
             grantor.on_table(
                 BOB,
                 Vec::new(),
                 (vec![(ANN, upgraded)], Vec::new()),
                 (view, true),
-                turn,
+                cx,
             );
             if asks_first {
-                grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
+                grantor.on_upgrade(ANN, RequestId(7), RequestId(40), cx);
             }
-            grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
+            grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, cx);
             assert_eq!(
                 seen(grantor),
                 if asks_first { [(false, token(101))] } else { [(true, token(40))] }
@@ -540,8 +537,8 @@ fn open() -> HoldReport {
 }
 
 /// The last message to Ann about the object: the version, whether it may be stale, and its answer.
-fn told(turn: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
-    turn.outbox.iter().rev().find_map(|(to, message)| match message {
+fn told(cx: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
+    cx.outbox.iter().rev().find_map(|(to, message)| match message {
         Message::Client(ClientMessage::Value { content, answers, .. }) if *to == ANN => {
             Some((content.version, content.maybe_stale, answers.map(|(_, told)| told)))
         }
@@ -554,35 +551,29 @@ fn told(turn: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
 fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
     for is_recovery in [false, true] {
         let origin = if is_recovery { Origin::Everyone } else { Origin::Predecessor(BOB) };
-        said(origin, |grantor, view, turn| {
+        said(origin, |grantor, view, cx| {
             let objects = vec![(object(), content())];
             if is_recovery {
-                for process in [turn.me, BOB] {
-                    grantor.on_report(process, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+                for process in [cx.me, BOB] {
+                    grantor.on_report(process, Vec::new(), (Vec::new(), Vec::new()), true, cx);
                 }
-                grantor.on_report(ANN, objects, (vec![open()], Vec::new()), true, turn);
+                grantor.on_report(ANN, objects, (vec![open()], Vec::new()), true, cx);
             } else {
-                grantor.on_table(
-                    BOB,
-                    objects,
-                    (vec![(ANN, open())], Vec::new()),
-                    (view, true),
-                    turn,
-                );
+                grantor.on_table(BOB, objects, (vec![(ANN, open())], Vec::new()), (view, true), cx);
             }
             for expect in [None, Some(token(49))] {
-                grantor.on_write((ANN, RequestId(9)), &object(), &set("green", expect), turn);
-                assert_eq!(told(turn), Some((token(50), is_recovery, Some(written(token(50))))));
+                grantor.on_write((ANN, RequestId(9)), &object(), &set("green", expect), cx);
+                assert_eq!(told(cx), Some((token(50), is_recovery, Some(written(token(50))))));
             }
-            grantor.on_write((ANN, RequestId(10)), &object(), &set("blue", Some(token(49))), turn);
-            assert_eq!(told(turn), Some((token(50), is_recovery, Some(ObjectReply::Unwritten))));
-            grantor.on_write((ANN, RequestId(11)), &object(), &set("blue", Some(token(50))), turn);
-            let (version, stale, answer) = told(turn).expect("it is told");
+            grantor.on_write((ANN, RequestId(10)), &object(), &set("blue", Some(token(49))), cx);
+            assert_eq!(told(cx), Some((token(50), is_recovery, Some(ObjectReply::Unwritten))));
+            grantor.on_write((ANN, RequestId(11)), &object(), &set("blue", Some(token(50))), cx);
+            let (version, stale, answer) = told(cx).expect("it is told");
             assert!(version > token(100) && !stale && answer == Some(written(version)));
             // The object knows of the former write no more, and its member has been answered since.
-            grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), turn);
+            grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), cx);
             assert!(matches!(
-                turn.outbox.back(),
+                cx.outbox.back(),
                 Some((BOB, Message::Client(ClientMessage::Refuse { refusal, .. }))) if **refusal == Refusal::NotOpen
             ));
         });
@@ -594,18 +585,18 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
 #[test]
 fn what_came_with_a_whole_table_is_not_stale_when_its_source_goes() {
     for whole in [true, false] {
-        said(Origin::Predecessor(BOB), |grantor, view, turn| {
+        said(Origin::Predecessor(BOB), |grantor, view, cx| {
             let objects = vec![(object(), content())];
             let table = (vec![(ANN, open())], Vec::new());
-            grantor.on_table(BOB, objects.clone(), table, (view, whole), turn);
+            grantor.on_table(BOB, objects.clone(), table, (view, whole), cx);
             let mut without = view.clone();
             without.members.retain(|member| member.info.process != BOB);
-            grantor.on_view(&without, &[BOB], &[], turn);
-            grantor.on_report(turn.me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
-            grantor.on_report(ANN, objects, (vec![open()], Vec::new()), true, turn);
+            grantor.on_view(&without, &[BOB], &[], cx);
+            grantor.on_report(cx.me, Vec::new(), (Vec::new(), Vec::new()), true, cx);
+            grantor.on_report(ANN, objects, (vec![open()], Vec::new()), true, cx);
             assert!(grantor.is_acting());
             let expected = (!whole).then_some((token(50), true, None));
-            assert_eq!(told(turn), expected, "it is told what it does not know");
+            assert_eq!(told(cx), expected, "it is told what it does not know");
         });
     }
 }
@@ -613,17 +604,17 @@ fn what_came_with_a_whole_table_is_not_stale_when_its_source_goes() {
 /// The former grantor's message to its last opener may have arrived too late.
 #[test]
 fn who_reports_an_older_version_after_a_transfer_is_told() {
-    said(Origin::Predecessor(BOB), |grantor, view, turn| {
+    said(Origin::Predecessor(BOB), |grantor, view, cx| {
         grantor.on_table(
             BOB,
             vec![(object(), content())],
             (vec![(ANN, open())], Vec::new()),
             (view, true),
-            turn,
+            cx,
         );
         let older = Content { version: token(49), ..content() };
-        grantor.on_report(ANN, vec![(object(), older)], (vec![open()], Vec::new()), true, turn);
-        assert_eq!(told(turn), Some((token(50), false, None)));
+        grantor.on_report(ANN, vec![(object(), older)], (vec![open()], Vec::new()), true, cx);
+        assert_eq!(told(cx), Some((token(50), false, None)));
     });
 }
 
@@ -652,9 +643,7 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
 
     let former = node.locks.client.newest(&service()).expect("it grants");
     let next = Epoch(Token::new(Slot(former.0.slot().0 + 1), 1));
-    node.turn(NOW, &mut Vec::new(), |locks, turn| {
-        locks.client.on_grantor(&service(), ANN, next, turn)
-    });
+    node.cx(NOW, &mut Vec::new(), |locks, cx| locks.client.on_grantor(&service(), ANN, next, cx));
     let command = Command::Write { request: write, open: first, edit: set("green", None) };
     node.step(NOW, Input::Command(command), &mut Vec::new());
     let mut hears = |epoch, n| {
@@ -686,23 +675,23 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
 fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     let mut node = with_two_more();
     let (first, epoch) = (RequestId(1), Epoch(token(100)));
-    node.turn(NOW, &mut Vec::new(), |locks, turn| {
-        turn.standing.leased = true;
+    node.cx(NOW, &mut Vec::new(), |locks, cx| {
+        cx.standing.leased = true;
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (share(1).lock.want, Wait::Forever);
         let call = LockCall { request: first, service: service(), wait, lease: None, lock: LockRequest { want, owner, revocable: false, metadata } };
-        locks.client.on_grantor(&service(), ANN, epoch, turn);
-        locks.client.lock(call, Duration::ZERO, |_| false, turn);
-        locks.client.on_grant(ANN, &service(), epoch, first, token(101), turn);
+        locks.client.on_grantor(&service(), ANN, epoch, cx);
+        locks.client.lock(call, Duration::ZERO, |_| false, cx);
+        locks.client.on_grant(ANN, &service(), epoch, first, token(101), cx);
         let asked = [RequestId(2), RequestId(3)];
         for request in asked {
-            locks.client.upgrade(request, first, Duration::from_secs(1), turn);
+            locks.client.upgrade(request, first, Duration::from_secs(1), cx);
         }
-        turn.outbox.clear();
-        locks.client.release(asked[0], turn);
-        assert!(turn.outbox.is_empty());
-        locks.client.release(asked[1], turn);
-        let said = (turn.outbox.len(), turn.outbox.pop_back());
+        cx.outbox.clear();
+        locks.client.release(asked[0], cx);
+        assert!(cx.outbox.is_empty());
+        locks.client.release(asked[1], cx);
+        let said = (cx.outbox.len(), cx.outbox.pop_back());
         assert!(matches!(
             said,
             (1, Some((ANN, Message::Grantor(GrantorMessage::Reduce { token: has, .. })))) if has == token(101)
@@ -755,7 +744,7 @@ fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() 
 fn what_found_no_grantor_is_asked_again_in_the_same_term() {
     let mut node = with_two_more();
     let (open, write, epoch) = (RequestId(1), RequestId(2), Epoch(token(100)));
-    node.turn(NOW, &mut Vec::new(), |locks, turn| {
+    node.cx(NOW, &mut Vec::new(), |locks, cx| {
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (Want::Open(OpenRequest::new(object(), value("red"))), Wait::Forever);
         let call = LockCall {
@@ -765,24 +754,24 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
             lease: None,
             lock: LockRequest { want, owner, metadata, revocable: false },
         };
-        let of = |turn: &mut StepContext| {
-            turn.outbox
+        let of = |cx: &mut StepContext| {
+            cx.outbox
                 .drain(..)
                 .filter(|(_, said)| matches!(said, Message::Grantor(GrantorMessage::Write { .. })))
                 .count()
         };
-        locks.client.on_grantor(&service(), ANN, epoch, turn);
-        locks.client.lock(call, Duration::ZERO, |_| false, turn);
+        locks.client.on_grantor(&service(), ANN, epoch, cx);
+        locks.client.lock(call, Duration::ZERO, |_| false, cx);
         let opened = Some((open, ObjectReply::Opened(token(101))));
-        locks.client.on_value(ANN, (&service(), epoch), (&object(), content()), opened, turn);
-        locks.client.write((write, open), set("blue", None), |_| false, turn);
-        assert_eq!(of(turn), 1);
-        locks.client.on_not_grantor(&service(), epoch, write, None, turn);
-        locks.client.on_grantor(&service(), ANN, epoch, turn);
-        assert_eq!(of(turn), 0, "it has just said that it does not grant");
-        turn.now = turn.now + turn.timing.retry;
-        locks.client.on_timer(turn);
-        locks.client.on_grantor(&service(), ANN, epoch, turn);
-        assert_eq!(of(turn), 1);
+        locks.client.on_value(ANN, (&service(), epoch), (&object(), content()), opened, cx);
+        locks.client.write((write, open), set("blue", None), |_| false, cx);
+        assert_eq!(of(cx), 1);
+        locks.client.on_not_grantor(&service(), epoch, write, None, cx);
+        locks.client.on_grantor(&service(), ANN, epoch, cx);
+        assert_eq!(of(cx), 0, "it has just said that it does not grant");
+        cx.now = cx.now + cx.timing.retry;
+        locks.client.on_timer(cx);
+        locks.client.on_grantor(&service(), ANN, epoch, cx);
+        assert_eq!(of(cx), 1);
     });
 }

@@ -25,9 +25,9 @@ pub(super) enum DeferredCommand {
 }
 
 impl DeferredQueue {
-    pub(super) fn push(&self, aside: DeferredCommand) {
+    pub(super) fn push(&self, command: DeferredCommand) {
         let mut commands = lock(&self.commands);
-        commands.push(aside);
+        commands.push(command);
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -12,7 +12,7 @@ const STANDING_RING: usize = 64;
 /// that stopped.
 const EVENT_RING: usize = 1024;
 
-/// The engine's news for the application.
+/// A change of which the engine tells the application.
 #[derive(Clone, Debug)]
 pub(crate) enum Announcement {
     /// An event of the core.
@@ -36,7 +36,7 @@ pub(crate) enum Announcement {
 }
 
 /// An update for the readers.
-#[allow(clippy::large_enum_variant)] // a view is told seldom, and a standing too
+#[allow(clippy::large_enum_variant)] // views and connection statuses are rare
 pub(super) enum ReaderUpdate {
     Happened(Announcement),
     Stands(ConnectionStatus),
@@ -77,9 +77,9 @@ impl EventReaders {
         }
     }
 
-    pub(super) fn tell(&mut self, news: ReaderUpdate) {
+    pub(super) fn tell(&mut self, changed: ReaderUpdate) {
         // Sending fails without readers, which is no fault.
-        match news {
+        match changed {
             ReaderUpdate::Happened(announcement) => _ = self.events.send(announcement),
             ReaderUpdate::Stands(standing) => {
                 self.told = standing;

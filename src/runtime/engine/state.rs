@@ -65,7 +65,7 @@ pub(super) struct EngineState {
     /// As many as held locks.
     pub(super) holds: PagedMap<Arc<HoldCell>>,
     /// One for each service with a handle.
-    pub(super) lanes: BTreeMap<ServiceName, Weak<LocalGrants>>,
+    pub(super) local_grants: BTreeMap<ServiceName, Weak<LocalGrants>>,
     /// The local grants with changes of which the core has not heard.
     pub(super) used: Mutex<Vec<Arc<LocalGrants>>>,
     /// Cells of holds that are over. A later hold reuses one as soon as it has no other owner;
@@ -105,7 +105,7 @@ pub(super) struct TurnEffects {
     pub(super) wakers: Vec<Waker>,
     pub(super) lost: Vec<Arc<HoldCell>>,
     /// Holds that are wanted back, and objects that have something new to tell.
-    pub(super) news: Vec<Arc<HoldCell>>,
+    pub(super) changed: Vec<Arc<HoldCell>>,
     /// Values whose destructors may be the user's.
     pub(super) trash: Vec<PendingRequest>,
     pub(super) announcements: Vec<ReaderUpdate>,
@@ -154,7 +154,7 @@ impl EngineState {
             outputs: Vec::new(),
             slots: Map::default(),
             holds: PagedMap::default(),
-            lanes: BTreeMap::new(),
+            local_grants: BTreeMap::new(),
             used: Mutex::default(),
             spare: VecDeque::new(),
             lease: Arc::new(MemberLease::new(Time::ZERO, clock)),
@@ -216,8 +216,8 @@ impl EngineState {
     pub(super) fn absorb(&mut self, is_broken: bool, next_request: impl Fn() -> RequestId) {
         // No other thread is here.
         let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for lane in used.drain(..) {
-            let Drained { spent, held } = lane.empty();
+        for local_grants in used.drain(..) {
+            let Drained { spent, held } = local_grants.empty();
             let mut taken = Vec::with_capacity(held.len());
             for (hold, cell) in held {
                 let request = next_request();
@@ -226,7 +226,7 @@ impl EngineState {
                 taken.push((request, hold));
             }
             if !is_broken {
-                self.node.absorb(&lane.service, spent, taken);
+                self.node.absorb(&local_grants.service, spent, taken);
             }
         }
     }
@@ -367,7 +367,7 @@ impl EngineState {
             Output::Value { request, content } => {
                 if let Some(object) = self.holds.get(&request) {
                     object.hear(content);
-                    after.news.push(object.clone());
+                    after.changed.push(object.clone());
                 }
             }
             Output::Lost { request, reason } => self.on_lost(request, reason, after),
@@ -379,7 +379,7 @@ impl EngineState {
                     if !planted!(WantInSilence) {
                         hold.want(by);
                     }
-                    after.news.push(hold.clone());
+                    after.changed.push(hold.clone());
                 }
             }
             Output::Event(event) => {

@@ -56,11 +56,11 @@ fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
     let engine = engine();
     let (request, answer) = ask(&engine, Wait::Forever);
     assert!(matches!(answer, Some(Ok(_))));
-    engine.turn(|shell, _| {
+    engine.turn(|state, _| {
         std::thread::scope(|scope| {
             scope.spawn(|| engine.release_request(request, clock::now())).join().unwrap()
         });
-        assert_eq!(shell.holds.len(), 1, "it neither waited nor went ahead");
+        assert_eq!(state.holds.len(), 1, "it neither waited nor went ahead");
     });
     assert!(engine.side.is_empty());
     assert!(engine.enter().0.holds.is_empty());
@@ -76,8 +76,8 @@ fn the_timer_task_is_woken_when_its_deadline_comes_nearer() {
     assert!(answer.is_none());
     let mut rearmed = pin!(engine.rearm.notified());
     assert!(rearmed.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()));
-    let (shell, _gate) = engine.enter();
-    assert_eq!(shell.armed, shell.deadline());
+    let (state, _gate) = engine.enter();
+    assert_eq!(state.armed, state.deadline());
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
     let clock = MemberClock::machine();
     let engine = Engine::new(EngineOptions { config, network: network.clone(), disk: None, clock });
     engine.input(Input::Timer);
-    let lease = engine.turn(|shell, _| shell.lease.clone());
+    let lease = engine.turn(|state, _| state.lease.clone());
     assert_eq!(lease.end(), Time::MAX);
     assert!(network.lease.set(lease.clone()).is_ok());
     for (process, port) in [(8, 2), (9, 3)] {
@@ -204,14 +204,14 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
         [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost]
     {
         // At its end the turn says the true status.
-        engine.turn(|shell, after| shell.note_standing(standing, after));
+        engine.turn(|state, after| state.note_standing(standing, after));
     }
     let mut heard = std::iter::from_fn(|| changes.try_recv().ok());
     let (suspended, connected, lost) =
         (ConnectionStatus::Suspended, ConnectionStatus::Connected, ConnectionStatus::Lost);
     assert!(heard.by_ref().eq([suspended, connected, suspended, connected, lost, connected]));
     // The guards are lost, though the same step resumes it.
-    engine.turn(|shell, after| shell.on_event(Event::Suspended, &mut None, after));
+    engine.turn(|state, after| state.on_event(Event::Suspended, &mut None, after));
     assert!(heard.by_ref().eq([suspended, connected]));
     engine.close(EngineClosed::Broken);
     assert_eq!(
@@ -221,25 +221,30 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
     assert_eq!(engine.subscribe_standing().0, ConnectionStatus::Lost);
 }
 
-/// A lane of a service that this member grants, from which locks can be taken.
-fn lane(engine: &Engine) -> Arc<LocalGrants> {
+/// The local grants of a service that this member grants.
+fn local_grants(engine: &Engine) -> Arc<LocalGrants> {
     // The first one makes it the grantor; the second one finds the time until which nothing is due.
     for _ in 0..2 {
         let (request, _) = ask(engine, Wait::Forever);
         engine.release_request(request, clock::now());
     }
-    engine.lane(&ServiceName::new("inventory").unwrap())
+    engine.local_grants(&ServiceName::new("inventory").unwrap())
 }
 
-fn take(engine: &Engine, lane: &Arc<LocalGrants>) -> Option<Arc<HoldCell>> {
-    engine.take(lane, &LockName::new(b"free").unwrap(), OwnerId::default(), &AtomicBool::new(false))
+fn take(engine: &Engine, local_grants: &Arc<LocalGrants>) -> Option<Arc<HoldCell>> {
+    engine.take(
+        local_grants,
+        &LockName::new(b"free").unwrap(),
+        OwnerId::default(),
+        &AtomicBool::new(false),
+    )
 }
 
 /// Otherwise an event that ends all earlier requests would not end this one, too.
 #[test]
 fn what_is_in_a_lane_gets_a_lower_number_than_the_command_that_finds_it_there() {
     let engine = engine();
-    let taken = take(&engine, &lane(&engine)).expect("it is offered");
+    let taken = take(&engine, &local_grants(&engine)).expect("it is offered");
     assert_eq!(taken.request(), None);
     let (asked, _) = ask(&engine, Wait::Forever);
     assert!(taken.request().is_some_and(|taken| taken < asked));
@@ -249,10 +254,10 @@ fn what_is_in_a_lane_gets_a_lower_number_than_the_command_that_finds_it_there() 
 #[test]
 fn who_wants_a_free_lock_during_a_turn_waits_for_its_end_and_has_none() {
     let engine = engine();
-    let lane = lane(&engine);
+    let local_grants = local_grants(&engine);
     std::thread::scope(|scope| {
         let turn = engine.enter();
-        let taking = scope.spawn(|| take(&engine, &lane));
+        let taking = scope.spawn(|| take(&engine, &local_grants));
         // Longer than a thread that does not wait takes to come back with nothing.
         std::thread::sleep(Duration::from_millis(20));
         drop(turn);

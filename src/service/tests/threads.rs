@@ -507,8 +507,8 @@ fn each_planted_break_is_found() {
         (ThreadMutant::PhaseGoesBack, close_while_becoming_ready),
         (ThreadMutant::EventStays, tell_events_of_several_threads),
         (ThreadMutant::ReaderKeepsSide, give_back_while_others_look_at_the_core),
-        (ThreadMutant::LaneStays, share_one_lock),
-        (ThreadMutant::LaneStays, take_locks_beside_each_other),
+        (ThreadMutant::LocalGrantsStay, share_one_lock),
+        (ThreadMutant::LocalGrantsStay, take_locks_beside_each_other),
         (ThreadMutant::TokenFirst, share_one_lock),
         (ThreadMutant::ShareUnlocked, write_while_the_last_writer_ends),
     ];

@@ -15,7 +15,7 @@ use super::*;
 /// After so many `retry` the same elder is asked again to name this member. Links lose nothing and
 /// every new view asks anew. Only a member that was named and could not begin then has to ask once
 /// more.
-const PATIENCE: u32 = 16;
+const BID_RETRIES: u32 = 16;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PendingCall {
@@ -87,7 +87,7 @@ impl ServiceState {
         service: &ServiceName,
         (grantor, epoch): (ProcessId, Epoch),
         only: Option<RequestId>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let objects = &self.objects;
         let mut ask = |request: RequestId, call: &mut PendingCall| {
@@ -104,19 +104,19 @@ impl ServiceState {
                 // Before the question, on the same link: a grantor that answers the question has
                 // heard the release.
                 let service = service.clone();
-                turn.send(grantor, GrantorMessage::Release { service, request: over });
+                cx.send(grantor, GrantorMessage::Release { service, request: over });
             }
             if let Some(question) = call.what.question(service, epoch, request) {
-                turn.send(grantor, question);
+                cx.send(grantor, question);
             }
         };
         match only {
             Some(request) => {
-                if let Some(call) = self.errands.get_mut(&request) {
+                if let Some(call) = self.calls.get_mut(&request) {
                     ask(request, call);
                 }
             }
-            None => self.errands.iter_mut().for_each(|(request, call)| ask(request, call)),
+            None => self.calls.iter_mut().for_each(|(request, call)| ask(request, call)),
         }
     }
 }
@@ -223,10 +223,10 @@ impl PendingCalls {
     pub(super) fn each_ending(&mut self, mut act: impl FnMut(RequestId, &mut Option<ProcessId>)) {
         for request in &self.endings {
             touch();
-            if let Some(PendingCall { what: CallKind::Ending(whom), .. }) =
+            if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) =
                 self.all.get_mut(request)
             {
-                act(*request, whom);
+                act(*request, awaited);
             }
         }
     }
@@ -236,14 +236,9 @@ impl LockClient {
     /// A grantor that was asked to make a share the lock may do so yet, and no caller waits for it
     /// any longer. So it hears of the share, unless another guard of the hold has asked for the
     /// same.
-    pub(super) fn stay_narrow(
-        &self,
-        service: &ServiceName,
-        hold: RequestId,
-        turn: &mut StepContext,
-    ) {
+    pub(super) fn stay_narrow(&self, service: &ServiceName, hold: RequestId, cx: &mut StepContext) {
         if self.upgrades_of(service, hold).is_empty() {
-            self.say_narrow(service, hold, turn);
+            self.say_narrow(service, hold, cx);
         }
     }
 
@@ -252,7 +247,7 @@ impl LockClient {
         self.sessions
             .get(service)
             .into_iter()
-            .flat_map(|session| session.errands.upgrades_of(hold))
+            .flat_map(|session| session.calls.upgrades_of(hold))
             .collect()
     }
 
@@ -262,9 +257,9 @@ impl LockClient {
         request: RequestId,
         hold: RequestId,
         answer: Duration,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let may = turn.leased && turn.now < self.lease_end(hold);
+        let may = cx.leased && cx.now < self.lease_end(hold);
         let service = self.service_of(hold).cloned();
         let outcome = match (self.request_mut(hold), service) {
             (
@@ -272,20 +267,20 @@ impl LockClient {
                 Some(service),
             ) if may => {
                 if let Want::Share(_) = want {
-                    let limit = turn.now + answer;
-                    self.run_errand(
+                    let limit = cx.now + answer;
+                    self.run_call(
                         (request, service.clone()),
                         CallKind::Upgrade(hold, None),
                         Time::MAX,
                         limit,
                     );
-                    return self.pursue(&service, Some(request), turn);
+                    return self.pursue(&service, Some(request), cx);
                 }
                 Outcome::Upgraded { hold, token: *token }
             }
             _ => Outcome::NotHeld,
         };
-        turn.out.push(Output::Answer { request, outcome });
+        cx.out.push(Output::Answer { request, outcome });
     }
 
     /// A share is the lock now.
@@ -295,12 +290,12 @@ impl LockClient {
         epoch: Epoch,
         request: RequestId,
         token: Token,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return; // a newer grantor has heard of a share, and is asked again
         }
-        let Some(PendingCall { what: CallKind::Upgrade(hold, _), .. }) = self.errand_mut(request)
+        let Some(PendingCall { what: CallKind::Upgrade(hold, _), .. }) = self.call_mut(request)
         else {
             return;
         };
@@ -319,7 +314,7 @@ impl LockClient {
             }
             _ => Outcome::NotHeld,
         };
-        self.answer_errand(request, outcome, turn);
+        self.answer_call(request, outcome, cx);
     }
 
     /// The application wants this member to be the service's grantor. `acts`: it is.
@@ -328,21 +323,21 @@ impl LockClient {
         (request, service): (RequestId, ServiceName),
         (wait, answer): (Wait, Duration),
         acts: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let limit = match wait {
-            Wait::Try => turn.now + answer,
-            Wait::AtMost(span) => turn.now + span,
+            Wait::Try => cx.now + answer,
+            Wait::AtMost(span) => cx.now + span,
             Wait::Forever => Time::MAX,
         };
         if acts {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Won });
+            cx.out.push(Output::Answer { request, outcome: Outcome::Won });
         } else if self.is_full() {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
         } else {
-            let again = turn.now + turn.timing.retry * PATIENCE;
-            self.run_errand((request, service.clone()), CallKind::Bid, again, limit);
-            self.sessions[&service].say_bids(&service, turn);
+            let again = cx.now + cx.timing.retry * BID_RETRIES;
+            self.run_call((request, service.clone()), CallKind::Bid, again, limit);
+            self.sessions[&service].say_bids(&service, cx);
         }
     }
 
@@ -353,20 +348,20 @@ impl LockClient {
         at: Query,
         answer: Duration,
         crowded: impl Fn(ProcessId) -> bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
         if self.is_full() || grantor.is_some_and(|(process, _)| crowded(process)) {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        self.run_errand(
+        self.run_call(
             (request, service.clone()),
             CallKind::Look(at, None),
             Time::MAX,
-            turn.now + answer,
+            cx.now + answer,
         );
-        self.pursue(&service, Some(request), turn);
+        self.pursue(&service, Some(request), cx);
     }
 
     /// The application wants to hear that the grantor knows of the end of a request. After `limit`
@@ -377,19 +372,19 @@ impl LockClient {
         (request, service): (RequestId, ServiceName),
         over: RequestId,
         limit: Duration,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if self.is_full() {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Unconfirmed });
+            cx.out.push(Output::Answer { request, outcome: Outcome::Unconfirmed });
             return;
         }
-        self.run_errand(
+        self.run_call(
             (request, service.clone()),
             CallKind::Confirm(over, None),
             Time::MAX,
-            turn.now + limit,
+            cx.now + limit,
         );
-        self.pursue(&service, Some(request), turn);
+        self.pursue(&service, Some(request), cx);
     }
 
     /// The application wants nothing of the service to be left here: all its waits and holds end.
@@ -400,24 +395,24 @@ impl LockClient {
         request: RequestId,
         service: ServiceName,
         limit: Duration,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let reason = LostReason::Destroyed;
         let session = self.session(&service);
         // The elder knows the successor of a grantor that is gone.
-        let elder = turn.elder.filter(|_| session.newest.is_some());
-        let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
-        let errands: Vec<RequestId> = session.errands.but_endings().collect();
+        let elder = cx.elder.filter(|_| session.newest.is_some());
+        let awaited = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
+        let calls: Vec<RequestId> = session.calls.but_endings().collect();
         let requests: Vec<RequestId> = session.requests.keys().collect();
-        self.close_all(errands, requests, reason, turn);
-        if let Some(whom) = whom {
-            turn.send(whom, GrantorMessage::ConfirmDestroy { service: service.clone(), request });
+        self.close_all(calls, requests, reason, cx);
+        if let Some(awaited) = awaited {
+            cx.send(awaited, GrantorMessage::ConfirmDestroy { service: service.clone(), request });
         }
-        let limit = turn.now + limit;
-        let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
-        self.run_errand((request, service), CallKind::Ending(whom), Time::MAX, limit);
+        let limit = cx.now + limit;
+        let awaited = awaited.filter(|_| !planted!(cx.mutant, DestroyedAtOnce));
+        self.run_call((request, service), CallKind::Ending(awaited), Time::MAX, limit);
         self.endings.insert(request);
-        if whom.is_none() {
+        if awaited.is_none() {
             self.settled.insert(request);
         }
     }
@@ -429,32 +424,32 @@ impl LockClient {
     }
 
     /// Answers a pending call that is done.
-    pub(crate) fn answer_errand(
+    pub(crate) fn answer_call(
         &mut self,
         request: RequestId,
         outcome: Outcome,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        if self.drop_errand(request).is_some() {
-            turn.out.push(Output::Answer { request, outcome });
+        if self.drop_call(request).is_some() {
+            cx.out.push(Output::Answer { request, outcome });
         }
     }
 
-    pub(super) fn on_errand_refused(
+    pub(super) fn on_call_refused(
         &mut self,
         request: RequestId,
         refusal: &Refusal,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let Some(errand) = self.errand_mut(request) else { return };
-        match (&errand.what, refusal) {
+        let Some(call) = self.call_mut(request) else { return };
+        match (&call.what, refusal) {
             (CallKind::Upgrade(..), Refusal::Shared(others)) => {
-                self.answer_errand(request, Outcome::Shared(*others), turn);
+                self.answer_call(request, Outcome::Shared(*others), cx);
             }
             (CallKind::Write(..), Refusal::NotOpen) => {
-                self.on_written(request, Outcome::NotOpen, turn)
+                self.on_written(request, Outcome::NotOpen, cx)
             }
-            (CallKind::Upgrade(..) | CallKind::Write(..), _) => self.postpone(request, turn),
+            (CallKind::Upgrade(..) | CallKind::Write(..), _) => self.postpone(request, cx),
             _ => {}
         }
     }
@@ -466,15 +461,15 @@ impl LockClient {
     }
 
     /// The elder took this member's bids as answered by the epoch that is over now.
-    pub(crate) fn bid_again(&self, service: &ServiceName, turn: &mut StepContext) {
+    pub(crate) fn bid_again(&self, service: &ServiceName, cx: &mut StepContext) {
         if let Some(session) = self.sessions.get(service) {
-            session.say_bids(service, turn);
+            session.say_bids(service, cx);
         }
     }
 
     /// This member acts as the service's grantor.
-    pub(crate) fn on_won(&mut self, service: &ServiceName, turn: &mut StepContext) {
-        self.answer_bids(service, |_| true, &Outcome::Won, turn);
+    pub(crate) fn on_won(&mut self, service: &ServiceName, cx: &mut StepContext) {
+        self.answer_bids(service, |_| true, &Outcome::Won, cx);
     }
 
     /// Another member is, or is about to be, the service's grantor instead of this one. The elder
@@ -484,15 +479,15 @@ impl LockClient {
         &mut self,
         service: &ServiceName,
         by: ProcessId,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let named_for = self.sessions.get(service).and_then(|session| session.named_for);
-        if by != turn.me {
+        if by != cx.me {
             self.answer_bids(
                 service,
                 |request| Some(request) <= named_for,
                 &Outcome::Superseded(by),
-                turn,
+                cx,
             );
         }
     }
@@ -504,15 +499,15 @@ impl LockClient {
         service: &ServiceName,
         last: RequestId,
         by: ProcessId,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        if by != turn.me {
-            let heeds_old = planted!(turn.mutant, HeedOldOutbids);
+        if by != cx.me {
+            let heeds_old = planted!(cx.mutant, HeedOldOutbids);
             self.answer_bids(
                 service,
                 |request| request <= last || heeds_old,
                 &Outcome::Superseded(by),
-                turn,
+                cx,
             );
         }
     }
@@ -538,10 +533,10 @@ impl LockClient {
     }
 
     /// The grantor here ended, and no member has asked for its table.
-    pub(crate) fn on_ended_unasked(&mut self, service: &ServiceName, turn: &mut StepContext) {
+    pub(crate) fn on_ended_unasked(&mut self, service: &ServiceName, cx: &mut StepContext) {
         let outbid = self.sessions.get_mut(service).and_then(|session| session.outbid.take());
         if let Some((last, by)) = outbid {
-            self.on_outbid(service, last, by, turn);
+            self.on_outbid(service, last, by, cx);
         }
     }
 
@@ -550,21 +545,20 @@ impl LockClient {
         service: &ServiceName,
         which: impl Fn(RequestId) -> bool,
         outcome: &Outcome,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(session) = self.sessions.get(service) else { return };
-        for request in session.errands.bids().filter(|request| which(*request)).collect::<Vec<_>>()
-        {
-            self.answer_errand(request, outcome.clone(), turn);
+        for request in session.calls.bids().filter(|request| which(*request)).collect::<Vec<_>>() {
+            self.answer_call(request, outcome.clone(), cx);
         }
     }
 
     /// A member has done all that we said to it before.
     pub(crate) fn on_settled(&mut self, from: ProcessId, request: RequestId) {
-        if let Some(PendingCall { what: CallKind::Ending(whom), .. }) = self.errand_mut(request)
-            && *whom == Some(from)
+        if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) = self.call_mut(request)
+            && *awaited == Some(from)
         {
-            *whom = None;
+            *awaited = None;
             self.settled.insert(request);
         }
     }
@@ -577,14 +571,14 @@ impl LockClient {
         from: ProcessId,
         request: RequestId,
         instead: Option<ProcessId>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let elder = turn.elder.filter(|elder| *elder != from);
-        if let Some(PendingCall { what: CallKind::Ending(whom), .. }) = self.errand_mut(request)
-            && *whom == Some(from)
+        let elder = cx.elder.filter(|elder| *elder != from);
+        if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) = self.call_mut(request)
+            && *awaited == Some(from)
         {
-            *whom = elder.or(instead).or(*whom);
-            self.postpone(request, turn);
+            *awaited = elder.or(instead).or(*awaited);
+            self.postpone(request, cx);
         }
     }
 
@@ -595,109 +589,109 @@ impl LockClient {
         request: RequestId,
         seen: QueryReply,
         is_there: impl Fn(ProcessId) -> bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        match self.errand_mut(request).map(|errand| &errand.what) {
+        match self.call_mut(request).map(|call| &call.what) {
             Some(CallKind::Look(..)) => {}
             Some(CallKind::Confirm(..)) if seen == QueryReply::Unknown => {
-                return self.answer_errand(request, Outcome::Confirmed, turn);
+                return self.answer_call(request, Outcome::Confirmed, cx);
             }
-            Some(CallKind::Confirm(..)) => return self.postpone(request, turn),
-            Some(CallKind::Revoke(_)) => return self.on_holders(request, seen, is_there, turn),
+            Some(CallKind::Confirm(..)) => return self.postpone(request, cx),
+            Some(CallKind::Revoke(_)) => return self.on_holders(request, seen, is_there, cx),
             _ => return,
         }
         if seen == QueryReply::Undecided {
-            self.postpone(request, turn);
+            self.postpone(request, cx);
         } else {
-            self.answer_errand(request, Outcome::QueryReply(seen), turn);
+            self.answer_call(request, Outcome::QueryReply(seen), cx);
         }
     }
 
     /// Sends a pending call again that no member has answered.
-    pub(super) fn repeat(&mut self, request: RequestId, turn: &mut StepContext) {
+    pub(super) fn repeat(&mut self, request: RequestId, cx: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
         let mut is_bid = false;
-        let Some(errand) = self.errand_mut(request) else { return };
-        errand.again = Time::MAX;
-        match &mut errand.what {
+        let Some(call) = self.call_mut(request) else { return };
+        call.again = Time::MAX;
+        match &mut call.what {
             CallKind::Bid => {
-                errand.again = turn.now + turn.timing.retry * PATIENCE;
+                call.again = cx.now + cx.timing.retry * BID_RETRIES;
                 is_bid = true;
             }
             CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => *asked = None,
             CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => *asked = None,
             CallKind::Revoke(revoking) => {
-                revoking.repeat(&service, request, turn);
+                revoking.repeat(&service, request, cx);
                 // A process that is in no view yet sends no messages.
-                if turn.elder.is_none() {
-                    errand.again = turn.now + turn.timing.retry;
+                if cx.elder.is_none() {
+                    call.again = cx.now + cx.timing.retry;
                 }
             }
-            CallKind::Ending(whom) => {
-                if let Some(whom) = *whom {
-                    turn.send(
-                        whom,
+            CallKind::Ending(awaited) => {
+                if let Some(awaited) = *awaited {
+                    cx.send(
+                        awaited,
                         GrantorMessage::ConfirmDestroy { service: service.clone(), request },
                     );
                 }
             }
         }
-        let due = errand.due();
+        let due = call.due();
         if due != Time::MAX {
             self.agenda.insert((due, request));
         }
         if let Some(session) = self.sessions.get(&service).filter(|_| is_bid) {
-            session.say_bids(&service, turn);
+            session.say_bids(&service, cx);
         }
-        self.pursue(&service, Some(request), turn);
+        self.pursue(&service, Some(request), cx);
     }
 
     /// A pending call is to be sent again in a while: the grantor cannot say yet, or has not heard
     /// that it is one.
-    pub(super) fn postpone(&mut self, request: RequestId, turn: &StepContext) {
-        let Some(errand) = self.errand_mut(request) else { return };
-        let before = errand.due();
-        errand.again = turn.now + turn.timing.retry / 2;
-        let due = errand.due();
+    pub(super) fn postpone(&mut self, request: RequestId, cx: &StepContext) {
+        let Some(call) = self.call_mut(request) else { return };
+        let before = call.due();
+        call.again = cx.now + cx.timing.retry / 2;
+        let due = call.due();
         self.agenda.remove(&(before, request));
         self.agenda.insert((due, request));
     }
 
-    pub(super) fn run_errand(
+    pub(super) fn run_call(
         &mut self,
         (request, service): (RequestId, ServiceName),
         what: CallKind,
         again: Time,
         limit: Time,
     ) {
-        let errand = PendingCall { what, again, limit };
-        if errand.due() != Time::MAX {
-            self.agenda.insert((errand.due(), request));
+        let call = PendingCall { what, again, limit };
+        if call.due() != Time::MAX {
+            self.agenda.insert((call.due(), request));
         }
         let session = self.session(&service);
-        session.destroyed = errand.is_ending();
-        session.errands.insert(request, errand);
+        session.destroyed = call.is_ending();
+        session.calls.insert(request, call);
         let number = session.number;
         self.services.insert(request, number);
     }
 
-    pub(super) fn drop_errand(&mut self, request: RequestId) -> Option<PendingCall> {
+    pub(super) fn drop_call(&mut self, request: RequestId) -> Option<PendingCall> {
         let service = self.service_of(request)?.clone();
-        let errand = self.sessions.get_mut(&service)?.errands.remove(request)?;
+        let call = self.sessions.get_mut(&service)?.calls.remove(request)?;
         self.services.remove(&request);
         self.endings.remove(&request);
         self.settled.remove(&request);
-        self.agenda.remove(&(errand.due(), request));
-        if let CallKind::Write(name, ..) = &errand.what
+        self.agenda.remove(&(call.due(), request));
+        if let CallKind::Write(name, ..) = &call.what
             && let Some(object) = self.object_mut(&service, name)
         {
             object.writes.remove(&request);
             object.writing = object.writing.filter(|writing| *writing != request);
         }
-        Some(errand)
+        Some(call)
     }
 
-    pub(super) fn errand_mut(&mut self, request: RequestId) -> Option<&mut PendingCall> {
-        self.session_of_mut(request)?.errands.get_mut(&request)
+    pub(super) fn call_mut(&mut self, request: RequestId) -> Option<&mut PendingCall> {
+        self.session_of_mut(request)?.calls.get_mut(&request)
     }
 }

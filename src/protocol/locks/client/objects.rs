@@ -26,7 +26,7 @@ impl LockClient {
         (request, open): (RequestId, RequestId),
         edit: Edit,
         crowded: impl Fn(ProcessId) -> bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let service = self.service_of(open).cloned();
         let name = match self.request_mut(open) {
@@ -38,20 +38,20 @@ impl LockClient {
             _ => None,
         };
         let (Some(service), Some(name)) = (service, name) else {
-            turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+            cx.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
             return;
         };
         let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
         if self.is_full() || grantor.is_some_and(|(process, _)| crowded(process)) {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
         let what = CallKind::Write(name.clone(), edit, None);
-        self.run_errand((request, service.clone()), what, Time::MAX, Time::MAX);
+        self.run_call((request, service.clone()), what, Time::MAX, Time::MAX);
         if let Some(object) = self.object_mut(&service, &name) {
             object.writes.insert(request);
         }
-        self.write_next(&service, &name, turn);
+        self.write_next(&service, &name, cx);
     }
 
     /// Brings the next write into an object on its way, if none is.
@@ -59,7 +59,7 @@ impl LockClient {
         &mut self,
         service: &ServiceName,
         name: &LockName,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(object) = self.object_mut(service, name).filter(|object| object.writing.is_none())
         else {
@@ -67,7 +67,7 @@ impl LockClient {
         };
         object.writing = object.writes.pop_first();
         if let Some(request) = object.writing {
-            self.pursue(service, Some(request), turn);
+            self.pursue(service, Some(request), cx);
         }
     }
 
@@ -88,7 +88,7 @@ impl LockClient {
         (service, epoch): (&ServiceName, Epoch),
         (name, content): (&LockName, Content),
         answers: Option<(RequestId, ObjectReply)>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return; // a newer grantor knows our content, and tells us the rest
@@ -96,13 +96,13 @@ impl LockClient {
         if let Some((request, ObjectReply::Opened(token))) = answers {
             match self.request_mut(request) {
                 None => {
-                    turn.send(from, GrantorMessage::Release { service: service.clone(), request })
+                    cx.send(from, GrantorMessage::Release { service: service.clone(), request })
                 }
                 Some(ClientRequest {
                     state: ClientRequestState::Held { .. } | ClientRequestState::Won(..),
                     ..
                 }) => {}
-                Some(entry) => entry.state = ClientRequestState::Won(token, turn.now),
+                Some(entry) => entry.state = ClientRequestState::Won(token, cx.now),
             }
         }
         let Some(session) = self.sessions.get_mut(service) else { return };
@@ -112,7 +112,7 @@ impl LockClient {
             .content
             .as_ref()
             .is_none_or(|known| known.version <= content.version && *known != content)
-            && !(is_answer && planted!(turn.mutant, AnswerWithoutValue))
+            && !(is_answer && planted!(cx.mutant, AnswerWithoutValue))
         {
             for &request in &object.opens {
                 touch();
@@ -121,18 +121,18 @@ impl LockClient {
                     .get(&request)
                     .is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }))
                 {
-                    turn.out.push(Output::Value { request, content: content.clone() });
+                    cx.out.push(Output::Value { request, content: content.clone() });
                 }
             }
             object.content = Some(content.clone());
         }
         match answers {
-            Some((request, ObjectReply::Opened(_))) => self.accept(request, turn),
+            Some((request, ObjectReply::Opened(_))) => self.accept(request, cx),
             Some((request, ObjectReply::Written { version, number })) => {
-                self.on_written(request, Outcome::Written { version, number }, turn);
+                self.on_written(request, Outcome::Written { version, number }, cx);
             }
             Some((request, ObjectReply::Unwritten)) => {
-                self.on_written(request, Outcome::Unwritten(content), turn)
+                self.on_written(request, Outcome::Unwritten(content), cx)
             }
             None => {}
         }
@@ -142,13 +142,12 @@ impl LockClient {
         &mut self,
         request: RequestId,
         outcome: Outcome,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(service) = self.service_of(request).cloned() else { return };
-        if let Some(PendingCall { what: CallKind::Write(name, ..), .. }) = self.drop_errand(request)
-        {
-            turn.out.push(Output::Answer { request, outcome });
-            self.write_next(&service, &name, turn);
+        if let Some(PendingCall { what: CallKind::Write(name, ..), .. }) = self.drop_call(request) {
+            cx.out.push(Output::Answer { request, outcome });
+            self.write_next(&service, &name, cx);
         }
     }
 
@@ -159,7 +158,7 @@ impl LockClient {
         &mut self,
         service: &ServiceName,
         entry: &ClientRequest,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Want::Open(opening) = &entry.want else { return };
         let name = opening.name();
@@ -176,12 +175,12 @@ impl LockClient {
                 .range((name.clone(), RequestId(0))..)
                 .take_while(|(other, _)| other == name);
             for request in of_name.map(|(_, request)| *request).collect::<Vec<_>>() {
-                turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
-                self.end(request, turn);
+                cx.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+                self.end(request, cx);
             }
         }
         for request in writes {
-            self.answer_errand(request, Outcome::NotOpen, turn);
+            self.answer_call(request, Outcome::NotOpen, cx);
         }
     }
 }

@@ -31,36 +31,36 @@ impl ServiceState {
         &mut self,
         service: &ServiceName,
         (grantor, epoch): (ProcessId, Epoch),
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let most = turn.limits.part_bytes as usize;
+        let most = cx.limits.part_bytes as usize;
         let mut chunk = Chunk::default();
         for (name, object) in &self.objects {
             let Some(content) = &object.content else { continue };
             chunk.bytes += content.weight(name);
             chunk.objects.push((name.clone(), content.clone()));
             if chunk.bytes >= most {
-                turn.send(grantor, chunk.message(service, epoch, false));
+                cx.send(grantor, chunk.message(service, epoch, false));
             }
         }
         for (request, entry) in self.requests.iter_mut() {
-            let is_blank = planted!(turn.mutant, ReportNoOwners);
+            let is_blank = planted!(cx.mutant, ReportNoOwners);
             let owner = if is_blank { OwnerId::default() } else { entry.owner };
             let lock = LockRequest { owner, ..entry.lock() };
             chunk.bytes += 64 + lock.weight();
             match entry.state {
-                ClientRequestState::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
+                ClientRequestState::Won(..) if planted!(cx.mutant, ReportNoWonHold) => {}
                 ClientRequestState::Held { .. }
                     if lock.want == Want::Suspension
-                        && planted!(turn.mutant, KeepSuspensionToItself) => {}
+                        && planted!(cx.mutant, KeepSuspensionToItself) => {}
                 ClientRequestState::Held { token, since, .. }
                 | ClientRequestState::Won(token, since) => {
-                    let held_for = turn.now.since(since);
+                    let held_for = cx.now.since(since);
                     chunk.holds.push(HoldReport { request, lock, token, held_for });
                 }
                 // A try does not wait, so it is asked again instead.
                 _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
-                _ if planted!(turn.mutant, ReportNoWaits) => {
+                _ if planted!(cx.mutant, ReportNoWaits) => {
                     entry.state = ClientRequestState::Asked(epoch)
                 }
                 _ => {
@@ -70,9 +70,9 @@ impl ServiceState {
                 }
             }
             if chunk.bytes >= most {
-                turn.send(grantor, chunk.message(service, epoch, false));
+                cx.send(grantor, chunk.message(service, epoch, false));
             }
         }
-        turn.send(grantor, chunk.message(service, epoch, true));
+        cx.send(grantor, chunk.message(service, epoch, true));
     }
 }

@@ -46,8 +46,8 @@ impl RevocationCall {
                 (name, Some(metadata), RevocationPhase::Looking(None))
             }
             RevokeCommand::Take(holder) => {
-                let whom = BTreeMap::from([((holder.process, holder.token), holder.clone())]);
-                (holder.name, None, RevocationPhase::Asking(whom))
+                let holders = BTreeMap::from([((holder.process, holder.token), holder.clone())]);
+                (holder.name, None, RevocationPhase::Asking(holders))
             }
         };
         RevocationCall { name, says, stage, told: Vec::new(), firm: Vec::new(), more: 0 }
@@ -84,20 +84,20 @@ impl RevocationCall {
         &mut self,
         service: &ServiceName,
         request: RequestId,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         match &mut self.stage {
             RevocationPhase::Looking(asked) => *asked = None,
-            RevocationPhase::Asking(_) => self.say(service, request, turn),
+            RevocationPhase::Asking(_) => self.say(service, request, cx),
         }
     }
 
     /// Asks the holders that have not answered.
-    fn say(&self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
-        let RevocationPhase::Asking(whom) = &self.stage else { return };
-        for (&(process, token), holder) in whom {
+    fn say(&self, service: &ServiceName, request: RequestId, cx: &mut StepContext) {
+        let RevocationPhase::Asking(holders) = &self.stage else { return };
+        for (&(process, token), holder) in holders {
             let (service, hold, says) = (service.clone(), holder.request, self.says.clone());
-            turn.send(
+            cx.send(
                 process,
                 ClientMessage::RequestRevocation { service, request, hold, token, says },
             );
@@ -106,8 +106,8 @@ impl RevocationCall {
 
     /// The outcome for the asker, if all holders have answered.
     fn outcome(&self) -> Option<Outcome> {
-        let RevocationPhase::Asking(whom) = &self.stage else { return None };
-        whom.is_empty().then(|| Outcome::RevocationRequested {
+        let RevocationPhase::Asking(holders) = &self.stage else { return None };
+        holders.is_empty().then(|| Outcome::RevocationRequested {
             told: self.told.clone(),
             firm: self.firm.clone(),
             more: self.more,
@@ -125,30 +125,30 @@ impl LockClient {
         what: RevokeCommand,
         (wait, lease): (Wait, Duration),
         (crowded, is_there): (impl Fn(ProcessId) -> bool, impl Fn(ProcessId) -> bool),
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let whom = match &what {
+        let holders = match &what {
             RevokeCommand::Ask { .. } => self.grantor(&service).0,
             RevokeCommand::Take(holder) => Some(holder.process),
         };
-        if self.is_full() || whom.is_some_and(crowded) {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+        if self.is_full() || holders.is_some_and(crowded) {
+            cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
         let limit = match wait {
-            Wait::Try => turn.now + lease,
-            Wait::AtMost(span) => turn.now + span,
+            Wait::Try => cx.now + lease,
+            Wait::AtMost(span) => cx.now + span,
             Wait::Forever => Time::MAX,
         };
         let revoking = RevocationCall::new(what);
-        self.run_errand(
+        self.run_call(
             (request, service.clone()),
             CallKind::Revoke(Box::new(revoking)),
             Time::MAX,
             limit,
         );
-        self.leave_out_the_gone(request, is_there, turn);
-        self.repeat(request, turn);
+        self.leave_out_the_gone(request, is_there, cx);
+        self.repeat(request, cx);
     }
 
     /// The grantor lists the holders of a lock, or of the suspension, that is wanted back.
@@ -157,7 +157,7 @@ impl LockClient {
         request: RequestId,
         seen: QueryReply,
         is_there: impl Fn(ProcessId) -> bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(service) = self.service_of(request).cloned() else { return };
         let Some(revoking) = self.revoking(request).filter(|revoking| revoking.looks()) else {
@@ -165,19 +165,19 @@ impl LockClient {
         };
         let (holders, more) = match seen {
             QueryReply::Lock { holders, more_holders, .. } => (holders, more_holders),
-            QueryReply::Undecided => return self.postpone(request, turn),
+            QueryReply::Undecided => return self.postpone(request, cx),
             _ => (Vec::new(), 0),
         };
         // The grantor is a view behind, or ahead: one of us will know better in a while.
         if holders.iter().any(|holder| !is_there(holder.process)) {
             revoking.begin();
-            return self.postpone(request, turn);
+            return self.postpone(request, cx);
         }
-        let whom = holders.into_iter().map(|holder| ((holder.process, holder.token), holder));
-        revoking.stage = RevocationPhase::Asking(whom.collect());
+        let holders = holders.into_iter().map(|holder| ((holder.process, holder.token), holder));
+        revoking.stage = RevocationPhase::Asking(holders.collect());
         revoking.more = more;
-        revoking.say(&service, request, turn);
-        self.finish(request, turn);
+        revoking.say(&service, request, cx);
+        self.finish(request, cx);
     }
 
     /// A holder's member answers.
@@ -186,31 +186,31 @@ impl LockClient {
         from: ProcessId,
         (request, token): (RequestId, Token),
         heard: RevocationAnswer,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(revoking) = self.revoking(request) else { return };
-        let RevocationPhase::Asking(whom) = &mut revoking.stage else { return };
-        let Some(holder) = whom.remove(&(from, token)) else { return };
+        let RevocationPhase::Asking(holders) = &mut revoking.stage else { return };
+        let Some(holder) = holders.remove(&(from, token)) else { return };
         match heard {
             RevocationAnswer::HolderTold => revoking.told.push(holder),
             RevocationAnswer::NotRevocable => revoking.firm.push(holder),
             RevocationAnswer::NotHeld => {}
             RevocationAnswer::Revoked => {
-                return self.answer_errand(request, Outcome::Revoked, turn);
+                return self.answer_call(request, Outcome::Revoked, cx);
             }
             RevocationAnswer::HolderNotTold => {
-                return self.answer_errand(request, Outcome::HolderNotTold, turn);
+                return self.answer_call(request, Outcome::HolderNotTold, cx);
             }
             RevocationAnswer::TryAgain => {
                 if revoking.says.is_some() {
                     revoking.begin();
                 } else {
-                    whom.insert((from, token), holder);
+                    holders.insert((from, token), holder);
                 }
-                return self.postpone(request, turn);
+                return self.postpone(request, cx);
             }
         }
-        self.finish(request, turn);
+        self.finish(request, cx);
     }
 
     /// A new view: the members that left it are asked for nothing any more.
@@ -218,10 +218,10 @@ impl LockClient {
         &mut self,
         revoking: Vec<RequestId>,
         view: &View,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         for request in revoking {
-            self.leave_out_the_gone(request, |process| view.contains(process), turn);
+            self.leave_out_the_gone(request, |process| view.contains(process), cx);
         }
     }
 
@@ -229,24 +229,24 @@ impl LockClient {
         &mut self,
         request: RequestId,
         is_there: impl Fn(ProcessId) -> bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        if let Some(RevocationCall { stage: RevocationPhase::Asking(whom), .. }) =
+        if let Some(RevocationCall { stage: RevocationPhase::Asking(holders), .. }) =
             self.revoking(request)
         {
-            whom.retain(|(process, _), _| is_there(*process));
-            self.finish(request, turn);
+            holders.retain(|(process, _), _| is_there(*process));
+            self.finish(request, cx);
         }
     }
 
-    fn finish(&mut self, request: RequestId, turn: &mut StepContext) {
+    fn finish(&mut self, request: RequestId, cx: &mut StepContext) {
         if let Some(outcome) = self.revoking(request).and_then(|revoking| revoking.outcome()) {
-            self.answer_errand(request, outcome, turn);
+            self.answer_call(request, outcome, cx);
         }
     }
 
     fn revoking(&mut self, request: RequestId) -> Option<&mut RevocationCall> {
-        match &mut self.errand_mut(request)?.what {
+        match &mut self.call_mut(request)?.what {
             CallKind::Revoke(revoking) => Some(revoking),
             _ => None,
         }
@@ -262,10 +262,10 @@ impl LockClient {
         service: &ServiceName,
         (hold, token): (RequestId, Token),
         says: Option<Metadata>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
-        let heard = self.hear((from, request), service, (hold, token), says, turn);
-        turn.send(
+        let heard = self.hear((from, request), service, (hold, token), says, cx);
+        cx.send(
             from,
             ClientMessage::RevocationReply { service: service.clone(), request, token, heard },
         );
@@ -277,7 +277,7 @@ impl LockClient {
         service: &ServiceName,
         (request, token): (RequestId, Token),
         says: Option<Metadata>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> RevocationAnswer {
         let Some(session) = self.sessions.get_mut(service) else {
             return RevocationAnswer::NotHeld;
@@ -287,7 +287,7 @@ impl LockClient {
             return RevocationAnswer::NotHeld;
         };
         if !entry.holds_with(token) {
-            // Its grant, or the news that it became the lock, may be on its way. With a higher
+            // Its grant, or the answer that it became the lock, may be on its way. With a higher
             // token it may still be meant, but is not taken away by the lower one.
             return match entry.state {
                 ClientRequestState::Held { token: own, .. } if own > token && says.is_none() => {
@@ -299,24 +299,24 @@ impl LockClient {
         let Some(asked) = entry.revocable_mut() else { return RevocationAnswer::NotRevocable };
         match says {
             Some(metadata) => {
-                if asked.len() < turn.limits.wanted as usize && asked.insert(by) {
+                if asked.len() < cx.limits.wanted as usize && asked.insert(by) {
                     let by = RevocationRequest { process: by.0, metadata };
-                    turn.out.push(Output::RevocationRequested { request, by });
+                    cx.out.push(Output::RevocationRequested { request, by });
                 }
                 RevocationAnswer::HolderTold
             }
-            None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => {
+            None if asked.is_empty() && !planted!(cx.mutant, TakeUntold) => {
                 RevocationAnswer::HolderNotTold
             }
             None => {
-                planted!(turn.mutant, TakeUnheard => {
+                planted!(cx.mutant, TakeUnheard => {
                     let grantor = session.grantor.map(|(process, _)| process);
                     let done = Message::Grantor(GrantorMessage::Release { service: service.clone(), request });
-                    grantor.into_iter().for_each(|grantor| turn.send(grantor, done.clone()));
+                    grantor.into_iter().for_each(|grantor| cx.send(grantor, done.clone()));
                     return RevocationAnswer::Revoked;
                 });
-                turn.out.push(Output::Lost { request, reason: LostReason::Revoked });
-                self.end(request, turn);
+                cx.out.push(Output::Lost { request, reason: LostReason::Revoked });
+                self.end(request, cx);
                 RevocationAnswer::Revoked
             }
         }

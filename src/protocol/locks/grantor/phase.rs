@@ -1,6 +1,6 @@
 //! The states of a grantor, each with its data. [`GrantorState`] names them for the outside.
 
-use super::Asked;
+use super::ReceivedRequest;
 use crate::protocol::event::GrantorState;
 use crate::protocol::id::{Epoch, ProcessId, RequestId};
 use crate::protocol::locks::arrivals::Arrivals;
@@ -40,7 +40,7 @@ pub(super) enum PassedTable {
 pub(super) struct HeardEarly {
     /// By reports, in the order in which these arrived.
     pub(super) waits: Vec<(ProcessId, Vec<WaitReport>)>,
-    pub(super) parked: Arrivals<Asked>,
+    pub(super) parked: Arrivals<ReceivedRequest>,
     /// Requests that ended meanwhile, so that a report or a parked request does not bring them
     /// back.
     pub(super) over: BTreeSet<(ProcessId, RequestId)>,

@@ -7,11 +7,8 @@ use crate::protocol::message::LockRequest;
 use crate::protocol::mutant::ProtocolMutant;
 
 /// The members that a recovery waits for.
-pub(super) fn awaiting(
-    mut awaiting: BTreeSet<ProcessId>,
-    turn: &StepContext,
-) -> BTreeSet<ProcessId> {
-    if planted!(turn.mutant, SkipOneInRecovery) {
+pub(super) fn awaiting(mut awaiting: BTreeSet<ProcessId>, cx: &StepContext) -> BTreeSet<ProcessId> {
+    if planted!(cx.mutant, SkipOneInRecovery) {
         awaiting.pop_last();
     }
     awaiting
@@ -22,10 +19,10 @@ pub(super) fn tokens(
     mut tokens: TokenPool,
     origin: Origin,
     view: &View,
-    turn: &StepContext,
+    cx: &StepContext,
 ) -> TokenPool {
     if origin != Origin::Free
-        && planted!(turn.mutant, ReuseTokens)
+        && planted!(cx.mutant, ReuseTokens)
         && let Some(range) = tokens.ranges.front_mut()
     {
         range.first = Token::new(view.lineage.founded, 1);
@@ -35,10 +32,10 @@ pub(super) fn tokens(
 
 impl Grantor {
     /// Acts as if its table were empty and it had heard everyone.
-    pub(super) fn begin_empty(&mut self, turn: &mut StepContext) {
+    pub(super) fn begin_empty(&mut self, cx: &mut StepContext) {
         let heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();
         self.phase = Phase::Acting;
-        self.begin(heard, false, turn);
+        self.begin(heard, false, cx);
     }
 
     /// A request, and whether it is free.
@@ -46,10 +43,10 @@ impl Grantor {
         &mut self,
         mut entry: LockRequest,
         free: Result<(), Refusal>,
-        turn: &StepContext,
+        cx: &StepContext,
     ) -> (LockRequest, Result<(), Refusal>) {
         let is_suspension = entry.want == Want::Suspension;
-        if planted!(turn.mutant, TearBatch)
+        if planted!(cx.mutant, TearBatch)
             && let [first, _, ..] = entry.want.names()
         {
             entry.want = Want::Lock(first.clone());
@@ -57,12 +54,12 @@ impl Grantor {
         let is_passed = match &free {
             Ok(()) => return (entry, free),
             Err(_) if is_suspension => {
-                planted!(turn.mutant, SuspendBesideHolds) && !self.table.is_suspended()
+                planted!(cx.mutant, SuspendBesideHolds) && !self.table.is_suspended()
             }
             Err(Refusal::Held(holder)) if holder.name.is_none() => {
-                planted!(turn.mutant, LockThoughSuspended) || self.plant_grant(&entry, &free, turn)
+                planted!(cx.mutant, LockThoughSuspended) || self.plant_grant(&entry, &free, cx)
             }
-            Err(_) => self.plant_grant(&entry, &free, turn),
+            Err(_) => self.plant_grant(&entry, &free, cx),
         };
         (entry, if is_passed { Ok(()) } else { free })
     }
@@ -72,7 +69,7 @@ impl Grantor {
         &mut self,
         entry: &LockRequest,
         free: &Result<(), Refusal>,
-        turn: &StepContext,
+        cx: &StepContext,
     ) -> bool {
         let mode = entry.want.mode();
         let name = match (free, entry.want.names()) {
@@ -82,17 +79,17 @@ impl Grantor {
         let is_gated = matches!(free, Err(Refusal::Waited(None))) && self.table.is_unqueued(name);
         let held = self.table.mode_of(name);
         let is_beside = match (mode, held) {
-            (Mode::Share, Some(Mode::Share)) => planted!(turn.mutant, ShareOvertakesLock),
-            (Mode::Permits(_), Some(Mode::Permits(_))) => planted!(turn.mutant, PermitsAboveLimit),
+            (Mode::Share, Some(Mode::Share)) => planted!(cx.mutant, ShareOvertakesLock),
+            (Mode::Permits(_), Some(Mode::Permits(_))) => planted!(cx.mutant, PermitsAboveLimit),
             _ => false,
         };
         let is_upgrade = (mode, held) == (Mode::Lock, Some(Mode::Share))
-            && planted!(turn.mutant, LockBesideShares);
+            && planted!(cx.mutant, LockBesideShares);
         if is_upgrade {
             let others: Vec<_> = self.table.holders_of(name).collect();
             others.into_iter().for_each(|other| self.table.release(other));
         }
-        is_gated && planted!(turn.mutant, GrantPastSuspension) || is_beside || is_upgrade
+        is_gated && planted!(cx.mutant, GrantPastSuspension) || is_beside || is_upgrade
     }
 
     /// All requests of a process are released.
@@ -100,16 +97,16 @@ impl Grantor {
         self.table.end_some(process, usize::MAX);
     }
 
-    pub(super) fn plant_deadlock(&mut self, from: ProcessId, turn: &StepContext) {
-        if planted!(turn.mutant, QueueOwnDeadlock) {
-            self.table.plant((from == turn.me).then_some(ProtocolMutant::QueueDeadlock));
+    pub(super) fn plant_deadlock(&mut self, from: ProcessId, cx: &StepContext) {
+        if planted!(cx.mutant, QueueOwnDeadlock) {
+            self.table.plant((from == cx.me).then_some(ProtocolMutant::QueueDeadlock));
         }
     }
 
     /// A request was queued, and its member was told its position.
-    pub(super) fn plant_queue(&mut self, key: (ProcessId, RequestId), turn: &StepContext) {
-        if key.0 == turn.me
-            && planted!(turn.mutant, ServeOwnFirst)
+    pub(super) fn plant_queue(&mut self, key: (ProcessId, RequestId), cx: &StepContext) {
+        if key.0 == cx.me
+            && planted!(cx.mutant, ServeOwnFirst)
             && let Some(entry) =
                 self.table.entry(key).filter(|entry| entry.want != Want::Suspension).cloned()
         {
@@ -123,22 +120,22 @@ impl Grantor {
         &mut self,
         key: (ProcessId, RequestId),
         want: &Want,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> Option<Want> {
         let Some(EntryStatus::Holds(token)) = self.table.place(key) else {
             return Some(want.clone());
         };
         let entry = self.table.entry(key).cloned()?;
         match (&entry.want, want) {
-            (Want::Lock(_), Want::Share(_)) if planted!(turn.mutant, DowngradeLetsIn) => {
+            (Want::Lock(_), Want::Share(_)) if planted!(cx.mutant, DowngradeLetsIn) => {
                 self.table.release(key);
-                self.grant(turn);
+                self.grant(cx);
                 // If another request got in, that one has the higher token.
-                self.table.claim(key, LockRequest { want: want.clone(), ..entry }, token, turn.now);
+                self.table.claim(key, LockRequest { want: want.clone(), ..entry }, token, cx.now);
                 None
             }
             (Want::Permits(_, before), Want::Permits(name, left))
-                if planted!(turn.mutant, GiveBackTwice) =>
+                if planted!(cx.mutant, GiveBackTwice) =>
             {
                 let less =
                     Permits::new((2 * left.get()).saturating_sub(before.get()).max(1)).ok()?;
@@ -148,9 +145,9 @@ impl Grantor {
         }
     }
 
-    pub(super) fn plant_upgrade(&mut self, key: (ProcessId, RequestId), turn: &StepContext) {
+    pub(super) fn plant_upgrade(&mut self, key: (ProcessId, RequestId), cx: &StepContext) {
         if let Some(Want::Share(name)) = self.table.held_by(key)
-            && planted!(turn.mutant, UpgradeBesideOthers)
+            && planted!(cx.mutant, UpgradeBesideOthers)
         {
             let others: Vec<_> =
                 self.table.holders_of(name).filter(|other| *other != key).collect();
@@ -160,26 +157,26 @@ impl Grantor {
 }
 
 /// The result of an edit, in place of the right one.
-pub(super) fn edit(edit: &Edit, content: &Content, turn: &StepContext) -> Option<Edited> {
+pub(super) fn edit(edit: &Edit, content: &Content, cx: &StepContext) -> Option<Edited> {
     let Edit::Step { step: NumberEdit::Add(by), .. } = edit else { return None };
     let number = content.value.as_bytes().try_into().map(i32::from_le_bytes).ok()?;
     let next = number.wrapping_add(*by);
     let value = Value::new(&next.to_le_bytes()).ok()?;
-    planted!(turn.mutant, StepWraps).then_some(Edited { value, number: Some(next) })
+    planted!(cx.mutant, StepWraps).then_some(Edited { value, number: Some(next) })
 }
 
 /// The answer to a question.
-pub(super) fn reply(mut seen: QueryReply, turn: &StepContext) -> QueryReply {
+pub(super) fn reply(mut seen: QueryReply, cx: &StepContext) -> QueryReply {
     match &mut seen {
         QueryReply::Place { before, holds, suspension } => {
-            *before += u64::from(planted!(turn.mutant, TellPlaceOneLater));
-            *holds += u64::from(planted!(turn.mutant, TellHoldsOneMore));
-            if planted!(turn.mutant, TellNoSuspension) {
+            *before += u64::from(planted!(cx.mutant, TellPlaceOneLater));
+            *holds += u64::from(planted!(cx.mutant, TellHoldsOneMore));
+            if planted!(cx.mutant, TellNoSuspension) {
                 *suspension = None;
             }
         }
         QueryReply::Lock { waiters, .. } | QueryReply::Waiting { waiters, .. } => {
-            if planted!(turn.mutant, SeeWaitersBackwards) {
+            if planted!(cx.mutant, SeeWaitersBackwards) {
                 waiters.reverse();
             }
         }
@@ -195,22 +192,22 @@ type Entries = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 pub(super) fn hand_over(
     mut holds: Vec<(ProcessId, HoldReport)>,
     mut waits: Vec<(ProcessId, WaitReport)>,
-    turn: &StepContext,
+    cx: &StepContext,
 ) -> Entries {
-    if planted!(turn.mutant, HandOverNoWaits) {
+    if planted!(cx.mutant, HandOverNoWaits) {
         waits.clear();
     }
-    if planted!(turn.mutant, HandOverOneHoldLess) {
+    if planted!(cx.mutant, HandOverOneHoldLess) {
         holds.pop();
     }
-    if planted!(turn.mutant, HandOverNoOpens) {
+    if planted!(cx.mutant, HandOverNoOpens) {
         holds.retain(|(_, hold)| !hold.lock.want.opens());
     }
-    if planted!(turn.mutant, HandOverNoPlaces) {
+    if planted!(cx.mutant, HandOverNoPlaces) {
         let last = waits.last().and_then(|(_, wait)| wait.ticket);
         waits.iter_mut().for_each(|(_, wait)| wait.ticket = last);
     }
-    if planted!(turn.mutant, HandOverNoMetadata) {
+    if planted!(cx.mutant, HandOverNoMetadata) {
         holds.iter_mut().for_each(|(_, hold)| hold.lock.metadata = Metadata::default());
         waits.iter_mut().for_each(|(_, wait)| wait.lock.metadata = Metadata::default());
     }

@@ -80,13 +80,13 @@ impl TokenPool {
     }
 
     /// How many to ask the elder for now, if any. `wanted`: a request waits for so many in a row.
-    pub(super) fn ask(&mut self, wanted: u32, turn: &StepContext) -> Option<u32> {
+    pub(super) fn ask(&mut self, wanted: u32, cx: &StepContext) -> Option<u32> {
         let is_short = wanted > 0 && !self.has(wanted);
         if self.asked || (self.left() >= self.low().max(1) && !is_short) {
             return None;
         }
         self.asked = true;
-        Some(self.next_size(turn.now, turn.timing.member_lease, turn.limits.max_range).max(wanted))
+        Some(self.next_size(cx.now, cx.timing.member_lease, cx.limits.max_range).max(wanted))
     }
 
     fn next_size(&mut self, now: Time, lease: Duration, most: u32) -> u32 {

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 impl Grantor {
     /// Asks the predecessor for its table.
-    pub(super) fn receive(&mut self, heard: HeardEarly, source: ProcessId, turn: &mut StepContext) {
+    pub(super) fn receive(&mut self, heard: HeardEarly, source: ProcessId, cx: &mut StepContext) {
         self.phase = Phase::Receiving { heard, source };
-        self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
-        turn.send(
+        self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
+        cx.send(
             source,
             GrantorMessage::RequestTable { service: self.service.clone(), epoch: self.epoch },
         );
@@ -32,7 +32,7 @@ impl Grantor {
         objects: Vec<(LockName, Content)>,
         (holds, waits): Contents,
         (view, last): (&View, bool),
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         if let Phase::Recovering { heard, awaiting } = &mut self.phase
             && awaiting.remove(&from)
@@ -40,11 +40,11 @@ impl Grantor {
             // A predecessor that was taken to be lost acts still, and answers the recovery with
             // its table. What others have reported of it is in that table, but for their requests
             // since.
-            self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
+            self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
             let unheard = awaiting.iter().copied();
             self.revalidating = unheard.map(|process| (process, Revalidation::default())).collect();
             self.outdated_reports.append(awaiting);
-            self.table = Table::new(self.epoch).within(turn);
+            self.table = Table::new(self.epoch).within(cx);
             self.phase = Phase::Receiving { heard: std::mem::take(heard), source: from };
         }
         if self.phase.source() != Some(from) {
@@ -52,14 +52,14 @@ impl Grantor {
         }
         let Some(heard) = self.phase.heard_mut() else { return };
         for (name, content) in objects {
-            let maybe_stale = content.maybe_stale || planted!(turn.mutant, StaleByTransfer);
+            let maybe_stale = content.maybe_stale || planted!(cx.mutant, StaleByTransfer);
             self.table.adopt(name, Content { maybe_stale, ..content });
         }
         for (process, hold) in holds {
             let (key, token) = ((process, hold.request), hold.token);
-            let is_new = planted!(turn.mutant, TakeOverAsNew);
-            let since = turn.now.back(if is_new { Duration::ZERO } else { hold.held_for });
-            let is_there = view.contains(process) || planted!(turn.mutant, TakeOverTheDead);
+            let is_new = planted!(cx.mutant, TakeOverAsNew);
+            let since = cx.now.back(if is_new { Duration::ZERO } else { hold.held_for });
+            let is_there = view.contains(process) || planted!(cx.mutant, TakeOverTheDead);
             if !heard.over.contains(&key) && is_there {
                 self.table.claim(key, hold.lock, token, since);
             }
@@ -74,28 +74,28 @@ impl Grantor {
                 self.table.wait(key, wait.lock, ticket);
             }
         }
-        let last = last || planted!(turn.mutant, ActOnFirstPart);
+        let last = last || planted!(cx.mutant, ActOnFirstPart);
         if !last {
             return;
         }
         let mut heard = std::mem::take(heard);
         if let Phase::PassingOn { table, heard: kept, .. } = &mut self.phase
-            && !planted!(turn.mutant, ActBeforeHeir)
+            && !planted!(cx.mutant, ActBeforeNextTurk)
         {
             (*table, *kept) = (PassedTable::Arrived, heard);
             return;
         }
         self.phase = Phase::Acting;
-        self.check(turn);
-        planted!(turn.mutant, LoseWaitsBesideTable => heard.waits.clear());
+        self.check(cx);
+        planted!(cx.mutant, LoseWaitsBesideTable => heard.waits.clear());
         for (process, waits) in std::mem::take(&mut heard.waits) {
             for wait in waits {
                 if !heard.over.contains(&(process, wait.request)) {
-                    self.take_in_beside(process, wait, turn);
+                    self.take_in_beside(process, wait, cx);
                 }
             }
         }
-        self.begin(heard, true, turn);
+        self.begin(heard, true, cx);
     }
 
     /// A member answers the recovery that a table has ended. Its holds are in the table. Its waits
@@ -104,59 +104,55 @@ impl Grantor {
         &mut self,
         from: ProcessId,
         waits: Vec<WaitReport>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         match self.phase.heard_mut() {
             Some(heard) => heard.keep_waits(from, waits),
-            None => waits.into_iter().for_each(|wait| self.take_in_beside(from, wait, turn)),
+            None => waits.into_iter().for_each(|wait| self.take_in_beside(from, wait, cx)),
         }
-        self.grant(turn);
+        self.grant(cx);
     }
 
     /// Queues a wait that a member reported to a recovery, if the table that came instead lacks it.
     /// One that might pass a suspension by a hold that is over is left to the check.
-    fn take_in_beside(&mut self, process: ProcessId, wait: WaitReport, turn: &mut StepContext) {
+    fn take_in_beside(&mut self, process: ProcessId, wait: WaitReport, cx: &mut StepContext) {
         let key = (process, wait.request);
         let may_pass =
             self.table.has_suspension() && self.table.holds_of(process, wait.lock.owner) > 0;
         if !may_pass && self.table.place(key).is_none() {
-            self.take_in(key, wait, turn);
+            self.take_in(key, wait, cx);
         }
     }
 
     /// The younger turk that gets the table now, if the table has arrived.
-    pub(crate) fn heir_due(&self) -> Option<(ProcessId, Epoch)> {
+    pub(crate) fn next_turk_due(&self) -> Option<(ProcessId, Epoch)> {
         self.phase.next_turk().filter(|_| self.phase.source().is_none())
     }
 
     /// The predecessor has no table: every member is asked, unless a younger turk waits and then
     /// does that.
-    pub(crate) fn on_no_table(&mut self, from: ProcessId, view: &View, turn: &mut StepContext) {
+    pub(crate) fn on_no_table(&mut self, from: ProcessId, view: &View, cx: &mut StepContext) {
         if self.phase.source() == Some(from) {
-            planted!(turn.mutant, TakeNoTableForEmpty => return self.begin_empty(turn));
-            self.lose_source(view, turn);
+            planted!(cx.mutant, TakeNoTableForEmpty => return self.begin_empty(cx));
+            self.lose_source(view, cx);
         }
     }
 
     /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or
     /// never; otherwise it is passed on when it arrives.
-    pub(crate) fn on_hand(
-        &mut self,
-        next_turk: (ProcessId, Epoch),
-        turn: &mut StepContext,
-    ) -> bool {
+    pub(crate) fn on_hand(&mut self, next_turk: (ProcessId, Epoch), cx: &mut StepContext) -> bool {
         let (service, own) = (self.service.clone(), self.epoch);
         let Some(source) = self.phase.source() else { return true };
         if let Some((process, epoch)) = self.phase.next_turk() {
-            turn.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
+            cx.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
         }
         let mut heard = self.phase.heard_mut().map(std::mem::take).unwrap_or_default();
         let parked = std::mem::take(&mut heard.parked);
         self.phase = Phase::PassingOn { heard, table: PassedTable::AwaitedFrom(source), next_turk };
         for asked in parked {
-            planted!(turn.mutant, ForgetThoseWhoAsked => continue);
+            planted!(cx.mutant, ForgetThoseWhoAsked => continue);
             let (service, request) = (service.clone(), asked.request);
-            turn.send(
+            cx.send(
                 asked.from,
                 ClientMessage::NotGrantor {
                     service,
@@ -170,15 +166,15 @@ impl Grantor {
     }
 
     /// Gives the table away, if it is whole, and ends.
-    pub(crate) fn hand_over(self, next_turk: (ProcessId, Epoch), turn: &mut StepContext) {
+    pub(crate) fn hand_over(self, next_turk: (ProcessId, Epoch), cx: &mut StepContext) {
         let (to, epoch) = next_turk;
         let service = &self.service;
-        if !self.phase.has_table() && !planted!(turn.mutant, HandOverWhatIsThere) {
-            turn.send(to, GrantorMessage::NoTable { service: service.clone(), epoch });
-            return self.close(Some(next_turk), turn);
+        if !self.phase.has_table() && !planted!(cx.mutant, HandOverWhatIsThere) {
+            cx.send(to, GrantorMessage::NoTable { service: service.clone(), epoch });
+            return self.close(Some(next_turk), cx);
         }
-        let (all_holds, all_waits) = self.table.export(turn.now);
-        planted!(=> let (all_holds, all_waits) = planted::hand_over(all_holds, all_waits, turn));
+        let (all_holds, all_waits) = self.table.export(cx.now);
+        planted!(=> let (all_holds, all_waits) = planted::hand_over(all_holds, all_waits, cx));
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         let part = |objects: Vec<_>, holds, waits, last| {
             let service = service.clone();
@@ -193,39 +189,39 @@ impl Grantor {
         };
         let mut objects = Vec::new();
         for (name, content) in self.table.objects() {
-            planted!(turn.mutant, HandOverNoValues => continue);
+            planted!(cx.mutant, HandOverNoValues => continue);
             bytes += content.weight(name);
             objects.push((name.clone(), content.clone()));
-            if bytes >= turn.limits.part_bytes as usize {
+            if bytes >= cx.limits.part_bytes as usize {
                 bytes = 0;
-                turn.send(to, part(std::mem::take(&mut objects), Vec::new(), Vec::new(), false));
+                cx.send(to, part(std::mem::take(&mut objects), Vec::new(), Vec::new(), false));
             }
         }
         let mut table = |holds, waits, last| part(std::mem::take(&mut objects), holds, waits, last);
         for (process, hold) in all_holds {
             bytes += weight(&hold.lock);
             holds.push((process, hold));
-            if bytes >= turn.limits.part_bytes as usize {
+            if bytes >= cx.limits.part_bytes as usize {
                 bytes = 0;
-                turn.send(to, table(std::mem::take(&mut holds), Vec::new(), false));
+                cx.send(to, table(std::mem::take(&mut holds), Vec::new(), false));
             }
         }
         for (process, wait) in all_waits {
             bytes += weight(&wait.lock);
             waits.push((process, wait));
-            if bytes >= turn.limits.part_bytes as usize {
+            if bytes >= cx.limits.part_bytes as usize {
                 bytes = 0;
-                turn.send(to, table(std::mem::take(&mut holds), std::mem::take(&mut waits), false));
+                cx.send(to, table(std::mem::take(&mut holds), std::mem::take(&mut waits), false));
             }
         }
-        turn.send(to, table(holds, waits, true));
-        self.close(Some(next_turk), turn);
+        cx.send(to, table(holds, waits, true));
+        self.close(Some(next_turk), cx);
     }
 
     /// It is over: its waiters go elsewhere, or ask the elder. So do waiters in a table that was
     /// given away: if the next grantor ends before they have heard of it, they would wait here for
     /// ever.
-    pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
+    pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, cx: &mut StepContext) {
         let (service, own) = (self.service, self.epoch);
         let not_here = |request| {
             Message::Client(ClientMessage::NotGrantor {
@@ -236,15 +232,15 @@ impl Grantor {
             })
         };
         let Some(heard) = self.phase.heard() else {
-            planted!(turn.mutant, EndInSilence => return);
+            planted!(cx.mutant, EndInSilence => return);
             // An answer to one request counts for all requests of its member.
             let waiters = self.table.last_requests(true);
-            return waiters.for_each(|(process, request)| turn.send(process, not_here(request)));
+            return waiters.for_each(|(process, request)| cx.send(process, not_here(request)));
         };
         if let Some((process, epoch)) =
             self.phase.next_turk().filter(|next_turk| Some(*next_turk) != instead)
         {
-            turn.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
+            cx.send(process, GrantorMessage::NoTable { service: service.clone(), epoch });
         }
         // Reported requests wait here, too: a later grantor that has its table already asks no
         // member.
@@ -252,37 +248,37 @@ impl Grantor {
         let reported =
             reports.flat_map(|(process, waits)| waits.iter().map(|wait| (*process, wait.request)));
         let parked = heard.parked.iter().map(|asked| (asked.from, asked.request));
-        reported.chain(parked).for_each(|(process, request)| turn.send(process, not_here(request)));
+        reported.chain(parked).for_each(|(process, request)| cx.send(process, not_here(request)));
         // A member that has an object open waits for no answer, but wants to hear of other members'
         // writes to it.
         let known = self.table.last_requests(false);
-        known.for_each(|(process, request)| turn.send(process, not_here(request)));
+        known.for_each(|(process, request)| cx.send(process, not_here(request)));
     }
 
     /// The same member goes on in a new epoch, with the table that it has.
-    pub(crate) fn renew(mut self, range: TokenRange, turn: &mut StepContext) -> Grantor {
-        self.tell_end(turn);
+    pub(crate) fn renew(mut self, range: TokenRange, cx: &mut StepContext) -> Grantor {
+        self.tell_end(cx);
         self.epoch = Epoch(range.first);
         self.activation_path = ActivationPath(None);
-        self.tokens = TokenPool::new(range, turn.now);
+        self.tokens = TokenPool::new(range, cx.now);
         self.table = self.table.renew(self.epoch);
         self.rejected_successors = None;
         // Their answers now are for the epoch before.
         self.revalidating.clear();
         self.outdated_reports.clear();
-        self.check(turn);
-        self.begin(HeardEarly::default(), true, turn);
+        self.check(cx);
+        self.begin(HeardEarly::default(), true, cx);
         self
     }
 
     /// Asks the members with something in a table that was handed over for their present holds and
     /// waits, and those that a recovery before has not heard.
-    fn check(&mut self, turn: &mut StepContext) {
-        planted!(turn.mutant, CheckNobody => return);
+    fn check(&mut self, cx: &mut StepContext) {
+        planted!(cx.mutant, CheckNobody => return);
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
         asked.extend(self.revalidating.keys());
         for process in asked.difference(&self.departed).copied() {
-            turn.send(
+            cx.send(
                 process,
                 ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
             );
@@ -297,7 +293,7 @@ impl Grantor {
         objects: Vec<(LockName, Content)>,
         (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
         last: bool,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) {
         let Some(Revalidation { mut reported, ended }) = self.revalidating.remove(&from) else {
             return;
@@ -314,7 +310,7 @@ impl Grantor {
                 (known.version, known.maybe_stale) != (content.version, content.maybe_stale)
             };
             if self.table.content(&name).is_some_and(differs) {
-                self.tell_value(from, &name, None, turn);
+                self.tell_value(from, &name, None, cx);
             }
         }
         for hold in holds {
@@ -329,7 +325,7 @@ impl Grantor {
                 // The predecessor's table lacked it because it had lost against another hold.
                 self.table.release(key);
                 let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
-                turn.send(from, ClientMessage::Supersede { service, epoch, request });
+                cx.send(from, ClientMessage::Supersede { service, epoch, request });
             }
         }
         // A report tells requests in their order, so a request that it leaves out before its
@@ -348,18 +344,18 @@ impl Grantor {
         for wait in waits {
             let key = (from, wait.request);
             match self.table.place(key) {
-                Some(EntryStatus::Holds(token)) => self.tell_grant(key, token, turn),
+                Some(EntryStatus::Holds(token)) => self.tell_grant(key, token, cx),
                 Some(EntryStatus::Waits(ticket)) if wait.ticket.is_none() => {
-                    self.tell_queued(key, ticket, turn)
+                    self.tell_queued(key, ticket, cx)
                 }
                 Some(EntryStatus::Waits(_)) => {}
-                None => self.take_in(key, wait, turn),
+                None => self.take_in(key, wait, cx),
             }
         }
         if !last {
             self.revalidating.insert(from, Revalidation { reported, ended });
         }
-        self.grant(turn);
+        self.grant(cx);
     }
 
     /// This member is to grant this service no longer. Returns whether the role is over at once;
@@ -368,30 +364,30 @@ impl Grantor {
         &mut self,
         view: &View,
         suspected: &BTreeSet<ProcessId>,
-        turn: &mut StepContext,
+        cx: &mut StepContext,
     ) -> bool {
         let (service, epoch) = (self.service.clone(), self.epoch);
         if !self.is_acting() {
-            turn.send_elder(RegistryMessage::Decline { service, epoch });
+            cx.send_elder(RegistryMessage::Decline { service, epoch });
             return true;
         }
-        if self.table.is_empty() || planted!(turn.mutant, CallItVacant) {
-            turn.send_elder(RegistryMessage::Vacant { service, epoch });
+        if self.table.is_empty() || planted!(cx.mutant, CallItVacant) {
+            cx.send_elder(RegistryMessage::Vacant { service, epoch });
             return true;
         }
         let unwilling = self.rejected_successors.get_or_insert_default();
         let shares = self.table.shares();
         let others = view.living().enumerate().filter(|(_, member)| {
-            member.info.process != turn.me && !unwilling.contains(&member.info.process)
+            member.info.process != cx.me && !unwilling.contains(&member.info.process)
         });
         let best = others.max_by_key(|(age, member)| {
             let process = member.info.process;
-            let share = shares.get(&process).filter(|_| !planted!(turn.mutant, YieldToOldest));
+            let share = shares.get(&process).filter(|_| !planted!(cx.mutant, YieldToOldest));
             let share = share.copied().unwrap_or_default();
             (!suspected.contains(&process), share, std::cmp::Reverse(*age))
         });
         let Some((_, member)) = best else { return true };
-        turn.send_elder(RegistryMessage::ProposeSuccessor {
+        cx.send_elder(RegistryMessage::ProposeSuccessor {
             service,
             epoch,
             to: member.info.process,

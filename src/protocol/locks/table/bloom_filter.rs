@@ -11,7 +11,7 @@
 //!   could, and never in error.
 //! - The hash is the same in every run. A program that knows it may find names that share their
 //!   counters, and gains nothing: for those the set itself has to be asked, as if there were no
-//!   sieve.
+//!   filter.
 //! - No name costs more than one block, and memory comes and goes by pages.
 
 use crate::protocol::id::LockName;

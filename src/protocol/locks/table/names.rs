@@ -1,28 +1,28 @@
-//! `NameMap`: a tree of names, and a sieve before it.
+//! `NameMap`: a tree of names, and a filter before it.
 //!
 //! A name that is asked for is mostly not there. In a tree of a million names it takes several
-//! misses of the cache to find that out. The [sieve](CountingBloomFilter) takes one. It follows the
+//! misses of the cache to find that out. The [filter](CountingBloomFilter) takes one. It follows the
 //! tree, and the tree can be changed only here.
 //!
-//! A sieve has a size, so another one takes its place when there are twice as many names as it was
+//! A filter has a size, so another one takes its place when there are twice as many names as it was
 //! made for, or half as many. That one is not made at once, for no operation goes through all
-//! names. The **current** sieve goes on as ever. Beside it is the **next**, and each change of the
+//! names. The **current** filter goes on as ever. Beside it is the **next**, and each change of the
 //! tree moves a few more names into that one, in their order:
 //! ```text
 //!              up to the mark       behind the mark
 //! current      all names            all names
 //! next         all names            none
 //! ```
-//! A name that comes or goes is counted in the next sieve only up to the mark. A name behind the
+//! A name that comes or goes is counted in the next filter only up to the mark. A name behind the
 //! mark is moved when its turn comes, if it is there then. When the mark has passed the last name
-//! the next sieve is the current one.
+//! the next filter is the current one.
 //!
-//! - The current sieve has the names of the tree, or no pages: then every name may be there.
-//! - The next sieve has the names of the tree up to the mark.
-//! - A change of the tree moves at most [`MOVED`] names, and gives back one page at most. A sieve
+//! - The current filter has the names of the tree, or no pages: then every name may be there.
+//! - The next filter has the names of the tree up to the mark.
+//! - A change of the tree moves at most [`MOVED`] names, and gives back one page at most. A filter
 //!   that begins is a word for each page, and its pages come with the first name that is in them.
-//! - Few names have no sieve, and take no memory for it.
-//! - The sieves are no part of a map's value: two `NameMap` with the same tree are equal.
+//! - Few names have no filter, and take no memory for it.
+//! - The filters are no part of a map's value: two `NameMap` with the same tree are equal.
 
 use super::bloom_filter::{CountingBloomFilter, FilterSpot};
 use crate::protocol::id::LockName;
@@ -35,7 +35,7 @@ use std::ops::{Bound, Deref};
 /// the absent names is then let through to the tree.
 const PER_PAGE: usize = 512;
 
-/// Names that one change moves. So a sieve is made before the number of names has changed by a
+/// Names that one change moves. So a filter is made before the number of names has changed by a
 /// seventh.
 const MOVED: usize = 8;
 
@@ -43,32 +43,32 @@ const MOVED: usize = 8;
 #[derive(Clone)]
 pub(super) struct NameMap<V> {
     tree: BTreeMap<LockName, V>,
-    sieves: Option<Box<FilterPair>>,
+    filters: Option<Box<FilterPair>>,
 }
 
 #[derive(Clone, Default)]
 struct FilterPair {
     current: CountingBloomFilter,
     next: Option<NextFilter>,
-    /// The sieve before it, of which some pages are left.
+    /// The filter before it, of which some pages are left.
     spent: CountingBloomFilter,
 }
 
 #[derive(Clone)]
 struct NextFilter {
-    sieve: CountingBloomFilter,
+    filter: CountingBloomFilter,
     /// The last name that was moved, whether it is there still.
     mark: Option<LockName>,
 }
 
 impl<V> NameMap<V> {
     pub(super) fn new() -> NameMap<V> {
-        NameMap { tree: BTreeMap::new(), sieves: None }
+        NameMap { tree: BTreeMap::new(), filters: None }
     }
 
     /// Whether there is something at a name. Mostly there is not.
     pub(super) fn contains_key(&self, name: &LockName) -> bool {
-        self.sieves.as_ref().is_none_or(|sieves| sieves.may_have(name))
+        self.filters.as_ref().is_none_or(|filters| filters.may_have(name))
             && self.tree.contains_key(name)
     }
 
@@ -102,39 +102,39 @@ impl<V> NameMap<V> {
 
     /// A name has come or gone.
     fn note(&mut self, name: &LockName, change: fn(&mut CountingBloomFilter, FilterSpot)) {
-        if let Some(sieves) = &mut self.sieves {
+        if let Some(filters) = &mut self.filters {
             let spot = FilterSpot::of(name);
-            change(&mut sieves.current, spot);
-            if let Some(NextFilter { sieve, mark }) = &mut sieves.next
+            change(&mut filters.current, spot);
+            if let Some(NextFilter { filter, mark }) = &mut filters.next
                 && mark.as_ref().is_some_and(|mark| name <= mark)
             {
-                change(sieve, spot);
+                change(filter, spot);
             }
         }
         self.tend();
     }
 
-    /// Sees to the sieves, a step at a time.
+    /// Sees to the filters, a step at a time.
     fn tend(&mut self) {
         let len = self.tree.len();
-        if self.sieves.is_none() && len < PER_PAGE {
+        if self.filters.is_none() && len < PER_PAGE {
             return;
         }
         if len < PER_PAGE / 2 {
-            self.sieves = None;
+            self.filters = None;
             return;
         }
-        let sieves = self.sieves.get_or_insert_default();
-        sieves.spent.shed();
-        if let Some(next) = &mut sieves.next {
+        let filters = self.filters.get_or_insert_default();
+        filters.spent.shed();
+        if let Some(next) = &mut filters.next {
             if next.go_on(&self.tree) {
-                sieves.spent =
-                    std::mem::replace(&mut sieves.current, std::mem::take(&mut next.sieve));
-                sieves.next = None;
+                filters.spent =
+                    std::mem::replace(&mut filters.current, std::mem::take(&mut next.filter));
+                filters.next = None;
             }
-        } else if !is_fit(sieves.current.pages(), len) {
-            sieves.next = Some(NextFilter {
-                sieve: CountingBloomFilter::new((len / PER_PAGE).max(1)),
+        } else if !is_fit(filters.current.pages(), len) {
+            filters.next = Some(NextFilter {
+                filter: CountingBloomFilter::new((len / PER_PAGE).max(1)),
                 mark: None,
             });
         }
@@ -142,7 +142,7 @@ impl<V> NameMap<V> {
 }
 
 impl FilterPair {
-    /// Never within another function: a caller without sieves would save registers for it.
+    /// Never within another function: a caller without filters would save registers for it.
     #[inline(never)]
     fn may_have(&self, name: &LockName) -> bool {
         self.current.may_have(FilterSpot::of(name))
@@ -155,7 +155,7 @@ impl NextFilter {
         let behind = self.mark.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let (mut moved, mut last) = (0, None);
         for (name, _) in tree.range::<LockName, _>((behind, Bound::Unbounded)).take(MOVED) {
-            self.sieve.add(FilterSpot::of(name));
+            self.filter.add(FilterSpot::of(name));
             (moved, last) = (moved + 1, Some(name));
         }
         self.mark = last.or(self.mark.as_ref()).cloned();
@@ -163,7 +163,7 @@ impl NextFilter {
     }
 }
 
-/// Whether a sieve of so many pages is for so many names.
+/// Whether a filter of so many pages is for so many names.
 fn is_fit(pages: usize, names: usize) -> bool {
     let made_for = pages * PER_PAGE;
     (made_for / 2..=made_for * 2).contains(&names)

@@ -1,18 +1,18 @@
-//! Single steps of a grantor that simulated runs seldom reach, or whose result they do not see.
+//! Single steps of a grantor that simulated runs rarely reach, or whose result they do not see.
 
 use super::*;
 use crate::protocol::event::GrantorState;
 use crate::protocol::id::Permits;
 use crate::protocol::limits::Limits;
-use crate::protocol::locks::grantor::{Asked, weight};
+use crate::protocol::locks::grantor::{ReceivedRequest, weight};
 use crate::protocol::message::WaitReport;
 use crate::protocol::message::{LockRequest, RegistryMessage};
 
 const OLD: Epoch = Epoch(token(1));
 const RANGE: TokenRange = TokenRange { first: token(100), last: token(200) };
 
-fn asked(from: ProcessId, request: u64, want: Want) -> Asked {
-    Asked {
+fn asked(from: ProcessId, request: u64, want: Want) -> ReceivedRequest {
+    ReceivedRequest {
         from,
         request: RequestId(request),
         only_if_free: false,
@@ -53,12 +53,12 @@ fn with_table(
     holds: Vec<(ProcessId, HoldReport)>,
     waits: Vec<(ProcessId, WaitReport)>,
     view: &View,
-    turn: &mut StepContext,
+    cx: &mut StepContext,
 ) -> Grantor {
-    let mut grantor = Grantor::new(service(), RANGE, Origin::Predecessor(ANN), view, turn);
-    grantor.on_table(ANN, Vec::new(), (holds, waits), (view, true), turn);
+    let mut grantor = Grantor::new(service(), RANGE, Origin::Predecessor(ANN), view, cx);
+    grantor.on_table(ANN, Vec::new(), (holds, waits), (view, true), cx);
     assert!(grantor.is_acting());
-    turn.outbox.clear();
+    cx.outbox.clear();
     grantor
 }
 
@@ -84,14 +84,14 @@ fn is_granted(said: &[(ProcessId, Message)], to: ProcessId, request: u64) -> boo
 /// Its holds that came with the table may be over, and would let it pass the suspension.
 #[test]
 fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
-    let said = said(Origin::Free, |_, view, turn| {
+    let said = said(Origin::Free, |_, view, cx| {
         let (holds, waits) = (
             vec![(BOB, hold("x", 40))],
             vec![(ANN, wait(50, Want::Suspension, Some(u32::MAX.into())))],
         );
-        let mut grantor = with_table(holds, waits, view, turn);
-        grantor.on_ask(asked(BOB, 60, want("y")), turn);
-        grantor.on_ask(asked(ANN, 61, want("y")), turn);
+        let mut grantor = with_table(holds, waits, view, cx);
+        grantor.on_ask(asked(BOB, 60, want("y")), cx);
+        grantor.on_ask(asked(ANN, 61, want("y")), cx);
     });
     let sent_on = said.iter().filter(|(_, message)| {
         matches!(message, Message::Client(ClientMessage::NotGrantor { .. }))
@@ -109,32 +109,32 @@ fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
 
 #[test]
 fn permits_that_wait_without_their_object_are_granted_when_it_is_opened() {
-    let said = acting(|grantor, _, turn| {
-        grantor.on_ask(asked(BOB, 40, open("pool", &1u32.to_le_bytes())), turn);
-        grantor.on_ask(asked(BOB, 41, permits("pool", 1)), turn);
-        grantor.on_ask(asked(BOB, 42, permits("pool", 1)), turn);
-        grantor.on_done(BOB, RequestId(40), turn);
-        grantor.on_done(BOB, RequestId(41), turn);
+    let said = acting(|grantor, _, cx| {
+        grantor.on_ask(asked(BOB, 40, open("pool", &1u32.to_le_bytes())), cx);
+        grantor.on_ask(asked(BOB, 41, permits("pool", 1)), cx);
+        grantor.on_ask(asked(BOB, 42, permits("pool", 1)), cx);
+        grantor.on_done(BOB, RequestId(40), cx);
+        grantor.on_done(BOB, RequestId(41), cx);
         assert_eq!(requests_of(grantor, BOB), [42], "there is no object, so there are no permits");
-        turn.outbox.clear();
-        grantor.on_ask(asked(ANN, 50, open("pool", &2u32.to_le_bytes())), turn);
+        cx.outbox.clear();
+        grantor.on_ask(asked(ANN, 50, open("pool", &2u32.to_le_bytes())), cx);
     });
     assert!(is_granted(&said, BOB, 42), "{said:?}");
 }
 
 #[test]
 fn a_grantor_that_gets_tokens_of_no_use_asks_again() {
-    let said = said(Origin::Free, |_, view, turn| {
+    let said = said(Origin::Free, |_, view, cx| {
         let few = TokenRange { first: token(100), last: token(103) };
-        let mut grantor = Grantor::new(service(), few, Origin::Free, view, turn);
-        grantor.on_ask(asked(ANN, 1, want("x")), turn);
-        grantor.on_ask(asked(ANN, 2, want("y")), turn);
-        assert!(turn.outbox.iter().any(|(_, message)| matches!(
+        let mut grantor = Grantor::new(service(), few, Origin::Free, view, cx);
+        grantor.on_ask(asked(ANN, 1, want("x")), cx);
+        grantor.on_ask(asked(ANN, 2, want("y")), cx);
+        assert!(cx.outbox.iter().any(|(_, message)| matches!(
             message,
             Message::Registry(RegistryMessage::MoreTokens { .. })
         )));
-        turn.outbox.clear();
-        grantor.on_tokens(TokenRange { first: token(50), last: token(60) }, turn);
+        cx.outbox.clear();
+        grantor.on_tokens(TokenRange { first: token(50), last: token(60) }, cx);
     });
     assert!(
         said.iter().any(|(_, message)| matches!(
@@ -147,20 +147,14 @@ fn a_grantor_that_gets_tokens_of_no_use_asks_again() {
 
 #[test]
 fn waits_that_were_reported_end_with_their_member() {
-    said(Origin::Everyone, |grantor, view, turn| {
-        let me = turn.me;
-        grantor.on_report(
-            ANN,
-            Vec::new(),
-            (Vec::new(), vec![wait(2, want("x"), None)]),
-            true,
-            turn,
-        );
+    said(Origin::Everyone, |grantor, view, cx| {
+        let me = cx.me;
+        grantor.on_report(ANN, Vec::new(), (Vec::new(), vec![wait(2, want("x"), None)]), true, cx);
         let mut next = view.clone();
         next.members.retain(|member| member.info.process != ANN);
-        grantor.on_view(&next, &[ANN], &[], turn);
+        grantor.on_view(&next, &[ANN], &[], cx);
         for process in [BOB, me] {
-            grantor.on_report(process, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+            grantor.on_report(process, Vec::new(), (Vec::new(), Vec::new()), true, cx);
         }
         assert!(grantor.is_acting());
         assert_eq!(requests_of(grantor, ANN), [0; 0]);
@@ -170,34 +164,34 @@ fn waits_that_were_reported_end_with_their_member() {
 /// Otherwise it would wait behind the suspension, and the suspension for its hold.
 #[test]
 fn a_holder_whose_place_nobody_has_told_passes_a_suspension_that_is_reported_later() {
-    let said = said(Origin::Everyone, |grantor, _, turn| {
-        let me = turn.me;
+    let said = said(Origin::Everyone, |grantor, _, cx| {
+        let me = cx.me;
         grantor.on_report(
             ANN,
             Vec::new(),
             (vec![hold("x", 40)], vec![wait(51, want("y"), None)]),
             true,
-            turn,
+            cx,
         );
         grantor.on_report(
             BOB,
             Vec::new(),
             (Vec::new(), vec![wait(52, Want::Suspension, Some(u32::MAX.into()))]),
             true,
-            turn,
+            cx,
         );
-        grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+        grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, cx);
     });
     assert!(is_granted(&said, ANN, 51), "{said:?}");
 }
 
 #[test]
 fn a_wait_that_gets_its_place_by_a_later_one_is_told() {
-    let said = said(Origin::Everyone, |grantor, _, turn| {
-        let (me, waits) = (turn.me, vec![wait(2, want("x"), None), wait(3, want("x"), Some(1))]);
-        grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, turn);
-        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, turn);
-        grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+    let said = said(Origin::Everyone, |grantor, _, cx| {
+        let (me, waits) = (cx.me, vec![wait(2, want("x"), None), wait(3, want("x"), Some(1))]);
+        grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, cx);
+        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, cx);
+        grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, cx);
     });
     let queued = said.iter().filter_map(|(to, message)| match message {
         Message::Client(ClientMessage::Queued { request, ticket, .. }) => {
@@ -210,10 +204,10 @@ fn a_wait_that_gets_its_place_by_a_later_one_is_told() {
 
 #[test]
 fn of_two_that_wait_for_a_table_the_earlier_hears_that_it_gets_none() {
-    let said = said(Origin::Predecessor(ANN), |grantor, _, turn| {
-        let me = turn.me;
-        assert!(!grantor.on_hand((BOB, Epoch(token(300))), turn));
-        assert!(!grantor.on_hand((me, Epoch(token(400))), turn));
+    let said = said(Origin::Predecessor(ANN), |grantor, _, cx| {
+        let me = cx.me;
+        assert!(!grantor.on_hand((BOB, Epoch(token(300))), cx));
+        assert!(!grantor.on_hand((me, Epoch(token(400))), cx));
     });
     let refused = said
         .iter()
@@ -223,11 +217,11 @@ fn of_two_that_wait_for_a_table_the_earlier_hears_that_it_gets_none() {
 
 #[test]
 fn a_hold_that_waits_in_the_table_that_was_handed_over_is_superseded_and_waits_no_more() {
-    let said = said(Origin::Free, |_, view, turn| {
+    let said = said(Origin::Free, |_, view, cx| {
         let (holds, waits) =
             (vec![(ANN, hold("x", 41))], vec![(BOB, wait(40, want("x"), Some(1)))]);
-        let mut grantor = with_table(holds, waits, view, turn);
-        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, turn);
+        let mut grantor = with_table(holds, waits, view, cx);
+        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, cx);
         assert_eq!(requests_of(&grantor, BOB), [0; 0]);
     });
     assert_eq!(said, [(BOB, revoke(40))]);
@@ -235,26 +229,26 @@ fn a_hold_that_waits_in_the_table_that_was_handed_over_is_superseded_and_waits_n
 
 #[test]
 fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
-    let said = said(Origin::Free, |_, view, turn| {
-        let mut grantor = with_table(vec![(BOB, hold("x", 40))], Vec::new(), view, turn);
+    let said = said(Origin::Free, |_, view, cx| {
+        let mut grantor = with_table(vec![(BOB, hold("x", 40))], Vec::new(), view, cx);
         let way = grantor.load().and_then(|load| load.way).map(|(state, _)| state);
         assert_eq!(way, Some(GrantorState::Receiving));
-        grantor.on_done(BOB, RequestId(40), turn);
+        grantor.on_done(BOB, RequestId(40), cx);
         assert_eq!(
             grantor.is_settled(BOB, RequestId(99)),
             Err(None),
             "BOB has not answered the check"
         );
-        turn.outbox.clear();
-        let mut grantor = grantor.renew(TokenRange { first: token(300), last: token(400) }, turn);
+        cx.outbox.clear();
+        let mut grantor = grantor.renew(TokenRange { first: token(300), last: token(400) }, cx);
         assert_eq!(grantor.load().and_then(|load| load.way), None, "it acts at once");
         assert_eq!(
             grantor.is_settled(BOB, RequestId(99)),
             Ok(()),
             "the answer would be for the epoch before"
         );
-        grantor.on_ask(asked(ANN, 1, want("y")), turn);
-        grantor.on_ask(asked(BOB, 2, want("y")), turn);
+        grantor.on_ask(asked(ANN, 1, want("y")), cx);
+        grantor.on_ask(asked(BOB, 2, want("y")), cx);
     });
     let told = said.iter().filter_map(|(to, message)| match message {
         Message::Client(ClientMessage::Grant { request, token, .. }) => {
@@ -271,15 +265,15 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
 /// Whatever the size of a chunk is, a chunk is full with its last entry and not before.
 #[test]
 fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
-    let fill = |view: &View, turn: &mut StepContext| {
-        let mut grantor = Grantor::new(service(), RANGE, Origin::Free, view, turn);
+    let fill = |view: &View, cx: &mut StepContext| {
+        let mut grantor = Grantor::new(service(), RANGE, Origin::Free, view, cx);
         for n in 0..6 {
             let name = format!("o{n}");
-            grantor.on_ask(asked(ANN, 10 + n, open(&name, b"text")), turn);
-            grantor.on_ask(asked(ANN, 20 + n, want(&format!("n{n}"))), turn);
-            grantor.on_ask(asked(BOB, 30 + n, want(&format!("n{n}"))), turn);
+            grantor.on_ask(asked(ANN, 10 + n, open(&name, b"text")), cx);
+            grantor.on_ask(asked(ANN, 20 + n, want(&format!("n{n}"))), cx);
+            grantor.on_ask(asked(BOB, 30 + n, want(&format!("n{n}"))), cx);
         }
-        turn.outbox.clear();
+        cx.outbox.clear();
         grantor
     };
     let mut size = 0;
@@ -287,17 +281,17 @@ fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
     while !whole {
         size += 1;
         let limits = Limits { part_bytes: size, ..Limits::DEFAULT };
-        let said = acting(|_, view, turn| {
+        let said = acting(|_, view, cx| {
             let inner = &mut StepContext {
-                now: turn.now,
-                standing: turn.standing,
-                out: turn.out,
+                now: cx.now,
+                standing: cx.standing,
+                out: cx.out,
                 outbox: VecDeque::new(),
                 unfinished: Vec::new(),
             };
             inner.standing.limits = &limits;
             fill(view, inner).hand_over((BOB, Epoch(token(300))), inner);
-            turn.outbox = std::mem::take(&mut inner.outbox);
+            cx.outbox = std::mem::take(&mut inner.outbox);
         });
         let (mut entries, mut parts) = (0, 0);
         for (_, message) in &said {

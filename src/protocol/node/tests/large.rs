@@ -1,7 +1,7 @@
 //! The cost of a step with very many holds: no more than with few.
 
 use super::*;
-use crate::protocol::locks::grantor::Asked;
+use crate::protocol::locks::grantor::ReceivedRequest;
 use crate::protocol::message::{LockRequest, WaitReport};
 use crate::protocol::visit_count::touched;
 
@@ -192,10 +192,10 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
     let view = node.cluster.view.clone().expect("it has founded");
     let mut outbox = Vec::new();
     let touched = touched(|| {
-        node.act(NOW, &mut outbox, |locks, turn| {
+        node.act(NOW, &mut outbox, |locks, cx| {
             let epoch = locks.grantors.values().next().expect("it grants").epoch();
-            locks.client.on_not_grantor(&service(), epoch, RequestId(next + 9), None, turn);
-            locks.client.on_view(&view, turn);
+            locks.client.on_not_grantor(&service(), epoch, RequestId(next + 9), None, cx);
+            locks.client.on_view(&view, cx);
         });
     });
     most = most.max(touched);
@@ -223,10 +223,10 @@ const EPOCHS: [Epoch; 2] = [Epoch(token(100)), Epoch(token(200))];
 /// A member whose requests all wait at the grantor Ann.
 fn waiting(count: usize) -> Node {
     let mut node = with_two_more();
-    node.turn(NOW, &mut Vec::new(), |locks, turn| {
-        locks.client.on_grantor(&service(), ANN, EPOCHS[0], turn);
+    node.cx(NOW, &mut Vec::new(), |locks, cx| {
+        locks.client.on_grantor(&service(), ANN, EPOCHS[0], cx);
         for (number, name) in names(count).iter().enumerate() {
-            locks.client.lock(call(number as u64 + 1, name), Duration::ZERO, |_| false, turn);
+            locks.client.lock(call(number as u64 + 1, name), Duration::ZERO, |_| false, cx);
         }
     });
     node
@@ -241,15 +241,9 @@ fn a_refusal_of_each_of_many_requests_looks_at_that_request() {
     let mut refuse = |node: &mut Node, number: u64| {
         let mut sent = 0;
         let touched = touched(|| {
-            let outbox = node.turn(NOW, &mut out, |locks, turn| {
+            let outbox = node.cx(NOW, &mut out, |locks, cx| {
                 let instead = Some((BOB, EPOCHS[1]));
-                locks.client.on_not_grantor(
-                    &service(),
-                    EPOCHS[0],
-                    RequestId(number),
-                    instead,
-                    turn,
-                );
+                locks.client.on_not_grantor(&service(), EPOCHS[0], RequestId(number), instead, cx);
             });
             sent = outbox.len();
         });
@@ -262,9 +256,7 @@ fn a_refusal_of_each_of_many_requests_looks_at_that_request() {
     }
     // The same grantor is named again, as the elder does now and then.
     let touched = touched(|| {
-        node.turn(NOW, &mut out, |locks, turn| {
-            locks.client.on_grantor(&service(), BOB, EPOCHS[1], turn)
-        });
+        node.cx(NOW, &mut out, |locks, cx| locks.client.on_grantor(&service(), BOB, EPOCHS[1], cx));
     });
     assert!(touched < 10, "{touched} looks");
 }
@@ -293,9 +285,9 @@ fn a_revocation_looks_at_the_hold_that_it_names() {
 }
 
 /// A request as a grantor hears it.
-fn asked(from: ProcessId, number: u64, want: Want) -> Asked {
+fn asked(from: ProcessId, number: u64, want: Want) -> ReceivedRequest {
     let (request, owner, metadata) = (RequestId(number), OwnerId::default(), Metadata::default());
-    Asked {
+    ReceivedRequest {
         from,
         request,
         only_if_free: false,
@@ -309,8 +301,8 @@ fn grantor(origin: Origin) -> (Node, Grantor) {
     let view = node.cluster.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: Token::new(Slot(9), 0) };
     let mut grantor = None;
-    node.turn(NOW, &mut Vec::new(), |_, turn| {
-        grantor = Some(Grantor::new(service(), range, origin, &view, turn))
+    node.cx(NOW, &mut Vec::new(), |_, cx| {
+        grantor = Some(Grantor::new(service(), range, origin, &view, cx))
     });
     (node, grantor.expect("just made"))
 }
@@ -322,9 +314,9 @@ fn leased(
 ) -> (VecDeque<(ProcessId, Message)>, usize) {
     let mut outbox = VecDeque::new();
     let touched = touched(|| {
-        outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
-            turn.standing.leased = true;
-            act(turn);
+        outbox = node.cx(NOW, &mut Vec::new(), |_, cx| {
+            cx.standing.leased = true;
+            act(cx);
         });
     });
     (outbox, touched)
@@ -333,14 +325,14 @@ fn leased(
 #[test]
 fn a_grantor_that_ends_tells_each_member_without_a_look_at_all_holds() {
     let (mut node, mut grantor) = grantor(Origin::Free);
-    leased(&mut node, |turn| {
+    leased(&mut node, |cx| {
         for (number, name) in names(HELD).into_iter().enumerate() {
-            grantor.on_ask(asked(ANN, number as u64 + 1, Want::Lock(name)), turn);
+            grantor.on_ask(asked(ANN, number as u64 + 1, Want::Lock(name)), cx);
         }
-        grantor.on_ask(asked(BOB, 1, want("n1")), turn);
-        grantor.on_ask(asked(BOB, 2, want("n2")), turn);
+        grantor.on_ask(asked(BOB, 1, want("n1")), cx);
+        grantor.on_ask(asked(BOB, 2, want("n2")), cx);
     });
-    let (outbox, touched) = leased(&mut node, |turn| grantor.close(None, turn));
+    let (outbox, touched) = leased(&mut node, |cx| grantor.close(None, cx));
     let epoch = Epoch(token(100));
     let not_here = Message::Client(ClientMessage::NotGrantor {
         service: service(),
@@ -370,9 +362,9 @@ fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
             lock: LockRequest { want, owner, revocable: false, metadata },
         }
     };
-    leased(&mut node, |turn| {
+    leased(&mut node, |cx| {
         let all = (1..=MANY).map(|request| (ANN, waits(request))).collect();
-        grantor.on_table(BOB, Vec::new(), (vec![(BOB, hold("x", 1))], all), (&view, true), turn);
+        grantor.on_table(BOB, Vec::new(), (vec![(BOB, hold("x", 1))], all), (&view, true), cx);
     });
     // Every tenth one has ended.
     let reported: Vec<WaitReport> =
@@ -383,7 +375,7 @@ fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
         let last = part + 1 == parts.len();
         let report = (Vec::new(), waits.clone());
         let (_, touched) =
-            leased(&mut node, |turn| grantor.on_report(ANN, Vec::new(), report, last, turn));
+            leased(&mut node, |cx| grantor.on_report(ANN, Vec::new(), report, last, cx));
         most = most.max(touched);
     }
     assert!(most < 1_000, "{most} looks for a part of 90");
@@ -455,23 +447,23 @@ fn the_requests_of_a_departed_member_end_by_and_by() {
     let (mut node, mut grantor) = grantor(Origin::Free);
     let view = node.cluster.view.clone().expect("it has founded");
     let names = names(HELD);
-    leased(&mut node, |turn| {
+    leased(&mut node, |cx| {
         for (number, name) in names.iter().enumerate() {
-            grantor.on_ask(asked(ANN, number as u64 + 1, Want::Lock(name.clone())), turn);
+            grantor.on_ask(asked(ANN, number as u64 + 1, Want::Lock(name.clone())), cx);
         }
         grantor.on_ask(
             asked(BOB, 1, want(std::str::from_utf8(names[HELD - 1].as_bytes()).expect("text"))),
-            turn,
+            cx,
         );
     });
-    let (said, mut most) = leased(&mut node, |turn| grantor.on_view(&view, &[ANN], &[], turn));
+    let (said, mut most) = leased(&mut node, |cx| grantor.on_view(&view, &[ANN], &[], cx));
     assert!(said.is_empty(), "Ann's last lock has not ended");
     let mut steps = 0;
     while grantor.requests().any(|(process, ..)| process == ANN) {
         let mut is_unfinished = false;
-        let (_, touched) = leased(&mut node, |turn| {
-            grantor.go_on(turn);
-            is_unfinished = !turn.unfinished.is_empty();
+        let (_, touched) = leased(&mut node, |cx| {
+            grantor.go_on(cx);
+            is_unfinished = !cx.unfinished.is_empty();
         });
         (steps, most) = (steps + 1, most.max(touched));
         assert!(is_unfinished || grantor.load().expect("it acts").holds == 1);
@@ -487,10 +479,10 @@ fn very_many_positions_are_told_by_and_by_and_a_query_is_about_one() {
     let view = node.cluster.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: Token::new(Slot(9), 0) };
     let mut out = Vec::new();
-    node.act(NOW, &mut out, |locks, turn| {
-        let mut grantor = Grantor::new(service(), range, Origin::Free, &view, turn);
+    node.act(NOW, &mut out, |locks, cx| {
+        let mut grantor = Grantor::new(service(), range, Origin::Free, &view, cx);
         for number in 0..HELD as u64 {
-            grantor.on_ask(asked(ANN, number, want("x")), turn);
+            grantor.on_ask(asked(ANN, number, want("x")), cx);
         }
         locks.grantors.insert(service(), grantor);
     });
@@ -518,19 +510,19 @@ fn very_many_positions_are_told_by_and_by_and_a_query_is_about_one() {
 fn very_many_limits_that_are_reached_at_once_are_told_by_and_by() {
     let mut node = waiting(0);
     let mut out = Vec::new();
-    node.turn(NOW, &mut out, |locks, turn| {
+    node.cx(NOW, &mut out, |locks, cx| {
         for number in 1..=HELD as u64 {
             let wait = Wait::AtMost(Duration::from_millis(1));
             let waits =
                 LockCall { wait, ..call(number, &LockName::new(b"x").expect("a good name")) };
-            locks.client.lock(waits, Duration::ZERO, |_| false, turn);
+            locks.client.lock(waits, Duration::ZERO, |_| false, cx);
         }
     });
     let (now, mut ended) = (NOW + Duration::from_secs(1), 0);
     while node.locks.client.deadline().is_some() {
         out.clear();
         let touched =
-            touched(|| drop(node.turn(now, &mut out, |locks, turn| locks.client.on_timer(turn))));
+            touched(|| drop(node.cx(now, &mut out, |locks, cx| locks.client.on_timer(cx))));
         assert!(touched < SLICE && out.len() <= 512, "{touched} looks, {} answers", out.len());
         ended += out.len();
     }
@@ -547,43 +539,41 @@ fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
         next += 1;
         RequestId(next)
     };
-    node.turn(NOW, &mut out, |locks, turn| {
+    node.cx(NOW, &mut out, |locks, cx| {
         for _ in 0..HELD {
             locks.client.look(
                 (number(), service()),
                 Query::Suspension,
                 Duration::from_secs(9),
                 |_| false,
-                turn,
+                cx,
             );
         }
     });
     let mut act = |act: &mut dyn FnMut(&mut LockClient, &mut StepContext)| {
         let touched = touched(|| {
-            node.turn(NOW, &mut out, |locks, turn| {
-                turn.standing.leased = true;
-                act(&mut locks.client, turn);
+            node.cx(NOW, &mut out, |locks, cx| {
+                cx.standing.leased = true;
+                act(&mut locks.client, cx);
             });
         });
         assert!(touched < 10, "{touched} looks");
     };
     let bid = number();
-    act(&mut |client, turn| {
-        client.bid((bid, service()), (Wait::Forever, Duration::ZERO), false, turn)
+    act(&mut |client, cx| client.bid((bid, service()), (Wait::Forever, Duration::ZERO), false, cx));
+    act(&mut |client, cx| client.on_won(&service(), cx));
+    act(&mut |client, cx| {
+        client.on_grant(ANN, &service(), EPOCHS[0], RequestId(1), token(150), cx)
     });
-    act(&mut |client, turn| client.on_won(&service(), turn));
-    act(&mut |client, turn| {
-        client.on_grant(ANN, &service(), EPOCHS[0], RequestId(1), token(150), turn)
-    });
-    act(&mut |client, turn| {
+    act(&mut |client, cx| {
         let share = Want::Share(LockName::new(b"n0").expect("a good name"));
-        client.narrow(RequestId(1), share, turn);
+        client.narrow(RequestId(1), share, cx);
     });
     let upgrade = number();
-    act(&mut |client, turn| client.upgrade(upgrade, RequestId(1), Duration::from_secs(1), turn));
-    act(&mut |client, turn| client.release(upgrade, turn));
-    act(&mut |client, turn| client.on_view(&view, turn));
-    act(&mut |client, turn| client.on_suspended(turn));
+    act(&mut |client, cx| client.upgrade(upgrade, RequestId(1), Duration::from_secs(1), cx));
+    act(&mut |client, cx| client.release(upgrade, cx));
+    act(&mut |client, cx| client.on_view(&view, cx));
+    act(&mut |client, cx| client.on_suspended(cx));
 }
 
 /// Each release of a request that waits for a grantor's naming looks at that request, and each view
@@ -615,7 +605,7 @@ fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
 
     let (mut node, mut grantor) = grantor(Origin::Everyone);
     let view = node.cluster.view.clone().expect("it has founded");
-    leased(&mut node, |turn| {
+    leased(&mut node, |cx| {
         for part in 0..100 {
             let waits = (0..100).map(|n| WaitReport {
                 request: RequestId(part * 100 + n),
@@ -627,22 +617,21 @@ fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
                     metadata: Metadata::default(),
                 },
             });
-            grantor.on_report(ANN, Vec::new(), (Vec::new(), waits.collect()), false, turn);
+            grantor.on_report(ANN, Vec::new(), (Vec::new(), waits.collect()), false, cx);
         }
-        (0..10_000).for_each(|number| grantor.on_ask(asked(BOB, number, want("x")), turn));
+        (0..10_000).for_each(|number| grantor.on_ask(asked(BOB, number, want("x")), cx));
     });
     let before = grantor.size();
-    let (_, touched) = leased(&mut node, |turn| grantor.on_view(&view, &[], &[], turn));
+    let (_, touched) = leased(&mut node, |cx| grantor.on_view(&view, &[], &[], cx));
     assert!(touched < 10, "{touched} looks");
-    let (_, touched) =
-        leased(&mut node, |turn| grantor.on_view(&view, &[ProcessId(77)], &[], turn));
+    let (_, touched) = leased(&mut node, |cx| grantor.on_view(&view, &[ProcessId(77)], &[], cx));
     assert!(
         touched < 200 && grantor.size() == before,
         "{touched} looks, one for each part of a report"
     );
     let mut without = View::clone(&view);
     without.members.retain(|member| member.info.process != BOB);
-    leased(&mut node, |turn| grantor.on_view(&without, &[BOB], &[], turn));
+    leased(&mut node, |cx| grantor.on_view(&without, &[BOB], &[], cx));
     assert_eq!(
         grantor.size(),
         before - 10_001,
@@ -659,15 +648,15 @@ fn a_step_looks_only_at_services_that_have_come_to_an_end() {
     let named = |number: usize| ServiceName::new(&format!("s{number:05}")).expect("a good name");
     let mut out = Vec::new();
     let retry = view.timing.retry;
-    node.turn(NOW, &mut out, |locks, turn| {
-        turn.standing.leased = true;
+    node.cx(NOW, &mut out, |locks, cx| {
+        cx.standing.leased = true;
         for service in (0..MANY).map(named) {
             let range = TokenRange { first: token(100), last: token(200) };
-            let mut grantor = Grantor::new(service.clone(), range, Origin::Free, &view, turn);
-            grantor.on_ask(asked(ANN, 1, want("x")), turn);
+            let mut grantor = Grantor::new(service.clone(), range, Origin::Free, &view, cx);
+            grantor.on_ask(asked(ANN, 1, want("x")), cx);
             locks.grantors.insert(service.clone(), grantor);
-            locks.depart_service(&service, turn);
-            locks.client.destroy(RequestId(1), service, Duration::from_secs(9), turn);
+            locks.depart_service(&service, cx);
+            locks.client.destroy(RequestId(1), service, Duration::from_secs(9), cx);
         }
     });
     let idle = |node: &mut Node, now| {

@@ -52,15 +52,15 @@ fn act(
 ) -> SentMessages {
     let view = node.cluster.view.clone().expect("it is in a view");
     let mut out = Vec::new();
-    let outbox = node.turn(NOW, &mut out, |locks, turn| role(&mut locks.client, &view, turn));
+    let outbox = node.cx(NOW, &mut out, |locks, cx| role(&mut locks.client, &view, cx));
     SentMessages { outbox: outbox.into(), out }
 }
 
 fn revoke(node: &mut Node, what: RevokeCommand, wait: Wait) -> SentMessages {
     let lease = Duration::from_secs(1);
-    act(node, |holder, view, turn| {
+    act(node, |holder, view, cx| {
         let ways = (|_| false, |process| view.contains(process));
-        holder.revoke((ASKS, service()), what, (wait, lease), ways, turn);
+        holder.revoke((ASKS, service()), what, (wait, lease), ways, cx);
     })
 }
 
@@ -69,11 +69,11 @@ fn ask() -> RevokeCommand {
 }
 
 fn sees(node: &mut Node, at: QueryReply) -> SentMessages {
-    act(node, |holder, view, turn| holder.on_seen(ASKS, at, |process| view.contains(process), turn))
+    act(node, |holder, view, cx| holder.on_seen(ASKS, at, |process| view.contains(process), cx))
 }
 
 fn hears(node: &mut Node, from: ProcessId, n: u32, heard: RevocationAnswer) -> SentMessages {
-    act(node, |holder, _, turn| holder.on_asked_back(from, (ASKS, token(n)), heard, turn))
+    act(node, |holder, _, cx| holder.on_asked_back(from, (ASKS, token(n)), heard, cx))
 }
 
 fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
@@ -112,7 +112,7 @@ fn told(told: &[HolderInfo], firm: &[HolderInfo]) -> Vec<Output> {
 /// A member that has asked the grantor Ann for the holder of `x`.
 fn asker() -> Node {
     let mut node = with_two_more();
-    act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
+    act(&mut node, |holder, _, cx| holder.on_grantor(&service(), ANN, EPOCH, cx));
     assert_eq!(revoke(&mut node, ask(), Wait::Forever).outbox, [look(ANN, EPOCH)]);
     node
 }
@@ -157,7 +157,7 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
     let (next, mut without) =
         (Epoch(token(200)), View::clone(node.cluster.view.as_deref().expect("it is in one")));
     without.members.retain(|member| member.info.process != ANN);
-    let said = act(&mut node, |holder, _, turn| holder.on_view(&without, turn));
+    let said = act(&mut node, |holder, _, cx| holder.on_view(&without, cx));
     assert!(
         said.outbox.iter().any(|(_, message)| matches!(
             message,
@@ -167,13 +167,13 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
         said.outbox
     );
     assert_eq!(
-        act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).outbox,
+        act(&mut node, |holder, _, cx| holder.on_grantor(&service(), BOB, next, cx)).outbox,
         [look(BOB, next)]
     );
     // And a grantor that cannot answer yet is asked again, in a while.
     assert_eq!(sees(&mut node, QueryReply::Undecided).out, []);
     let due = node.locks.client.deadline().expect("it asks again");
-    let outbox = node.turn(due, &mut Vec::new(), |locks, turn| locks.client.on_timer(turn));
+    let outbox = node.cx(due, &mut Vec::new(), |locks, cx| locks.client.on_timer(cx));
     assert_eq!(Vec::from(outbox), [look(BOB, next)]);
 }
 
@@ -183,7 +183,7 @@ fn a_grantor_that_ends_after_it_has_said_who_holds_is_needed_no_more() {
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let next = Epoch(token(200));
     assert_eq!(
-        act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).outbox,
+        act(&mut node, |holder, _, cx| holder.on_grantor(&service(), BOB, next, cx)).outbox,
         []
     );
     assert_eq!(
@@ -202,7 +202,7 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let view = without(&node);
-    assert_eq!(act(&mut node, |holder, _, turn| holder.on_view(&view, turn)).out, told(&[], &[]));
+    assert_eq!(act(&mut node, |holder, _, cx| holder.on_view(&view, cx)).out, told(&[], &[]));
 
     // The holder left before it was asked: an `Ask` queries again, and a `Take` is done.
     let mut node = asker();
@@ -222,7 +222,7 @@ fn who_has_not_begun_to_hold_yet_is_asked_again() {
     sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
     let due = node.locks.client.deadline().expect("it asks again");
-    let outbox = node.turn(due, &mut Vec::new(), |locks, turn| locks.client.on_timer(turn));
+    let outbox = node.cx(due, &mut Vec::new(), |locks, cx| locks.client.on_timer(cx));
     assert_eq!(Vec::from(outbox), [look(ANN, EPOCH)], "another may hold by now");
 
     let mut node = with_two_more();
@@ -232,7 +232,7 @@ fn who_has_not_begun_to_hold_yet_is_asked_again() {
     );
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
     let due = node.locks.client.deadline().expect("it asks again");
-    let outbox = node.turn(due, &mut Vec::new(), |locks, turn| locks.client.on_timer(turn));
+    let outbox = node.cx(due, &mut Vec::new(), |locks, cx| locks.client.on_timer(cx));
     assert_eq!(Vec::from(outbox), [ask_back(BOB, 5, None)]);
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::Revoked).out, answer(Outcome::Revoked));
 }
@@ -240,10 +240,10 @@ fn who_has_not_begun_to_hold_yet_is_asked_again() {
 #[test]
 fn what_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
     let mut node = with_two_more();
-    act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
+    act(&mut node, |holder, _, cx| holder.on_grantor(&service(), ANN, EPOCH, cx));
     revoke(&mut node, ask(), Wait::Try);
     let mut out = Vec::new();
-    node.turn(NOW + Duration::from_secs(1), &mut out, |locks, turn| locks.client.on_timer(turn));
+    node.cx(NOW + Duration::from_secs(1), &mut out, |locks, cx| locks.client.on_timer(cx));
     assert_eq!(out, answer(Outcome::Undecided));
     let mut sizes = Sizes::default();
     node.locks.client.count(&mut sizes);
@@ -254,7 +254,7 @@ fn what_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
 /// A member that has asked the grantor Ann for `x`, as a revocable hold or not.
 fn waiter(revocable: bool) -> Node {
     let mut node = with_two_more();
-    act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
+    act(&mut node, |holder, _, cx| holder.on_grantor(&service(), ANN, EPOCH, cx));
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, None);
     let call = LockCall {
@@ -264,19 +264,19 @@ fn waiter(revocable: bool) -> Node {
         lease,
         lock: LockRequest { want, owner, revocable, metadata },
     };
-    act(&mut node, |holder, _, turn| holder.lock(call, Duration::ZERO, |_| false, turn));
+    act(&mut node, |holder, _, cx| holder.lock(call, Duration::ZERO, |_| false, cx));
     node
 }
 
 fn granted(node: &mut Node, n: u32) -> SentMessages {
-    act(node, |holder, _, turn| holder.on_grant(ANN, &service(), EPOCH, HOLDS, token(n), turn))
+    act(node, |holder, _, cx| holder.on_grant(ANN, &service(), EPOCH, HOLDS, token(n), cx))
 }
 
 /// Bob requests back the hold with that token.
 fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> SentMessages {
     let what = (HOLDS, token(n));
-    act(node, |holder, _, turn| {
-        holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, turn)
+    act(node, |holder, _, cx| {
+        holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, cx)
     })
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::protocol::cluster::decision::{Proposal, ProposalPhase};
 use crate::protocol::cluster::view::Change;
 use crate::protocol::cluster::vote_successor::VoteSender;
-use crate::protocol::locks::grantor::Asked;
+use crate::protocol::locks::grantor::ReceivedRequest;
 use crate::protocol::message::{Ballot, LockRequest, WaitReport};
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn second(plant: &Plant) -> Node {
 }
 
 fn speaker(process: ProcessId, node: &Node) -> VoteSender {
-    VoteSender { vote: process, process, addr: node.cluster.config.me.addr, heir: None }
+    VoteSender { vote: process, process, addr: node.cluster.config.me.addr, successor: None }
 }
 
 /// The notices that the member sends to others.
@@ -63,15 +63,15 @@ fn said_in(
     act: impl FnOnce(&View, &mut StepContext),
 ) -> Vec<Message> {
     let view = node.cluster.view.clone().expect("it has founded");
-    let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
-        turn.standing.leased = leased;
-        act(&view, turn);
+    let outbox = node.cx(NOW, &mut Vec::new(), |_, cx| {
+        cx.standing.leased = leased;
+        act(&view, cx);
     });
     outbox.into_iter().map(|(_, message)| message).collect()
 }
 
-fn asked(from: ProcessId, request: u64) -> Asked {
-    Asked {
+fn asked(from: ProcessId, request: u64) -> ReceivedRequest {
+    ReceivedRequest {
         from,
         request: RequestId(request),
         only_if_free: false,
@@ -132,27 +132,27 @@ rule!(an_empty_table_counts_from_the_last_that_was_named, BelieveAnyVacant, |pla
     let mut node = with_two_more();
     plant(&mut node);
     let mut registry = node.locks.registry.take().expect("it has founded");
-    let said = said_in(&mut node, true, |_, turn| {
-        registry.on_who_grants(ANN, service(), None, true, turn);
-        registry.on_become((BOB, RequestId(1)), service(), true, turn);
+    let said = said_in(&mut node, true, |_, cx| {
+        registry.on_who_grants(ANN, service(), None, true, cx);
+        registry.on_become((BOB, RequestId(1)), service(), true, cx);
     });
     let named = said.iter().find_map(|message| match message {
         Message::Member(MemberMessage::NameGrantor { range, .. }) => Some(Epoch(range.first)),
         _ => None,
     });
     let first = named.expect("ANN was named first");
-    said_in(&mut node, true, |_, turn| registry.on_vacant(ANN, &service(), first, turn));
+    said_in(&mut node, true, |_, cx| registry.on_vacant(ANN, &service(), first, cx));
     registry.is_settled(&service()) == Err(Some(BOB))
 });
 
 rule!(waiters_of_a_table_that_ends_are_told, EndInSilence, |plant: Plant| {
     let mut node = with_two_more();
     plant(&mut node);
-    let said = said_in(&mut node, true, |view, turn| {
-        let mut grantor = Grantor::new(service(), range(), Origin::Free, view, turn);
-        grantor.on_ask(asked(BOB, 1), turn);
-        grantor.on_ask(asked(ANN, 2), turn);
-        grantor.close(None, turn);
+    let said = said_in(&mut node, true, |view, cx| {
+        let mut grantor = Grantor::new(service(), range(), Origin::Free, view, cx);
+        grantor.on_ask(asked(BOB, 1), cx);
+        grantor.on_ask(asked(ANN, 2), cx);
+        grantor.close(None, cx);
     });
     said.iter().any(|message| {
         matches!(message, Message::Client(ClientMessage::NotGrantor { request: RequestId(2), .. }))
@@ -177,20 +177,20 @@ rule!(
             },
         };
         let me = node.cluster.config.me.process;
-        let said = said_in(&mut node, true, |view, turn| {
-            let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, turn);
+        let said = said_in(&mut node, true, |view, cx| {
+            let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, cx);
             let waits = vec![wait(2, None), wait(3, Some(1))];
-            grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, turn);
+            grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, cx);
             grantor.on_report(
                 BOB,
                 Vec::new(),
                 (vec![hold("x", 40)], vec![wait(4, Some(2))]),
                 true,
-                turn,
+                cx,
             );
-            grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
-            turn.outbox.clear();
-            grantor.on_done(BOB, RequestId(40), turn);
+            grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, cx);
+            cx.outbox.clear();
+            grantor.on_done(BOB, RequestId(40), cx);
         });
         said.iter().any(|message| {
             matches!(message, Message::Client(ClientMessage::Grant { request: RequestId(2), .. }))
@@ -220,10 +220,10 @@ rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant
 rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Plant| {
     let mut node = with_two_more();
     plant(&mut node);
-    let said = said_in(&mut node, false, |view, turn| {
-        let grantor = Grantor::new(service(), range(), Origin::Free, view, turn);
-        turn.standing.leased = false;
-        grantor.on_look(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), turn);
+    let said = said_in(&mut node, false, |view, cx| {
+        let grantor = Grantor::new(service(), range(), Origin::Free, view, cx);
+        cx.standing.leased = false;
+        grantor.on_look(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), cx);
     });
     let is_unsure = |message: &Message| {
         matches!(
@@ -259,12 +259,12 @@ rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: P
 rule!(a_recovering_grantor_asks_members_that_join, AskNoJoiners, |plant: Plant| {
     let mut node = with_two_more();
     plant(&mut node);
-    let said = said_in(&mut node, true, |view, turn| {
-        let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, turn);
-        turn.outbox.clear();
+    let said = said_in(&mut node, true, |view, cx| {
+        let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, cx);
+        cx.outbox.clear();
         let info = MemberInfo { process: CYD, ..view.members[0].info.clone() };
         let next = view.next(&Change { join: vec![info], ..Change::default() });
-        grantor.on_view(&next, &[], &[CYD], turn);
+        grantor.on_view(&next, &[], &[CYD], cx);
     });
     said.iter().any(|message| matches!(message, Message::Client(ClientMessage::Recover { .. })))
 });

@@ -1,4 +1,4 @@
-//! Names that come and go, against a plain tree, and the state of the sieves meanwhile.
+//! Names that come and go, against a plain tree, and the state of the filters meanwhile.
 
 use super::*;
 use crate::protocol::chance::draws;
@@ -27,48 +27,48 @@ fn names_of(count: u64) -> NameMap<u64> {
 }
 
 impl NameMap<u64> {
-    /// Pages that have memory, of all sieves.
+    /// Pages that have memory, of all filters.
     fn pages(&self) -> usize {
-        let Some(FilterPair { current, next, spent }) = self.sieves.as_deref() else { return 0 };
-        current.filled() + next.as_ref().map_or(0, |next| next.sieve.filled()) + spent.filled()
+        let Some(FilterPair { current, next, spent }) = self.filters.as_deref() else { return 0 };
+        current.filled() + next.as_ref().map_or(0, |next| next.filter.filled()) + spent.filled()
     }
 
-    /// The mark of the next sieve, if there is one.
+    /// The mark of the next filter, if there is one.
     fn mark(&self) -> Option<Option<LockName>> {
-        Some(self.sieves.as_ref()?.next.as_ref()?.mark.clone())
+        Some(self.filters.as_ref()?.next.as_ref()?.mark.clone())
     }
 
-    /// Names in the next sieve.
+    /// Names in the next filter.
     fn moved(&self) -> Option<usize> {
         Some(self.mark()?.map_or(0, |mark| self.tree.range(..=mark).count()))
     }
 
     /// Counts all anew.
     fn check(&self) {
-        let Some(FilterPair { current, next, .. }) = self.sieves.as_deref() else {
-            return assert!(self.tree.len() < PER_PAGE, "so many have a sieve");
+        let Some(FilterPair { current, next, .. }) = self.filters.as_deref() else {
+            return assert!(self.tree.len() < PER_PAGE, "so many have a filter");
         };
         assert!(self.tree.len() >= PER_PAGE / 2, "so few have none");
-        let anew = |sieve: &CountingBloomFilter, mark: Option<&LockName>| {
-            let mut anew = CountingBloomFilter::new(sieve.pages());
+        let anew = |filter: &CountingBloomFilter, mark: Option<&LockName>| {
+            let mut anew = CountingBloomFilter::new(filter.pages());
             let names = self.tree.keys().filter(|name| mark.is_none_or(|mark| *name <= mark));
             names.for_each(|name| anew.add(FilterSpot::of(name)));
             anew
         };
         assert!(
             anew(current, None).counts() == current.counts(),
-            "the current sieve has what the tree has"
+            "the current filter has what the tree has"
         );
-        if let Some(NextFilter { sieve, mark }) = next {
+        if let Some(NextFilter { filter, mark }) = next {
             let anew = mark
                 .as_ref()
-                .map_or(CountingBloomFilter::new(sieve.pages()), |mark| anew(sieve, Some(mark)));
+                .map_or(CountingBloomFilter::new(filter.pages()), |mark| anew(filter, Some(mark)));
             assert!(
-                anew.counts() == sieve.counts(),
-                "the next sieve has what the tree has up to the mark"
+                anew.counts() == filter.counts(),
+                "the next filter has what the tree has up to the mark"
             );
         } else {
-            // One change is between this and the next sieve.
+            // One change is between this and the next filter.
             let (pages, len) = (current.pages(), self.tree.len());
             assert!(is_fit(pages, len), "{pages} pages for {len} names");
         }
@@ -78,11 +78,11 @@ impl NameMap<u64> {
 /// Names come and go at random, more of them coming and then more of them going, through all sizes
 /// and back to nothing.
 #[test]
-fn it_has_what_a_tree_has_while_sieves_come_and_go() {
+fn it_has_what_a_tree_has_while_filters_come_and_go() {
     let (mut names, mut tree, mut below) = (NameMap::new(), BTreeMap::new(), draws(1));
     let (mut sizes, mut ups, mut downs) = (Vec::new(), 0, 0);
     for (turns, coming) in [(30_000, 80), (20_000, 50), (15_000, 20), (15_000, 70), (60_000, 10)] {
-        for turn in 0..turns {
+        for cx in 0..turns {
             let number = if below(4) == 0 { below(MANY) } else { below(MANY / 2) };
             let comes = below(100) < coming;
             // The names that go are such as are there, more often than chance has it.
@@ -105,11 +105,11 @@ fn it_has_what_a_tree_has_while_sieves_come_and_go() {
                     tree.len()
                 );
             }
-            if turn % 97 == 0 {
+            if cx % 97 == 0 {
                 names.check();
                 assert!(names.values().eq(tree.values()));
             }
-            let size = names.sieves.as_ref().map_or(0, |sieves| sieves.current.pages());
+            let size = names.filters.as_ref().map_or(0, |filters| filters.current.pages());
             if sizes.last() != Some(&size) {
                 ups += usize::from(sizes.last().is_some_and(|last| *last < size));
                 downs += usize::from(sizes.last().is_some_and(|last| *last > size));
@@ -127,10 +127,10 @@ fn it_has_what_a_tree_has_while_sieves_come_and_go() {
         ups >= 5 && downs >= 4 && sizes.iter().any(|size| *size >= 16),
         "it went through {sizes:?}"
     );
-    assert!(names.is_empty() && names.sieves.is_none());
+    assert!(names.is_empty() && names.filters.is_none());
 }
 
-/// Each name that comes or goes right before, at and behind the mark, in each step of a sieve in
+/// Each name that comes or goes right before, at and behind the mark, in each step of a filter in
 /// the making.
 #[test]
 fn a_name_may_come_and_go_on_each_side_of_the_mark() {
@@ -159,13 +159,13 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
     assert!(steps > count / MOVED as u64, "{steps} steps");
 }
 
-/// The share of absent names that the sieve lets through to the tree: fewer than one in 20, and one
-/// in 100 by a new sieve. Names of one beginning are let through no more often than others.
+/// The share of absent names that the filter lets through to the tree: fewer than one in 20, and one
+/// in 100 by a new filter. Names of one beginning are let through no more often than others.
 #[test]
 fn few_names_that_are_not_there_are_let_through_to_the_tree() {
     let share = |names: &NameMap<u64>, of: &dyn Fn(u64) -> LockName| {
-        let sieve = &names.sieves.as_ref().expect("a sieve").current;
-        (0..MANY).filter(|number| sieve.may_have(FilterSpot::of(&of(*number)))).count() as f64
+        let filter = &names.filters.as_ref().expect("a filter").current;
+        (0..MANY).filter(|number| filter.may_have(FilterSpot::of(&of(*number)))).count() as f64
             / MANY as f64
     };
     let odd = |number: u64| name(2 * number + 1);
@@ -185,20 +185,20 @@ fn few_names_that_are_not_there_are_let_through_to_the_tree() {
             assert!(share < 0.055, "{share} of {kind} names beside {full}");
         }
         let mut number = 2 * full;
-        while names.sieves.as_ref().is_some_and(|sieves| sieves.next.is_some())
+        while names.filters.as_ref().is_some_and(|filters| filters.next.is_some())
             || number == 2 * full
         {
             put(&mut names, number);
             number += 2;
         }
         let share = share(&names, &|at| name(number + 2 * at));
-        assert!(share < 0.016, "{share} by a new sieve of {}", names.len());
+        assert!(share < 0.016, "{share} by a new filter of {}", names.len());
     }
 }
 
-/// Eight bytes by a new sieve, four by an old one, and both while names are moved.
+/// Eight bytes by a new filter, four by an old one, and both while names are moved.
 #[test]
-fn a_name_takes_few_bytes_of_sieves() {
+fn a_name_takes_few_bytes_of_filters() {
     let bytes = |names: &NameMap<u64>| names.pages() as f64 * 4096.0 / names.len().max(1) as f64;
     let (mut names, mut most, mut least) = (NameMap::new(), 0.0, f64::MAX);
     for number in 0..MANY {
@@ -215,7 +215,7 @@ fn a_name_takes_few_bytes_of_sieves() {
         most = bytes(&names).max(most);
     }
     assert!(most < 28.0, "{most} as they go");
-    assert_eq!((names.pages(), names.sieves.is_none()), (0, true));
+    assert_eq!((names.pages(), names.filters.is_none()), (0, true));
 }
 
 /// No change of a name, however many names there are, waits for all of them to be moved, or for
@@ -223,7 +223,7 @@ fn a_name_takes_few_bytes_of_sieves() {
 #[test]
 fn one_change_moves_few_names_and_gives_back_one_page() {
     let mut names = NameMap::new();
-    let mut sieves = 0;
+    let mut filters = 0;
     let mut change = |names: &mut NameMap<u64>, change: &dyn Fn(&mut NameMap<u64>)| {
         let (before, pages) = (names.mark(), names.pages());
         change(names);
@@ -234,19 +234,19 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
             let moved = names.tree.range((behind, Bound::Included(mark))).count();
             assert!(moved <= MOVED, "{moved} were moved");
         }
-        let few = if names.sieves.is_none() { 3 } else { 1 };
+        let few = if names.filters.is_none() { 3 } else { 1 };
         assert!(names.pages() + few >= pages, "of {pages} pages {} are left", names.pages());
         assert!(names.pages() <= pages + 2 + MOVED, "{pages} pages and then {}", names.pages());
-        sieves += usize::from(before.is_none() && after.is_some());
+        filters += usize::from(before.is_none() && after.is_some());
         // It is there in time: as fast as names come or go, never more than a seventh of them do
         // meanwhile.
         let len = names.len();
-        if let Some(sieves) = &names.sieves {
-            let fits = |len| sieves.current.pages() == 0 || is_fit(sieves.current.pages(), len);
+        if let Some(filters) = &names.filters {
+            let fits = |len| filters.current.pages() == 0 || is_fit(filters.current.pages(), len);
             assert!(
                 fits(len * 7 / 8) || fits(len * 8 / 7),
                 "{} pages for {len}",
-                sieves.current.pages()
+                filters.current.pages()
             );
         }
     };
@@ -260,19 +260,19 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
     for number in (0..MANY).rev() {
         change(&mut names, &|names| assert!(put(names, number)));
     }
-    assert!(sieves >= 3 * 5, "{sieves} sieves were made");
+    assert!(filters >= 3 * 5, "{filters} filters were made");
 }
 
-/// One name that comes and goes makes no new sieve each time.
+/// One name that comes and goes makes no new filter each time.
 #[test]
-fn one_who_comes_and_goes_at_a_limit_makes_one_sieve() {
+fn a_name_that_comes_and_goes_at_a_limit_makes_one_filter() {
     for count in [PER_PAGE as u64 - 1, 2 * PER_PAGE as u64, 4 * PER_PAGE as u64] {
         let mut names = names_of(count);
         let mut sizes = Vec::new();
         for _ in 0..10_000 {
             put(&mut names, 1);
             take(&mut names, 1);
-            sizes.push(names.sieves.as_ref().map_or(0, |sieves| sieves.current.pages()));
+            sizes.push(names.filters.as_ref().map_or(0, |filters| filters.current.pages()));
             sizes.dedup();
         }
         assert!(sizes.len() <= 2, "{sizes:?}");
@@ -281,13 +281,13 @@ fn one_who_comes_and_goes_at_a_limit_makes_one_sieve() {
 }
 
 #[test]
-fn few_names_have_no_sieve_and_none_leave_nothing() {
+fn few_names_have_no_filter_and_none_leave_nothing() {
     let mut names = names_of(PER_PAGE as u64 - 1);
-    assert!(names.sieves.is_none());
+    assert!(names.filters.is_none());
     put(&mut names, 1);
-    assert!(names.sieves.is_some());
+    assert!(names.filters.is_some());
     (0..PER_PAGE as u64).for_each(|number| take(&mut names, 2 * number));
-    assert!(names.sieves.is_none());
+    assert!(names.filters.is_none());
     take(&mut names, 1);
     assert!(
         names.is_empty()
@@ -308,10 +308,10 @@ fn names_that_came_by_other_ways_are_equal() {
     put(&mut other, 1);
     assert_ne!(one, other);
     take(&mut other, 1);
-    // Both have the same names, and one of them has a sieve.
+    // Both have the same names, and one of them has a filter.
     (2 * MANY..2 * MANY + 100)
         .for_each(|number| assert!(put(&mut one, number) && put(&mut other, number)));
-    assert!(one.sieves.is_some() && other.sieves.is_none());
+    assert!(one.filters.is_some() && other.filters.is_none());
     let hash = |names: &NameMap<u64>| {
         let mut hasher = DefaultHasher::new();
         names.hash(&mut hasher);
@@ -327,14 +327,14 @@ fn names_that_came_by_other_ways_are_equal() {
 /// tell.
 #[test]
 fn counters_at_their_end_stay_there_and_never_say_no() {
-    let mut sieve = CountingBloomFilter::new(1);
+    let mut filter = CountingBloomFilter::new(1);
     let spot = FilterSpot::of(&name(1));
-    (0..40).for_each(|_| sieve.add(spot));
-    (0..39).for_each(|_| sieve.remove(spot));
-    assert!(sieve.may_have(spot), "one is left");
+    (0..40).for_each(|_| filter.add(spot));
+    (0..39).for_each(|_| filter.remove(spot));
+    assert!(filter.may_have(spot), "one is left");
     // And of others nothing is lost: each counter is by itself.
-    let mut sieve = CountingBloomFilter::new(1);
-    (0..400).for_each(|number| (0..20).for_each(|_| sieve.add(FilterSpot::of(&name(number)))));
-    (0..300).for_each(|number| (0..20).for_each(|_| sieve.remove(FilterSpot::of(&name(number)))));
-    assert!((300..400).all(|number| sieve.may_have(FilterSpot::of(&name(number)))));
+    let mut filter = CountingBloomFilter::new(1);
+    (0..400).for_each(|number| (0..20).for_each(|_| filter.add(FilterSpot::of(&name(number)))));
+    (0..300).for_each(|number| (0..20).for_each(|_| filter.remove(FilterSpot::of(&name(number)))));
+    assert!((300..400).all(|number| filter.may_have(FilterSpot::of(&name(number)))));
 }
