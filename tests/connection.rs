@@ -11,7 +11,7 @@ use elderlock::{
     ConnectionState, ConnectionStatus, CountDownLatch, CountError, DoubleBarrier, EnterError,
     InspectError, LeaderLatch, LeaderSelector, LockError, LostReason, Member, MultiLock,
     MultiLockError, Mutex, Owner, ReadWriteLock, ReentrantMutex, ReleaseError, RevokeError,
-    SelectorError, Semaphore, TryLockError, UpgradeError,
+    SelectorError, Semaphore, TryLockError, Unavailable, UpgradeError,
 };
 use local::{HANG, Local, left_over, soon, until};
 use std::future::IntoFuture;
@@ -62,7 +62,10 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
     member.force().expect("it has no quorum");
     assert_eq!(next(&mut connection).await, ConnectionState::Lost);
     // Lost: the waiters are told.
-    assert_eq!(soon(waiting).await.expect("no panic").unwrap_err(), LockError::Expelled);
+    assert_eq!(
+        soon(waiting).await.expect("no panic").unwrap_err(),
+        LockError::Unavailable(Unavailable::Expelled)
+    );
     assert_eq!(next(&mut connection).await, ConnectionState::Reconnected);
     assert_eq!(member.connection_status(), ConnectionStatus::Connected);
     // Reconnected: the old guards stay lost, and new ones are good.
@@ -79,7 +82,7 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
     assert_eq!(next(&mut connection).await, ConnectionState::Lost);
     assert_eq!(soon(connection.next()).await, None);
     assert_eq!(member.connection_status(), ConnectionStatus::Lost);
-    assert_eq!(soon(plain.acquire()).await.unwrap_err(), LockError::Left);
+    assert_eq!(soon(plain.acquire()).await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
     let mut late = member.connection();
     assert_eq!((next(&mut late).await, soon(late.next()).await), (ConnectionState::Lost, None));
 }
@@ -169,7 +172,10 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_open_objec
     member.force().expect("it has no quorum");
     assert_eq!(next(&mut connection).await, ConnectionState::Lost);
     let refused = soon(waiting).await.expect("no panic").unwrap_err();
-    assert!(matches!(refused, LockError::Expelled | LockError::NotOpen), "{refused}");
+    assert!(
+        matches!(refused, LockError::Unavailable(Unavailable::Expelled) | LockError::NotOpen),
+        "{refused}"
+    );
     assert!(soon(waits).await.expect("no panic").expect_err("it is open no more").is_lost());
     assert_eq!(soon(semaphore.limit().lost()).await, LostReason::Expelled);
     assert!(soon(changes.next()).await.is_err_and(|error| error.is_lost()));
@@ -211,40 +217,64 @@ async fn every_recipe_of_a_member_that_has_left_says_so() {
 
     assert_eq!(
         soon(mutex.acquire(Owner::new())).await.unwrap_err(),
-        EnterError::Lock(LockError::Left)
+        EnterError::Lock(LockError::Unavailable(Unavailable::Left))
     );
-    assert_eq!(soon(plain.acquire()).await.unwrap_err(), LockError::Left);
+    assert_eq!(soon(plain.acquire()).await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
     let refused = soon(multi.acquire()).await.unwrap_err();
     assert_eq!(
         refused,
-        MultiLockError::Lock { service: "inventory".into(), error: LockError::Left }
+        MultiLockError::Lock {
+            service: "inventory".into(),
+            error: LockError::Unavailable(Unavailable::Left)
+        }
     );
-    assert_eq!(soon(prices.read()).await.unwrap_err(), LockError::Left);
-    assert_eq!(soon(prices.write()).await.unwrap_err(), LockError::Left);
-    assert_eq!(soon(prices.try_read()).await.unwrap_err(), TryLockError::Left);
-    assert_eq!(soon(semaphore.acquire(1)).await.unwrap_err(), LockError::Left);
-    assert_eq!(soon(semaphore.try_acquire(1)).await.unwrap_err(), TryLockError::Left);
-    assert_eq!(soon(semaphore.usage()).await, Err(InspectError::Left));
+    assert_eq!(soon(prices.read()).await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
+    assert_eq!(soon(prices.write()).await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
+    assert_eq!(
+        soon(prices.try_read()).await.unwrap_err(),
+        TryLockError::Unavailable(Unavailable::Left)
+    );
+    assert_eq!(
+        soon(semaphore.acquire(1)).await.unwrap_err(),
+        LockError::Unavailable(Unavailable::Left)
+    );
+    assert_eq!(
+        soon(semaphore.try_acquire(1)).await.unwrap_err(),
+        TryLockError::Unavailable(Unavailable::Left)
+    );
+    assert_eq!(soon(semaphore.usage()).await, Err(InspectError::Unavailable(Unavailable::Left)));
     let is_left = |error: &CountError| match error {
         CountError::Lost(lost) => lost.reason == LostReason::Left,
         _ => false,
     };
     assert!(soon(semaphore.limit().set(2)).await.is_err_and(|error| is_left(&error)));
     assert!(soon(semaphore.limit().read()).await.is_err_and(|error| is_left(&error)));
-    assert_eq!(soon(Semaphore::open(&stock, "e", 1)).await.unwrap_err(), LockError::Left);
+    assert_eq!(
+        soon(Semaphore::open(&stock, "e", 1)).await.unwrap_err(),
+        LockError::Unavailable(Unavailable::Left)
+    );
     let of_count =
         |error: &BarrierError| matches!(error, BarrierError::Count(error) if is_left(error));
     assert!(soon(barrier.wait()).await.is_err_and(|error| of_count(&error)));
     assert!(soon(barrier.set()).await.is_err_and(|error| is_left(&error)));
     assert!(soon(latch.wait()).await.is_err_and(|error| of_count(&error)));
     assert!(soon(latch.count_down()).await.is_err_and(|error| is_left(&error)));
-    assert!(matches!(soon(double.enter()).await, Err(BarrierError::Lock(LockError::Left))));
+    assert!(matches!(
+        soon(double.enter()).await,
+        Err(BarrierError::Lock(LockError::Unavailable(Unavailable::Left)))
+    ));
     leads.start().expect("it is new");
     assert_eq!(soon(leads.await_leadership()).await, Err(AwaitLeadershipError::Left));
     assert_eq!(soon(leads.close()).await, Err(CloseError::AlreadyClosed));
-    assert_eq!(soon(leads.participants()).await, Err(InspectError::Left));
+    assert_eq!(soon(leads.participants()).await, Err(InspectError::Unavailable(Unavailable::Left)));
     assert_eq!(soon(selector.run_once(async |_| ())).await, Err(SelectorError::Left));
     assert_eq!(soon(selector.run(async |_| ())).await, SelectorError::Left);
-    assert_eq!(soon(stock.revoke("a")).await.unwrap_err(), RevokeError::Left);
-    assert_eq!(soon(stock.become_grantor()).await, Err(BecomeError::Left));
+    assert_eq!(
+        soon(stock.revoke("a")).await.unwrap_err(),
+        RevokeError::Unavailable(Unavailable::Left)
+    );
+    assert_eq!(
+        soon(stock.become_grantor()).await,
+        Err(BecomeError::Unavailable(Unavailable::Left))
+    );
 }

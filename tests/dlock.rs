@@ -7,7 +7,7 @@
 mod local;
 
 use elderlock::{
-    BecomeError, Guard, LockError, LockService, LostReason, MemberEvent, ReleaseError,
+    BecomeError, Guard, LockError, LockService, LostReason, MemberEvent, ReleaseError, Unavailable,
 };
 use local::{HANG, Local, MS, poll_once, soon, until};
 use std::collections::BTreeSet;
@@ -553,7 +553,10 @@ async fn a_grant_that_no_caller_takes_is_given_back() {
         until(has_it).await;
         if destroys {
             soon(service.destroy()).await.expect("it is there");
-            assert_eq!(soon(waiting).await.expect_err("it is destroyed"), LockError::Destroyed);
+            assert_eq!(
+                soon(waiting).await.expect_err("it is destroyed"),
+                LockError::Unavailable(Unavailable::Destroyed)
+            );
         } else {
             drop(waiting);
         }
@@ -577,12 +580,18 @@ async fn a_destroyed_service_is_over_and_can_be_used_anew() {
         let waiting = service.lock("x").start();
         let under_way = service.lock("free").start();
         soon(service.destroy()).await.expect("it is there");
-        assert_eq!(soon(waiting).await.expect_err("it is destroyed"), LockError::Destroyed);
-        assert_eq!(soon(under_way).await.expect_err("it is destroyed"), LockError::Destroyed);
+        assert_eq!(
+            soon(waiting).await.expect_err("it is destroyed"),
+            LockError::Unavailable(Unavailable::Destroyed)
+        );
+        assert_eq!(
+            soon(under_way).await.expect_err("it is destroyed"),
+            LockError::Unavailable(Unavailable::Destroyed)
+        );
         assert_eq!(soon(mine.lost()).await, LostReason::Destroyed);
         assert_eq!(
             soon(service.lock("x")).await.expect_err("it is destroyed"),
-            LockError::Destroyed
+            LockError::Unavailable(Unavailable::Destroyed)
         );
         for name in ["mine", "free"] {
             soon(services[2].try_lock(name))
@@ -604,7 +613,10 @@ async fn a_destroyed_handle_grants_nothing_and_takes_nothing_over() {
     let services = local.services("s").await;
     let held = lock(&services[0], "x").await;
     soon(services[1].destroy()).await.expect("it is there");
-    assert_eq!(soon(services[1].become_grantor()).await, Err(BecomeError::Destroyed));
+    assert_eq!(
+        soon(services[1].become_grantor()).await,
+        Err(BecomeError::Unavailable(Unavailable::Destroyed))
+    );
     assert_eq!(grantors(&services), [0]);
     soon(services[0].destroy()).await.expect("it is there");
     assert_eq!(soon(held.lost()).await, LostReason::Destroyed);
@@ -773,7 +785,7 @@ async fn a_service_that_is_had_and_destroyed_again_and_again_gives_its_batches_b
             assert_eq!(batch.release().await, Err(ReleaseError::Lost(LostReason::Destroyed)));
             assert_eq!(
                 soon(service.lock_all(["a"])).await.expect_err("it is destroyed"),
-                LockError::Destroyed
+                LockError::Unavailable(Unavailable::Destroyed)
             );
         }
     }

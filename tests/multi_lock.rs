@@ -9,8 +9,8 @@
 mod local;
 
 use elderlock::{
-    FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, Owner,
-    ReentrantMutex, ReleaseError, RevokeError,
+    FenceError, InvalidWant, LockError, LockService, LostReason, Member, MultiLock, MultiLockError,
+    Owner, ReentrantMutex, ReleaseError, RevokeError, Unavailable,
 };
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
@@ -160,7 +160,10 @@ async fn the_loss_of_one_is_the_loss_of_all() {
     let error = multi.acquire().await.unwrap_err();
     assert_eq!(
         error,
-        MultiLockError::Lock { service: "orders".into(), error: LockError::Destroyed }
+        MultiLockError::Lock {
+            service: "orders".into(),
+            error: LockError::Unavailable(Unavailable::Destroyed)
+        }
     );
     assert_eq!(left_over(&member), (0, 0));
 }
@@ -227,7 +230,7 @@ async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
     let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
     assert!(matches!(
         empty.acquire().await,
-        Err(MultiLockError::Lock { error: LockError::InvalidBatch(_), .. })
+        Err(MultiLockError::Lock { error: LockError::InvalidWant(InvalidWant::Batch(_)), .. })
     ));
     // Before any wait, whichever lock comes first and whichever process has it.
     let held = accounts.lock("alice").await.expect("it is free");
@@ -236,7 +239,9 @@ async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
     {
         let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, wrong);
         let error = soon(multi.acquire().wait(20 * MS)).await.unwrap_err();
-        let MultiLockError::Lock { service, error: LockError::InvalidName(_) } = &error else {
+        let MultiLockError::Lock { service, error: LockError::InvalidWant(InvalidWant::Name(_)) } =
+            &error
+        else {
             panic!("{error}")
         };
         assert_eq!(service, "orders");
@@ -244,7 +249,10 @@ async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
     let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
     let error = soon(empty.acquire().wait(20 * MS)).await.unwrap_err();
     assert!(
-        matches!(error, MultiLockError::Lock { error: LockError::InvalidBatch(_), .. }),
+        matches!(
+            error,
+            MultiLockError::Lock { error: LockError::InvalidWant(InvalidWant::Batch(_)), .. }
+        ),
         "{error}"
     );
     held.release().await.expect("it was held");

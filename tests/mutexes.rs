@@ -10,8 +10,8 @@
 mod local;
 
 use elderlock::{
-    EnterError, LockError, LockService, LockValue, LostReason, Member, Mode, MultiLock, Mutex,
-    MutexGuard, Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RevokeError,
+    EnterError, InvalidWant, LockError, LockService, LockValue, LostReason, Member, Mode,
+    MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard, ReentrantMutex, ReleaseError, RevokeError,
 };
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
@@ -496,12 +496,12 @@ async fn a_name_that_cannot_be_is_an_error_of_asking() {
     let nameless = ReentrantMutex::new(&stock, "");
     assert!(matches!(
         nameless.acquire(Owner::new()).await,
-        Err(EnterError::Lock(LockError::InvalidName(_)))
+        Err(EnterError::Lock(LockError::InvalidWant(InvalidWant::Name(_))))
     ));
     assert!(!nameless.is_held() && nameless.depth(Owner::new()) == 0);
     assert!(matches!(
         Mutex::new(&stock, "x".repeat(5000)).acquire().await,
-        Err(LockError::InvalidName(_))
+        Err(LockError::InvalidWant(InvalidWant::Name(_)))
     ));
 }
 

@@ -10,8 +10,8 @@
 mod support;
 
 use elderlock::{
-    HolderInfo, LockError, LockService, LostReason, Mode, PermitGuard, ReleaseError, Semaphore,
-    SharedCount, Token, TryLockError,
+    HolderInfo, InvalidWant, LockError, LockService, LostReason, Mode, PermitGuard, ReleaseError,
+    Semaphore, SharedCount, Token, TryLockError,
 };
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -150,10 +150,13 @@ async fn permits_are_given_all_or_none() {
 async fn no_permits_at_all_cannot_be_asked_for() {
     let local = Local::start(1).await;
     let semaphores = semaphores(&local.services("s").await, "x", 5).await;
-    assert!(matches!(soon(semaphores[0].acquire(0)).await, Err(LockError::InvalidPermits(_))));
+    assert!(matches!(
+        soon(semaphores[0].acquire(0)).await,
+        Err(LockError::InvalidWant(InvalidWant::Permits(_)))
+    ));
     assert!(matches!(
         soon(semaphores[0].try_acquire(0)).await,
-        Err(TryLockError::InvalidPermits(_))
+        Err(TryLockError::InvalidWant(InvalidWant::Permits(_)))
     ));
     assert_eq!(left_over(&local.members[0]), (0, 0));
 }

@@ -7,6 +7,8 @@
 #[path = "support/ports.rs"]
 mod ports;
 
+#[cfg(feature = "metrics")]
+use elderlock::Unavailable;
 use elderlock::{Guard, JoinError, LockError, Member, Timing, TryLockError};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -777,14 +779,17 @@ mod measured {
                 let held = lock(&service, "g").await;
                 let waits = service.lock("g").start();
                 service.destroy().await.expect("it was not destroyed");
-                assert_eq!(waits.await.unwrap_err(), LockError::Destroyed);
+                assert_eq!(
+                    waits.await.unwrap_err(),
+                    LockError::Unavailable(Unavailable::Destroyed)
+                );
                 drop(held);
 
                 let service = stock(&member).await;
                 let held = lock(&service, "h").await;
                 let waits = service.lock("h").start();
                 member.leave().await.expect("it can leave");
-                assert_eq!(waits.await.unwrap_err(), LockError::Left);
+                assert_eq!(waits.await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
                 drop(held);
                 tried
             })

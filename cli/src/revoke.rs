@@ -6,7 +6,7 @@
 use crate::{Done, keys};
 use clap::Args;
 use elderlock::{
-    HolderInfo, InspectError, Inspection, LockService, Member, ProcessId, RevokeError,
+    HolderInfo, InspectError, Inspection, LockService, Member, ProcessId, RevokeError, Unavailable,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -190,7 +190,7 @@ async fn watch(
             Ok(seen) if seen.more_holders > 0 => left.keys().copied().collect(),
             Ok(seen) => seen.holders.iter().map(key).collect(),
             // The grantor may be replaced meanwhile. Until a grantor answers, they have it.
-            Err(InspectError::Undecided | InspectError::Busy) => {
+            Err(InspectError::Undecided | InspectError::Unavailable(Unavailable::Busy)) => {
                 left.keys().copied().collect::<BTreeSet<_>>()
             }
             Err(error) => return Err(error),
@@ -216,7 +216,9 @@ async fn at_last(args: &RevokeArgs, service: &LockService) -> Result<Inspection,
     let started = Instant::now();
     loop {
         match look(args, service).await {
-            Err(InspectError::Undecided | InspectError::Busy) if started.elapsed() < SETTLED => {
+            Err(InspectError::Undecided | InspectError::Unavailable(Unavailable::Busy))
+                if started.elapsed() < SETTLED =>
+            {
                 tokio::time::sleep(LOOK).await;
             }
             seen => return seen,

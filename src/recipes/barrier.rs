@@ -3,7 +3,7 @@
 use super::shared_count::{CountError, ObjectKind, SharedCount};
 use crate::protocol::NumberEdit;
 use crate::runtime::planted;
-use crate::service::{LockError, LockService, ReleaseError};
+use crate::service::{LockError, LockService, ReleaseError, Unavailable};
 use std::time::Duration;
 
 /// A barrier that any member may set and remove. A waiter goes on as soon as it is not set.
@@ -208,7 +208,9 @@ impl BarrierError {
     pub fn is_lost(&self) -> bool {
         match self {
             BarrierError::Count(error) => error.is_lost(),
-            BarrierError::Lock(error) => error.is_lost() || *error == LockError::Destroyed,
+            BarrierError::Lock(error) => {
+                error.is_lost() || *error == LockError::Unavailable(Unavailable::Destroyed)
+            }
             BarrierError::TimedOut => false,
         }
     }

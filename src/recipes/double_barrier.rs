@@ -4,7 +4,9 @@ use super::barrier::{BarrierError, within};
 use super::shared_count::{CountError, ObjectKind, SharedCount, VersionedCount};
 use crate::protocol::{LineageId, LostReason, Mode, Token};
 use crate::runtime::planted;
-use crate::service::{Guard, InspectError, LockError, LockService, Lost, ReleaseError};
+use crate::service::{
+    Guard, InspectError, LockError, LockService, Lost, ReleaseError, Unavailable,
+};
 use std::time::Duration;
 
 /// Between two questions to a service that has no grantor at the moment.
@@ -211,10 +213,16 @@ impl DoubleBarrier {
                     return Ok((seen.holders.len() as u64 + seen.more_holders, round));
                 }
                 Err(InspectError::Undecided) => _ = self.phase.service().sleep(PAUSE).await,
-                Err(InspectError::Busy) => return Err(LockError::Busy.into()),
-                Err(InspectError::Left) => return Err(LockError::Left.into()),
-                Err(InspectError::Destroyed) => return Err(LockError::Destroyed.into()),
-                Err(_) => return Err(LockError::Expelled.into()),
+                Err(InspectError::Unavailable(Unavailable::Busy)) => {
+                    return Err(LockError::Unavailable(Unavailable::Busy).into());
+                }
+                Err(InspectError::Unavailable(Unavailable::Left)) => {
+                    return Err(LockError::Unavailable(Unavailable::Left).into());
+                }
+                Err(InspectError::Unavailable(Unavailable::Destroyed)) => {
+                    return Err(LockError::Unavailable(Unavailable::Destroyed).into());
+                }
+                Err(_) => return Err(LockError::Unavailable(Unavailable::Expelled).into()),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::leadership::{Candidacy, Participant, Participants};
 use crate::protocol::{InvalidName, Token};
-use crate::service::{InspectError, LockService};
+use crate::service::{InspectError, LockService, Unavailable};
 use std::time::Duration;
 
 /// How often the grantor is asked by default.
@@ -63,7 +63,7 @@ impl LeaderObserver {
     /// none. While the grantor cannot name the leader, or does not answer, it asks on.
     ///
     /// # Errors
-    /// [`InspectError::Left`], [`InspectError::Destroyed`]: there is nothing to come.
+    /// [`Unavailable::Left`](crate::Unavailable::Left), [`Unavailable::Destroyed`](crate::Unavailable::Destroyed): there is nothing to come.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the next call tells the state at that time.
@@ -77,7 +77,10 @@ impl LeaderObserver {
                         return Ok(leader);
                     }
                 }
-                Err(error @ (InspectError::Left | InspectError::Destroyed)) => return Err(error),
+                Err(
+                    error @ (InspectError::Unavailable(Unavailable::Left)
+                    | InspectError::Unavailable(Unavailable::Destroyed)),
+                ) => return Err(error),
                 Err(_) => {}
             }
             self.candidacy.sleep(self.every).await;

@@ -11,7 +11,7 @@ use crate::protocol::{
 use crate::runtime::planted;
 use crate::service::{
     Guard, InspectError, InvalidLease, LockError, LockFuture, LockService, LossWatch, Lost,
-    Revocation,
+    Revocation, Unavailable,
 };
 use serde::Serialize;
 use std::sync::{Arc, OnceLock};
@@ -92,8 +92,10 @@ impl Candidacy {
         loop {
             match place.await {
                 Ok(guard) => return Ok(HeldTerm::new(guard)),
-                Err(LockError::Left) => return Err(CandidacyEnd::Left),
-                Err(LockError::Destroyed) => return Err(CandidacyEnd::Destroyed),
+                Err(LockError::Unavailable(Unavailable::Left)) => return Err(CandidacyEnd::Left),
+                Err(LockError::Unavailable(Unavailable::Destroyed)) => {
+                    return Err(CandidacyEnd::Destroyed);
+                }
                 // Expelled: the member joins again by itself. Busy: others of this member will have
                 // been served.
                 Err(_) => _ = self.service.sleep(pause).await,

@@ -2,8 +2,8 @@
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
-use super::lock_error::LONGEST;
-use crate::protocol::{Command, LostReason, Outcome, ProcessId, Wait};
+use super::lock_error::{LONGEST, Unavailable};
+use crate::protocol::{Command, Outcome, ProcessId, Wait};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,11 +59,11 @@ impl Future for BecomeFuture {
         Poll::Ready(match ready!(Pin::new(&mut self.0).poll(context)) {
             Err(Outcome::Won) => Ok(()),
             Err(Outcome::Superseded(by)) => Err(BecomeError::Superseded { by }),
-            Err(Outcome::Busy) => Err(BecomeError::Busy),
-            Err(Outcome::Closed(LostReason::Left)) => Err(BecomeError::Left),
-            Err(Outcome::Closed(LostReason::Destroyed)) => Err(BecomeError::Destroyed),
-            Err(Outcome::Closed(_)) => Err(BecomeError::Expelled),
-            _ => Err(BecomeError::TimedOut),
+            Err(outcome) => Err(match Unavailable::of(&outcome) {
+                Some(unavailable) => unavailable.into(),
+                None => BecomeError::TimedOut,
+            }),
+            Ok(_) => Err(BecomeError::TimedOut),
         })
     }
 }
@@ -93,18 +93,9 @@ pub enum BecomeError {
     /// The wait limit was reached. This member may still become the grantor.
     #[error("not the grantor within the wait limit")]
     TimedOut,
-    /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
-    Busy,
-    /// The service was destroyed at this member. Get a new handle from the member.
-    #[error("the service was destroyed at this member")]
-    Destroyed,
-    /// The cluster went on without this member. It joins again by itself: try again.
-    #[error("the cluster went on without this member; it is joining again")]
-    Expelled,
-    /// The member has left. This will not change: join as a new member.
-    #[error("the member has left")]
-    Left,
+    /// The member carries out no such call at present.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }
 
 impl BecomeError {

@@ -3,8 +3,9 @@
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
 use super::shared_value::Versioned;
+use crate::Unavailable;
 use crate::protocol::message::{Query, QueryReply, WaiterInfo};
-use crate::protocol::{Command, HolderInfo, InvalidName, LockName, LostReason, Outcome};
+use crate::protocol::{Command, HolderInfo, InvalidName, LockName, Outcome};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -174,27 +175,17 @@ pub enum InspectError {
     /// member is cut off.
     #[error("no grantor answers at the moment; try again")]
     Undecided,
-    /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
-    Busy,
-    /// The service was destroyed at this member. Get a new handle from the member.
-    #[error("the service was destroyed at this member")]
-    Destroyed,
-    /// The cluster went on without this member. It joins again by itself: try again.
-    #[error("the cluster went on without this member; it is joining again")]
-    Expelled,
-    /// The member has left. This will not change: join as a new member.
-    #[error("the member has left")]
-    Left,
+    /// The member carries out no such call at present.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }
 
 impl From<Outcome> for InspectError {
     fn from(outcome: Outcome) -> Self {
+        if let Some(unavailable) = Unavailable::of(&outcome) {
+            return unavailable.into();
+        }
         match outcome {
-            Outcome::Busy => InspectError::Busy,
-            Outcome::Closed(LostReason::Left) => InspectError::Left,
-            Outcome::Closed(LostReason::Destroyed) => InspectError::Destroyed,
-            Outcome::Closed(_) => InspectError::Expelled,
             _ => InspectError::Undecided,
         }
     }

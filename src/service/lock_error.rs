@@ -31,18 +31,9 @@ impl InvalidLease {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock's name or the metadata is empty or too long. Nothing was asked.
+    /// What was asked for cannot be asked for. Nothing was asked.
     #[error(transparent)]
-    InvalidName(#[from] InvalidName),
-    /// No lock at all was asked for, or too many at once. Nothing was asked.
-    #[error(transparent)]
-    InvalidBatch(#[from] InvalidBatch),
-    /// No permits at all were asked for, or too many at once. Nothing was asked.
-    #[error(transparent)]
-    InvalidPermits(#[from] InvalidPermits),
-    /// The value is too long. Nothing was asked.
-    #[error(transparent)]
-    InvalidValue(#[from] InvalidValue),
+    InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
     /// for, or has it open no longer.
     #[error("this member does not have the object of these permits open; open it first")]
@@ -71,9 +62,6 @@ pub enum LockError {
     /// The wait limit was reached. The place in the queue is given up.
     #[error("not granted within the wait limit")]
     TimedOut,
-    /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
-    Busy,
     /// The request would wait for itself.
     ///
     /// Of a suspension: either its owner waits for a suspension of the service, or has it: use that
@@ -88,17 +76,9 @@ pub enum LockError {
          already, or another owner waits to suspend it and for what this owner holds"
     )]
     Deadlock,
-    /// The service was destroyed at this member before this answer was taken. Get a new handle from
-    /// the member.
-    #[error("the service was destroyed at this member")]
-    Destroyed,
-    /// The cluster went on without this member before this answer was taken. The member joins again
-    /// by itself: try again.
-    #[error("the cluster went on without this member; it is joining again")]
-    Expelled,
-    /// The member has left. This will not change: join as a new member.
-    #[error("the member has left")]
-    Left,
+    /// The member carries out no such call at present.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }
 
 impl LockError {
@@ -106,9 +86,9 @@ impl LockError {
     /// was set: the object is lost, or `None`, and it may be tried again.
     pub(crate) fn when_opened_again(&self) -> Option<Lost> {
         Some(Lost::new(match self {
-            LockError::Busy | LockError::TimedOut => return None,
-            LockError::Left => LostReason::Left,
-            LockError::Destroyed => LostReason::Destroyed,
+            LockError::Unavailable(Unavailable::Busy) | LockError::TimedOut => return None,
+            LockError::Unavailable(Unavailable::Left) => LostReason::Left,
+            LockError::Unavailable(Unavailable::Destroyed) => LostReason::Destroyed,
             _ => LostReason::Expelled,
         }))
     }
@@ -120,19 +100,22 @@ impl LockError {
 
     /// Whether the member was lost to the cluster or has left.
     pub fn is_lost(&self) -> bool {
-        matches!(self, LockError::Expelled | LockError::Left)
+        matches!(
+            self,
+            LockError::Unavailable(Unavailable::Expelled)
+                | LockError::Unavailable(Unavailable::Left)
+        )
     }
 }
 
 impl From<Outcome> for LockError {
     fn from(outcome: Outcome) -> Self {
+        if let Some(unavailable) = Unavailable::of(&outcome) {
+            return unavailable.into();
+        }
         match outcome {
-            Outcome::Busy => LockError::Busy,
             Outcome::Deadlock => LockError::Deadlock,
             Outcome::NotOpen => LockError::NotOpen,
-            Outcome::Closed(LostReason::Left) => LockError::Left,
-            Outcome::Closed(LostReason::Destroyed) => LockError::Destroyed,
-            Outcome::Closed(_) => LockError::Expelled,
             // `Held`, `Waited` and `Undecided` answer a wait limit of zero.
             _ => LockError::TimedOut,
         }
@@ -159,18 +142,9 @@ pub enum TryLockError {
     /// member is cut off.
     #[error("no grantor answers at the moment, so the lock may be free or held; try again")]
     Undecided,
-    /// The lock's name or the metadata is empty or too long. Nothing was asked.
+    /// What was asked for cannot be asked for. Nothing was asked.
     #[error(transparent)]
-    InvalidName(#[from] InvalidName),
-    /// No lock at all was asked for, or too many at once. Nothing was asked.
-    #[error(transparent)]
-    InvalidBatch(#[from] InvalidBatch),
-    /// No permits at all were asked for, or too many at once. Nothing was asked.
-    #[error(transparent)]
-    InvalidPermits(#[from] InvalidPermits),
-    /// The value is too long. Nothing was asked.
-    #[error(transparent)]
-    InvalidValue(#[from] InvalidValue),
+    InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
     /// for, or has it open no longer.
     #[error("this member does not have the object of these permits open; open it first")]
@@ -178,19 +152,9 @@ pub enum TryLockError {
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
-    /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
-    Busy,
-    /// The service was destroyed at this member before this answer was taken. Get a new handle from
-    /// the member.
-    #[error("the service was destroyed at this member")]
-    Destroyed,
-    /// The cluster went on without this member. It joins again by itself: try again.
-    #[error("the cluster went on without this member; it is joining again")]
-    Expelled,
-    /// The member has left. This will not change: join as a new member.
-    #[error("the member has left")]
-    Left,
+    /// The member carries out no such call at present.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }
 
 impl TryLockError {
@@ -204,21 +168,24 @@ impl TryLockError {
 
     /// Whether the member was lost to the cluster or has left.
     pub fn is_lost(&self) -> bool {
-        matches!(self, TryLockError::Expelled | TryLockError::Left)
+        matches!(
+            self,
+            TryLockError::Unavailable(Unavailable::Expelled)
+                | TryLockError::Unavailable(Unavailable::Left)
+        )
     }
 }
 
 impl From<Outcome> for TryLockError {
     fn from(outcome: Outcome) -> Self {
+        if let Some(unavailable) = Unavailable::of(&outcome) {
+            return unavailable.into();
+        }
         match outcome {
             Outcome::Held(holder) => TryLockError::Held(holder),
             Outcome::Waited(name) => TryLockError::Waited(name),
             Outcome::NotOpen => TryLockError::NotOpen,
             Outcome::Limit(limit) => TryLockError::Limit(limit),
-            Outcome::Busy => TryLockError::Busy,
-            Outcome::Closed(LostReason::Left) => TryLockError::Left,
-            Outcome::Closed(LostReason::Destroyed) => TryLockError::Destroyed,
-            Outcome::Closed(_) => TryLockError::Expelled,
             _ => TryLockError::Undecided,
         }
     }
@@ -235,34 +202,75 @@ fn held(holder: &HolderInfo) -> String {
     }
 }
 
-/// A name, or a list of them, that cannot be asked for.
-#[derive(Debug)]
-pub(super) enum InvalidWant {
-    Name(InvalidName),
-    Batch(InvalidBatch),
-    Permits(InvalidPermits),
-    Value(InvalidValue),
+/// What cannot be asked for.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidWant {
+    /// The name or the metadata is empty or too long.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// No names, too many, or one of them twice.
+    #[error(transparent)]
+    Batch(#[from] InvalidBatch),
+    /// No permits, or too many.
+    #[error(transparent)]
+    Permits(#[from] InvalidPermits),
+    /// The value is too long.
+    #[error(transparent)]
+    Value(#[from] InvalidValue),
 }
 
-impl From<InvalidWant> for LockError {
-    fn from(unwanted: InvalidWant) -> Self {
-        match unwanted {
-            InvalidWant::Name(error) => error.into(),
-            InvalidWant::Batch(error) => error.into(),
-            InvalidWant::Permits(error) => error.into(),
-            InvalidWant::Value(error) => error.into(),
+macro_rules! from_invalid {
+    ($($invalid:ident),*) => {$(
+        impl From<$invalid> for LockError {
+            fn from(error: $invalid) -> Self {
+                InvalidWant::from(error).into()
+            }
+        }
+
+        impl From<$invalid> for TryLockError {
+            fn from(error: $invalid) -> Self {
+                InvalidWant::from(error).into()
+            }
+        }
+    )*};
+}
+from_invalid!(InvalidName, InvalidBatch, InvalidPermits, InvalidValue);
+
+/// Why a member carries out no call, whichever it is. Nothing was asked or changed, or all that was
+/// asked is over: nothing is held and nothing is queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// Too many requests of this member wait already. Nothing was asked; try again later.
+    #[error("too many requests of this member are waiting; try again when some have ended")]
+    Busy,
+    /// The service was destroyed at this member. Get a new handle from the member.
+    #[error("the service was destroyed at this member")]
+    Destroyed,
+    /// The cluster went on without this member. It joins again by itself: try again.
+    #[error("the cluster went on without this member; it is joining again")]
+    Expelled,
+    /// The member has left. This will not change: join as a new member.
+    #[error("the member has left")]
+    Left,
+}
+
+impl Unavailable {
+    /// Whether that is why there is this outcome.
+    pub(super) fn of(outcome: &Outcome) -> Option<Unavailable> {
+        match outcome {
+            Outcome::Busy => Some(Unavailable::Busy),
+            Outcome::Closed(LostReason::Left) => Some(Unavailable::Left),
+            Outcome::Closed(LostReason::Destroyed) => Some(Unavailable::Destroyed),
+            Outcome::Closed(_) => Some(Unavailable::Expelled),
+            _ => None,
         }
     }
-}
 
-impl From<InvalidWant> for TryLockError {
-    fn from(unwanted: InvalidWant) -> Self {
-        match unwanted {
-            InvalidWant::Name(error) => error.into(),
-            InvalidWant::Batch(error) => error.into(),
-            InvalidWant::Permits(error) => error.into(),
-            InvalidWant::Value(error) => error.into(),
-        }
+    /// Whether the member was lost to the cluster or has left.
+    pub fn is_lost(self) -> bool {
+        matches!(self, Unavailable::Expelled | Unavailable::Left)
     }
 }
 

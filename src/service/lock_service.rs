@@ -32,7 +32,7 @@ use std::time::Duration;
 ///
 /// Cheap to clone, and each clone counts its guards by itself: threads that take many locks are
 /// faster with a clone each than with one handle between them. It outlives a rejoin of its member,
-/// and answers [`LockError::Left`](crate::LockError::Left) after the member has left.
+/// and answers [`Unavailable::Left`](crate::Unavailable::Left) after the member has left.
 ///
 /// Geode: `DistributedLockService`.
 pub struct LockService {
@@ -670,7 +670,7 @@ impl LockService {
     }
 
     /// Destroys the service at this member: its waiting requests are answered
-    /// [`LockError::Destroyed`](crate::LockError::Destroyed), its guards are lost, and if it is the
+    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed), its guards are lost, and if it is the
     /// grantor another member takes over. Completes when the grantor confirms that nothing is left
     /// of this member, so that its former holds are free for others. Other members go on using the
     /// service; other services do not notice.
@@ -696,7 +696,7 @@ impl LockService {
     /// let guard = stock.lock("sku-42").await?;
     /// stock.destroy().await?;
     /// assert!(guard.fence().is_err());
-    /// assert_eq!(stock.lock("sku-42").await.unwrap_err(), LockError::Destroyed);
+    /// assert_eq!(stock.lock("sku-42").await.unwrap_err(), LockError::Unavailable(Unavailable::Destroyed));
     ///
     /// let again = member.lock_service("inventory").await?;
     /// assert!(again.try_lock("sku-42").await.is_ok());

@@ -62,7 +62,7 @@ impl Member {
     /// repeated call gives the same handle, until that is [destroyed](LockService::destroy).
     ///
     /// # Errors
-    /// [`ServiceError::InvalidName`], [`ServiceError::Left`]; nothing is changed.
+    /// [`ServiceError::InvalidName`], [`Unavailable::Left`](crate::Unavailable::Left); nothing is changed.
     ///
     /// # Cancel safety
     /// No message is sent: dropping the future changes nothing.
@@ -205,7 +205,7 @@ impl Member {
     /// Declares, as the operator, that every other member that does not answer is dead for ever.
     /// This member has no elder with a quorum. It goes on without one as a new lineage above the
     /// last view that it knows, and others may join it. Its waits end with
-    /// [`LockError::Expelled`](crate::LockError::Expelled);
+    /// [`Unavailable::Expelled`](crate::Unavailable::Expelled);
     /// [`MemberEvent::Rejoined`](crate::MemberEvent::Rejoined) tells when it is a member again. If
     /// the others live after all, see [`MemberBuilder::force`](crate::MemberBuilder::force).
     ///
@@ -247,7 +247,7 @@ impl Member {
     /// let guard = stock.lock("sku-42").await?;
     /// member.leave().await?;
     /// assert!(guard.fence().is_err());
-    /// assert_eq!(stock.lock("sku-42").await.unwrap_err(), LockError::Left);
+    /// assert_eq!(stock.lock("sku-42").await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
     /// # Ok(()) }
     /// ```
     pub async fn leave(&self) -> Result<(), LeaveError> {

@@ -48,7 +48,8 @@ pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
 pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{
-    ExtendError, InvalidLease, LockError, Lost, ReleaseError, TryLockError, UpgradeError,
+    ExtendError, InvalidLease, InvalidWant, LockError, Lost, ReleaseError, TryLockError,
+    Unavailable, UpgradeError,
 };
 pub use lock_service::{DestroyError, LockService};
 #[cfg(feature = "secure")]

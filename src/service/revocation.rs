@@ -2,9 +2,9 @@
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
-use super::lock_error::LONGEST;
+use super::lock_error::{LONGEST, Unavailable};
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest,
+    Command, HolderInfo, InvalidName, LockName, Metadata, Outcome, RevocationRequest,
     RevokeCommand, Wait,
 };
 use crate::runtime::hold_cell::HoldCell;
@@ -234,31 +234,21 @@ pub enum RevokeError {
     /// off. Some may have been told, and a lock may have been taken away; asking again is safe.
     #[error("some holders have not answered in time")]
     Undecided,
-    /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
-    Busy,
-    /// The service was destroyed at this member. Get a new handle from the member.
-    #[error("the service was destroyed at this member")]
-    Destroyed,
-    /// The cluster went on without this member. It joins again by itself: try again.
-    #[error("the cluster went on without this member; it is joining again")]
-    Expelled,
-    /// The member has left. This will not change: join as a new member.
-    #[error("the member has left")]
-    Left,
+    /// The member carries out no such call at present.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }
 
 impl From<Outcome> for RevokeError {
     fn from(outcome: Outcome) -> Self {
+        if let Some(unavailable) = Unavailable::of(&outcome) {
+            return unavailable.into();
+        }
         match outcome {
             Outcome::RevocationRequested { firm, .. } => {
                 firm.into_iter().next().map_or(RevokeError::NotHeld, RevokeError::NotRevocable)
             }
             Outcome::HolderNotTold => RevokeError::Untold,
-            Outcome::Busy => RevokeError::Busy,
-            Outcome::Closed(LostReason::Left) => RevokeError::Left,
-            Outcome::Closed(LostReason::Destroyed) => RevokeError::Destroyed,
-            Outcome::Closed(_) => RevokeError::Expelled,
             _ => RevokeError::Undecided,
         }
     }

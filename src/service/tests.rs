@@ -18,6 +18,7 @@ mod threads;
 
 use super::*;
 use crate::protocol::{LostReason, Token};
+use crate::{InvalidWant, Unavailable};
 use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
@@ -235,7 +236,7 @@ async fn leaving_goes_on_when_its_future_is_dropped() {
     let mut leave = Box::pin(member.leave());
     let _ = poll_once(leave.as_mut());
     drop(leave);
-    assert_eq!(stock.lock("a").await.unwrap_err(), LockError::Left);
+    assert_eq!(stock.lock("a").await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
     member.leave().await.unwrap();
 }
 
@@ -377,7 +378,10 @@ fn a_member_whose_runtime_ended_fails_its_guards_and_ends_every_call() {
     drop(runtime);
     assert_eq!(woken.0.load(Ordering::SeqCst), 1);
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Left);
-    assert!(matches!(poll_once(waiting.as_mut()), Poll::Ready(Err(LockError::Left))));
+    assert!(matches!(
+        poll_once(waiting.as_mut()),
+        Poll::Ready(Err(LockError::Unavailable(Unavailable::Left)))
+    ));
     assert!(matches!(poll_once(pin!(member.leave())), Poll::Ready(Err(LeaveError::Stopped))));
     drop(guard);
 }
@@ -391,14 +395,17 @@ async fn guards_and_waiters_end_with_the_member() {
     let watching = tokio::spawn(async move { watched.lost().await });
     come(|| left_over(&member).2 == 1).await;
     member.leave().await.unwrap();
-    assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Left);
+    assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Unavailable(Unavailable::Left));
     assert_eq!(watching.await.unwrap(), LostReason::Left);
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Left);
     assert!(matches!(guard.reenter(), Err(Lost { reason: LostReason::Left })));
     assert!(guard.extend(Duration::from_secs(1)).unwrap_err().is_lost());
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Left)));
-    assert_eq!(stock.lock("a").await.unwrap_err(), LockError::Left);
-    assert_eq!(stock.try_lock("a").await.unwrap_err(), TryLockError::Left);
+    assert_eq!(stock.lock("a").await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
+    assert_eq!(
+        stock.try_lock("a").await.unwrap_err(),
+        TryLockError::Unavailable(Unavailable::Left)
+    );
     assert_eq!(member.lock_service("b").await.unwrap_err(), ServiceError::Left);
     member.leave().await.unwrap();
 }
@@ -420,16 +427,16 @@ async fn a_grant_that_ended_before_it_was_polled_is_answered_by_its_end() {
     // request.
     assert_eq!(left_over(&member), (4, 4, 1));
     stock.destroy().await.unwrap();
-    assert_eq!(lock.await.unwrap_err(), LockError::Destroyed);
-    assert_eq!(permit.await.unwrap_err(), LockError::Destroyed);
-    assert_eq!(batch.await.unwrap_err(), LockError::Destroyed);
-    assert_eq!(started.await.unwrap_err(), LockError::Destroyed);
+    assert_eq!(lock.await.unwrap_err(), LockError::Unavailable(Unavailable::Destroyed));
+    assert_eq!(permit.await.unwrap_err(), LockError::Unavailable(Unavailable::Destroyed));
+    assert_eq!(batch.await.unwrap_err(), LockError::Unavailable(Unavailable::Destroyed));
+    assert_eq!(started.await.unwrap_err(), LockError::Unavailable(Unavailable::Destroyed));
     drop(limit);
 
     let stock = member.lock_service("inventory").await.unwrap();
     let started = stock.lock("a").start();
     member.leave().await.unwrap();
-    assert_eq!(started.await.unwrap_err(), LockError::Left);
+    assert_eq!(started.await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
     assert_eq!(left_over(&member), NOTHING);
 }
 
@@ -443,7 +450,7 @@ async fn the_last_handle_dropped_leaves_in_the_background() {
     assert!(guard.fence().is_ok());
     drop(clone);
     assert_eq!(guard.lost().await, LostReason::Left);
-    assert_eq!(stock.lock("a").await.unwrap_err(), LockError::Left);
+    assert_eq!(stock.lock("a").await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
     let mut last = None;
     while let Some(event) = events.next().await {
         last = Some(event);
@@ -594,11 +601,17 @@ async fn names_are_1_to_4096_bytes_of_any_value() {
     for bad in [&b""[..], &[b'x'; 4097]] {
         assert!(matches!(
             stock.lock(bad).await,
-            Err(LockError::InvalidName(name)) if name.length == bad.len()
+            Err(LockError::InvalidWant(InvalidWant::Name(name))) if name.length == bad.len()
         ));
-        assert!(matches!(stock.try_lock(bad).await, Err(TryLockError::InvalidName(_))));
+        assert!(matches!(
+            stock.try_lock(bad).await,
+            Err(TryLockError::InvalidWant(InvalidWant::Name(_)))
+        ));
     }
-    assert!(matches!(stock.lock("a").metadata([0; 4097]).await, Err(LockError::InvalidName(_))));
+    assert!(matches!(
+        stock.lock("a").metadata([0; 4097]).await,
+        Err(LockError::InvalidWant(InvalidWant::Name(_)))
+    ));
     drop(stock.lock("a").metadata([0; 4096]).await.unwrap());
     assert!(matches!(member.lock_service("").await, Err(ServiceError::InvalidName(_))));
     assert!(matches!(

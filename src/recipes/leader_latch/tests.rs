@@ -3,6 +3,7 @@
 
 use super::super::{LeaderObserver, LeaderSelector, SelectorError};
 use super::*;
+use crate::Unavailable;
 use crate::protocol::{ClientMessage, GrantorMessage, LostReason, Message, Timing};
 use crate::service::Member;
 use crate::service::tests::rejoin::Lan;
@@ -367,5 +368,5 @@ async fn an_observer_sees_each_leader_that_stays_and_that_none_leads() {
     assert_eq!(soon(observer.next()).await.unwrap(), None);
     assert_eq!(soon(observer.participants()).await.unwrap().first.len(), 0);
     service.destroy().await.unwrap();
-    assert_eq!(soon(observer.next()).await, Err(InspectError::Destroyed));
+    assert_eq!(soon(observer.next()).await, Err(InspectError::Unavailable(Unavailable::Destroyed)));
 }

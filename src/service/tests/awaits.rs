@@ -3,7 +3,7 @@
 
 use super::rejoin::Lan;
 use super::*;
-use crate::Timing;
+use crate::{Timing, Unavailable};
 
 /// Two members over a network of queues, the first of which grants the locks of "inventory"; leases
 /// long enough for a machine that has other things to do.
@@ -249,12 +249,12 @@ async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
         assert_eq!(guard.fence(), Ok(guard.token()));
         stock.lock("c").await.unwrap().release().await.unwrap();
     } else {
-        assert_eq!(stock.lock("c").await.unwrap_err(), LockError::Left);
+        assert_eq!(stock.lock("c").await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
         assert_eq!(guard.lost().await, LostReason::Left);
     }
     leaver.leave().await.unwrap();
     leaver.leave().await.unwrap();
-    assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Left);
+    assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Unavailable(Unavailable::Left));
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Left)));
     assert_eq!(left_over(leaver), NOTHING);
 
@@ -570,8 +570,14 @@ async fn a_destruction_dropped_at_any_poll_goes_on_or_has_never_begun() {
             } else {
                 let lost = tokio::time::timeout(HANG, guard.lost()).await.expect("it never came");
                 assert_eq!(lost, LostReason::Destroyed);
-                assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Destroyed);
-                assert_eq!(service.lock("a").await.unwrap_err(), LockError::Destroyed);
+                assert_eq!(
+                    waiting.await.unwrap().unwrap_err(),
+                    LockError::Unavailable(Unavailable::Destroyed)
+                );
+                assert_eq!(
+                    service.lock("a").await.unwrap_err(),
+                    LockError::Unavailable(Unavailable::Destroyed)
+                );
             }
             drop(guard);
             come(|| left_over(&pair.grantor) == (1, 1, 0) && queued(&pair.grantor) == 0).await;

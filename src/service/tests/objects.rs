@@ -2,7 +2,7 @@
 
 use super::rejoin::Lan;
 use super::*;
-use crate::Timing;
+use crate::{InvalidWant, Timing, Unavailable};
 
 fn limit(permits: u32) -> [u8; 4] {
     permits.to_le_bytes()
@@ -304,7 +304,7 @@ async fn a_destroyed_service_takes_its_objects_with_it() {
     let held = stock.permits("pool", 1).await.unwrap();
     let waiting = stock.permits("pool", 1).start();
     stock.destroy().await.unwrap();
-    assert_eq!(waiting.await.unwrap_err(), LockError::Destroyed);
+    assert_eq!(waiting.await.unwrap_err(), LockError::Unavailable(Unavailable::Destroyed));
     assert_eq!(size.lost().await, LostReason::Destroyed);
     assert_eq!(held.lost().await, LostReason::Destroyed);
     assert_eq!(left_over(&member), NOTHING);
@@ -315,12 +315,14 @@ async fn an_impossible_request_is_an_error_and_is_not_sent() {
     let (member, stock) = service().await;
     assert!(matches!(
         stock.open("a", [0; 1025]).await,
-        Err(LockError::InvalidValue(error)) if error.length == 1025
+        Err(LockError::InvalidWant(InvalidWant::Value(error))) if error.length == 1025
     ));
-    assert!(matches!(stock.open("", []).await, Err(LockError::InvalidName(_))));
+    assert!(matches!(stock.open("", []).await, Err(LockError::InvalidWant(InvalidWant::Name(_)))));
     for count in [0, 65_537] {
         let error = stock.permits("a", count).await.unwrap_err();
-        assert!(matches!(error, LockError::InvalidPermits(error) if error.given == count));
+        assert!(
+            matches!(error, LockError::InvalidWant(InvalidWant::Permits(error)) if error.given == count)
+        );
     }
     let value = stock.open("a", [7; 1024]).await.unwrap();
     assert!(matches!(value.set([0; 1025]).await, Err(SetError::InvalidValue(_))));

@@ -2,6 +2,7 @@
 //! expelled and comes back as a new process.
 
 use super::*;
+use crate::Unavailable;
 use crate::protocol::{
     ClientMessage, Config, Input, MemberInfo, Message, Packet, ProcessId, Timing, View,
 };
@@ -209,7 +210,7 @@ async fn an_expelled_member_loses_its_guards_and_comes_back_as_a_new_process() {
     come(|| left_over(&other).2 == 1).await;
     lan.heal();
 
-    assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Expelled);
+    assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Unavailable(Unavailable::Expelled));
     happens(&mut events, |event| *event == MemberEvent::Lost).await;
     let rejoined =
         happens(&mut events, |event| matches!(event, MemberEvent::Rejoined { .. })).await;

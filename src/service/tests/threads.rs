@@ -14,7 +14,7 @@ use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
 use crate::runtime::member_clock::MemberClock;
 use crate::runtime::sync::{ThreadMutant, plant};
 use crate::runtime::{Network, Outbox};
-use crate::{EnterError, Owner, ReadWriteLock};
+use crate::{EnterError, Owner, ReadWriteLock, Unavailable};
 use shuttle::future::{JoinHandle, block_on};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, UncontrolledNondeterminismCheckScheduler};
 use shuttle::{Runner, thread};
@@ -338,7 +338,7 @@ fn leave_while_others_hold_and_wait() {
             assert_eq!(block_on(guard.lost()), LostReason::Left);
             assert_eq!(block_on(guard.release()), Err(ReleaseError::Lost(LostReason::Left)));
         }),
-        on(move || assert_eq!(lock(&stock).err(), Some(LockError::Left))),
+        on(move || assert_eq!(lock(&stock).err(), Some(LockError::Unavailable(Unavailable::Left)))),
         on(move || {
             let mut last = None;
             while let Some(event) = block_on(events.next()) {

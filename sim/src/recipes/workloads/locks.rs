@@ -3,7 +3,7 @@
 
 use super::{Workload, goes_on, have};
 use crate::recipes::belief_checker::ClaimMode;
-use elderlock::{Guard, LockError, LockService, Member, TryLockError};
+use elderlock::{Guard, LockError, LockService, Member, TryLockError, Unavailable};
 use std::rc::Rc;
 
 const SERVICE: &str = "stock";
@@ -132,7 +132,7 @@ async fn suspension(player: &Workload, locks: &LockService) {
             let second = locks.suspend().owner(player.number).wait(player.millis(1, 20)).await;
             match second {
                 Err(LockError::Deadlock) => player.count("second suspensions refused"),
-                Err(LockError::Busy) => {}
+                Err(LockError::Unavailable(Unavailable::Busy)) => {}
                 _ if guard.fence().is_err() => {}
                 second => {
                     let what = format!("player {} suspends it twice: {second:?}", player.number);

@@ -15,7 +15,7 @@ use super::belief_checker::{Belief, ClaimMode};
 use super::harness::ClusterHarness;
 use crate::chance::Rng;
 use elderlock::simulated::by_clock;
-use elderlock::{LockError, LockService, Member};
+use elderlock::{LockError, LockService, Member, Unavailable};
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -362,7 +362,9 @@ async fn have(member: &Member, service: &str, name: &str) -> Result<(), String> 
         match locks.lock(name).await {
             Ok(guard) => break guard.release().await.map_err(|error| error.to_string()),
             // The member joins again at once.
-            Err(LockError::Expelled) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(LockError::Unavailable(Unavailable::Expelled)) => {
+                tokio::time::sleep(Duration::from_millis(50)).await
+            }
             Err(error) => break Err(format!("{service}/{name}: {error}")),
         }
     }
