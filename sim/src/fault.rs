@@ -398,8 +398,8 @@ pub struct FaultContext {
 
 impl Fault {
     /// Draws a fault of one kind.
-    pub fn draw(dice: &mut Rng, kind: usize, stage: &FaultContext) -> Fault {
-        let FaultContext { places, span, member_lease, clock_error } = *stage;
+    pub fn draw(dice: &mut Rng, kind: usize, context: &FaultContext) -> Fault {
+        let FaultContext { places, span, member_lease, clock_error } = *context;
         let at = dice.between(SECOND / 2, span);
         let mut lasts = match dice.below(4) {
             0 => dice.between(20 * MS, 300 * MS),

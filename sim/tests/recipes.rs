@@ -21,9 +21,9 @@ fn the_same_seed_of_whole_members_is_the_same_run() {
 /// Every recipe keeps its promises in a few seeds.
 #[test]
 fn a_few_seeds_of_each_recipe_break_nothing() {
-    for cast in WorkloadKind::ALL {
+    for workload in WorkloadKind::ALL {
         for seed in 1..=6 {
-            let plan = RecipePlan::draw(seed, &ShrunkPlan::only(cast));
+            let plan = RecipePlan::draw(seed, &ShrunkPlan::only(workload));
             let run = run(&plan, 60, None);
             assert_eq!(run.broken, None, "{}\n{}", plan.describe(), run.story);
         }
@@ -36,15 +36,15 @@ fn a_few_seeds_of_each_recipe_break_nothing() {
 fn a_break_is_shrunk_to_its_causes() {
     let breaks = |plan: &RecipePlan| {
         let is_fault_there = plan.faults.iter().any(|fault| fault.number == 2);
-        let is_enough = plan.seats >= 2
-            && plan.players >= 2
+        let is_enough = plan.sites >= 2
+            && plan.workers >= 2
             && plan.span >= 4_000
-            && plan.casts.contains(&WorkloadKind::Locks);
+            && plan.workloads.contains(&WorkloadKind::Locks);
         let what = String::new();
         // Only whole plans break with the luck of the seed.
         let other =
             RecipePlan::draw(plan.seed, &ShrunkPlan { luck: 2, ..ShrunkPlan::default() }).luck;
-        let is_unlucky = plan.luck == other || plan.luck == plan.seed && plan.players > 2;
+        let is_unlucky = plan.luck == other || plan.luck == plan.seed && plan.workers > 2;
         (is_fault_there && is_enough && is_unlucky).then_some(RecipeViolation {
             invariant: "no_panic",
             what,
@@ -60,7 +60,7 @@ fn a_break_is_shrunk_to_its_causes() {
         assert!(breaks(&small).is_some(), "{cut:?}");
         let kept: Vec<usize> = small.faults.iter().map(|fault| fault.number).collect();
         assert_eq!(
-            (kept, small.casts.as_slice(), small.players),
+            (kept, small.workloads.as_slice(), small.workers),
             (vec![2], [WorkloadKind::Locks].as_slice(), 2),
             "{cut:?}"
         );

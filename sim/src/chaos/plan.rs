@@ -275,7 +275,7 @@ impl ChaosPlan {
                 kinds.push(more);
             }
         }
-        let stage = FaultContext {
+        let context = FaultContext {
             places: count,
             span,
             member_lease: timing.member_lease.as_nanos() as u64,
@@ -286,7 +286,7 @@ impl ChaosPlan {
         let mut faults: Vec<Fault> = (0..many)
             .map(|number| {
                 let kind = if number < MIN_KINDS { kinds[number] } else { *dice.pick(&kinds) };
-                Fault::draw(&mut dice, kind, &stage)
+                Fault::draw(&mut dice, kind, &context)
             })
             .collect();
         let (mut late, mut hush) = (Rng::new(seed, 7), span);
@@ -294,30 +294,30 @@ impl ChaosPlan {
             hush -= late.between(2 * SECOND, 4 * SECOND);
             // No client makes a request except those of this fault.
             let at = hush + late.between(SECOND / 2, SECOND);
-            faults.push(Fault { at, ..Fault::draw(&mut late, RUSH, &stage) });
+            faults.push(Fault { at, ..Fault::draw(&mut late, RUSH, &context) });
         }
         let wishes = ClientMix::draw(&mut Rng::new(seed, 6)).and_shares(&mut Rng::new(seed, 8));
         let mut torn = Rng::new(seed, 9);
         for _ in 0..if wishes.opens > 0 { torn.below(4) } else { 0 } {
-            faults.push(Fault::draw(&mut torn, TORN_VALUE, &stage));
+            faults.push(Fault::draw(&mut torn, TORN_VALUE, &context));
         }
         let is_plain = seed < PLAIN;
         let mut duels = Rng::new(seed, 11);
         for _ in 0..if wishes.suspensions > 0 && !is_plain { duels.below(4) } else { 0 } {
-            faults.push(Fault::draw(&mut duels, DUEL, &stage));
+            faults.push(Fault::draw(&mut duels, DUEL, &context));
         }
         let mut disks = Rng::new(seed, 21);
         for _ in 0..if durable && !is_plain { disks.below(8) } else { 0 } {
             let kind = *disks.pick(&[SLOW_DISK, SLOW_DISK, SLOW_DISK, FAILING_DISK, FULL_DISK]);
-            faults.push(Fault::draw(&mut disks, kind, &stage));
+            faults.push(Fault::draw(&mut disks, kind, &context));
         }
         for _ in 0..if is_plain { 0 } else { disks.below(5) } {
-            faults.push(Fault::draw(&mut disks, TORN_STEP, &stage));
+            faults.push(Fault::draw(&mut disks, TORN_STEP, &context));
         }
         let mut rings = Rng::new(seed, 12);
         if !is_plain && rings.chance(200_000) {
             let kind = if rings.chance(500_000) { RING } else { ONE_NEIGHBOUR };
-            let ring = Fault::draw(&mut rings, kind, &stage);
+            let ring = Fault::draw(&mut rings, kind, &context);
             // No other fault occurs meanwhile, since it could make leases run out.
             let ends = ring.at + ring.lasts;
             faults.retain(|fault| fault.at + fault.lasts + SECOND < ring.at || ends < fault.at);

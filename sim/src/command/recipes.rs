@@ -24,9 +24,9 @@ pub(crate) struct RecipeOptions {
     /// At most this many members.
     #[arg(long)]
     members: Option<usize>,
-    /// At most this many players of each workload at each member.
+    /// At most this many workers of each workload at each member.
     #[arg(long)]
-    players: Option<u64>,
+    workers: Option<u64>,
     /// Only these faults of each plan, by their numbers; or "none".
     #[arg(long)]
     faults: Option<FaultNumbers>,
@@ -36,7 +36,7 @@ pub(crate) struct RecipeOptions {
     /// Without small bounds.
     #[arg(long)]
     plain: bool,
-    /// Another luck of packets, tasks and players.
+    /// Another luck of packets, tasks and workers.
     #[arg(long, default_value_t = 0)]
     luck: u64,
     /// How many lines of its story are printed for a violation.
@@ -81,7 +81,7 @@ mod driver {
 
     /// One seed in this many is run twice, and must go the same way.
     const TWICE_EVERY: u64 = 16;
-    /// From this number of seeds on, all acts of the players must have occurred.
+    /// From this number of seeds on, all acts of the workers must have occurred.
     const TELLING_SEEDS: u64 = 200;
     /// In such a batch, at most this percentage of the runs may lose their quorum.
     const LOST_PERCENT: u64 = 5;
@@ -104,9 +104,9 @@ mod driver {
     impl RecipeOptions {
         fn cut(&self, only: Option<WorkloadKind>) -> ShrunkPlan {
             let faults = self.faults.clone().map(|faults| faults.0);
-            let (members, players, span, plain, luck) =
-                (self.members, self.players, self.span, self.plain, self.luck);
-            ShrunkPlan { only, members, players, faults, span, plain, luck }
+            let (members, workers, span, plain, luck) =
+                (self.members, self.workers, self.span, self.plain, self.luck);
+            ShrunkPlan { only, members, workers, faults, span, plain, luck }
         }
     }
 
@@ -172,10 +172,8 @@ mod driver {
             println!("seed {seed} breaks {}: {}", found.invariant, found.what);
             println!("  again: {}", again(*seed, cut, mutant));
         }
-        let undone: Vec<&str> = recipes::deeds(cut.only)
-            .into_iter()
-            .filter(|deed| !counts.contains_key(deed))
-            .collect();
+        let undone: Vec<&str> =
+            recipes::acts(cut.only).into_iter().filter(|act| !counts.contains_key(act)).collect();
         let is_mute = runs >= TELLING_SEEDS && !undone.is_empty();
         if is_mute {
             println!("these never happened: {}", undone.join(", "));
@@ -251,11 +249,11 @@ mod driver {
         let hunted: Vec<RuntimeMutant> = RuntimeMutant::ALL.into_iter().filter(is_wanted).collect();
         for mutant in &hunted {
             let began = Instant::now();
-            let (cast, invariants) = mutants::found_by(*mutant);
+            let (workload, invariants) = mutants::found_by(*mutant);
             let found: Mutex<BTreeMap<u64, RecipeViolation>> = Mutex::default();
             let counts = |found: &RecipeViolation| invariants.contains(&found.invariant);
             on_all_cores(options.from, HUNT, |seed| {
-                let plan = RecipePlan::draw(seed, &ShrunkPlan::only(cast));
+                let plan = RecipePlan::draw(seed, &ShrunkPlan::only(workload));
                 if let Some(broken) = recipes::run(&plan, 0, Some(*mutant)).broken
                     // A seed that breaks without the mutant proves nothing about it.
                     && recipes::run(&plan, 0, None).broken.is_none()
@@ -274,7 +272,7 @@ mod driver {
                         found.invariant
                     );
                     first.get_or_insert_with(|| {
-                        (*seed, ShrunkPlan::only(cast), found.clone(), *mutant)
+                        (*seed, ShrunkPlan::only(workload), found.clone(), *mutant)
                     });
                 }
                 None => {

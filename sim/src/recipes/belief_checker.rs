@@ -134,7 +134,7 @@ pub struct BeliefChecker {
     removals: Cell<u64>,
     /// When the last removal that was answered began and ended.
     removed: Cell<(u64, u64)>,
-    /// By the player that removes the barrier: until when the removal may take effect.
+    /// By the worker that removes the barrier: until when the removal may take effect.
     removing: RefCell<BTreeMap<u64, u64>>,
     stays: RefCell<BTreeMap<u64, BarrierStay>>,
     troubles: Cell<u64>,
@@ -145,10 +145,10 @@ pub struct BeliefChecker {
     pub wanted: RefCell<BTreeMap<Token, Rc<WatchedHold>>>,
     /// Confirmed releases by token, with the time of the confirmation.
     confirmed: RefCell<BTreeMap<Token, u64>>,
-    /// The name of the last confirmed release, and the players that wait for the next one.
+    /// The name of the last confirmed release, and the workers that wait for the next one.
     confirming: (Cell<&'static str>, Notify),
     now: Box<dyn Fn() -> u64>,
-    /// The faults are over and players come to their end.
+    /// The faults are over and workers come to their end.
     pub ending: Cell<bool>,
 }
 
@@ -219,7 +219,7 @@ impl BeliefChecker {
         self.digest.borrow().finish()
     }
 
-    /// Counts an act of a player or a use of a check.
+    /// Counts an act of a worker or a use of a check.
     pub fn count(&self, what: &'static str) {
         *self.counts.borrow_mut().entry(what).or_default() += 1;
     }
@@ -271,10 +271,10 @@ impl BeliefChecker {
                 _ => continue,
             };
             let there =
-                format!("player {} has {} of {} by {there:?}", other.who, other.mode, other.name);
+                format!("worker {} has {} of {} by {there:?}", other.who, other.mode, other.name);
             self.fail(
                 invariant,
-                format!("player {who} has {mode} of {service}/{name} by {token:?} while {there}"),
+                format!("worker {who} has {mode} of {service}/{name} by {token:?} while {there}"),
             );
         }
         let mut highest = self.highest.borrow_mut();
@@ -284,7 +284,7 @@ impl BeliefChecker {
         if before.is_some_and(|before| before > token) {
             self.fail(
                 "tokens_rise",
-                format!("player {who} has {service}/{name} by {token:?} after {before:?}"),
+                format!("worker {who} has {service}/{name} by {token:?} after {before:?}"),
             );
         }
         if matches!(mode, ClaimMode::Lock | ClaimMode::Lead) {
@@ -370,7 +370,7 @@ impl BeliefChecker {
     pub fn refused(&self, who: u64, asked: u64, holder: Token) {
         if self.confirmed.borrow().get(&holder).is_some_and(|confirmed| *confirmed <= asked) {
             let what = format!(
-                "player {who} is refused because of {holder:?}, whose release was confirmed before"
+                "worker {who} is refused because of {holder:?}, whose release was confirmed before"
             );
             self.fail("confirmed_is_free", what);
         }
@@ -384,7 +384,7 @@ impl BeliefChecker {
         }
     }
 
-    /// A player begins to write a limit: it may be in force from now on.
+    /// A worker begins to write a limit: it may be in force from now on.
     pub fn limit_asked(&self, service: &'static str, limit: u32) -> u64 {
         let mut limits = self.limits.borrow_mut();
         let write = limits.len() as u64 + 1;
@@ -427,7 +427,7 @@ impl BeliefChecker {
         self.troubles.get() == 0 && self.now() >= self.undisturbed_from.get()
     }
 
-    /// The player ends at once.
+    /// The worker ends at once.
     pub fn killed(&self, who: u64) {
         let now = self.now();
         if let Some(until) = self.removing.borrow_mut().get_mut(&who) {
@@ -440,7 +440,7 @@ impl BeliefChecker {
 
     // Values.
 
-    /// A player saw this number under this version: all others must see the same.
+    /// A worker saw this number under this version: all others must see the same.
     pub fn value(&self, service: &'static str, name: &'static str, version: Token, value: i32) {
         let is_undisturbed = self.is_undisturbed();
         let mut values = self.values.borrow_mut();
@@ -451,7 +451,7 @@ impl BeliefChecker {
         }
     }
 
-    /// A conditional write replaced the value `before`: without faults, no player saw one in
+    /// A conditional write replaced the value `before`: without faults, no worker saw one in
     /// between.
     pub fn value_replaced(
         &self,
@@ -509,7 +509,7 @@ impl BeliefChecker {
 
     // Barriers: `barrier_opens_once`, `barrier_opens_for_all`.
 
-    /// A player begins to remove the barrier.
+    /// A worker begins to remove the barrier.
     pub fn gate_opens(&self, who: u64) {
         self.removals.set(self.removals.get() + 1);
         self.removing.borrow_mut().insert(who, u64::MAX);
@@ -532,17 +532,17 @@ impl BeliefChecker {
         self.removing.borrow().is_empty().then(|| self.removals.get())
     }
 
-    /// The player has waited at the barrier since then, in vain. Without faults, the barrier
+    /// The worker has waited at the barrier since then, in vain. Without faults, the barrier
     /// was not removed in that time, or the removal came too early or too late to be noticed.
     pub fn gate_stayed(&self, who: u64, since: u64) {
         let (began, ended) = self.removed.get();
         if self.is_undisturbed() && began > since + SETTLED && ended + SETTLED < self.now() {
-            let what = format!("player {who} still waits at the barrier, which was removed since");
+            let what = format!("worker {who} still waits at the barrier, which was removed since");
             self.fail("barrier_opens_for_all", what);
         }
     }
 
-    /// A player begins to enter a round.
+    /// A worker begins to enter a round.
     pub fn enters(&self, who: u64) -> u64 {
         let mut stays = self.stays.borrow_mut();
         let stay = stays.last_key_value().map_or(0, |(stay, _)| stay + 1);
@@ -550,7 +550,7 @@ impl BeliefChecker {
         stay
     }
 
-    /// The player has entered: `together` players were entering or inside. A player that is gone
+    /// The worker has entered: `together` workers were entering or inside. A worker that is gone
     /// counts until the others know of it.
     pub fn entered(&self, stay: u64, began: u64, together: u32, belief: Belief) {
         if belief().is_none() {
@@ -569,7 +569,7 @@ impl BeliefChecker {
         }
     }
 
-    /// A player begins to leave. Returns the stays of the others that are inside.
+    /// A worker begins to leave. Returns the stays of the others that are inside.
     pub fn begins_to_leave(&self, stay: u64) -> Vec<u64> {
         let mut stays = self.stays.borrow_mut();
         if let Some(stay) = stays.get_mut(&stay) {
@@ -578,7 +578,7 @@ impl BeliefChecker {
         stays.iter().filter(|(_, stay)| stay.is_inside()).map(|(stay, _)| *stay).collect()
     }
 
-    /// The player has left: all stays in `beside` must have begun to leave.
+    /// The worker has left: all stays in `beside` must have begun to leave.
     pub fn left(&self, who: u64, beside: &[u64]) {
         let stays = self.stays.borrow();
         for other in
@@ -586,12 +586,12 @@ impl BeliefChecker {
         {
             self.fail(
                 "barrier_opens_once",
-                format!("player {who} has left while player {} is inside", other.who),
+                format!("worker {who} has left while worker {} is inside", other.who),
             );
         }
     }
 
-    /// The player is out, from any state.
+    /// The worker is out, from any state.
     pub fn goes_out(&self, stay: u64) {
         if let Some(stay) = self.stays.borrow_mut().get_mut(&stay) {
             stay.gone = Some(self.now());
@@ -599,7 +599,7 @@ impl BeliefChecker {
         }
     }
 
-    /// A player begins to count a latch down.
+    /// A worker begins to count a latch down.
     pub fn counts_down(&self, latch: &str) {
         *self.count_downs.borrow_mut().entry(latch.to_owned()).or_default() += 1;
     }
@@ -609,8 +609,8 @@ impl BeliefChecker {
         self.count_downs.borrow().get(latch).copied().unwrap_or_default()
     }
 
-    /// The player has counted the latch down to `left`. It has had the latch open since `since`,
-    /// and `is_open` says whether it still has. Without faults, no other player that had it open
+    /// The worker has counted the latch down to `left`. It has had the latch open since `since`,
+    /// and `is_open` says whether it still has. Without faults, no other worker that had it open
     /// all the while counts it down to the same number.
     pub fn counted_down(
         &self,
@@ -629,7 +629,7 @@ impl BeliefChecker {
             // The later of the two had it open before the other counted.
             if since <= other.at {
                 let what =
-                    format!("players {} and {who} both counted {latch} down to {left}", other.who);
+                    format!("workers {} and {who} both counted {latch} down to {left}", other.who);
                 self.fail("barrier_opens_once", what);
             }
         }

@@ -1,4 +1,4 @@
-//! The harness of a run: members on their seats, the network between them, and the faults.
+//! The harness of a run: members on their sites, the network between them, and the faults.
 
 use super::belief_checker::BeliefChecker;
 use super::plan::{FAIR_WEATHER, RecipeFaultKind, RecipePlan};
@@ -30,7 +30,7 @@ const DIAL_EVERY: u64 = 200 * MS;
 /// The cluster's name.
 const CLUSTER: &str = "stage";
 
-/// A seat, at which members run one after the other.
+/// A site, at which members run one after the other.
 struct MemberSlot {
     addr: SocketAddr,
     member: Option<Member>,
@@ -38,7 +38,7 @@ struct MemberSlot {
     frozen: bool,
     /// Packets that came while it was frozen: its operating system keeps them.
     mailbox: Vec<PacketInFlight>,
-    /// The number of the present process at this seat.
+    /// The number of the present process at this site.
     life: u64,
     /// It was started and has joined.
     joined: bool,
@@ -61,28 +61,28 @@ struct PacketInFlight {
 pub struct ClusterHarness {
     /// The plan of the run.
     pub plan: RecipePlan,
-    /// The claims of the players.
-    pub board: Rc<BeliefChecker>,
+    /// The claims of the workers.
+    pub checker: Rc<BeliefChecker>,
     /// All tasks of the run.
     pub tasks: Tasks,
     network: RefCell<Network>,
-    seats: RefCell<Vec<MemberSlot>>,
+    sites: RefCell<Vec<MemberSlot>>,
     postbox: Arc<Mutex<Outgoing>>,
     flying: RefCell<BTreeMap<(u64, u64), PacketInFlight>>,
     flights: Cell<u64>,
     dials: RefCell<BTreeMap<(usize, usize), u64>>,
-    /// Players that have not come to their end, by their numbers: their workload, and their present
+    /// Workers that have not come to their end, by their numbers: their workload, and their present
     /// wait.
     playing: RefCell<BTreeMap<u64, (usize, String)>>,
-    next_player: Cell<u64>,
+    next_worker: Cell<u64>,
 }
 
 impl ClusterHarness {
     /// An empty harness.
-    pub fn new(plan: RecipePlan, board: Rc<BeliefChecker>, tasks: Tasks) -> Rc<ClusterHarness> {
-        let seats = (0..plan.seats)
-            .map(|seat| MemberSlot {
-                addr: SocketAddr::from(([10, 0, 0, seat as u8 + 1], 7400)),
+    pub fn new(plan: RecipePlan, checker: Rc<BeliefChecker>, tasks: Tasks) -> Rc<ClusterHarness> {
+        let sites = (0..plan.sites)
+            .map(|site| MemberSlot {
+                addr: SocketAddr::from(([10, 0, 0, site as u8 + 1], 7400)),
                 member: None,
                 inbox: None,
                 frozen: false,
@@ -95,53 +95,54 @@ impl ClusterHarness {
         network.set_weather(FAIR_WEATHER);
         Rc::new(ClusterHarness {
             plan,
-            board,
+            checker,
             tasks,
             network: RefCell::new(network),
-            seats: RefCell::new(seats),
+            sites: RefCell::new(sites),
             postbox: Arc::default(),
             flying: RefCell::default(),
             flights: Cell::new(0),
             dials: RefCell::default(),
             playing: RefCell::default(),
-            next_player: Cell::new(0),
+            next_worker: Cell::new(0),
         })
     }
 
     /// Drives the whole run and closes the tasks at its end.
     pub async fn tell(self: Rc<Self>) {
         self.tasks.begin(None, self.clone().pump());
-        for seat in 0..self.plan.seats {
-            self.start(seat);
+        for site in 0..self.plan.sites {
+            self.start(site);
         }
         if self.all_joined().await {
-            let began = self.board.now();
+            let began = self.checker.now();
             for fault in &self.plan.faults {
-                let stage = self.clone();
+                let harness = self.clone();
                 let fault = *fault;
                 self.tasks.begin(None, async move {
                     tokio::time::sleep(Duration::from_millis(fault.at)).await;
-                    if !stage.board.ending.get() {
-                        stage.board.trouble_begins();
-                        stage.go_wrong(fault.trouble, Duration::from_millis(fault.span)).await;
-                        stage.board.trouble_ends();
+                    if !harness.checker.ending.get() {
+                        harness.checker.trouble_begins();
+                        harness.go_wrong(fault.trouble, Duration::from_millis(fault.span)).await;
+                        harness.checker.trouble_ends();
                     }
                 });
             }
             tokio::time::sleep(Duration::from_millis(self.plan.span)).await;
-            self.board.note(|| {
-                format!("the healing begins after {} ms", (self.board.now() - began) / MS)
+            self.checker.note(|| {
+                format!("the healing begins after {} ms", (self.checker.now() - began) / MS)
             });
             self.heal().await;
         } else {
-            self.board.fail("converges_after_heal", "not every member has joined at the beginning");
+            self.checker
+                .fail("converges_after_heal", "not every member has joined at the beginning");
         }
         self.tasks.close();
     }
 
     /// Ends the run as soon as something is broken.
     pub async fn watch(self: Rc<Self>) {
-        while self.board.broken().is_none() {
+        while self.checker.broken().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.tasks.close();
@@ -149,51 +150,51 @@ impl ClusterHarness {
 
     // Members.
 
-    /// Starts a process at the seat; its players follow when it has joined.
-    fn start(self: &Rc<Self>, seat: usize) {
+    /// Starts a process at the site; its workers follow when it has joined.
+    fn start(self: &Rc<Self>, site: usize) {
         let addrs: Vec<String> =
-            self.seats.borrow().iter().map(|seat| seat.addr.to_string()).collect();
-        let addr = self.seats.borrow()[seat].addr;
-        let life = self.seats.borrow()[seat].life + 1;
+            self.sites.borrow().iter().map(|site| site.addr.to_string()).collect();
+        let addr = self.sites.borrow()[site].addr;
+        let life = self.sites.borrow()[site].life + 1;
         let postbox = self.postbox.clone();
         let post = Arc::new(move |parcel: SimulatedPacket| {
             let mut postbox = postbox.lock().unwrap_or_else(PoisonError::into_inner);
-            postbox.parcels.push_back((seat, life, parcel));
+            postbox.parcels.push_back((site, life, parcel));
             if let Some(pump) = postbox.pump.take() {
                 pump.wake();
             }
         });
         let builder = Member::builder(CLUSTER).timing(Timing::fast()).seeds(addrs);
         let Simulated { member, timer, ears: inbox } =
-            builder.simulate(addr, self.plan.clocks[seat], self.plan.limits, post);
-        self.board.note(|| format!("member {seat} starts as {}", member.process()));
+            builder.simulate(addr, self.plan.clocks[site], self.plan.limits, post);
+        self.checker.note(|| format!("member {site} starts as {}", member.process()));
         {
-            let mut seats = self.seats.borrow_mut();
-            let seat = &mut seats[seat];
-            (seat.member, seat.inbox, seat.frozen) =
+            let mut sites = self.sites.borrow_mut();
+            let site = &mut sites[site];
+            (site.member, site.inbox, site.frozen) =
                 (Some(member.clone()), Some(inbox.clone()), false);
-            (seat.life, seat.joined) = (life, false);
+            (site.life, site.joined) = (life, false);
         }
-        self.tasks.begin(Some(seat), timer);
-        let stage = self.clone();
-        self.tasks.begin(Some(seat), async move {
+        self.tasks.begin(Some(site), timer);
+        let harness = self.clone();
+        self.tasks.begin(Some(site), async move {
             if inbox.joined(JOIN_LIMIT).await {
-                stage.board.note(|| format!("member {seat} has joined"));
-                stage.seats.borrow_mut()[seat].joined = true;
-                workloads::enter(&stage, seat, &member);
+                harness.checker.note(|| format!("member {site} has joined"));
+                harness.sites.borrow_mut()[site].joined = true;
+                workloads::enter(&harness, site, &member);
             }
         });
     }
 
-    /// Removes the process at the seat, with all its tasks.
-    fn clear(&self, seat: usize) -> Option<ProcessId> {
+    /// Removes the process at the site, with all its tasks.
+    fn clear(&self, site: usize) -> Option<ProcessId> {
         let (member, inbox) = {
-            let mut seats = self.seats.borrow_mut();
-            let seat = &mut seats[seat];
-            seat.joined = false;
-            seat.frozen = false;
-            seat.mailbox.clear();
-            (seat.member.take(), seat.inbox.take())
+            let mut sites = self.sites.borrow_mut();
+            let site = &mut sites[site];
+            site.joined = false;
+            site.frozen = false;
+            site.mailbox.clear();
+            (site.member.take(), site.inbox.take())
         };
         let process = inbox.as_ref().and_then(SimulatedInbox::process);
         // First the engine: later drops then send no message.
@@ -201,36 +202,36 @@ impl ClusterHarness {
             inbox.kill();
         }
         drop(member);
-        self.tasks.end(seat);
-        self.playing.borrow_mut().retain(|player, (at, _)| {
-            if *at == seat {
-                self.board.killed(*player);
+        self.tasks.end(site);
+        self.playing.borrow_mut().retain(|worker, (at, _)| {
+            if *at == site {
+                self.checker.killed(*worker);
             }
-            *at != seat
+            *at != site
         });
         process
     }
 
-    fn is_up(&self, seat: usize) -> bool {
-        self.seats.borrow()[seat].member.is_some()
+    fn is_up(&self, site: usize) -> bool {
+        self.sites.borrow()[site].member.is_some()
     }
 
-    /// The number of seats whose member is away or has not joined again.
+    /// The number of sites whose member is away or has not joined again.
     fn away(&self) -> usize {
-        self.seats.borrow().iter().filter(|seat| !seat.joined).count()
+        self.sites.borrow().iter().filter(|site| !site.joined).count()
     }
 
-    /// The running members, with their seats.
+    /// The running members, with their sites.
     fn members(&self) -> Vec<(usize, Member)> {
-        let seats = self.seats.borrow();
+        let sites = self.sites.borrow();
         let members =
-            seats.iter().enumerate().filter_map(|(at, seat)| Some((at, seat.member.clone()?)));
+            sites.iter().enumerate().filter_map(|(at, site)| Some((at, site.member.clone()?)));
         members.collect()
     }
 
     /// The status by the member's own clock.
-    fn status(&self, seat: usize, member: &Member) -> Status {
-        by_clock(self.plan.clocks[seat], || member.status())
+    fn status(&self, site: usize, member: &Member) -> Status {
+        by_clock(self.plan.clocks[site], || member.status())
     }
 
     /// Whether too many voters of the last known view have died. Then no process can join, which is
@@ -238,7 +239,7 @@ impl ClusterHarness {
     fn is_quorum_lost(&self) -> bool {
         let members = self.members();
         let alive: Vec<ProcessId> = members.iter().map(|(_, member)| member.process()).collect();
-        let views = members.iter().filter_map(|(seat, member)| self.status(*seat, member).view);
+        let views = members.iter().filter_map(|(site, member)| self.status(*site, member).view);
         let Some(view) = views.max_by_key(|view| view.number) else { return true };
         let weigh = |is_counted: &dyn Fn(ProcessId) -> bool| {
             let voters = view.members.iter().filter(|member| !member.ghost).enumerate();
@@ -259,98 +260,98 @@ impl ClusterHarness {
         tokio::time::timeout(JOIN_LIMIT, all).await.is_ok()
     }
 
-    // Players.
+    // Workers.
 
-    /// A player for a member, with a number of its own.
-    pub fn player(self: &Rc<Self>, seat: usize, member: &Member, plays: &str) -> Workload {
-        let number = self.next_player.get() + 1;
-        self.next_player.set(number);
-        self.playing.borrow_mut().insert(number, (seat, plays.to_owned()));
-        Workload::new(self.clone(), seat, member.clone(), number)
+    /// A worker for a member, with a number of its own.
+    pub fn worker(self: &Rc<Self>, site: usize, member: &Member, plays: &str) -> Workload {
+        let number = self.next_worker.get() + 1;
+        self.next_worker.set(number);
+        self.playing.borrow_mut().insert(number, (site, plays.to_owned()));
+        Workload::new(self.clone(), site, member.clone(), number)
     }
 
-    /// Notes the player's present wait.
-    pub fn waits(&self, player: u64, what: String) {
-        if let Some((_, waits)) = self.playing.borrow_mut().get_mut(&player) {
+    /// Notes the worker's present wait.
+    pub fn waits(&self, worker: u64, what: String) {
+        if let Some((_, waits)) = self.playing.borrow_mut().get_mut(&worker) {
             *waits = what;
         }
     }
 
-    /// The player has ended.
-    pub fn done(&self, player: u64) {
-        self.playing.borrow_mut().remove(&player);
+    /// The worker has ended.
+    pub fn done(&self, worker: u64) {
+        self.playing.borrow_mut().remove(&worker);
     }
 
     // Faults and their healing.
 
     async fn go_wrong(self: &Rc<Self>, trouble: RecipeFaultKind, span: Duration) {
-        let seats = self.plan.seats;
+        let sites = self.plan.sites;
         match trouble {
-            RecipeFaultKind::Crash(seat) => {
+            RecipeFaultKind::Crash(site) => {
                 // Votes that are lost for good must leave a quorum.
-                if self.away() >= (seats - 1) / 2 || !self.is_up(seat) {
+                if self.away() >= (sites - 1) / 2 || !self.is_up(site) {
                     return;
                 }
-                self.board.count("crashes");
-                self.board.note(|| format!("member {seat} is killed"));
-                if let Some(process) = self.clear(seat)
+                self.checker.count("crashes");
+                self.checker.note(|| format!("member {site} is killed"));
+                if let Some(process) = self.clear(site)
                     && self.plan.vouched
                 {
-                    for other in (0..seats).filter(|other| *other != seat) {
+                    for other in (0..sites).filter(|other| *other != site) {
                         self.hint(other, Hint::Dead(process));
                     }
                 }
                 tokio::time::sleep(span).await;
-                self.start(seat);
+                self.start(site);
             }
-            RecipeFaultKind::Leave(seat) => {
+            RecipeFaultKind::Leave(site) => {
                 let (life, is_well) = {
-                    let seat = &self.seats.borrow()[seat];
-                    (seat.life, seat.joined && !seat.frozen)
+                    let site = &self.sites.borrow()[site];
+                    (site.life, site.joined && !site.frozen)
                 };
-                let member = self.seats.borrow()[seat].member.clone();
-                let Some(member) = member.filter(|_| self.away() < (seats - 1) / 2 && is_well)
+                let member = self.sites.borrow()[site].member.clone();
+                let Some(member) = member.filter(|_| self.away() < (sites - 1) / 2 && is_well)
                 else {
                     return;
                 };
-                self.board.count("leaves");
-                self.board.note(|| format!("member {seat} leaves"));
-                self.seats.borrow_mut()[seat].joined = false;
-                let left = paced(self.plan.clocks[seat], member.leave()).await;
+                self.checker.count("leaves");
+                self.checker.note(|| format!("member {site} leaves"));
+                self.sites.borrow_mut()[site].joined = false;
+                let left = paced(self.plan.clocks[site], member.leave()).await;
                 drop(member);
-                self.board.note(|| format!("member {seat} has left: {left:?}"));
+                self.checker.note(|| format!("member {site} has left: {left:?}"));
                 // A fault that has killed it meanwhile starts the next one.
-                if self.seats.borrow()[seat].life != life || !self.is_up(seat) {
+                if self.sites.borrow()[site].life != life || !self.is_up(site) {
                     return;
                 }
-                self.clear(seat);
+                self.clear(site);
                 tokio::time::sleep(span).await;
-                self.start(seat);
+                self.start(site);
             }
-            RecipeFaultKind::Pause(seat) => {
-                if !self.is_up(seat) || self.seats.borrow()[seat].frozen {
+            RecipeFaultKind::Pause(site) => {
+                if !self.is_up(site) || self.sites.borrow()[site].frozen {
                     return;
                 }
-                let life = self.seats.borrow()[seat].life;
-                self.board.count("pauses");
-                self.board.note(|| format!("member {seat} is stopped"));
-                self.seats.borrow_mut()[seat].frozen = true;
-                self.tasks.freeze(seat);
+                let life = self.sites.borrow()[site].life;
+                self.checker.count("pauses");
+                self.checker.note(|| format!("member {site} is stopped"));
+                self.sites.borrow_mut()[site].frozen = true;
+                self.tasks.freeze(site);
                 tokio::time::sleep(span).await;
-                if self.seats.borrow()[seat].life == life && self.is_up(seat) {
-                    self.thaw(seat);
+                if self.sites.borrow()[site].life == life && self.is_up(site) {
+                    self.thaw(site);
                 }
             }
-            RecipeFaultKind::Isolate(seat) => {
-                self.cut(span, |from, to| from == seat || to == seat).await
+            RecipeFaultKind::Isolate(site) => {
+                self.cut(span, |from, to| from == site || to == site).await
             }
             RecipeFaultKind::OneWay(from, to) => self.cut(span, |a, b| a == from && b == to).await,
             RecipeFaultKind::Split(mask) => {
                 self.cut(span, |a, b| (mask >> a & 1) != (mask >> b & 1)).await
             }
             RecipeFaultKind::Storm(weather) => {
-                self.board.count("storms");
-                self.board.note(|| "a storm".to_owned());
+                self.checker.count("storms");
+                self.checker.note(|| "a storm".to_owned());
                 self.network.borrow_mut().set_weather(weather);
                 tokio::time::sleep(span).await;
                 self.network.borrow_mut().set_weather(FAIR_WEATHER);
@@ -358,32 +359,32 @@ impl ClusterHarness {
         }
     }
 
-    fn thaw(&self, seat: usize) {
-        self.board.note(|| format!("member {seat} goes on"));
+    fn thaw(&self, site: usize) {
+        self.checker.note(|| format!("member {site} goes on"));
         let kept = {
-            let mut seats = self.seats.borrow_mut();
-            seats[seat].frozen = false;
-            std::mem::take(&mut seats[seat].mailbox)
+            let mut sites = self.sites.borrow_mut();
+            sites[site].frozen = false;
+            std::mem::take(&mut sites[site].mailbox)
         };
-        self.tasks.thaw(seat);
+        self.tasks.thaw(site);
         for flight in kept {
-            self.fly(self.board.now(), flight);
+            self.fly(self.checker.now(), flight);
         }
         self.wake_pump();
     }
 
     async fn cut(&self, span: Duration, is_cut: impl Fn(usize, usize) -> bool) {
-        let seats = self.plan.seats;
-        let ways = || (0..seats).flat_map(|from| (0..seats).map(move |to| (from, to)));
+        let sites = self.plan.sites;
+        let ways = || (0..sites).flat_map(|from| (0..sites).map(move |to| (from, to)));
         let ways: Vec<_> = ways().filter(|(from, to)| from != to && is_cut(*from, *to)).collect();
-        self.board.count("cuts");
-        self.board.note(|| format!("cut: {ways:?}"));
+        self.checker.count("cuts");
+        self.checker.note(|| format!("cut: {ways:?}"));
         for (from, to) in &ways {
             self.network.borrow_mut().cut(*from, *to);
         }
         tokio::time::sleep(span).await;
-        if !self.board.ending.get() {
-            self.board.note(|| format!("mended: {ways:?}"));
+        if !self.checker.ending.get() {
+            self.checker.note(|| format!("mended: {ways:?}"));
             for (from, to) in &ways {
                 self.network.borrow_mut().mend(*from, *to);
             }
@@ -395,24 +396,24 @@ impl ClusterHarness {
         self.network.borrow_mut().mend_all();
         self.network.borrow_mut().set_weather(FAIR_WEATHER);
         let frozen: Vec<usize> =
-            (0..self.plan.seats).filter(|seat| self.seats.borrow()[*seat].frozen).collect();
-        for seat in frozen {
-            self.thaw(seat);
+            (0..self.plan.sites).filter(|site| self.sites.borrow()[*site].frozen).collect();
+        for site in frozen {
+            self.thaw(site);
         }
         // The faults that ended processes start them again.
         if !self.all_joined().await {
             if self.is_quorum_lost() {
-                self.board.note(|| "a quorum is lost for good".to_owned());
-                return self.board.count("quorums lost");
+                self.checker.note(|| "a quorum is lost for good".to_owned());
+                return self.checker.count("quorums lost");
             }
             let away: Vec<usize> =
-                (0..self.plan.seats).filter(|seat| !self.seats.borrow()[*seat].joined).collect();
+                (0..self.plan.sites).filter(|site| !self.sites.borrow()[*site].joined).collect();
             return self
-                .board
+                .checker
                 .fail("converges_after_heal", format!("these have not joined again: {away:?}"));
         }
-        self.board.ending.set(true);
-        self.board.note(|| "players come to their end".to_owned());
+        self.checker.ending.set(true);
+        self.checker.note(|| "workers come to their end".to_owned());
         let rest = async {
             while !self.playing.borrow().is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -420,16 +421,16 @@ impl ClusterHarness {
         };
         if tokio::time::timeout(REST_LIMIT, rest).await.is_err() {
             let playing = self.playing.borrow().clone();
-            return self.board.fail("no_lost_wakeup", format!("still unanswered: {playing:?}"));
+            return self.checker.fail("no_lost_wakeup", format!("still unanswered: {playing:?}"));
         }
         let members = self.members();
-        for (seat, member) in &members {
-            let all = paced(self.plan.clocks[*seat], workloads::have_all(self, member));
+        for (site, member) in &members {
+            let all = paced(self.plan.clocks[*site], workloads::have_all(self, member));
             if let Err(why) = tokio::time::timeout(LOCK_LIMIT, all)
                 .await
                 .unwrap_or_else(|_| Err("no answer".to_owned()))
             {
-                return self.board.fail(
+                return self.checker.fail(
                     "no_lost_wakeup",
                     format!("at {} after the healing: {why}", member.process()),
                 );
@@ -437,9 +438,9 @@ impl ClusterHarness {
         }
         // The last releases are still under way.
         let kept = || {
-            let services = members.iter().flat_map(|(seat, member)| {
+            let services = members.iter().flat_map(|(site, member)| {
                 let process = member.process();
-                self.status(*seat, member)
+                self.status(*site, member)
                     .services
                     .into_iter()
                     .map(move |service| (process, service))
@@ -456,9 +457,9 @@ impl ClusterHarness {
             }
         };
         if tokio::time::timeout(LOCK_LIMIT, nothing).await.is_err() {
-            return self.board.fail("no_leaked_hold", format!("{:?}", kept()));
+            return self.checker.fail("no_leaked_hold", format!("{:?}", kept()));
         }
-        self.board.count("runs that came to rest");
+        self.checker.count("runs that came to rest");
     }
 
     // The network.
@@ -474,7 +475,7 @@ impl ClusterHarness {
     async fn pump(self: Rc<Self>) {
         loop {
             self.collect();
-            let now = self.board.now();
+            let now = self.checker.now();
             let next = self.flying.borrow().first_key_value().map(|(at, _)| *at);
             match next {
                 Some(at) if at.0 <= now => {
@@ -517,14 +518,14 @@ impl ClusterHarness {
             let taken =
                 self.postbox.lock().unwrap_or_else(PoisonError::into_inner).parcels.pop_front();
             let Some((from, life, parcel)) = taken else { return };
-            if self.seats.borrow()[from].life != life {
+            if self.sites.borrow()[from].life != life {
                 continue;
             }
-            let Some(to) = self.seats.borrow().iter().position(|seat| seat.addr == parcel.to)
+            let Some(to) = self.sites.borrow().iter().position(|site| site.addr == parcel.to)
             else {
                 continue;
             };
-            let now = self.board.now();
+            let now = self.checker.now();
             let route = self.network.borrow_mut().route(now, from, to);
             let is_cut = self.network.borrow().is_cut(from, to);
             let parcel = Rc::new(parcel);
@@ -545,19 +546,19 @@ impl ClusterHarness {
 
     fn deliver(&self, flight: PacketInFlight) {
         {
-            let mut seats = self.seats.borrow_mut();
-            if seats[flight.to].frozen {
+            let mut sites = self.sites.borrow_mut();
+            if sites[flight.to].frozen {
                 let to = flight.to;
-                return seats[to].mailbox.push(flight);
+                return sites[to].mailbox.push(flight);
             }
         }
         let PacketInFlight { from, to, parcel } = flight;
-        let inbox = self.seats.borrow()[to].inbox.clone();
+        let inbox = self.sites.borrow()[to].inbox.clone();
         let there = inbox.as_ref().and_then(SimulatedInbox::process);
         let is_wanted =
             there.is_some() && parcel.process.is_none_or(|process| there == Some(process));
-        self.board.mix((self.board.now(), from, to, is_wanted));
-        self.board.mix(&parcel.packet);
+        self.checker.mix((self.checker.now(), from, to, is_wanted));
+        self.checker.mix(&parcel.packet);
         match inbox {
             Some(inbox) if is_wanted => {
                 let packet = parcel.packet.clone();
@@ -582,7 +583,7 @@ impl ClusterHarness {
 
     /// The dialling member gets a hint that the dial failed, but not with each packet.
     fn dial_fails(&self, from: usize, to: usize, hint: Hint) {
-        let now = self.board.now();
+        let now = self.checker.now();
         let mut dials = self.dials.borrow_mut();
         let due = dials.entry((from, to)).or_insert(0);
         if now >= *due {
@@ -593,10 +594,10 @@ impl ClusterHarness {
     }
 
     /// A hint, a little later.
-    fn hint(&self, seat: usize, hint: Hint) {
-        let Some(inbox) = self.seats.borrow()[seat].inbox.clone() else { return };
-        // As a task of that seat: a stopped process gets no input.
-        self.tasks.begin(Some(seat), async move {
+    fn hint(&self, site: usize, hint: Hint) {
+        let Some(inbox) = self.sites.borrow()[site].inbox.clone() else { return };
+        // As a task of that site: a stopped process gets no input.
+        self.tasks.begin(Some(site), async move {
             tokio::time::sleep(Duration::from_millis(2)).await;
             inbox.input(Input::Hint(hint));
         });

@@ -1,8 +1,8 @@
 //! Whole members with the recipes in simulated time, as [`chaos`](crate::chaos) does for the core.
 //!
 //! Each run is one thread: several [`Member`](elderlock::Member)s as they ship (recipes, service,
-//! engine, core), a paused clock, a network of this crate and players that use the recipes at
-//! random. The seed decides the order of polls, the acts of the players, the behaviour of the
+//! engine, core), a paused clock, a network of this crate and workers that use the recipes at
+//! random. The seed decides the order of polls, the acts of the workers, the behaviour of the
 //! network and the faults. The same seed is the same run.
 //!
 //! - [`RecipePlan`] is drawn before the run; [`harness`] has the members, the network and the
@@ -64,8 +64,8 @@ pub fn run(plan: &RecipePlan, lines: usize, mutant: Option<RuntimeMutant>) -> Re
 }
 
 /// The acts that must occur somewhere in a large batch, or the batch shows little.
-pub fn deeds(only: Option<WorkloadKind>) -> Vec<&'static str> {
-    let mut deeds = vec![
+pub fn acts(only: Option<WorkloadKind>) -> Vec<&'static str> {
+    let mut acts = vec![
         "crashes",
         "leaves",
         "pauses",
@@ -74,10 +74,12 @@ pub fn deeds(only: Option<WorkloadKind>) -> Vec<&'static str> {
         "dropped futures",
         "runs that came to rest",
     ];
-    for cast in WorkloadKind::ALL.into_iter().filter(|cast| only.is_none_or(|only| only == *cast)) {
-        deeds.extend(cast.deeds());
+    for workload in
+        WorkloadKind::ALL.into_iter().filter(|workload| only.is_none_or(|only| only == *workload))
+    {
+        acts.extend(workload.acts());
     }
-    deeds
+    acts
 }
 
 fn tell(plan: &RecipePlan, lines: usize) -> RecipeRun {
@@ -91,17 +93,17 @@ fn tell(plan: &RecipePlan, lines: usize) -> RecipeRun {
         let simulation = Rc::new(Simulation::new(plan.luck));
         let clock = simulation.clone();
         let began = simulation.now();
-        let board = Rc::new(BeliefChecker::new(plan.luck, move || clock.now()));
+        let checker = Rc::new(BeliefChecker::new(plan.luck, move || clock.now()));
         let (tasks, driver) = Tasks::new(plan.luck, plan.clocks.clone());
-        let stage = ClusterHarness::new(plan.clone(), board.clone(), tasks.clone());
-        tasks.begin(None, stage.clone().tell());
-        tasks.begin(None, stage.watch());
+        let harness = ClusterHarness::new(plan.clone(), checker.clone(), tasks.clone());
+        tasks.begin(None, harness.clone().tell());
+        tasks.begin(None, harness.watch());
         driver.await;
         RecipeRun {
-            digest: board.digest(),
-            broken: board.broken(),
-            counts: board.counts(),
-            story: board.story(lines),
+            digest: checker.digest(),
+            broken: checker.broken(),
+            counts: checker.counts(),
+            story: checker.story(lines),
             took: simulation.now() - began,
         }
     })

@@ -12,7 +12,7 @@ use elderlock::protocol::Limits;
 /// A fault that lasts for a while.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum RecipeFaultKind {
-    /// The process of that seat ends; another one is started there later.
+    /// The process of that site ends; another one is started there later.
     Crash(usize),
     /// The member says goodbye, and comes back later.
     Leave(usize),
@@ -22,7 +22,7 @@ pub enum RecipeFaultKind {
     Isolate(usize),
     /// Nothing sent by the first reaches the second.
     OneWay(usize, usize),
-    /// Seats in the mask and the others do not reach each other.
+    /// Sites in the mask and the others do not reach each other.
     Split(u32),
     /// The weather is bad.
     Storm(LinkConditions),
@@ -45,26 +45,26 @@ pub struct RecipeFault {
 /// are left out. It corresponds to the options of the command line.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct ShrunkPlan {
-    /// This cast and no other.
+    /// This workload and no other.
     pub only: Option<WorkloadKind>,
-    /// Seats for members, no more than were drawn.
+    /// Sites for members, no more than were drawn.
     pub members: Option<usize>,
-    /// The highest number of players of each cast at each member.
-    pub players: Option<u64>,
+    /// The highest number of workers of each workload at each member.
+    pub workers: Option<u64>,
     /// Faults, by their numbers.
     pub faults: Option<Vec<usize>>,
     /// How long faults occur, in milliseconds.
     pub span: Option<u64>,
     /// Without small bounds.
     pub plain: bool,
-    /// The luck of packets, tasks and players, if not that of the seed.
+    /// The luck of packets, tasks and workers, if not that of the seed.
     pub luck: u64,
 }
 
 impl ShrunkPlan {
-    /// This cast and no other.
-    pub fn only(cast: WorkloadKind) -> ShrunkPlan {
-        ShrunkPlan { only: Some(cast), ..ShrunkPlan::default() }
+    /// This workload and no other.
+    pub fn only(workload: WorkloadKind) -> ShrunkPlan {
+        ShrunkPlan { only: Some(workload), ..ShrunkPlan::default() }
     }
 
     /// Options of `elderlock-sim recipes`.
@@ -75,9 +75,9 @@ impl ShrunkPlan {
                 args += &format!(" --{name} {value}");
             }
         };
-        arg("only", self.only.map(|cast| cast.name().to_owned()));
+        arg("only", self.only.map(|workload| workload.name().to_owned()));
         arg("members", self.members.map(|members| members.to_string()));
-        arg("players", self.players.map(|players| players.to_string()));
+        arg("workers", self.workers.map(|workers| workers.to_string()));
         arg("faults", self.faults.clone().map(|kept| FaultNumbers(kept).to_string()));
         arg("span", self.span.map(|span| span.to_string()));
         arg("luck", (self.luck > 0).then(|| self.luck.to_string()));
@@ -93,22 +93,22 @@ impl ShrunkPlan {
 pub struct RecipePlan {
     /// Everything else follows from it.
     pub seed: u64,
-    /// The seed of the luck of packets, tasks and players.
+    /// The seed of the luck of packets, tasks and workers.
     pub luck: u64,
-    /// Seats for members.
-    pub seats: usize,
+    /// Sites for members.
+    pub sites: usize,
     /// How long faults occur, in milliseconds.
     pub span: u64,
-    /// By how many millionths each seat's clock is too fast: inside the bound that members rely on.
+    /// By how many millionths each site's clock is too fast: inside the bound that members rely on.
     pub clocks: Vec<i32>,
     /// Bounds and sizes of each member.
     pub limits: Limits,
     /// Whether other members see the end of a process for certain.
     pub vouched: bool,
-    /// The workloads of the players.
-    pub casts: Vec<WorkloadKind>,
-    /// The highest number of players of each cast at each member.
-    pub players: u64,
+    /// The workloads of the workers.
+    pub workloads: Vec<WorkloadKind>,
+    /// The highest number of workers of each workload at each member.
+    pub workers: u64,
     /// In the order of their beginnings.
     pub faults: Vec<RecipeFault>,
 }
@@ -117,40 +117,40 @@ impl RecipePlan {
     /// The run of this seed, reduced by `cut`.
     pub fn draw(seed: u64, cut: &ShrunkPlan) -> RecipePlan {
         let dice = &mut Rng::new(seed, 1);
-        let seats = dice.between(3, 5) as usize;
+        let sites = dice.between(3, 5) as usize;
         let span = dice.between(8_000, 20_000);
-        let mut casts = Vec::new();
+        let mut workloads = Vec::new();
         for _ in 0..dice.between(1, 3) {
-            let cast = *dice.pick(&WorkloadKind::ALL);
-            if !casts.contains(&cast) {
-                casts.push(cast);
+            let workload = *dice.pick(&WorkloadKind::ALL);
+            if !workloads.contains(&workload) {
+                workloads.push(workload);
             }
         }
         if let Some(only) = cut.only {
-            casts = vec![only];
+            workloads = vec![only];
         }
         let mut faults: Vec<RecipeFault> =
-            (0..dice.between(3, 9)).map(|_| RecipeFault::draw(dice, seats, span)).collect();
+            (0..dice.between(3, 9)).map(|_| RecipeFault::draw(dice, sites, span)).collect();
         faults.sort_by_key(|fault| fault.at);
         let vouched = dice.chance(500_000);
-        let mut clocks = vec![0; seats];
+        let mut clocks = vec![0; sites];
         if dice.chance(500_000) {
             clocks.fill_with(|| dice.between(0, 2 * CLOCK_ERROR) as i32 - CLOCK_ERROR as i32);
         }
         for (number, fault) in faults.iter_mut().enumerate() {
             fault.number = number;
         }
-        let seats = cut.members.map_or(seats, |members| members.clamp(1, seats));
+        let sites = cut.members.map_or(sites, |members| members.clamp(1, sites));
         let span = cut.span.map_or(span, |cut| cut.min(span));
         let is_left = |number| cut.faults.as_ref().is_none_or(|faults| faults.contains(&number));
         faults.retain(|fault| {
-            is_left(fault.number) && fault.at < span && fault.trouble.is_among(seats)
+            is_left(fault.number) && fault.at < span && fault.trouble.is_among(sites)
         });
         let luck = if cut.luck == 0 { seed } else { mix(&[seed, cut.luck]) };
-        clocks.truncate(seats);
+        clocks.truncate(sites);
         let limits = if cut.plain { SMALL_PARTS } else { limits::draw(&mut Rng::new(seed, 2)) };
-        let players = cut.players.unwrap_or(u64::MAX);
-        RecipePlan { seed, luck, seats, span, clocks, limits, vouched, casts, players, faults }
+        let workers = cut.workers.unwrap_or(u64::MAX);
+        RecipePlan { seed, luck, sites, span, clocks, limits, vouched, workloads, workers, faults }
     }
 
     /// One line each.
@@ -158,9 +158,9 @@ impl RecipePlan {
         let mut text = format!(
             "seed {}: {} members, {} ms, {}, deaths are {}, clocks too fast by {:?} millionths\n",
             self.seed,
-            self.seats,
+            self.sites,
             self.span,
-            self.casts.iter().map(|cast| cast.name()).collect::<Vec<_>>().join(" and "),
+            self.workloads.iter().map(|workload| workload.name()).collect::<Vec<_>>().join(" and "),
             if self.vouched { "seen" } else { "found out" },
             self.clocks,
         );
@@ -178,16 +178,16 @@ impl RecipePlan {
 }
 
 impl RecipeFaultKind {
-    /// Whether the fault is possible with `seats` seats.
-    fn is_among(self, seats: usize) -> bool {
+    /// Whether the fault is possible with `sites` sites.
+    fn is_among(self, sites: usize) -> bool {
         match self {
-            RecipeFaultKind::Crash(seat)
-            | RecipeFaultKind::Leave(seat)
-            | RecipeFaultKind::Pause(seat)
-            | RecipeFaultKind::Isolate(seat) => seat < seats,
-            RecipeFaultKind::OneWay(from, to) => from < seats && to < seats,
+            RecipeFaultKind::Crash(site)
+            | RecipeFaultKind::Leave(site)
+            | RecipeFaultKind::Pause(site)
+            | RecipeFaultKind::Isolate(site) => site < sites,
+            RecipeFaultKind::OneWay(from, to) => from < sites && to < sites,
             RecipeFaultKind::Split(mask) => {
-                ![0, (1 << seats) - 1].contains(&(mask & ((1 << seats) - 1)))
+                ![0, (1 << sites) - 1].contains(&(mask & ((1 << sites) - 1)))
             }
             RecipeFaultKind::Storm(_) => true,
         }
@@ -195,17 +195,17 @@ impl RecipeFaultKind {
 }
 
 impl RecipeFault {
-    fn draw(dice: &mut Rng, seats: usize, span: u64) -> RecipeFault {
-        let seat = dice.below(seats as u64) as usize;
-        let other = (seat + 1 + dice.below(seats as u64 - 1) as usize) % seats;
+    fn draw(dice: &mut Rng, sites: usize, span: u64) -> RecipeFault {
+        let site = dice.below(sites as u64) as usize;
+        let other = (site + 1 + dice.below(sites as u64 - 1) as usize) % sites;
         let (trouble, low, high) = match dice.below(100) {
-            0..=24 => (RecipeFaultKind::Crash(seat), 10, 6_000),
-            25..=36 => (RecipeFaultKind::Leave(seat), 10, 3_000),
-            37..=52 => (RecipeFaultKind::Pause(seat), 50, 6_000),
-            53..=67 => (RecipeFaultKind::Isolate(seat), 100, 6_000),
-            68..=76 => (RecipeFaultKind::OneWay(seat, other), 100, 5_000),
+            0..=24 => (RecipeFaultKind::Crash(site), 10, 6_000),
+            25..=36 => (RecipeFaultKind::Leave(site), 10, 3_000),
+            37..=52 => (RecipeFaultKind::Pause(site), 50, 6_000),
+            53..=67 => (RecipeFaultKind::Isolate(site), 100, 6_000),
+            68..=76 => (RecipeFaultKind::OneWay(site, other), 100, 5_000),
             77..=86 => {
-                (RecipeFaultKind::Split(dice.between(1, (1 << seats) - 2) as u32), 100, 5_000)
+                (RecipeFaultKind::Split(dice.between(1, (1 << sites) - 2) as u32), 100, 5_000)
             }
             _ => (RecipeFaultKind::Storm(storm(dice)), 500, 5_000),
         };

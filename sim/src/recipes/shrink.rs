@@ -1,5 +1,5 @@
-//! Shrinking: reduces a breaking run to the parts that the violation needs. It leaves out casts,
-//! faults, members, players and time, as long as the same invariant breaks. A smaller plan has
+//! Shrinking: reduces a breaking run to the parts that the violation needs. It leaves out workloads,
+//! faults, members, workers and time, as long as the same invariant breaks. A smaller plan has
 //! fewer packets, and the remaining ones have another luck. So each remainder is tried with some
 //! other lucks as well, and the luck with which it breaks is kept.
 
@@ -67,23 +67,23 @@ impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
         if !self.cut.plain {
             self.suffices(ShrunkPlan { plain: true, ..self.cut.clone() });
         }
-        let casts = self.plan().casts;
-        if casts.len() > 1 {
-            let _ = casts
-                .iter()
-                .any(|cast| self.suffices(ShrunkPlan { only: Some(*cast), ..self.cut.clone() }));
+        let workloads = self.plan().workloads;
+        if workloads.len() > 1 {
+            let _ = workloads.iter().any(|workload| {
+                self.suffices(ShrunkPlan { only: Some(*workload), ..self.cut.clone() })
+            });
         }
         let faults: Vec<usize> = self.plan().faults.iter().map(|fault| fault.number).collect();
         let mut steps = MAX_RUNS;
         reduce(&faults, &mut steps, |kept| {
             self.suffices(ShrunkPlan { faults: Some(kept.to_vec()), ..self.cut.clone() })
         });
-        for players in 1..self.plan().players.min(4) {
-            if self.suffices(ShrunkPlan { players: Some(players), ..self.cut.clone() }) {
+        for workers in 1..self.plan().workers.min(4) {
+            if self.suffices(ShrunkPlan { workers: Some(workers), ..self.cut.clone() }) {
                 break;
             }
         }
-        for members in 1..self.plan().seats {
+        for members in 1..self.plan().sites {
             if self.suffices(ShrunkPlan { members: Some(members), ..self.cut.clone() }) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! `Barrier`, `DoubleBarrier` and `CountDownLatch`: no player passes too early, and all players
+//! `Barrier`, `DoubleBarrier` and `CountDownLatch`: no worker passes too early, and all workers
 //! pass in the end.
 
 use super::{Workload, goes_on};
@@ -12,75 +12,75 @@ use std::time::Duration;
 const SERVICE: &str = "gates";
 const GATE: &str = "gate";
 const ROUNDS: &str = "rounds";
-/// The number of players that begin a round.
+/// The number of workers that begin a round.
 const TOGETHER: u32 = 2;
 /// The number of count-downs that open a latch.
 const COUNTS: u32 = 3;
 /// How long a latch is used before the next one.
 const LATCH_FOR: u64 = 3_000_000_000;
 
-pub(super) async fn play(player: &Workload) {
-    while !player.is_ending() {
-        player.rest(1, 200).await;
-        let Ok(service) = player.member.lock_service(SERVICE).await else { return };
-        match player.below(100) {
-            0..=39 => gate(player, &service).await,
-            40..=69 => round(player, &service).await,
-            70..=94 => latch(player, &service).await,
-            _ => player.turk(&service).await,
+pub(super) async fn play(worker: &Workload) {
+    while !worker.is_ending() {
+        worker.rest(1, 200).await;
+        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        match worker.below(100) {
+            0..=39 => gate(worker, &service).await,
+            40..=69 => round(worker, &service).await,
+            70..=94 => latch(worker, &service).await,
+            _ => worker.turk(&service).await,
         }
     }
 }
 
-async fn gate(player: &Workload, service: &LockService) {
-    let Some(Ok(barrier)) = player.fickle("open", Barrier::open(service, GATE)).await else {
+async fn gate(worker: &Workload, service: &LockService) {
+    let Some(Ok(barrier)) = worker.fickle("open", Barrier::open(service, GATE)).await else {
         return;
     };
-    for _ in 0..1 + player.below(6) {
-        if player.is_ending() {
+    for _ in 0..1 + worker.below(6) {
+        if worker.is_ending() {
             return;
         }
-        player.rest(1, 100).await;
-        let done: Result<(), BarrierError> = match player.below(3) {
-            0 => player
+        worker.rest(1, 100).await;
+        let done: Result<(), BarrierError> = match worker.below(3) {
+            0 => worker
                 .fickle("set", barrier.set())
                 .await
                 .unwrap_or(Ok(()))
                 .map_err(BarrierError::from),
             1 => {
-                let (board, began) = (&player.stage.board, player.stage.board.now());
-                board.gate_opens(player.number);
-                player.stage.waits(player.number, "remove".to_owned());
+                let (checker, began) = (&worker.harness.checker, worker.harness.checker.now());
+                checker.gate_opens(worker.number);
+                worker.harness.waits(worker.number, "remove".to_owned());
                 let removed = barrier.remove().await;
-                board.gate_opened(player.number, began, removed.is_ok());
-                // Waiting players go on, though the barrier is set again at once.
+                checker.gate_opened(worker.number, began, removed.is_ok());
+                // Waiting workers go on, though the barrier is set again at once.
                 match removed {
-                    Ok(()) if player.below(2) == 0 => {
+                    Ok(()) if worker.below(2) == 0 => {
                         barrier.set().await.map_err(BarrierError::from)
                     }
                     removed => removed.map_err(BarrierError::from),
                 }
             }
             _ => {
-                // A player that has seen it set passes only if a removal has begun since.
-                let removals = player.stage.board.removals();
-                let Some(Ok(is_set)) = player.fickle("is_set", barrier.is_set()).await else {
+                // A worker that has seen it set passes only if a removal has begun since.
+                let removals = worker.harness.checker.removals();
+                let Some(Ok(is_set)) = worker.fickle("is_set", barrier.is_set()).await else {
                     continue;
                 };
-                let since = player.stage.board.now();
+                let since = worker.harness.checker.now();
                 let waited =
-                    player.fickle("gate", barrier.wait_within(player.millis(1, 4_000))).await;
+                    worker.fickle("gate", barrier.wait_within(worker.millis(1, 4_000))).await;
                 if waited == Some(Err(BarrierError::TimedOut)) {
-                    player.stage.board.gate_stayed(player.number, since);
+                    worker.harness.checker.gate_stayed(worker.number, since);
                 }
                 if is_set && matches!(waited, Some(Ok(()))) {
-                    player.count("gates passed");
-                    if removals.is_some() && player.stage.board.removals() == removals {
+                    worker.count("gates passed");
+                    if removals.is_some() && worker.harness.checker.removals() == removals {
                         let what = format!(
-                            "player {} passed, and no player had removed the barrier",
-                            player.number
+                            "worker {} passed, and no worker had removed the barrier",
+                            worker.number
                         );
-                        player.stage.board.fail("barrier_opens_once", what);
+                        worker.harness.checker.fail("barrier_opens_once", what);
                     }
                 }
                 waited.unwrap_or(Ok(()))
@@ -89,26 +89,26 @@ async fn gate(player: &Workload, service: &LockService) {
         if let Err(error) = done
             && !error.is_timeout()
         {
-            return goes_on(player, "gate", &error);
+            return goes_on(worker, "gate", &error);
         }
     }
 }
 
-async fn round(player: &Workload, service: &LockService) {
+async fn round(worker: &Workload, service: &LockService) {
     let Some(Ok(barrier)) =
-        player.fickle("open", DoubleBarrier::open(service, ROUNDS, TOGETHER)).await
+        worker.fickle("open", DoubleBarrier::open(service, ROUNDS, TOGETHER)).await
     else {
         return;
     };
-    let board = &player.stage.board;
-    let (stay, began) = (board.enters(player.number), board.now());
-    // Some players wait until all faults of the time are over, with their consequences.
-    let limit = if player.below(4) == 0 {
-        player.millis(15_000, 30_000)
+    let checker = &worker.harness.checker;
+    let (stay, began) = (checker.enters(worker.number), checker.now());
+    // Some workers wait until all faults of the time are over, with their consequences.
+    let limit = if worker.below(4) == 0 {
+        worker.millis(15_000, 30_000)
     } else {
-        player.millis(100, 4_000)
+        worker.millis(100, 4_000)
     };
-    let entered = player.fickle("enter", barrier.enter_within(limit)).await;
+    let entered = worker.fickle("enter", barrier.enter_within(limit)).await;
     let inside = match entered {
         Some(Ok(inside)) => inside,
         other => {
@@ -117,75 +117,75 @@ async fn round(player: &Workload, service: &LockService) {
                 && lost.reason == LostReason::Suspended
             {
                 let what =
-                    format!("player {} waits no more for a round: it was suspended", player.number);
-                board.fail("barrier_opens_for_all", what);
+                    format!("worker {} waits no more for a round: it was suspended", worker.number);
+                checker.fail("barrier_opens_for_all", what);
             }
-            board.goes_out(stay);
+            checker.goes_out(stay);
             if let Some(Err(error)) = other
                 && !error.is_timeout()
             {
-                goes_on(player, "enter", &error);
+                goes_on(worker, "enter", &error);
             }
             return;
         }
     };
-    player.note(|| "has entered the round".to_owned());
+    worker.note(|| "has entered the round".to_owned());
     let inside = Rc::new(inside);
     let seen = Rc::downgrade(&inside);
-    let belief = player.by_own_clock(Box::new(move || seen.upgrade()?.fence().ok()));
-    board.entered(stay, began, TOGETHER, belief);
-    player.rest(1, 150).await;
+    let belief = worker.by_own_clock(Box::new(move || seen.upgrade()?.fence().ok()));
+    checker.entered(stay, began, TOGETHER, belief);
+    worker.rest(1, 150).await;
     let Some(inside) = Rc::into_inner(inside) else { return };
     let was_inside = inside.fence().is_ok();
-    let others = board.begins_to_leave(stay);
-    let left = player.fickle("leave", inside.leave_within(Duration::from_secs(8))).await;
-    player.note(|| format!("has left the round: {left:?}"));
+    let others = checker.begins_to_leave(stay);
+    let left = worker.fickle("leave", inside.leave_within(Duration::from_secs(8))).await;
+    worker.note(|| format!("has left the round: {left:?}"));
     if was_inside && matches!(left, Some(Ok(()))) {
-        player.count("rounds left");
-        board.left(player.number, &others);
+        worker.count("rounds left");
+        checker.left(worker.number, &others);
     }
-    board.goes_out(stay);
+    checker.goes_out(stay);
 }
 
-async fn latch(player: &Workload, service: &LockService) {
-    let board = &player.stage.board;
-    let name = format!("latch {}", board.now() / LATCH_FOR);
-    let opened = player.fickle("open", CountDownLatch::open(service, &name, COUNTS)).await;
+async fn latch(worker: &Workload, service: &LockService) {
+    let checker = &worker.harness.checker;
+    let name = format!("latch {}", checker.now() / LATCH_FOR);
+    let opened = worker.fickle("open", CountDownLatch::open(service, &name, COUNTS)).await;
     let Some(Ok(latch)) = opened else { return };
     let latch = Rc::new(latch);
-    let since = board.now();
-    for _ in 0..1 + player.below(3) {
-        if player.is_ending() {
+    let since = checker.now();
+    for _ in 0..1 + worker.below(3) {
+        if worker.is_ending() {
             return;
         }
-        player.rest(1, 300).await;
-        board.counts_down(&name);
-        match player.fickle("count_down", latch.count_down()).await {
+        worker.rest(1, 300).await;
+        checker.counts_down(&name);
+        match worker.fickle("count_down", latch.count_down()).await {
             Some(Ok(left)) => {
-                player.count("latches counted down");
-                player.note(|| format!("counted {name} down to {left}"));
+                worker.count("latches counted down");
+                worker.note(|| format!("counted {name} down to {left}"));
                 let kept = Rc::downgrade(&latch);
                 let is_open =
                     Box::new(move || kept.upgrade().is_some_and(|latch| latch.count().is_ok()));
-                board.counted_down(player.number, &name, left, since, is_open);
+                checker.counted_down(worker.number, &name, left, since, is_open);
             }
-            Some(Err(error)) => return goes_on(player, "count_down", &error),
+            Some(Err(error)) => return goes_on(worker, "count_down", &error),
             None => {}
         }
     }
-    match player.fickle("latch", latch.wait_within(player.millis(1, 2_000))).await {
+    match worker.fickle("latch", latch.wait_within(worker.millis(1, 2_000))).await {
         Some(Ok(())) => {
-            player.count("latches passed");
-            if board.count_downs(&name) < u64::from(COUNTS) {
+            worker.count("latches passed");
+            if checker.count_downs(&name) < u64::from(COUNTS) {
                 let what = format!(
-                    "player {} passed {name} before {COUNTS} had counted down",
-                    player.number
+                    "worker {} passed {name} before {COUNTS} had counted down",
+                    worker.number
                 );
-                board.fail("barrier_opens_once", what);
+                checker.fail("barrier_opens_once", what);
             }
         }
         Some(Err(BarrierError::TimedOut)) | None => {}
-        Some(Err(error)) => goes_on(player, "latch", &error),
+        Some(Err(error)) => goes_on(worker, "latch", &error),
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     let opens = |error: CountError| error.to_string();
     barrier.set().await.map_err(opens)?;
     let waits = async { barrier.wait().await.map_err(|error| error.to_string()) };
-    // It is set again at once: players that wait by then go on all the same.
+    // It is set again at once: workers that wait by then go on all the same.
     let removes = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         barrier.remove().await.map_err(opens)?;
@@ -208,7 +208,7 @@ pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     barrier.wait().await.map_err(|error| error.to_string())?;
     let rounds =
         DoubleBarrier::open(&service, ROUNDS, TOGETHER).await.map_err(|error| error.to_string())?;
-    // A full round of the remaining players.
+    // A full round of the remaining workers.
     let fails = |error: BarrierError| error.to_string();
     let (one, two) = tokio::join!(rounds.enter(), rounds.enter());
     let (one, two) = tokio::join!(one.map_err(fails)?.leave(), two.map_err(fails)?.leave());

@@ -12,13 +12,13 @@ use std::rc::Rc;
 const SERVICE: &str = "sessions";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-pub(super) async fn play(player: &Workload) {
-    while !player.is_ending() {
-        player.rest(1, 100).await;
-        let Ok(service) = player.member.lock_service(SERVICE).await else { return };
-        match player.below(100) {
-            0..=89 => listen(player, &service).await,
-            _ => player.turk(&service).await,
+pub(super) async fn play(worker: &Workload) {
+    while !worker.is_ending() {
+        worker.rest(1, 100).await;
+        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        match worker.below(100) {
+            0..=89 => listen(worker, &service).await,
+            _ => worker.turk(&service).await,
         }
     }
 }
@@ -31,7 +31,7 @@ struct KeptGuard {
 
 /// The states that a reader has heard, and the guards that depend on them.
 struct Listener<'a> {
-    player: &'a Workload,
+    worker: &'a Workload,
     connection: Connection,
     heard: Vec<ConnectionState>,
     kept: Vec<KeptGuard>,
@@ -39,31 +39,31 @@ struct Listener<'a> {
     is_over: bool,
 }
 
-async fn listen(player: &Workload, service: &LockService) {
-    let (connection, mut lazy) = (player.member.connection(), player.member.connection());
+async fn listen(worker: &Workload, service: &LockService) {
+    let (connection, mut lazy) = (worker.member.connection(), worker.member.connection());
     let mut listener =
-        Listener { player, connection, heard: Vec::new(), kept: Vec::new(), is_over: false };
-    for _ in 0..5 + player.below(40) {
-        if player.is_ending() || listener.is_over {
+        Listener { worker, connection, heard: Vec::new(), kept: Vec::new(), is_over: false };
+    for _ in 0..5 + worker.below(40) {
+        if worker.is_ending() || listener.is_over {
             break;
         }
-        match player.below(6) {
+        match worker.below(6) {
             0 | 1 => listener.take(service, false).await,
             2 => listener.take(service, true).await,
             3 if !listener.kept.is_empty() => {
-                let one = player.below(listener.kept.len() as u64) as usize;
+                let one = worker.below(listener.kept.len() as u64) as usize;
                 drop(listener.kept.swap_remove(one));
             }
             4 => {
-                let limit = player.millis(1, 1_000);
+                let limit = worker.millis(1, 1_000);
                 let next = tokio::time::timeout(limit, listener.connection.next());
-                match player.fickle("a state", next).await {
+                match worker.fickle("a state", next).await {
                     Some(Ok(Some(state))) => listener.on_state(state),
                     Some(Ok(None)) => listener.on_end(),
                     Some(Err(_)) | None => {}
                 }
             }
-            _ => player.rest(1, 300).await,
+            _ => worker.rest(1, 300).await,
         }
         listener.hear().await;
     }
@@ -79,11 +79,11 @@ async fn listen(player: &Workload, service: &LockService) {
 
 impl Listener<'_> {
     fn fail(&self, invariant: &'static str, what: String) {
-        let (player, heard) = (self.player, &self.heard);
-        player
-            .stage
-            .board
-            .fail(invariant, format!("player {} heard {heard:?}: {what}", player.number));
+        let (worker, heard) = (self.worker, &self.heard);
+        worker
+            .harness
+            .checker
+            .fail(invariant, format!("worker {} heard {heard:?}: {what}", worker.number));
     }
 
     fn breaks(&self) -> usize {
@@ -91,28 +91,28 @@ impl Listener<'_> {
     }
 
     async fn take(&mut self, service: &LockService, is_share: bool) {
-        let player = self.player;
-        let name = *player.pick(&NAMES);
+        let worker = self.worker;
+        let name = *worker.pick(&NAMES);
         let wish = if is_share { service.share(name) } else { service.lock(name) };
-        let wish = wish.wait(player.millis(1, 600)).owner(player.number);
-        match player.fickle(name, wish.into_future()).await {
+        let wish = wish.wait(worker.millis(1, 600)).owner(worker.number);
+        match worker.fickle(name, wish.into_future()).await {
             Some(Ok(guard)) => {
                 // First the earlier states: this guard has survived them.
                 self.hear().await;
                 let guard = Rc::new(guard);
                 let seen = Rc::downgrade(&guard);
                 let mode = if is_share { ClaimMode::Share } else { ClaimMode::Lock };
-                player.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
+                worker.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
                 self.kept.push(KeptGuard { guard, breaks: self.breaks() });
             }
             Some(Err(LockError::TimedOut)) | None => {}
-            Some(Err(error)) => goes_on(player, name, &error),
+            Some(Err(error)) => goes_on(worker, name, &error),
         }
     }
 
     /// Reads all pending states. Asking for the connection status makes the member read its clock.
     async fn hear(&mut self) {
-        let standing = self.player.member.connection_status();
+        let standing = self.worker.member.connection_status();
         while !self.is_over {
             match at_once(self.connection.next()).await {
                 Some(Some(state)) => self.on_state(state),
@@ -134,7 +134,7 @@ impl Listener<'_> {
         let breaks = self.breaks();
         for kept in &self.kept {
             let Err(lost) = kept.guard.fence() else { continue };
-            self.player.count("guards that failed");
+            self.worker.count("guards that failed");
             let by_member = [LostReason::Suspended, LostReason::Expelled, LostReason::Left]
                 .contains(&lost.reason);
             if by_member && breaks == kept.breaks {
@@ -146,9 +146,9 @@ impl Listener<'_> {
 
     fn on_state(&mut self, state: ConnectionState) {
         use ConnectionState::{Connected, Lost, Missed, Reconnected, Suspended};
-        let player = self.player;
-        player.note(|| format!("hears {state:?}"));
-        player.count(match state {
+        let worker = self.worker;
+        worker.note(|| format!("hears {state:?}"));
+        worker.count(match state {
             Connected => "connections heard of",
             Suspended => "suspensions heard of",
             Reconnected => "reconnections heard of",

@@ -1,4 +1,4 @@
-//! `LeaderLatch` and `LeaderSelector`: one player leads at a time, and each listener hears of every
+//! `LeaderLatch` and `LeaderSelector`: one worker leads at a time, and each listener hears of every
 //! change once.
 
 use super::{Workload, goes_on};
@@ -16,74 +16,74 @@ use std::time::Duration;
 const SERVICE: &str = "jobs";
 const NAME: &str = "cron";
 
-pub(super) async fn play(player: &Workload) {
-    while !player.is_ending() {
-        player.rest(1, 200).await;
-        let Ok(service) = player.member.lock_service(SERVICE).await else { return };
-        match player.below(100) {
-            0..=54 => latch(player, &service).await,
-            55..=74 => run(player, &service).await,
-            75..=94 => selector(player, &service).await,
-            _ => player.turk(&service).await,
+pub(super) async fn play(worker: &Workload) {
+    while !worker.is_ending() {
+        worker.rest(1, 200).await;
+        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        match worker.below(100) {
+            0..=54 => latch(worker, &service).await,
+            55..=74 => run(worker, &service).await,
+            75..=94 => selector(worker, &service).await,
+            _ => worker.turk(&service).await,
         }
     }
 }
 
-fn leads(player: &Workload, term: &Term) {
-    player.note(|| format!("leads by {:?}", term.token()));
+fn leads(worker: &Workload, term: &Term) {
+    worker.note(|| format!("leads by {:?}", term.token()));
     let term = term.clone();
-    player.claim(SERVICE, NAME, ClaimMode::Lead, Box::new(move || term.fence().ok()));
+    worker.claim(SERVICE, NAME, ClaimMode::Lead, Box::new(move || term.fence().ok()));
 }
 
-async fn latch(player: &Workload, service: &LockService) {
-    let Ok(mut latch) = LeaderLatch::new(service, NAME, player.number.to_string()) else { return };
-    if player.below(3) == 0 {
-        latch = latch.lease(player.millis(50, 600));
+async fn latch(worker: &Workload, service: &LockService) {
+    let Ok(mut latch) = LeaderLatch::new(service, NAME, worker.number.to_string()) else { return };
+    if worker.below(3) == 0 {
+        latch = latch.lease(worker.millis(50, 600));
     }
     let mut readers = [latch.events(), latch.events()];
     let mut heard: [Vec<LatchEvent>; 2] = Default::default();
     if let Err(error) = latch.start() {
-        return goes_on(player, "start", &error);
+        return goes_on(worker, "start", &error);
     }
     let mut led: Vec<Token> = Vec::new();
-    for _ in 0..1 + player.below(12) {
-        if player.is_ending() {
+    for _ in 0..1 + worker.below(12) {
+        if worker.is_ending() {
             break;
         }
-        player.rest(1, 100).await;
-        match player.below(4) {
+        worker.rest(1, 100).await;
+        match worker.below(4) {
             0 | 1 => {
-                let limit = player.millis(1, 1_500);
+                let limit = worker.millis(1, 1_500);
                 let waits = latch.await_leadership_for(limit);
-                if let Some(Ok(term)) = player.fickle("leadership", waits).await {
+                if let Some(Ok(term)) = worker.fickle("leadership", waits).await {
                     led.push(term.token());
-                    leads(player, &term);
+                    leads(worker, &term);
                 }
             }
             2 => {
                 if let Some(term) = latch.term() {
                     led.push(term.token());
-                    leads(player, &term);
+                    leads(worker, &term);
                 }
             }
             _ => {
-                let reader = player.below(2) as usize;
-                let limit = player.millis(1, 400);
+                let reader = worker.below(2) as usize;
+                let limit = worker.millis(1, 400);
                 let next = tokio::time::timeout(limit, readers[reader].next());
-                if let Some(Ok(Some(event))) = player.fickle("event", next).await {
+                if let Some(Ok(Some(event))) = worker.fickle("event", next).await {
                     heard[reader].push(event);
                 }
             }
         }
     }
-    let mode = if player.below(2) == 0 { CloseMode::Silent } else { CloseMode::NotifyLeader };
-    player.stage.waits(player.number, "close".to_owned());
+    let mode = if worker.below(2) == 0 { CloseMode::Silent } else { CloseMode::NotifyLeader };
+    worker.harness.waits(worker.number, "close".to_owned());
     // Closed by itself already, if the service was destroyed or the member has left.
     let _ = latch.close_with(mode).await;
     for (reader, heard) in readers.iter_mut().zip(&mut heard) {
         rest_of(reader, heard).await;
     }
-    judge(player, &heard, &led, mode);
+    judge(worker, &heard, &led, mode);
 }
 
 /// Reads the remaining events of a closed latch.
@@ -94,17 +94,17 @@ async fn rest_of(reader: &mut LatchEvents, heard: &mut Vec<LatchEvent>) {
 }
 
 /// `listeners_see_every_change_once`
-fn judge(player: &Workload, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: CloseMode) {
+fn judge(worker: &Workload, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: CloseMode) {
     let [one, other] = heard;
     let is_whole = |heard: &[LatchEvent]| {
         !heard.iter().any(|event| matches!(event, LatchEvent::Missed { .. }))
     };
     if !is_whole(one) || !is_whole(other) {
-        return player.count("events missed");
+        return worker.count("events missed");
     }
     let fail = |what: String| {
-        let what = format!("player {}: {what}: {one:?}", player.number);
-        player.stage.board.fail("listeners_see_every_change_once", what);
+        let what = format!("worker {}: {what}: {one:?}", worker.number);
+        worker.harness.checker.fail("listeners_see_every_change_once", what);
     };
     if one != other {
         return fail(format!("another listener heard {other:?}"));
@@ -120,7 +120,7 @@ fn judge(player: &Workload, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: C
                 terms.push(term.token());
             }
             LatchEvent::NotLeader { token, .. } => {
-                player.count("terms heard from beginning to end");
+                worker.count("terms heard from beginning to end");
                 if leads.take() != Some(*token) {
                     return fail(format!("ended {token:?} out of turn"));
                 }
@@ -136,48 +136,48 @@ fn judge(player: &Workload, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: C
     }
 }
 
-async fn selector(player: &Workload, service: &LockService) {
-    let Ok(selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else {
+async fn selector(worker: &Workload, service: &LockService) {
+    let Ok(selector) = LeaderSelector::new(service, NAME, worker.number.to_string()) else {
         return;
     };
-    for _ in 0..1 + player.below(3) {
-        if player.is_ending() {
+    for _ in 0..1 + worker.below(3) {
+        if worker.is_ending() {
             return;
         }
         let work = async |term: Term| {
-            leads(player, &term);
-            player.count("works led");
-            player.rest(1, 200).await;
-            if player.below(4) == 0 {
+            leads(worker, &term);
+            worker.count("works led");
+            worker.rest(1, 200).await;
+            if worker.below(4) == 0 {
                 selector.interrupt();
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 // The work is dropped at its await point.
                 let what =
-                    format!("player {} works on after its term was interrupted", player.number);
-                player.stage.board.fail("one_leader_per_term", what);
+                    format!("worker {} works on after its term was interrupted", worker.number);
+                worker.harness.checker.fail("one_leader_per_term", what);
             }
         };
-        if let Some(Err(error)) = player.fickle("selector", selector.run_once(work)).await {
-            player.note(|| format!("led no more: {error:?}"));
+        if let Some(Err(error)) = worker.fickle("selector", selector.run_once(work)).await {
+            worker.note(|| format!("led no more: {error:?}"));
         }
     }
 }
 
 /// A selector that runs on: one piece of work at a time, each no longer than its term, and a
 /// position in the queue after each.
-async fn run(player: &Workload, service: &LockService) {
-    let Ok(mut selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else {
+async fn run(worker: &Workload, service: &LockService) {
+    let Ok(mut selector) = LeaderSelector::new(service, NAME, worker.number.to_string()) else {
         return;
     };
-    if player.below(3) == 0 {
-        selector = selector.lease(player.millis(50, 600));
+    if worker.below(3) == 0 {
+        selector = selector.lease(worker.millis(50, 600));
     }
     let (works, is_working) = (Cell::new(0), Cell::new(false));
     let runs = selector.run(|term| {
         works.set(works.get() + 1);
-        work(player, term, &is_working)
+        work(worker, term, &is_working)
     });
-    let watches = watch(player, &selector, &works, &is_working);
+    let watches = watch(worker, &selector, &works, &is_working);
     let either = async {
         let (mut runs, mut watches) = (pin!(runs), pin!(watches));
         poll_fn(|context| match runs.as_mut().poll(context) {
@@ -186,20 +186,20 @@ async fn run(player: &Workload, service: &LockService) {
         })
         .await
     };
-    match player.fickle("to run on", either).await {
+    match worker.fickle("to run on", either).await {
         Some(Some(error @ (SelectorError::Left | SelectorError::Destroyed))) => {
-            goes_on(player, "run", &error)
+            goes_on(worker, "run", &error)
         }
         Some(Some(error)) => {
-            let what = format!("player {} runs no more: {error:?}", player.number);
-            player.stage.board.fail("selectors_stand_again", what);
+            let what = format!("worker {} runs no more: {error:?}", worker.number);
+            worker.harness.checker.fail("selectors_stand_again", what);
         }
         Some(None) | None => {}
     }
 }
 
 /// The work of a term.
-async fn work(player: &Workload, term: Term, is_working: &Cell<bool>) {
+async fn work(worker: &Workload, term: Term, is_working: &Cell<bool>) {
     /// However it ends.
     struct Working<'a>(&'a Cell<bool>);
     impl Drop for Working<'_> {
@@ -208,16 +208,19 @@ async fn work(player: &Workload, term: Term, is_working: &Cell<bool>) {
         }
     }
     let fail = |what: &str| {
-        player.stage.board.fail("one_leader_per_term", format!("player {} {what}", player.number));
+        worker
+            .harness
+            .checker
+            .fail("one_leader_per_term", format!("worker {} {what}", worker.number));
     };
     if is_working.replace(true) {
         fail("is at work twice");
     }
     let _working = Working(is_working);
-    leads(player, &term);
-    player.count("works run");
-    for _ in 0..1 + player.below(8) {
-        player.rest(1, 60).await;
+    leads(worker, &term);
+    worker.count("works run");
+    for _ in 0..1 + worker.below(8) {
+        worker.rest(1, 60).await;
         // The work is dropped at the instant at which its term ends. It may be polled once before,
         // if its rest ends at that instant.
         let mut looks = 0;
@@ -233,26 +236,29 @@ async fn work(player: &Workload, term: Term, is_working: &Cell<bool>) {
 
 /// `selectors_stand_again`: a running selector leads or queues.
 async fn watch(
-    player: &Workload,
+    worker: &Workload,
     selector: &LeaderSelector,
     works: &Cell<u64>,
     is_working: &Cell<bool>,
 ) {
     let (mut misses, mut last) = (0, 0);
-    for _ in 0..5 + player.below(20) {
-        player.rest(200, 300).await;
-        if player.is_ending() {
+    for _ in 0..5 + worker.below(20) {
+        worker.rest(200, 300).await;
+        if worker.is_ending() {
             return;
         }
-        if player.below(6) == 0 && selector.interrupt() {
-            player.count("works interrupted");
+        if worker.below(6) == 0 && selector.interrupt() {
+            worker.count("works interrupted");
         }
         let Ok(seen) = selector.participants().await else { continue };
         let stands = seen.more > 0 || seen.first.iter().any(|one| one.id == selector.id());
         // The request after a term is still under way for a while.
-        if stands || is_working.get() || works.get() != last || !player.stage.board.is_undisturbed()
+        if stands
+            || is_working.get()
+            || works.get() != last
+            || !worker.harness.checker.is_undisturbed()
         {
-            player.count(if stands {
+            worker.count(if stands {
                 "selectors seen in line"
             } else {
                 "selectors between two terms"
@@ -263,8 +269,8 @@ async fn watch(
         misses += 1;
         if misses == 3 {
             let what =
-                format!("player {} runs, and does not stand in line: {seen:?}", player.number);
-            return player.stage.board.fail("selectors_stand_again", what);
+                format!("worker {} runs, and does not stand in line: {seen:?}", worker.number);
+            return worker.harness.checker.fail("selectors_stand_again", what);
         }
     }
 }

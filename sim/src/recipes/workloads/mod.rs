@@ -85,12 +85,12 @@ impl WorkloadKind {
         let names = || WorkloadKind::ALL.map(WorkloadKind::name).join(", ");
         WorkloadKind::ALL
             .into_iter()
-            .find(|cast| cast.name() == name)
+            .find(|workload| workload.name() == name)
             .ok_or_else(|| format!("no workload is called {name}; there are {}", names()))
     }
 
-    /// The acts that its players must do somewhere in a large batch.
-    pub fn deeds(self) -> &'static [&'static str] {
+    /// The acts that its workers must do somewhere in a large batch.
+    pub fn acts(self) -> &'static [&'static str] {
         match self {
             WorkloadKind::Locks => &[
                 "locks held",
@@ -153,7 +153,7 @@ impl WorkloadKind {
     }
 
     /// How many there are at each member.
-    fn players(self) -> u64 {
+    fn workers(self) -> u64 {
         match self {
             WorkloadKind::Connections | WorkloadKind::Count | WorkloadKind::Leaders => 2,
             _ => 3,
@@ -161,39 +161,39 @@ impl WorkloadKind {
     }
 }
 
-async fn play(cast: WorkloadKind, player: &Workload) {
-    match cast {
-        WorkloadKind::Locks => locks::play(player).await,
-        WorkloadKind::Mutexes => mutexes::play(player).await,
-        WorkloadKind::Leaders => leaders::play(player).await,
-        WorkloadKind::ReadWrite => read_write::play(player).await,
-        WorkloadKind::Semaphore => semaphore::play(player).await,
-        WorkloadKind::Count => count::play(player).await,
-        WorkloadKind::LockValue => lock_value::play(player).await,
-        WorkloadKind::Barriers => barriers::play(player).await,
-        WorkloadKind::Connections => connections::play(player).await,
-        WorkloadKind::Revocations => revocations::play(player).await,
+async fn play(workload: WorkloadKind, worker: &Workload) {
+    match workload {
+        WorkloadKind::Locks => locks::play(worker).await,
+        WorkloadKind::Mutexes => mutexes::play(worker).await,
+        WorkloadKind::Leaders => leaders::play(worker).await,
+        WorkloadKind::ReadWrite => read_write::play(worker).await,
+        WorkloadKind::Semaphore => semaphore::play(worker).await,
+        WorkloadKind::Count => count::play(worker).await,
+        WorkloadKind::LockValue => lock_value::play(worker).await,
+        WorkloadKind::Barriers => barriers::play(worker).await,
+        WorkloadKind::Connections => connections::play(worker).await,
+        WorkloadKind::Revocations => revocations::play(worker).await,
     }
 }
 
-/// The players of a member that has joined.
-pub fn enter(stage: &Rc<ClusterHarness>, seat: usize, member: &Member) {
-    for cast in stage.plan.casts.clone() {
-        for _ in 0..cast.players().min(stage.plan.players) {
-            let player = Rc::new(stage.player(seat, member, cast.name()));
+/// The workers of a member that has joined.
+pub fn enter(harness: &Rc<ClusterHarness>, site: usize, member: &Member) {
+    for workload in harness.plan.workloads.clone() {
+        for _ in 0..workload.workers().min(harness.plan.workers) {
+            let worker = Rc::new(harness.worker(site, member, workload.name()));
             let task = async move {
-                play(cast, &player).await;
-                player.stage.done(player.number);
+                play(workload, &worker).await;
+                worker.harness.done(worker.number);
             };
-            stage.tasks.begin(Some(seat), task);
+            harness.tasks.begin(Some(site), task);
         }
     }
 }
 
 /// Checks after the healing that everything can be had at this member.
-pub async fn have_all(stage: &Rc<ClusterHarness>, member: &Member) -> Result<(), String> {
-    for cast in stage.plan.casts.clone() {
-        match cast {
+pub async fn have_all(harness: &Rc<ClusterHarness>, member: &Member) -> Result<(), String> {
+    for workload in harness.plan.workloads.clone() {
+        match workload {
             WorkloadKind::Locks => locks::have_all(member).await?,
             WorkloadKind::Mutexes => mutexes::have_all(member).await?,
             WorkloadKind::Leaders => leaders::have_all(member).await?,
@@ -209,10 +209,10 @@ pub async fn have_all(stage: &Rc<ClusterHarness>, member: &Member) -> Result<(),
     Ok(())
 }
 
-/// One player. Its acts are drawn from the seed and its number.
+/// One worker. Its acts are drawn from the seed and its number.
 pub struct Workload {
-    pub(super) stage: Rc<ClusterHarness>,
-    pub(super) seat: usize,
+    pub(super) harness: Rc<ClusterHarness>,
+    pub(super) site: usize,
     pub(super) member: Member,
     pub(super) number: u64,
     /// The name for its beliefs: its own number, or that of another task of the same owner.
@@ -222,29 +222,29 @@ pub struct Workload {
 
 impl Workload {
     pub(super) fn new(
-        stage: Rc<ClusterHarness>,
-        seat: usize,
+        harness: Rc<ClusterHarness>,
+        site: usize,
         member: Member,
         number: u64,
     ) -> Workload {
-        let dice = RefCell::new(Rng::new(stage.plan.luck, 1_000 + number));
-        Workload { stage, seat, member, number, name: number, dice }
+        let dice = RefCell::new(Rng::new(harness.plan.luck, 1_000 + number));
+        Workload { harness, site, member, number, name: number, dice }
     }
 
-    /// Begins a task of the same process that acts in this player's name. The beliefs of both count
-    /// as one player's.
+    /// Begins a task of the same process that acts in this worker's name. The beliefs of both count
+    /// as one worker's.
     fn begin<F: Future<Output = ()> + 'static>(
         &self,
         plays: &str,
         act: impl FnOnce(Rc<Workload>) -> F,
     ) {
-        let mut other = self.stage.player(self.seat, &self.member, plays);
+        let mut other = self.harness.worker(self.site, &self.member, plays);
         other.name = self.name;
         let other = Rc::new(other);
-        let (stage, number, acts) = (self.stage.clone(), other.number, act(other));
-        self.stage.tasks.begin(Some(self.seat), async move {
+        let (harness, number, acts) = (self.harness.clone(), other.number, act(other));
+        self.harness.tasks.begin(Some(self.site), async move {
             acts.await;
-            stage.done(number);
+            harness.done(number);
         });
     }
 
@@ -262,23 +262,23 @@ impl Workload {
 
     /// Whether it is to begin nothing any more.
     fn is_ending(&self) -> bool {
-        self.stage.board.ending.get()
+        self.harness.checker.ending.get()
     }
 
     fn note(&self, line: impl FnOnce() -> String) {
-        self.stage.board.note(|| format!("{}.{} {}", self.seat, self.number, line()));
+        self.harness.checker.note(|| format!("{}.{} {}", self.site, self.number, line()));
     }
 
     fn count(&self, what: &'static str) {
-        self.stage.board.count(what);
+        self.harness.checker.count(what);
     }
 
     /// From now on it believes in this.
     fn claim(&self, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
-        self.stage.board.claim(self.name, service, name, mode, self.by_own_clock(belief));
+        self.harness.checker.claim(self.name, service, name, mode, self.by_own_clock(belief));
     }
 
-    /// The belief reads this member's clock even when another player evaluates it.
+    /// The belief reads this member's clock even when another worker evaluates it.
     fn by_own_clock(&self, belief: Belief) -> Belief {
         let clock = self.clock();
         Box::new(move || by_clock(clock, &belief))
@@ -286,7 +286,7 @@ impl Workload {
 
     /// The error of its member's clock, in millionths; positive: too fast.
     fn clock(&self) -> i32 {
-        self.stage.plan.clocks[self.seat]
+        self.harness.plan.clocks[self.site]
     }
 
     /// Does nothing for a while.
@@ -305,13 +305,13 @@ impl Workload {
         }
     }
 
-    /// Waits for `future`, and notes its result. Now and then the player gives up after a number of
+    /// Waits for `future`, and notes its result. Now and then the worker gives up after a number of
     /// polls or some time, and drops the future as it is.
     async fn fickle<F: Future>(&self, what: &str, future: F) -> Option<F::Output> {
         let mut polls = if self.below(8) == 0 { 1 + self.below(6) } else { u64::MAX };
         let limit =
             if self.below(8) == 0 { self.millis(1, 800) } else { Duration::from_secs(1_000_000) };
-        self.stage.waits(self.number, what.to_owned());
+        self.harness.waits(self.number, what.to_owned());
         let mut future = pin!(future);
         let mut late = pin!(tokio::time::sleep(limit));
         let output = poll_fn(|context| {
@@ -329,7 +329,7 @@ impl Workload {
             late.as_mut().poll(context).map(|()| None)
         })
         .await;
-        self.stage.waits(self.number, "nothing".to_owned());
+        self.harness.waits(self.number, "nothing".to_owned());
         if output.is_none() {
             self.count("dropped futures");
             self.note(|| format!("drops {what}"));
@@ -350,9 +350,9 @@ async fn at_once<F: Future>(future: F) -> Option<F::Output> {
 }
 
 /// Notes an error.
-fn goes_on<E: Debug>(player: &Workload, what: &str, error: &E) {
-    player.count("errors");
-    player.note(|| format!("{what}: {error:?}"));
+fn goes_on<E: Debug>(worker: &Workload, what: &str, error: &E) {
+    worker.count("errors");
+    worker.note(|| format!("{what}: {error:?}"));
 }
 
 /// Checks that a lock can be had and released.

@@ -15,67 +15,67 @@ use std::time::Duration;
 const SERVICES: [&str; 2] = ["goods", "orders"];
 const NAMES: [&str; 2] = ["a", "b"];
 
-pub(super) async fn play(player: &Workload) {
+pub(super) async fn play(worker: &Workload) {
     let owner = Owner::new();
-    while !player.is_ending() {
-        player.rest(1, 200).await;
-        let service = *player.pick(&SERVICES);
-        let Ok(locks) = player.member.lock_service(service).await else { return };
-        match player.below(100) {
-            0..=34 => reentrant(player, service, &locks, owner).await,
-            35..=49 => pair(player, service, &locks).await,
-            50..=69 => plain(player, service, &locks).await,
-            70..=94 => several(player, owner).await,
-            _ => player.turk(&locks).await,
+    while !worker.is_ending() {
+        worker.rest(1, 200).await;
+        let service = *worker.pick(&SERVICES);
+        let Ok(locks) = worker.member.lock_service(service).await else { return };
+        match worker.below(100) {
+            0..=34 => reentrant(worker, service, &locks, owner).await,
+            35..=49 => pair(worker, service, &locks).await,
+            50..=69 => plain(worker, service, &locks).await,
+            70..=94 => several(worker, owner).await,
+            _ => worker.turk(&locks).await,
         }
     }
 }
 
-async fn reentrant(player: &Workload, service: &'static str, locks: &LockService, owner: Owner) {
-    let name = *player.pick(&NAMES);
+async fn reentrant(worker: &Workload, service: &'static str, locks: &LockService, owner: Owner) {
+    let name = *worker.pick(&NAMES);
     let mutex = ReentrantMutex::new(locks, name);
     let mut guards = Vec::new();
-    for depth in 1..=1 + player.below(3) {
+    for depth in 1..=1 + worker.below(3) {
         let mut wish = mutex.acquire(owner);
-        if player.below(3) == 0 {
-            wish = wish.wait(player.millis(1, 1_500));
+        if worker.below(3) == 0 {
+            wish = wish.wait(worker.millis(1, 1_500));
         }
-        if player.below(4) == 0 {
-            wish = wish.lease(player.millis(20, 400));
+        if worker.below(4) == 0 {
+            wish = wish.lease(worker.millis(20, 400));
         }
-        match player.fickle("enter", wish.into_future()).await {
+        match worker.fickle("enter", wish.into_future()).await {
             Some(Ok(guard)) => {
-                player.note(|| {
+                worker.note(|| {
                     format!("has {service}/{name} by {:?} at depth {depth}", guard.token())
                 });
                 if depth > 1 {
-                    player.count("locks entered again");
+                    worker.count("locks entered again");
                 }
                 let guard = Rc::new(guard);
-                held(player, service, name, &guard, |guard| guard.fence());
+                held(worker, service, name, &guard, |guard| guard.fence());
                 guards.push(guard);
             }
             Some(Err(EnterError::Lock(LockError::TimedOut))) | None => break,
             Some(Err(error)) => {
-                goes_on(player, name, &error);
+                goes_on(worker, name, &error);
                 break;
             }
         }
-        player.rest(1, 40).await;
+        worker.rest(1, 40).await;
         // The mutex knows whether an owner has the lock or has lost it.
         if guards.iter().any(|guard| guard.fence().is_ok()) != mutex.is_held_by(owner) {
             let what = format!(
-                "player {} and its mutex disagree whether it has {service}/{name}",
-                player.number
+                "worker {} and its mutex disagree whether it has {service}/{name}",
+                worker.number
             );
-            return player.stage.board.fail("owners_know_what_they_hold", what);
+            return worker.harness.checker.fail("owners_know_what_they_hold", what);
         }
     }
     // In any order: the last one gives the lock back.
     while !guards.is_empty() {
-        let next = player.below(guards.len() as u64) as usize;
+        let next = worker.below(guards.len() as u64) as usize;
         drop(guards.swap_remove(next));
-        player.rest(1, 20).await;
+        worker.rest(1, 20).await;
     }
 }
 
@@ -91,25 +91,25 @@ struct Pair {
 }
 
 /// A task asks beside another one of the same owner.
-async fn pair(player: &Workload, service: &'static str, locks: &LockService) {
-    let name = *player.pick(&NAMES);
+async fn pair(worker: &Workload, service: &'static str, locks: &LockService) {
+    let name = *worker.pick(&NAMES);
     let (mutex, owner, pair) =
         (ReentrantMutex::new(locks, name), Owner::new(), Rc::new(Pair::default()));
     let (same, both) = (mutex.clone(), pair.clone());
-    player.begin("a second task", move |other| async move {
+    worker.begin("a second task", move |other| async move {
         one_of_two(&other, (service, name), &same, owner, (&both, 1)).await;
         both.is_over.set(true);
     });
-    one_of_two(player, (service, name), &mutex, owner, (&pair, 0)).await;
+    one_of_two(worker, (service, name), &mutex, owner, (&pair, 0)).await;
     while !pair.is_over.get() {
-        player.rest(5, 5).await;
+        worker.rest(5, 5).await;
     }
 }
 
 /// `owners_enter_together`: while one of the two has the lock, the other does not wait for it, and
 /// both have the same hold.
 async fn one_of_two(
-    player: &Workload,
+    worker: &Workload,
     (service, name): (&'static str, &'static str),
     mutex: &ReentrantMutex,
     owner: Owner,
@@ -117,39 +117,39 @@ async fn one_of_two(
 ) {
     let other = 1 - me;
     let fail = |invariant, what: &str| {
-        player
-            .stage
-            .board
-            .fail(invariant, format!("player {} of {service}/{name}: {what}", player.number));
+        worker
+            .harness
+            .checker
+            .fail(invariant, format!("worker {} of {service}/{name}: {what}", worker.number));
     };
-    for _ in 0..1 + player.below(3) {
-        player.rest(1, 60).await;
+    for _ in 0..1 + worker.below(3) {
+        worker.rest(1, 60).await;
         let mut wish = mutex.acquire(owner);
-        if player.below(3) == 0 {
-            wish = wish.wait(player.millis(1, 1_500));
+        if worker.below(3) == 0 {
+            wish = wish.wait(worker.millis(1, 1_500));
         }
-        if player.below(6) == 0 {
-            wish = wish.lease(player.millis(20, 400));
+        if worker.below(6) == 0 {
+            wish = wish.lease(worker.millis(20, 400));
         }
         pair.asks[me].set(true);
-        let entered = player.fickle("enter beside another task", wish.into_future()).await;
+        let entered = worker.fickle("enter beside another task", wish.into_future()).await;
         pair.asks[me].set(false);
         let guard = match entered {
             Some(Ok(guard)) => Rc::new(guard),
             Some(Err(EnterError::Lock(LockError::TimedOut))) | None => continue,
             Some(Err(error)) => {
-                goes_on(player, name, &error);
+                goes_on(worker, name, &error);
                 continue;
             }
         };
-        player.note(|| format!("has {service}/{name} by {:?}, as one of two", guard.token()));
-        held(player, service, name, &guard, |guard| guard.fence());
+        worker.note(|| format!("has {service}/{name} by {:?}, as one of two", guard.token()));
+        held(worker, service, name, &guard, |guard| guard.fence());
         *pair.guards[me].borrow_mut() = Rc::downgrade(&guard);
-        player.rest(1, 60).await;
+        worker.rest(1, 60).await;
         let theirs = pair.guards[other].borrow().upgrade();
         let beside = theirs.as_ref().and_then(|guard| guard.fence().ok());
         if let (Ok(mine), Some(beside)) = (guard.fence(), beside) {
-            player.count("locks held by two tasks");
+            worker.count("locks held by two tasks");
             if mine != beside {
                 fail(
                     "owners_enter_together",
@@ -178,88 +178,88 @@ async fn one_of_two(
 }
 
 fn held<G: 'static>(
-    player: &Workload,
+    worker: &Workload,
     service: &'static str,
     name: &'static str,
     guard: &Rc<G>,
     fence: fn(&G) -> Result<Token, Lost>,
 ) {
     let seen = Rc::downgrade(guard);
-    player.claim(service, name, ClaimMode::Lock, Box::new(move || fence(&*seen.upgrade()?).ok()));
+    worker.claim(service, name, ClaimMode::Lock, Box::new(move || fence(&*seen.upgrade()?).ok()));
 }
 
-async fn plain(player: &Workload, service: &'static str, locks: &LockService) {
-    let name = *player.pick(&NAMES);
+async fn plain(worker: &Workload, service: &'static str, locks: &LockService) {
+    let name = *worker.pick(&NAMES);
     let mutex = Mutex::new(locks, name);
     let mut wish = mutex.acquire();
-    if player.below(3) == 0 {
-        wish = wish.wait(player.millis(1, 1_500));
+    if worker.below(3) == 0 {
+        wish = wish.wait(worker.millis(1, 1_500));
     }
-    match player.fickle("acquire", wish.into_future()).await {
+    match worker.fickle("acquire", wish.into_future()).await {
         Some(Ok(guard)) => {
             let guard = Rc::new(guard);
-            held(player, service, name, &guard, |guard| guard.fence());
-            player.rest(1, 100).await;
+            held(worker, service, name, &guard, |guard| guard.fence());
+            worker.rest(1, 100).await;
             if mutex.is_acquired() != guard.fence().is_ok() {
                 let what = format!(
-                    "player {} and its mutex disagree whether it has {service}/{name}",
-                    player.number
+                    "worker {} and its mutex disagree whether it has {service}/{name}",
+                    worker.number
                 );
-                player.stage.board.fail("owners_know_what_they_hold", what);
+                worker.harness.checker.fail("owners_know_what_they_hold", what);
             }
         }
         Some(Err(LockError::TimedOut)) | None => {}
-        Some(Err(error)) => goes_on(player, name, &error),
+        Some(Err(error)) => goes_on(worker, name, &error),
     }
 }
 
-async fn several(player: &Workload, owner: Owner) {
+async fn several(worker: &Workload, owner: Owner) {
     let mut wanted: Vec<(&'static str, &'static str)> = Vec::new();
     for service in SERVICES {
         for name in NAMES {
-            if player.below(2) == 0 {
+            if worker.below(2) == 0 {
                 wanted.push((service, name));
             }
         }
     }
     // Named in any order.
-    if player.below(2) == 0 {
+    if worker.below(2) == 0 {
         wanted.reverse();
     }
     let mut several = MultiLock::new();
     for (service, name) in &wanted {
-        let Ok(locks) = player.member.lock_service(service).await else { return };
+        let Ok(locks) = worker.member.lock_service(service).await else { return };
         several = several.with(&locks, [name]);
     }
-    let is_owned = player.below(2) == 0;
+    let is_owned = worker.below(2) == 0;
     let mut wish = several.acquire();
     if is_owned {
         wish = wish.owner(owner);
     }
-    if player.below(3) == 0 {
-        wish = wish.wait(player.millis(1, 2_000));
+    if worker.below(3) == 0 {
+        wish = wish.wait(worker.millis(1, 2_000));
     }
-    match player.fickle("several", wish.into_future()).await {
+    match worker.fickle("several", wish.into_future()).await {
         Some(Ok(guard)) => {
-            player.count("multi locks held");
-            player.note(|| format!("has {wanted:?}"));
+            worker.count("multi locks held");
+            worker.note(|| format!("has {wanted:?}"));
             let guard = Rc::new(guard);
             for (service, name) in wanted.clone() {
                 let seen = Rc::downgrade(&guard);
-                player.claim(
+                worker.claim(
                     service,
                     name,
                     ClaimMode::Lock,
                     Box::new(move || seen.upgrade()?.fence(service, name).ok()),
                 );
             }
-            player.rest(1, 100).await;
+            worker.rest(1, 100).await;
             if is_owned {
-                enter_again(player, &several, &wanted, &guard, owner).await;
+                enter_again(worker, &several, &wanted, &guard, owner).await;
             }
         }
         Some(Err(error)) if !error.is_timeout() && !wanted.is_empty() => {
-            goes_on(player, "several", &error)
+            goes_on(worker, "several", &error)
         }
         _ => {}
     }
@@ -268,15 +268,15 @@ async fn several(player: &Workload, owner: Owner) {
 /// `owners_enter_together`: an owner enters a lock that it has, by a multi lock or by a mutex,
 /// without waiting.
 async fn enter_again(
-    player: &Workload,
+    worker: &Workload,
     several: &MultiLock,
     wanted: &[(&'static str, &'static str)],
     guard: &MultiGuard,
     owner: Owner,
 ) {
     let soon = Duration::from_millis(20);
-    let (service, name) = *player.pick(wanted);
-    let Ok(locks) = player.member.lock_service(service).await else { return };
+    let (service, name) = *worker.pick(wanted);
+    let Ok(locks) = worker.member.lock_service(service).await else { return };
     let again = several.acquire().owner(owner).wait(soon).await.map_err(|error| error.to_string());
     let again =
         again.and_then(|again| again.fence(service, name).map_err(|error| error.to_string()));
@@ -290,12 +290,12 @@ async fn enter_again(
         Ok(token) if again != Ok(token) || inner != Ok(token) => {
             let what =
                 format!("has {service}/{name} by {token:?}, and enters it: {again:?}, {inner:?}");
-            player
-                .stage
-                .board
-                .fail("owners_enter_together", format!("player {} {what}", player.number));
+            worker
+                .harness
+                .checker
+                .fail("owners_enter_together", format!("worker {} {what}", worker.number));
         }
-        Ok(_) => player.count("multi locks entered again"),
+        Ok(_) => worker.count("multi locks entered again"),
         Err(_) => {}
     }
 }

@@ -10,96 +10,96 @@ use std::time::Duration;
 const SERVICE: &str = "pages";
 const NAMES: [&str; 2] = ["index", "news"];
 
-pub(super) async fn play(player: &Workload) {
+pub(super) async fn play(worker: &Workload) {
     let owner = Owner::new();
-    while !player.is_ending() {
-        player.rest(1, 200).await;
-        let Ok(service) = player.member.lock_service(SERVICE).await else { return };
-        let name = *player.pick(&NAMES);
+    while !worker.is_ending() {
+        worker.rest(1, 200).await;
+        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let name = *worker.pick(&NAMES);
         let lock = ReadWriteLock::new(&service, name);
-        match player.below(100) {
-            0..=24 => for_owner(player, name, &lock, owner).await,
+        match worker.below(100) {
+            0..=24 => for_owner(worker, name, &lock, owner).await,
             25..=49 => {
                 let mut wish = lock.read();
-                if player.below(4) == 0 {
-                    wish = wish.wait(player.millis(1, 1_000));
+                if worker.below(4) == 0 {
+                    wish = wish.wait(worker.millis(1, 1_000));
                 }
-                match player.fickle("read", wish.into_future()).await {
-                    Some(Ok(guard)) => read(player, name, guard).await,
+                match worker.fickle("read", wish.into_future()).await {
+                    Some(Ok(guard)) => read(worker, name, guard).await,
                     Some(Err(LockError::TimedOut)) | None => {}
-                    Some(Err(error)) => goes_on(player, "read", &error),
+                    Some(Err(error)) => goes_on(worker, "read", &error),
                 }
             }
-            50..=84 => match player.fickle("write", lock.write().into_future()).await {
-                Some(Ok(guard)) => write(player, name, guard).await,
-                Some(Err(error)) => goes_on(player, "write", &error),
+            50..=84 => match worker.fickle("write", lock.write().into_future()).await {
+                Some(Ok(guard)) => write(worker, name, guard).await,
+                Some(Err(error)) => goes_on(worker, "write", &error),
                 None => {}
             },
             85..=92 => {
                 if let Some(Ok(guard)) =
-                    player.fickle("try to read", lock.try_read().into_future()).await
+                    worker.fickle("try to read", lock.try_read().into_future()).await
                 {
-                    read(player, name, guard).await;
+                    read(worker, name, guard).await;
                 }
             }
             93..=97 => {
                 if let Some(Ok(guard)) =
-                    player.fickle("try to write", lock.try_write().into_future()).await
+                    worker.fickle("try to write", lock.try_write().into_future()).await
                 {
-                    write(player, name, guard).await;
+                    write(worker, name, guard).await;
                 }
             }
-            _ => player.turk(&service).await,
+            _ => worker.turk(&service).await,
         }
     }
 }
 
-async fn read(player: &Workload, name: &'static str, guard: ReadGuard) {
-    player.note(|| format!("reads {name} by {:?}", guard.token()));
+async fn read(worker: &Workload, name: &'static str, guard: ReadGuard) {
+    worker.note(|| format!("reads {name} by {:?}", guard.token()));
     let guard = Rc::new(guard);
     let seen = Rc::downgrade(&guard);
-    player.claim(SERVICE, name, ClaimMode::Share, Box::new(move || seen.upgrade()?.fence().ok()));
-    player.rest(1, 150).await;
-    if player.below(3) != 0 {
+    worker.claim(SERVICE, name, ClaimMode::Share, Box::new(move || seen.upgrade()?.fence().ok()));
+    worker.rest(1, 150).await;
+    if worker.below(3) != 0 {
         return;
     }
     let Some(guard) = Rc::into_inner(guard) else { return };
-    match player.fickle("upgrade", guard.upgrade()).await {
+    match worker.fickle("upgrade", guard.upgrade()).await {
         Some(Ok(guard)) => {
-            player.count("upgrades");
-            Box::pin(write(player, name, guard)).await;
+            worker.count("upgrades");
+            Box::pin(write(worker, name, guard)).await;
         }
         Some(Err((UpgradeError::Shared { .. }, Some(guard)))) => {
-            player.count("upgrades refused");
-            player.note(|| format!("still reads {name}"));
+            worker.count("upgrades refused");
+            worker.note(|| format!("still reads {name}"));
             let guard = Rc::new(guard);
             let seen = Rc::downgrade(&guard);
-            player.claim(
+            worker.claim(
                 SERVICE,
                 name,
                 ClaimMode::Share,
                 Box::new(move || seen.upgrade()?.fence().ok()),
             );
-            player.rest(1, 50).await;
+            worker.rest(1, 50).await;
         }
-        Some(Err((error, _))) => goes_on(player, "upgrade", &error),
+        Some(Err((error, _))) => goes_on(worker, "upgrade", &error),
         None => {}
     }
 }
 
-async fn write(player: &Workload, name: &'static str, guard: WriteGuard) {
-    player.note(|| format!("writes {name} by {:?}", guard.token()));
+async fn write(worker: &Workload, name: &'static str, guard: WriteGuard) {
+    worker.note(|| format!("writes {name} by {:?}", guard.token()));
     let guard = Rc::new(guard);
     let seen = Rc::downgrade(&guard);
-    player.claim(SERVICE, name, ClaimMode::Lock, Box::new(move || seen.upgrade()?.fence().ok()));
-    player.rest(1, 100).await;
-    if player.below(3) != 0 {
+    worker.claim(SERVICE, name, ClaimMode::Lock, Box::new(move || seen.upgrade()?.fence().ok()));
+    worker.rest(1, 100).await;
+    if worker.below(3) != 0 {
         return;
     }
     let Some(guard) = Rc::into_inner(guard) else { return };
     if let Ok(guard) = guard.downgrade() {
-        player.count("downgrades");
-        Box::pin(read(player, name, guard)).await;
+        worker.count("downgrades");
+        Box::pin(read(worker, name, guard)).await;
     }
 }
 
@@ -120,7 +120,7 @@ impl OwnerGuard {
 
 /// The guards that an owner has of one lock, as a program knows it.
 struct OwnerGuards<'a> {
-    player: &'a Workload,
+    worker: &'a Workload,
     name: &'static str,
     lock: &'a ReadWriteLock,
     owner: Owner,
@@ -128,33 +128,33 @@ struct OwnerGuards<'a> {
 }
 
 /// An owner asks again and again to read or to write, and gives its guards back in any order.
-async fn for_owner(player: &Workload, name: &'static str, lock: &ReadWriteLock, owner: Owner) {
-    let mut has = OwnerGuards { player, name, lock, owner, guards: Vec::new() };
-    for _ in 0..2 + player.below(5) {
-        match player.below(4) {
+async fn for_owner(worker: &Workload, name: &'static str, lock: &ReadWriteLock, owner: Owner) {
+    let mut has = OwnerGuards { worker, name, lock, owner, guards: Vec::new() };
+    for _ in 0..2 + worker.below(5) {
+        match worker.below(4) {
             0 if !has.guards.is_empty() => {
-                let next = player.below(has.guards.len() as u64) as usize;
+                let next = worker.below(has.guards.len() as u64) as usize;
                 drop(has.guards.swap_remove(next));
             }
             1 if !has.guards.is_empty() => has.change().await,
             _ if !has.ask().await => break,
             _ => {}
         }
-        player.rest(1, 40).await;
+        worker.rest(1, 40).await;
         has.check();
     }
     while !has.guards.is_empty() {
-        let next = player.below(has.guards.len() as u64) as usize;
+        let next = worker.below(has.guards.len() as u64) as usize;
         drop(has.guards.swap_remove(next));
-        player.rest(1, 20).await;
+        worker.rest(1, 20).await;
         has.check();
     }
 }
 
 impl OwnerGuards<'_> {
     fn fail(&self, invariant: &'static str, what: &str) {
-        let what = format!("player {} of {}: {what}", self.player.number, self.name);
-        self.player.stage.board.fail(invariant, what);
+        let what = format!("worker {} of {}: {what}", self.worker.number, self.name);
+        self.worker.harness.checker.fail(invariant, what);
     }
 
     fn good(&self, writes: bool) -> Option<Token> {
@@ -169,7 +169,7 @@ impl OwnerGuards<'_> {
         };
         let guard = Rc::new(guard);
         let seen = Rc::downgrade(&guard);
-        self.player.claim(SERVICE, self.name, mode, Box::new(move || seen.upgrade()?.fence()));
+        self.worker.claim(SERVICE, self.name, mode, Box::new(move || seen.upgrade()?.fence()));
         self.guards.push(guard);
     }
 
@@ -177,7 +177,7 @@ impl OwnerGuards<'_> {
     /// Returns whether it goes on.
     async fn ask(&mut self) -> bool {
         let (writes, reads) = (self.good(true), self.good(false));
-        let wants_write = self.player.below(2) == 0;
+        let wants_write = self.worker.below(2) == 0;
         let entered = if writes.is_some() || reads.is_some() {
             self.enter_soon(wants_write).await
         } else {
@@ -186,7 +186,7 @@ impl OwnerGuards<'_> {
         match entered {
             Some(Ok(guard)) => {
                 if let (Some(had), Some(token)) = (writes.or(reads), guard.fence()) {
-                    self.player.count("read/write locks entered again");
+                    self.worker.count("read/write locks entered again");
                     if wants_write && writes.is_none() {
                         self.fail("owners_enter_together", "an owner that only reads writes");
                     } else if had != token {
@@ -200,7 +200,7 @@ impl OwnerGuards<'_> {
                 true
             }
             Some(Err(EnterError::Lock(LockError::Deadlock))) => {
-                self.player.count("readers refused to write");
+                self.worker.count("readers refused to write");
                 if writes.is_some() && self.good(true).is_some() || !wants_write {
                     self.fail("owners_enter_together", "an owner is refused what it has");
                 }
@@ -211,7 +211,7 @@ impl OwnerGuards<'_> {
                     let what = format!("does not enter what it has: {error}");
                     self.fail("owners_enter_together", &what);
                 }
-                goes_on(self.player, "for an owner", &error);
+                goes_on(self.worker, "for an owner", &error);
                 false
             }
             None => false,
@@ -228,19 +228,19 @@ impl OwnerGuards<'_> {
     }
 
     async fn wait(&self, wants_write: bool) -> Option<Result<OwnerGuard, EnterError>> {
-        let limit = self.player.millis(1, 1_500);
+        let limit = self.worker.millis(1, 1_500);
         if wants_write {
             let asked = self.lock.write_for(self.owner).wait(limit).into_future();
-            Some(self.player.fickle("write for an owner", asked).await?.map(OwnerGuard::Writes))
+            Some(self.worker.fickle("write for an owner", asked).await?.map(OwnerGuard::Writes))
         } else {
             let asked = self.lock.read_for(self.owner).wait(limit).into_future();
-            Some(self.player.fickle("read for an owner", asked).await?.map(OwnerGuard::Reads))
+            Some(self.worker.fickle("read for an owner", asked).await?.map(OwnerGuard::Reads))
         }
     }
 
     /// Makes a reader of a writer, or a writer of a reader.
     async fn change(&mut self) {
-        let next = self.player.below(self.guards.len() as u64) as usize;
+        let next = self.worker.below(self.guards.len() as u64) as usize;
         let Some(guard) = Rc::into_inner(self.guards.swap_remove(next)) else { return };
         match guard {
             OwnerGuard::Writes(guard) => {
@@ -249,7 +249,7 @@ impl OwnerGuards<'_> {
                 }
             }
             OwnerGuard::Reads(guard) => {
-                match self.player.fickle("upgrade", guard.upgrade()).await {
+                match self.worker.fickle("upgrade", guard.upgrade()).await {
                     Some(Ok(guard)) => self.put(OwnerGuard::Writes(guard)),
                     Some(Err((_, Some(guard)))) => self.put(OwnerGuard::Reads(guard)),
                     Some(Err((_, None))) | None => {}

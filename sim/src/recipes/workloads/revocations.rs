@@ -14,15 +14,15 @@ use std::rc::Rc;
 const SERVICE: &str = "till";
 const NAMES: [&str; 2] = ["a", "b"];
 
-pub(super) async fn play(player: &Workload) {
-    while !player.is_ending() {
-        player.rest(1, 150).await;
-        let Ok(service) = player.member.lock_service(SERVICE).await else { return };
-        match player.below(100) {
-            0..=59 => take(player, &service).await,
-            60..=89 => ask(player, &service).await,
-            90..=95 => force_untold(player, &service).await,
-            _ => player.turk(&service).await,
+pub(super) async fn play(worker: &Workload) {
+    while !worker.is_ending() {
+        worker.rest(1, 150).await;
+        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        match worker.below(100) {
+            0..=59 => take(worker, &service).await,
+            60..=89 => ask(worker, &service).await,
+            90..=95 => force_untold(worker, &service).await,
+            _ => worker.turk(&service).await,
         }
     }
 }
@@ -42,54 +42,54 @@ impl WatchedHold {
     }
 }
 
-async fn take(player: &Workload, service: &LockService) {
-    let name = *player.pick(&NAMES);
-    let is_revocable = player.below(5) > 0;
-    let mut wish = if player.below(4) == 0 { service.share(name) } else { service.lock(name) };
+async fn take(worker: &Workload, service: &LockService) {
+    let name = *worker.pick(&NAMES);
+    let is_revocable = worker.below(5) > 0;
+    let mut wish = if worker.below(4) == 0 { service.share(name) } else { service.lock(name) };
     if is_revocable {
         wish = wish.revocable();
     }
-    if player.below(3) == 0 {
-        wish = wish.wait(player.millis(1, 2_000));
+    if worker.below(3) == 0 {
+        wish = wish.wait(worker.millis(1, 2_000));
     }
-    if player.below(6) == 0 {
-        wish = wish.lease(player.millis(20, 400));
+    if worker.below(6) == 0 {
+        wish = wish.lease(worker.millis(20, 400));
     }
-    match player.fickle(name, wish.owner(player.number).into_future()).await {
-        Some(Ok(guard)) => hold(player, name, guard, is_revocable).await,
+    match worker.fickle(name, wish.owner(worker.number).into_future()).await {
+        Some(Ok(guard)) => hold(worker, name, guard, is_revocable).await,
         Some(Err(LockError::TimedOut)) | None => {}
-        Some(Err(error)) => goes_on(player, name, &error),
+        Some(Err(error)) => goes_on(worker, name, &error),
     }
 }
 
-async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable: bool) {
-    let board = &player.stage.board;
+async fn hold(worker: &Workload, name: &'static str, guard: Guard, is_revocable: bool) {
+    let checker = &worker.harness.checker;
     let (token, watch) = (guard.token(), guard.watch());
-    player.note(|| format!("has {name} by {token:?}, revocable: {is_revocable}"));
+    worker.note(|| format!("has {name} by {token:?}, revocable: {is_revocable}"));
     let wanted = WatchedHold {
         watch: watch.clone(),
         revocation: guard.revocation(),
         is_revocable,
-        clock: player.clock(),
+        clock: worker.clock(),
     };
-    board.wanted.borrow_mut().insert(token, Rc::new(wanted));
+    checker.wanted.borrow_mut().insert(token, Rc::new(wanted));
     let mut revocation = guard.revocation();
     let guard = Rc::new(guard);
     let seen = Rc::downgrade(&guard);
     let mode = if guard.is_shared() { ClaimMode::Share } else { ClaimMode::Lock };
-    player.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
+    worker.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
     let mut heard = BTreeSet::new();
     // One in three releases it on request, another one works on, the third ignores requests.
-    let (does, span) = (player.below(3), player.millis(1, 1_500));
+    let (does, span) = (worker.below(3), worker.millis(1, 1_500));
     let listens = async {
         while let Some(request) = revocation.requested().await {
-            player.count("requests heard");
+            worker.count("requests heard");
             if !heard.insert(request.metadata.clone()) {
                 let what = format!(
-                    "player {} was told twice that {name} is wanted back: {request:?}",
-                    player.number
+                    "worker {} was told twice that {name} is wanted back: {request:?}",
+                    worker.number
                 );
-                board.fail("asked_back_once", what);
+                checker.fail("asked_back_once", what);
             }
             if does == 0 {
                 return;
@@ -100,20 +100,20 @@ async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable:
         tokio::time::sleep(span).await;
     } else {
         let _ =
-            player.fickle("a request to have it back", tokio::time::timeout(span, listens)).await;
+            worker.fickle("a request to have it back", tokio::time::timeout(span, listens)).await;
     }
     if watch.reason() == Some(LostReason::Revoked) {
-        judge_taken(player, token);
+        judge_taken(worker, token);
     }
 }
 
 /// `told_before_taken`: a hold that was revoked by force was revocable, its holder was told, and
 /// the hold is over.
-fn judge_taken(player: &Workload, token: Token) {
-    let board = &player.stage.board;
-    // The hold is granted, and its player has not registered it yet.
-    let Some(wanted) = board.wanted.borrow().get(&token).cloned() else { return };
-    let fail = |what: &str| board.fail("told_before_taken", format!("{token:?} {what}"));
+fn judge_taken(worker: &Workload, token: Token) {
+    let checker = &worker.harness.checker;
+    // The hold is granted, and its worker has not registered it yet.
+    let Some(wanted) = checker.wanted.borrow().get(&token).cloned() else { return };
+    let fail = |what: &str| checker.fail("told_before_taken", format!("{token:?} {what}"));
     if !wanted.is_revocable {
         fail("was taken away, and is not revocable");
     }
@@ -125,65 +125,66 @@ fn judge_taken(player: &Workload, token: Token) {
     }
 }
 
-async fn ask(player: &Workload, service: &LockService) {
-    let name = *player.pick(&NAMES);
-    let board = &player.stage.board;
-    let word = format!("{}-{}", player.number, board.now());
-    player.count("locks wanted back");
+async fn ask(worker: &Workload, service: &LockService) {
+    let name = *worker.pick(&NAMES);
+    let checker = &worker.harness.checker;
+    let word = format!("{}-{}", worker.number, checker.now());
+    worker.count("locks wanted back");
     let mut wish = service.revoke(name).metadata(&word);
-    if player.below(3) == 0 {
-        wish = wish.wait(player.millis(1, 2_000));
+    if worker.below(3) == 0 {
+        wish = wish.wait(worker.millis(1, 2_000));
     }
-    let told = match player.fickle("to be told of holders", wish.into_future()).await {
+    let told = match worker.fickle("to be told of holders", wish.into_future()).await {
         Some(Ok(outcome)) => {
-            player.note(|| format!("told of {word}: {:?}", outcome.told));
+            worker.note(|| format!("told of {word}: {:?}", outcome.told));
             for firm in &outcome.firm {
-                judge_firm(player, firm);
+                judge_firm(worker, firm);
             }
             outcome.told
         }
-        Some(Err(RevokeError::NotRevocable(firm))) => return judge_firm(player, &firm),
+        Some(Err(RevokeError::NotRevocable(firm))) => return judge_firm(worker, &firm),
         Some(Err(RevokeError::NotHeld)) | None => return,
-        Some(Err(error)) => return goes_on(player, "revoke", &error),
+        Some(Err(error)) => return goes_on(worker, "revoke", &error),
     };
     for holder in &told {
-        player.count("holders told");
-        judge_told(player, holder, &word).await;
+        worker.count("holders told");
+        judge_told(worker, holder, &word).await;
     }
-    if player.below(2) == 0 {
+    if worker.below(2) == 0 {
         return;
     }
-    player.rest(1, 300).await;
+    worker.rest(1, 300).await;
     for holder in &told {
-        match player.fickle("to take it away", service.force_revoke(holder)).await {
-            Some(Ok(())) => taken(player, service, name, holder).await,
+        match worker.fickle("to take it away", service.force_revoke(holder)).await {
+            Some(Ok(())) => taken(worker, service, name, holder).await,
             Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
             Some(Err(error @ (RevokeError::Untold | RevokeError::NotRevocable(_)))) => {
-                board.fail(
+                checker.fail(
                     "told_before_taken",
                     format!("{:?} was told, and is {error:?}", holder.token),
                 );
             }
-            Some(Err(error)) => goes_on(player, "force", &error),
+            Some(Err(error)) => goes_on(worker, "force", &error),
         }
     }
 }
 
 /// A holder that is reported as not revocable must not be revocable.
-fn judge_firm(player: &Workload, firm: &HolderInfo) {
-    let board = &player.stage.board;
-    if board.wanted.borrow().get(&firm.token).is_some_and(|wanted| wanted.is_revocable) {
-        board.fail("told_before_taken", format!("{:?} is revocable, and was not told", firm.token));
+fn judge_firm(worker: &Workload, firm: &HolderInfo) {
+    let checker = &worker.harness.checker;
+    if checker.wanted.borrow().get(&firm.token).is_some_and(|wanted| wanted.is_revocable) {
+        checker
+            .fail("told_before_taken", format!("{:?} is revocable, and was not told", firm.token));
     }
 }
 
 /// A holder that is reported as told must have been told: each owner of its guard can see the
 /// request, or as many others as a hold keeps.
-async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
-    let board = &player.stage.board;
-    let Some(wanted) = board.wanted.borrow().get(&holder.token).cloned() else { return };
+async fn judge_told(worker: &Workload, holder: &HolderInfo, word: &str) {
+    let checker = &worker.harness.checker;
+    let Some(wanted) = checker.wanted.borrow().get(&holder.token).cloned() else { return };
     let mut revocation = wanted.revocation.clone();
-    let most = player.stage.plan.limits.wanted;
+    let most = worker.harness.plan.limits.wanted;
     let is_told = async {
         let mut seen = 0;
         while let Some(Some(request)) = paced(wanted.clock, at_once(revocation.requested())).await {
@@ -196,7 +197,7 @@ async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
         seen >= most || wanted.is_over() && revocation.is_requested()
     };
     if !wanted.is_revocable || !is_told.await {
-        board.fail(
+        checker.fail(
             "told_before_taken",
             format!("{:?} is said to have been told of {word}, and was not", holder.token),
         );
@@ -204,39 +205,39 @@ async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
 }
 
 /// An operator that forces a revocation without a request.
-async fn force_untold(player: &Workload, service: &LockService) {
-    let name = *player.pick(&NAMES);
+async fn force_untold(worker: &Workload, service: &LockService) {
+    let name = *worker.pick(&NAMES);
     let Ok(seen) = service.inspect(name).await else { return };
     let Some(holder) = seen.holder else { return };
-    match player.fickle("to take a lock without a request", service.force_revoke(&holder)).await {
-        // Another player has requested it.
-        Some(Ok(())) => taken(player, service, name, &holder).await,
+    match worker.fickle("to take a lock without a request", service.force_revoke(&holder)).await {
+        // Another worker has requested it.
+        Some(Ok(())) => taken(worker, service, name, &holder).await,
         Some(Err(RevokeError::Untold | RevokeError::NotRevocable(_))) => {
-            player.count("untold not taken away")
+            worker.count("untold not taken away")
         }
         Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
-        Some(Err(error)) => goes_on(player, "force", &error),
+        Some(Err(error)) => goes_on(worker, "force", &error),
     }
 }
 
 /// The hold is over. Without faults, the next waiter has the lock within a second.
-async fn taken(player: &Workload, service: &LockService, name: &str, holder: &HolderInfo) {
-    player.count("holds taken away");
-    player.note(|| format!("has taken {name} by {:?} away", holder.token));
-    judge_taken(player, holder.token);
-    if player.below(3) > 0 {
+async fn taken(worker: &Workload, service: &LockService, name: &str, holder: &HolderInfo) {
+    worker.count("holds taken away");
+    worker.note(|| format!("has taken {name} by {:?} away", holder.token));
+    judge_taken(worker, holder.token);
+    if worker.below(3) > 0 {
         return;
     }
-    player.rest(1_000, 1_000).await;
+    worker.rest(1_000, 1_000).await;
     let Ok(seen) = service.inspect(name).await else { return };
-    if !player.stage.board.is_undisturbed() {
+    if !worker.harness.checker.is_undisturbed() {
         return;
     }
-    player.count("locks looked up after they were taken away");
+    worker.count("locks looked up after they were taken away");
     let stays = seen.holders.iter().any(|one| one.token == holder.token);
     if stays || seen.holder.is_none() && !seen.waiters.is_empty() {
         let what = format!("{:?} of {name} was taken away a second ago: {seen:?}", holder.token);
-        player.stage.board.fail("taken_goes_to_the_next", what);
+        worker.harness.checker.fail("taken_goes_to_the_next", what);
     }
 }
 

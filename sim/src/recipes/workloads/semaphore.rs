@@ -15,64 +15,64 @@ const NAME: &str = "connections";
 const INITIAL: u32 = 1;
 const HIGHEST: u64 = 4;
 
-pub(super) async fn play(player: &Workload) {
-    player.stage.board.limit_begins(SERVICE, INITIAL);
-    'anew: while !player.is_ending() {
-        player.rest(1, 100).await;
-        let Ok(service) = player.member.lock_service(SERVICE).await else { return };
-        let opened = player.fickle("open", Semaphore::open(&service, NAME, INITIAL)).await;
+pub(super) async fn play(worker: &Workload) {
+    worker.harness.checker.limit_begins(SERVICE, INITIAL);
+    'anew: while !worker.is_ending() {
+        worker.rest(1, 100).await;
+        let Ok(service) = worker.member.lock_service(SERVICE).await else { return };
+        let opened = worker.fickle("open", Semaphore::open(&service, NAME, INITIAL)).await;
         let Some(Ok(semaphore)) = opened else { continue };
-        for _ in 0..4 + player.below(30) {
-            if player.is_ending() {
+        for _ in 0..4 + worker.below(30) {
+            if worker.is_ending() {
                 return;
             }
-            player.rest(1, 150).await;
+            worker.rest(1, 150).await;
             // The limit may sink for good below the wanted number, so the wait has an end.
-            let asked = 1 + player.below(3) as u32;
-            match player.below(100) {
+            let asked = 1 + worker.below(3) as u32;
+            match worker.below(100) {
                 0..=74 => {
-                    let began = player.stage.board.now();
-                    let wish = semaphore.acquire(asked).wait(player.millis(20, 3_000));
-                    match player.fickle("permits", wish.into_future()).await {
-                        Some(Ok(guard)) => hold(player, &service, guard, began).await,
+                    let began = worker.harness.checker.now();
+                    let wish = semaphore.acquire(asked).wait(worker.millis(20, 3_000));
+                    match worker.fickle("permits", wish.into_future()).await {
+                        Some(Ok(guard)) => hold(worker, &service, guard, began).await,
                         Some(Err(LockError::TimedOut)) | None => {}
                         Some(Err(error)) => {
-                            goes_on(player, "permits", &error);
+                            goes_on(worker, "permits", &error);
                             continue 'anew;
                         }
                     }
                 }
                 75..=82 => {
-                    let began = player.stage.board.now();
+                    let began = worker.harness.checker.now();
                     let attempt = semaphore.try_acquire(asked).into_future();
-                    if let Some(Ok(guard)) = player.fickle("try permits", attempt).await {
-                        hold(player, &service, guard, began).await;
+                    if let Some(Ok(guard)) = worker.fickle("try permits", attempt).await {
+                        hold(worker, &service, guard, began).await;
                     }
                 }
                 83..=94 => {
-                    let limit = 1 + player.below(HIGHEST) as u32;
-                    player.note(|| format!("sets the limit to {limit}"));
-                    player.stage.waits(player.number, "set".to_owned());
-                    let write = player.stage.board.limit_asked(SERVICE, limit);
+                    let limit = 1 + worker.below(HIGHEST) as u32;
+                    worker.note(|| format!("sets the limit to {limit}"));
+                    worker.harness.waits(worker.number, "set".to_owned());
+                    let write = worker.harness.checker.limit_asked(SERVICE, limit);
                     match semaphore.limit().set(limit as i32).await {
                         Ok(_) => {
-                            player.count("limits set");
-                            player.stage.board.limit_set(SERVICE, write);
+                            worker.count("limits set");
+                            worker.harness.checker.limit_set(SERVICE, write);
                         }
                         Err(error) => {
-                            goes_on(player, "set", &error);
+                            goes_on(worker, "set", &error);
                             continue 'anew;
                         }
                     }
                 }
-                _ => player.turk(&service).await,
+                _ => worker.turk(&service).await,
             }
         }
     }
 }
 
-async fn hold(player: &Workload, service: &LockService, guard: PermitGuard, began: u64) {
-    player.note(|| format!("has {} permits by {:?}", guard.permits(), guard.token()));
+async fn hold(worker: &Workload, service: &LockService, guard: PermitGuard, began: u64) {
+    worker.note(|| format!("has {} permits by {:?}", guard.permits(), guard.token()));
     let guard = Rc::new(RefCell::new(guard));
     let seen = Rc::downgrade(&guard);
     let many = {
@@ -84,26 +84,26 @@ async fn hold(player: &Workload, service: &LockService, guard: PermitGuard, bega
         let guard = guard.borrow();
         (guard.permits() > 0).then(|| guard.fence().ok())?
     });
-    player.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
-    player.rest(1, 150).await;
-    if player.below(3) == 0 && guard.borrow().permits() > 1 {
-        player.count("permits given back early");
+    worker.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
+    worker.rest(1, 150).await;
+    if worker.below(3) == 0 && guard.borrow().permits() > 1 {
+        worker.count("permits given back early");
         let given = guard.borrow_mut().return_permits(1);
-        player.note(|| format!("gave one back: {given:?}"));
-        player.rest(1, 100).await;
+        worker.note(|| format!("gave one back: {given:?}"));
+        worker.rest(1, 100).await;
     }
-    if player.below(3) == 0
+    if worker.below(3) == 0
         && let Some(guard) = Rc::into_inner(guard)
     {
-        apart(player, service, guard.into_inner(), began).await;
+        apart(worker, service, guard.into_inner(), began).await;
     }
 }
 
 /// Permits split into leases: each passes from task to task, and ends by itself.
-async fn apart(player: &Workload, service: &LockService, guard: PermitGuard, began: u64) {
+async fn apart(worker: &Workload, service: &LockService, guard: PermitGuard, began: u64) {
     let (hold, many) = (guard.token(), guard.permits());
-    player.count("permits taken apart");
-    player.note(|| format!("takes {many} permits of {hold:?} apart"));
+    worker.count("permits taken apart");
+    worker.note(|| format!("takes {many} permits of {hold:?} apart"));
     let left = Rc::new(Cell::new(many));
     let mut leases: Vec<Rc<Lease>> = guard.into_leases().into_iter().map(Rc::new).collect();
     for lease in &leases {
@@ -111,25 +111,26 @@ async fn apart(player: &Workload, service: &LockService, guard: PermitGuard, beg
         let belief = Box::new(move || seen.upgrade()?.fence().ok());
         let believed = Rc::downgrade(lease);
         let many = Box::new(move || believed.upgrade().map_or(0, |_| 1));
-        player.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
+        worker.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
     }
     let kept = leases.pop();
     for lease in leases {
-        hand_on(player, lease, left.clone());
+        hand_on(worker, lease, left.clone());
     }
-    player.rest(1, 100).await;
-    while let Some(lease) = kept.as_ref().filter(|_| left.get() > 1 || player.below(2) > 0) {
-        if lease.fence().is_err() || player.is_ending() || !player.stage.board.is_undisturbed() {
+    worker.rest(1, 100).await;
+    while let Some(lease) = kept.as_ref().filter(|_| left.get() > 1 || worker.below(2) > 0) {
+        if lease.fence().is_err() || worker.is_ending() || !worker.harness.checker.is_undisturbed()
+        {
             break;
         }
-        look(player, service, hold, &left).await;
+        look(worker, service, hold, &left).await;
     }
     left.set(left.get() - 1);
 }
 
 /// Another task of the process takes the lease, and may hand it on.
-fn hand_on(player: &Workload, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
-    player.begin("a lease", move |next| async move {
+fn hand_on(worker: &Workload, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
+    worker.begin("a lease", move |next| async move {
         next.rest(1, 150).await;
         if next.below(3) == 0 {
             next.count("permits handed on");
@@ -147,21 +148,21 @@ fn hand_on(player: &Workload, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
 
 /// `leases_end_one_by_one`: without faults the grantor knows within a second how many of the
 /// leases are left.
-async fn look(player: &Workload, service: &LockService, hold: Token, left: &Cell<u32>) {
+async fn look(worker: &Workload, service: &LockService, hold: Token, left: &Cell<u32>) {
     let before = left.get();
-    player.rest(1_000, 1_000).await;
+    worker.rest(1_000, 1_000).await;
     let Ok(seen) = service.inspect(NAME).await else { return };
-    if left.get() != before || !player.stage.board.is_undisturbed() {
+    if left.get() != before || !worker.harness.checker.is_undisturbed() {
         return;
     }
     for holder in seen.holders.iter().filter(|holder| holder.token == hold) {
-        player.count("leases looked up");
+        worker.count("leases looked up");
         if holder.mode != Held::Permits(before) {
             let what = format!(
                 "{before} leases of {hold:?} are left, and the grantor has {:?}",
                 holder.mode
             );
-            player.stage.board.fail("leases_end_one_by_one", what);
+            worker.harness.checker.fail("leases_end_one_by_one", what);
         }
     }
 }
