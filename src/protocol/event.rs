@@ -138,7 +138,7 @@ pub enum Command {
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// What it asks for.
+        /// The names, the owner and the options of the request.
         lock: LockRequest,
         /// How to wait.
         wait: Wait,

@@ -327,7 +327,7 @@ impl TokenRange {
     }
 }
 
-/// What a request asks for. It stays the same from the call to the grantor's table, and in each report.
+/// A request for locks: one value from the call to the grantor's table, and in each report.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LockRequest {
     /// The locks, or the suspension.
@@ -350,9 +350,9 @@ impl LockRequest {
 /// A hold as its member reports it to a recovering grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct HoldReport {
-    /// The request that was granted.
+    /// The number of the request that was granted.
     pub request: RequestId,
-    /// What it asked for.
+    /// The request itself.
     pub lock: LockRequest,
     /// The token of the grant; of a batch, that of its first lock.
     pub token: Token,
@@ -363,9 +363,9 @@ pub struct HoldReport {
 /// A wait as its member reports it to a recovering grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct WaitReport {
-    /// The request.
+    /// The number of the request.
     pub request: RequestId,
-    /// What it asked for.
+    /// The request itself.
     pub lock: LockRequest,
     /// Its position, if one was acknowledged.
     pub ticket: Option<Ticket>,
@@ -554,7 +554,7 @@ pub enum Message {
     Client(ClientMessage),
 }
 
-/// What members ask the elder, and tell it of their grantors.
+/// Members ask the elder for grantors, and tell it of their own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum RegistryMessage {
     /// Asks for the grantor of this service. The first member that asks becomes the grantor.
@@ -631,7 +631,7 @@ pub enum RegistryMessage {
     },
 }
 
-/// What the elder tells a member of grantors, and asks it.
+/// The elder tells a member of grantors, and asks it for its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum MemberMessage {
     /// That member, in that epoch.
@@ -686,7 +686,7 @@ pub enum MemberMessage {
     },
 }
 
-/// What members ask a grantor and report to it, and how it gets the table of another.
+/// Members ask a grantor and report to it, and another grantor hands it a table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum GrantorMessage {
     /// Asks for the receiver's table. The answer ends every older epoch at the receiver.
@@ -732,7 +732,7 @@ pub enum GrantorMessage {
         epoch: Epoch,
         /// The asker's number for it; a repeated request is granted once.
         request: RequestId,
-        /// What it asks for.
+        /// The names, the owner and the options.
         lock: LockRequest,
         /// Do not queue: refuse unless free.
         only_if_free: bool,
@@ -830,7 +830,7 @@ pub enum GrantorMessage {
     },
 }
 
-/// What grantors answer and ask a lock client, and what one lock client asks another.
+/// Grantors answer a lock client and ask it, and lock clients ask each other.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum ClientMessage {
     /// There is a newer grantor than the receiver.

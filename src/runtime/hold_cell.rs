@@ -481,7 +481,8 @@ impl HoldCell {
         drop(belongings);
     }
 
-    /// A member requests the hold back. Wakes no task: that is [`wake_listeners`](Self::wake_listeners).
+    /// A member requests the hold back. Wakes no task: that is
+    /// [`wake_listeners`](Self::wake_listeners).
     pub(crate) fn want(&self, by: RevocationRequest) {
         self.extras().wanted.push(by);
     }

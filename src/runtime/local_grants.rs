@@ -4,12 +4,12 @@
 //! Most locks are free, are of a service that the member grants itself, and are released before any
 //! other request comes. The core's answer for such a lock is known beforehand: [`Node::offer`] says
 //! that it would grant, and with which tokens. So threads that want different names rarely wait for
-//! each other: each reads the core beside the others. Its local grant is kept here, in a shard by its
-//! name.
+//! each other: each reads the core beside the others. Its local grant is kept here, in a shard by
+//! its name.
 //!
-//! **Before anything happens to the core** it absorbs all local grants (`EngineState::absorb`), under
-//! the engine's lock for writing. No reader has that lock. So the core never acts without knowing
-//! the local grants, and there are few: a hold that lasts long is the core's, like all else.
+//! **Before anything happens to the core** it absorbs all local grants (`EngineState::absorb`),
+//! under the engine's lock for writing. No reader has that lock. So the core never acts without
+//! knowing the local grants, and there are few: a hold that lasts long is the core's, like all else.
 //!
 //! A thread that takes or releases a lock has the shard of its name, and takes the token there. So
 //! tokens of one name rise in the order of its holders.
@@ -106,9 +106,9 @@ impl LocalGrants {
         }
     }
 
-    /// Takes a lock that has no local grant, with one of the tokens that the core has offered for it.
-    /// Returns its cell, as `cell` makes it of one that was used before, and whether this is the first
-    /// local grant of the service since the core absorbed the last one.
+    /// Takes a lock that has no local grant, with one of the tokens that the core has offered for
+    /// it. Returns its cell, as `cell` makes it of one that was used before, and whether this is
+    /// the first local grant of the service since the core absorbed the last one.
     pub(super) fn take(
         &self,
         (name, owner, since): (&LockName, OwnerId, Time),

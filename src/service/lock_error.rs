@@ -31,7 +31,7 @@ impl InvalidLease {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// What was asked for cannot be asked for. Nothing was asked.
+    /// The request is not a valid one. Nothing was asked.
     #[error(transparent)]
     InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
@@ -142,7 +142,7 @@ pub enum TryLockError {
     /// member is cut off.
     #[error("no grantor answers at the moment, so the lock may be free or held; try again")]
     Undecided,
-    /// What was asked for cannot be asked for. Nothing was asked.
+    /// The request is not a valid one. Nothing was asked.
     #[error(transparent)]
     InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
@@ -202,7 +202,7 @@ fn held(holder: &HolderInfo) -> String {
     }
 }
 
-/// What cannot be asked for.
+/// A request that is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidWant {

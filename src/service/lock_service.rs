@@ -690,13 +690,14 @@ impl LockService {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::LockError;
+    /// use elderlock::{LockError, Unavailable};
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let guard = stock.lock("sku-42").await?;
     /// stock.destroy().await?;
     /// assert!(guard.fence().is_err());
-    /// assert_eq!(stock.lock("sku-42").await.unwrap_err(), LockError::Unavailable(Unavailable::Destroyed));
+    /// let error = stock.lock("sku-42").await.unwrap_err();
+    /// assert_eq!(error, LockError::Unavailable(Unavailable::Destroyed));
     ///
     /// let again = member.lock_service("inventory").await?;
     /// assert!(again.try_lock("sku-42").await.is_ok());

@@ -241,13 +241,14 @@ impl Member {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::LockError;
+    /// use elderlock::{LockError, Unavailable};
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
     /// let guard = stock.lock("sku-42").await?;
     /// member.leave().await?;
     /// assert!(guard.fence().is_err());
-    /// assert_eq!(stock.lock("sku-42").await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
+    /// let error = stock.lock("sku-42").await.unwrap_err();
+    /// assert_eq!(error, LockError::Unavailable(Unavailable::Left));
     /// # Ok(()) }
     /// ```
     pub async fn leave(&self) -> Result<(), LeaveError> {

@@ -145,7 +145,7 @@ impl ClientRequest {
         waiting
     }
 
-    /// What it asks for, as the grantor has it.
+    /// The request as the grantor has it.
     fn lock(&self) -> LockRequest {
         LockRequest {
             want: self.want.clone(),

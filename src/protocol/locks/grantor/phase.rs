@@ -35,7 +35,7 @@ pub(super) enum PassedTable {
     Lost,
 }
 
-/// What a grantor has heard before it acts.
+/// The reports, requests and releases that a grantor has received before it acts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct HeardEarly {
     /// By reports, in the order in which these arrived.
@@ -56,7 +56,7 @@ impl Phase {
         }
     }
 
-    /// What was heard, unless it acts.
+    /// The reports and requests that it has received, unless it acts.
     pub(super) fn heard(&self) -> Option<&HeardEarly> {
         match self {
             Phase::Recovering { heard, .. }
