@@ -65,7 +65,7 @@ fn next_in_line(criterion: &mut Criterion) {
     for waiting in [100, MANY] {
         let mut line = Line::new(waiting);
         criterion.bench_function(&format!("node/release to the next of {waiting}"), |bench| {
-            bench.iter(|| line.cx())
+            bench.iter(|| line.turn())
         });
         line.check();
     }

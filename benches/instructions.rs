@@ -93,7 +93,7 @@ fn line_of(waiting: u32) -> Line {
 
 fn take_turns(mut line: Line) -> Line {
     for _ in 0..TURNS {
-        line.cx();
+        line.turn();
     }
     line
 }
@@ -155,20 +155,20 @@ fn offer(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
 }
 
 #[library_benchmark]
-#[bench::of_100(args = (100), setup = line_of, config = took(16_832, 2))]
-#[bench::of_many(args = (MANY), setup = line_of, config = took(21_173, 2))]
+#[bench::of_100(args = (100), setup = line_of, config = took(18_737, 2))]
+#[bench::of_many(args = (MANY), setup = line_of, config = took(23_480, 2))]
 fn release_to_the_next(line: Line) -> Line {
     take_turns(line)
 }
 
 #[library_benchmark]
-#[bench::there_and_back(args = (), setup = wire, config = took(5_692, 2))]
+#[bench::there_and_back(args = (), setup = wire, config = took(5_722, 2))]
 fn frames(wire: Wire) -> Wire {
     there_and_back(wire)
 }
 
 #[library_benchmark]
-#[bench::free(args = (), setup = pair_of, config = took(23_644, 6))]
+#[bench::free(args = (), setup = pair_of, config = took(25_467, 6))]
 fn from_another_member(at: (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
     cycle_all(at)
 }

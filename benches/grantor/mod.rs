@@ -94,7 +94,7 @@ impl Line {
     }
 
     /// The holder releases, the next one is granted, and the former holder waits at the end again.
-    pub(crate) fn cx(&mut self) {
+    pub(crate) fn turn(&mut self) {
         let holder =
             self.line.pop_front().expect("the one who had the lock stands at the end again");
         self.grantor.release(holder);
