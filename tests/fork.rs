@@ -98,6 +98,23 @@ fn a_copy_of_the_grantor_is_granted_nothing() {
     }
 }
 
+/// The copy has only the thread that forked. Another one may have had the member then, for ever.
+#[test]
+fn a_copy_answers_though_another_thread_had_the_member() {
+    let (_cluster, peer) = cluster("a_copy_answers", MANY_THREADS);
+    let grant = peer.lock("mine", "held");
+    peer.ask("busy mine").expect("threads are started");
+    for round in 1..=20 {
+        peer.ask(&format!("fork {} calls mine", grant.guard)).expect("it forks");
+        wait::until(&format!("copy {round} answers"), || {
+            let said = peer.copies();
+            let answers = said.iter().filter(|line| line.starts_with("calls ")).collect::<Vec<_>>();
+            assert!(answers.iter().all(|line| line.starts_with("calls false false Lost false")));
+            (answers.len() == round).then_some(()).ok_or_else(|| format!("{said:?}"))
+        });
+    }
+}
+
 #[test]
 fn a_copy_that_goes_on_with_its_runtime_disturbs_no_member() {
     let (cluster, holder) = cluster("a_copy_that_goes_on", ONE_THREAD);

@@ -198,7 +198,7 @@ impl Pair {
 /// Names that lie among those that are held, as if by chance, and the same each time: Knuth's
 /// multiplier.
 pub(crate) fn free_names(count: u32) -> Vec<LockName> {
-    (1..=count).map(|cx| name(2 * (cx.wrapping_mul(2_654_435_761) % MANY) + 1)).collect()
+    (1..=count).map(|number| name(2 * (number.wrapping_mul(2_654_435_761) % MANY) + 1)).collect()
 }
 
 /// A member's own request for a lock.

@@ -110,8 +110,9 @@ impl Disk {
         let next = path.join(NEXT);
         let written = |mut probe: File| probe.write_all(&PROBE).and_then(|()| probe.sync_all());
         let probed = create_next(&next).and_then(written);
-        std::fs::remove_file(&next)?;
+        let removed = std::fs::remove_file(&next);
         probed?;
+        removed?;
         let disk = Disk {
             cluster: cluster.to_owned(),
             path: path.to_owned(),

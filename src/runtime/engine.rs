@@ -263,6 +263,9 @@ impl Engine {
 
     /// Why the vote of this member is not on disk, if the last write failed.
     pub(crate) fn disk_trouble(&self) -> Option<(io::ErrorKind, String)> {
+        if self.is_copy() {
+            return None;
+        }
         self.turn(|state, _| state.disk_trouble.clone())
     }
 
@@ -278,7 +281,8 @@ impl Engine {
         }
     }
 
-    /// Whether this process is a copy that was forked off the one that joined.
+    /// Whether this process is a copy that was forked off the one that joined. A copy takes no turn:
+    /// a thread that it does not have may have had one when it was made.
     pub(crate) fn is_copy(&self) -> bool {
         self.home.is_left()
     }
@@ -296,6 +300,17 @@ impl Engine {
     /// The core's status. A large table takes several turns, and may change from one to the next. A
     /// turn must be short, since a member that has none for a lease has lost all its holds.
     pub(crate) fn status(&self) -> Status {
+        if self.is_copy() {
+            return Status {
+                me: lock(&self.me).clone(),
+                view: None,
+                elder: None,
+                leased: false,
+                services: Vec::new(),
+                more_services: 0,
+                suspected: Vec::new(),
+            };
+        }
         let page = |state: &mut EngineState, after: Option<&StatusMark>| {
             state.node.status_page(self.now(), after, PAGE)
         };
@@ -317,15 +332,19 @@ impl Engine {
 
     /// Whether it is the elder of its view.
     pub(crate) fn is_elder(&self) -> bool {
-        self.turn(|state, _| {
-            let process = state.node.process();
-            state.phase.closed.is_none()
-                && state.node.view().is_some_and(|view| view.elder().process == process)
-        })
+        !self.is_copy()
+            && self.turn(|state, _| {
+                let process = state.node.process();
+                state.phase.closed.is_none()
+                    && state.node.view().is_some_and(|view| view.elder().process == process)
+            })
     }
 
     /// While joining: each seed address, with the answer from there.
     pub(crate) fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
+        if self.is_copy() {
+            return Vec::new();
+        }
         self.turn(|state, _| state.node.seeking())
     }
 
@@ -364,6 +383,9 @@ impl Engine {
 
     /// The status at this instant.
     pub(crate) fn connection_status(&self) -> ConnectionStatus {
+        if self.is_copy() {
+            return ConnectionStatus::Lost;
+        }
         self.turn(|state, _| state.stands())
     }
 
@@ -452,6 +474,9 @@ impl Engine {
     /// The number of a hold's request; a local grant gets it here.
     pub(crate) fn request_of(&self, cell: &HoldCell) -> RequestId {
         cell.request().unwrap_or_else(|| {
+            if self.is_copy() {
+                return RequestId(0);
+            }
             self.turn(|_, _| ());
             cell.request().unwrap_or(RequestId(0))
         })
@@ -491,7 +516,8 @@ impl Engine {
 
     /// Whether this member grants the locks of the service now.
     pub(crate) fn is_grantor(&self, service: &ServiceName) -> bool {
-        self.turn(|state, _| state.phase.closed.is_none() && state.node.is_acting(service))
+        !self.is_copy()
+            && self.turn(|state, _| state.phase.closed.is_none() && state.node.is_acting(service))
     }
 
     /// The answer to a request that was told to wait, once; until then `waker` is kept to be woken.

@@ -7,7 +7,9 @@
 
 use super::status;
 use super::wait::now;
-use elderlock::{Guard, LatchEvent, LatchEvents, LeaderLatch, Member, MemberEvent, Term, Timing};
+use elderlock::{
+    Guard, LatchEvent, LatchEvents, LeaderLatch, LockService, Member, MemberEvent, Term, Timing,
+};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,11 +162,34 @@ async fn act(
             let guard = kept.lock().unwrap().take().ok_or("released before")?;
             guard.release().await.map(|()| String::new()).map_err(|error| format!("{error:?}"))
         }
+        // Threads that take locks without end, so that one of them has the member when it forks.
+        "busy" => {
+            let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
+            for name in ["1", "2", "3"] {
+                let service = service.clone();
+                tokio::spawn(async move {
+                    // Two at a time: the second needs the member itself.
+                    while let Ok(_held) = service.lock(name).await {
+                        let _ = service.try_lock(name).await;
+                    }
+                });
+            }
+            Ok(String::new())
+        }
         #[cfg(target_os = "linux")]
-        "fork" => match super::fork::fork()? {
-            super::fork::Side::Parent => Ok(String::new()),
-            super::fork::Side::Copy => be_copy(state, &member, index, words).await,
-        },
+        "fork" => {
+            // A handle from before the fork: the copy gets none.
+            let service = match words.get(2) {
+                Some(name) => member.lock_service(name).await.ok(),
+                None => None,
+            };
+            match super::fork::fork()? {
+                super::fork::Side::Parent => Ok(String::new()),
+                super::fork::Side::Copy => {
+                    be_copy(state, (&member, service.as_ref()), index, words).await
+                }
+            }
+        }
         "look" => {
             let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
             service
@@ -195,12 +220,12 @@ async fn act(
 #[cfg(target_os = "linux")]
 const COPY: Duration = Duration::from_secs(15);
 
-/// The command of a forked process for a guard: `believe`s in it, `drop`s it, `try`s a lock, or
-/// `go`es on with its runtime.
+/// The command of a forked process for a guard: `believe`s in it, `drop`s it, `try`s a lock, makes the
+/// `calls` that ask the member itself, or `go`es on with its runtime.
 #[cfg(target_os = "linux")]
 async fn be_copy(
     state: &State,
-    member: &Member,
+    (member, service): (&Member, Option<&LockService>),
     index: u64,
     words: &[&str],
 ) -> Result<String, String> {
@@ -255,6 +280,18 @@ async fn be_copy(
             });
             let answer = attempt.as_mut().poll(&mut context);
             say(format!("@ ! {index} tried {answer:?}"));
+        }
+        "calls" => {
+            let service = service.ok_or("no service")?;
+            let status = member.status();
+            say(format!(
+                "@ ! {index} calls {} {} {:?} {} {}",
+                member.is_elder(),
+                service.is_grantor(),
+                member.connection_status(),
+                status.leased,
+                status.me.process == member.process(),
+            ));
         }
         _ => {
             say(format!("@ ! {index} goes on"));

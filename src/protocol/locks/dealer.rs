@@ -11,7 +11,6 @@
 //!   own clock and a second, so above all that was dealt before, if the clocks agree. An elder with
 //!   a clock that is behind would not deal for as long: it also deals at the pace of time from the
 //!   slot at which it came into the lineage. Ranges wait for the limit, views never do.
-//!   never do.
 
 #[cfg(elderlock_mutants)]
 mod planted;
