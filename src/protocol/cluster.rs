@@ -186,7 +186,7 @@ impl Cluster {
                 acceptor,
                 durability: VoteDurability::default(),
                 is_unstored_successor: successor.is_some(),
-                successor: successor,
+                successor,
                 successors: VoteSuccessors::default(),
                 proposal: None,
                 yield_until: Time::ZERO,

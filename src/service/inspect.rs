@@ -182,12 +182,7 @@ pub enum InspectError {
 
 impl From<Outcome> for InspectError {
     fn from(outcome: Outcome) -> Self {
-        if let Some(unavailable) = Unavailable::of(&outcome) {
-            return unavailable.into();
-        }
-        match outcome {
-            _ => InspectError::Undecided,
-        }
+        Unavailable::of(&outcome).map_or(InspectError::Undecided, InspectError::from)
     }
 }
 
