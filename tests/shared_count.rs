@@ -323,3 +323,31 @@ async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
         "each was told once"
     );
 }
+
+/// An addition at the grantor's own member is answered at once. A task that makes one after the
+/// other lets the member's other tasks have their turns all the same, the readers of packets among
+/// them.
+#[tokio::test]
+async fn a_task_that_adds_without_end_lets_others_have_their_turns() {
+    let local = Local::start(1).await;
+    let count = counts(&local.services("s").await, "x", 0).await.remove(0);
+    let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let other = tokio::spawn({
+        let ended = ended.clone();
+        async move {
+            let mut turns = 0;
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                turns += 1;
+                tokio::task::yield_now().await;
+            }
+            turns
+        }
+    });
+    const ADDITIONS: i32 = 4_000;
+    for _ in 0..ADDITIONS {
+        soon(count.add(1)).await.expect("it is open");
+    }
+    ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    let turns = other.await.expect("it ends");
+    assert!(turns >= ADDITIONS / 20, "{turns} turns beside {ADDITIONS} additions");
+}
