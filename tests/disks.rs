@@ -181,7 +181,7 @@ impl Tmpfs {
     fn mount(name: &str) -> Option<Tmpfs> {
         let scratch = Scratch::new(name);
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=1m,nr_inodes=40", "tmpfs"])
             .arg(&scratch.0)
             .output();
         match mounted {
@@ -272,4 +272,26 @@ fn a_start_on_a_full_disk_names_the_disk() {
         .expect_err("there is no room for a vote");
     assert!(matches!(&error, JoinError::DataDir { why: DataDirError::Io(_), .. }), "{error:?}");
     assert!(error.to_string().contains("data") && error.to_string().contains("space"), "{error}");
+}
+
+/// A disk may have room for bytes, and none for another file.
+#[test]
+fn a_start_on_a_disk_without_room_for_a_file_names_the_disk() {
+    let Some(tmpfs) = Tmpfs::mount("no-files") else { return };
+    let path = tmpfs.0.0.join("data");
+    std::fs::create_dir(&path).expect("a directory");
+    let addr = ports::free(1)[0];
+    // The lock file of the directory is made by a first start.
+    runtime().block_on(async {
+        let member = builder(addr, &[addr], &path).join().await.expect("there is room");
+        member.leave().await.expect("it is alone");
+    });
+    let file = |number: u32| std::fs::write(tmpfs.0.0.join(number.to_string()), []);
+    let full = (0..).find_map(|number| file(number).err()).expect("it has forty inodes");
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let error = runtime()
+        .block_on(builder(addr, &[addr], &path).join())
+        .expect_err("there is no room for a vote");
+    assert!(matches!(&error, JoinError::DataDir { why: DataDirError::Io(_), .. }), "{error:?}");
+    assert!(error.to_string().contains("space"), "{error}");
 }

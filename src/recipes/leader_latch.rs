@@ -605,8 +605,9 @@ impl LeaderLatch {
         });
         // Gives the lead back. The task that stands for it hears that the term is over, and asks
         // anew after that.
+        let is_mine = deposed.is_some();
         drop(deposed);
-        term.fence() == Err(TermEnd::GivenUp)
+        is_mine && term.fence() == Err(TermEnd::GivenUp)
     }
 
     /// Where it stands.

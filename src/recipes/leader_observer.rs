@@ -63,7 +63,8 @@ impl LeaderObserver {
     /// none. While the grantor cannot name the leader, or does not answer, it asks on.
     ///
     /// # Errors
-    /// [`Unavailable::Left`](crate::Unavailable::Left), [`Unavailable::Destroyed`](crate::Unavailable::Destroyed): there is nothing to come.
+    /// [`Unavailable::Left`](crate::Unavailable::Left),
+    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed): there is nothing to come.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the next call tells the state at that time.

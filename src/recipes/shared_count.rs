@@ -233,6 +233,8 @@ impl SharedCount {
     ///
     /// Curator: `SharedCount.addListener`.
     ///
+    /// The stream keeps the count open.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -263,8 +265,9 @@ impl SharedCount {
 
     /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
     /// any member, does not find this opening any more. If there is no other, it begins anew. With
-    /// other clones of this one around only this one ends, and the grantor is not told. One round
-    /// trip, no message at the grantor's own member.
+    /// other clones of this one around, or a stream of its [`changes`](SharedCount::changes), only
+    /// this one ends, and the grantor is not told. One round trip, no message at the grantor's own
+    /// member.
     ///
     /// A drop is not waited for: a count that is opened before the grantor has heard of the drop
     /// has the old number.

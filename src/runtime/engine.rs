@@ -281,8 +281,8 @@ impl Engine {
         }
     }
 
-    /// Whether this process is a copy that was forked off the one that joined. A copy takes no turn:
-    /// a thread that it does not have may have had one when it was made.
+    /// Whether this process is a copy that was forked off the one that joined. A copy takes no
+    /// turn: a thread that it does not have may have had one when it was made.
     pub(crate) fn is_copy(&self) -> bool {
         self.home.is_left()
     }

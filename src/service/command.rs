@@ -120,9 +120,9 @@ impl Future for CommandFuture {
         let CommandState::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
         let answer = std::task::ready!(asked.poll(context)).1;
         turn.made_progress();
-        // Each of these takes a step of the core. A task that makes nothing else, at the member that
-        // grants, would have the thread for a hundred of them, and other members' packets would
-        // wait.
+        // Each of these takes a step of the core. A task that makes nothing else, at the member
+        // that grants, would have the thread for a hundred of them, and other members' packets
+        // would wait.
         spend(context);
         Poll::Ready(answer.map_err(|outcome| *outcome))
     }

@@ -670,8 +670,8 @@ impl LockService {
     }
 
     /// Destroys the service at this member: its waiting requests are answered
-    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed), its guards are lost, and if it is the
-    /// grantor another member takes over. Completes when the grantor confirms that nothing is left
+    /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed), its guards are lost, and if it is
+    /// the grantor another member takes over. Completes when the grantor confirms that nothing is left
     /// of this member, so that its former holds are free for others. Other members go on using the
     /// service; other services do not notice.
     ///

@@ -62,7 +62,7 @@ impl Member {
     /// repeated call gives the same handle, until that is [destroyed](LockService::destroy).
     ///
     /// # Errors
-    /// [`ServiceError::InvalidName`], [`Unavailable::Left`](crate::Unavailable::Left); nothing is changed.
+    /// [`ServiceError::InvalidName`], [`ServiceError::Left`]; nothing is changed.
     ///
     /// # Cancel safety
     /// No message is sent: dropping the future changes nothing.

@@ -283,8 +283,8 @@ impl MemberBuilder {
     /// The poll that asks another member for a lock looks for the answer for so long before it is
     /// pending, and so does the grantor's reading task for the next question when it has answered
     /// one. On a fast network most answers come within it, and a lock takes half as long. Where
-    /// they do not, it is tried less and less often, down to once in 256 times. Meanwhile the thread
-    /// does nothing else: set it to zero if its other tasks cannot wait for so long, or if each
+    /// they do not, it is tried less often, down to once in 256 times. Meanwhile the thread does
+    /// nothing else: set it to zero if its other tasks cannot wait for so long, or if each
     /// microsecond of a processor counts. [`counters`](Member::counters) tell how often it was of
     /// use.
     ///
