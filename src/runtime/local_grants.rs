@@ -9,7 +9,8 @@
 //!
 //! **Before anything happens to the core** it absorbs all local grants (`EngineState::absorb`),
 //! under the engine's lock for writing. No reader has that lock. So the core never acts without
-//! knowing the local grants, and there are few: a hold that lasts long is the core's, like all else.
+//! knowing the local grants, and there are few: a hold that lasts long is the core's, like all
+//! others.
 //!
 //! A thread that takes or releases a lock has the shard of its name, and takes the token there. So
 //! tokens of one name rise in the order of its holders.
