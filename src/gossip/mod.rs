@@ -1,7 +1,7 @@
 //! Reachability of members: SWIM gossip by the crate foca, as a pure state machine.
 //!
-//! All output here is a hint. foca's view is only eventually consistent, its reports of deaths may be
-//! wrong or lost, and no two members need ever agree. Views, leases and fencing are decided in
+//! All output here is a hint. foca's view is only eventually consistent, its reports of deaths may
+//! be wrong or lost, and no two members need ever agree. Views, leases and fencing are decided in
 //! `protocol`, where a hint may start a decision and never is one.
 //!
 //! [`Swim`] adds the parts that foca leaves to its host:

@@ -165,7 +165,8 @@ impl Cluster {
             config.seeds.remove(&config.me.addr);
         }
         planted!(=> let successor = successor.map(|successor| {
-            let free_at = if planted!(config.mutant, VoteSuccessorVotesAtOnce) { now } else { successor.free_at };
+            let votes_at_once = planted!(config.mutant, VoteSuccessorVotesAtOnce);
+            let free_at = if votes_at_once { now } else { successor.free_at };
             VoteSuccessor { free_at, ..successor }
         }));
         let mut seeking = Discovery::new(&config, now);

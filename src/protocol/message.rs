@@ -540,8 +540,8 @@ pub enum RevocationAnswer {
     NotHeld,
 }
 
-/// A statement about locks; delivered exactly once and in order while both processes live. Grouped by
-/// the role that handles it.
+/// A statement about locks; delivered exactly once and in order while both processes live. Grouped
+/// by the role that handles it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
     /// To the elder, which maps each service to its grantor.

@@ -671,9 +671,9 @@ impl LockService {
 
     /// Destroys the service at this member: its waiting requests are answered
     /// [`Unavailable::Destroyed`](crate::Unavailable::Destroyed), its guards are lost, and if it is
-    /// the grantor another member takes over. Completes when the grantor confirms that nothing is left
-    /// of this member, so that its former holds are free for others. Other members go on using the
-    /// service; other services do not notice.
+    /// the grantor another member takes over. Completes when the grantor confirms that nothing is
+    /// left of this member, so that its former holds are free for others. Other members go on using
+    /// the service; other services do not notice.
     ///
     /// This handle and its clones answer "destroyed" from then on.
     /// [`Member::lock_service`](crate::Member::lock_service) gives a new one at once, which has

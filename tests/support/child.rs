@@ -220,7 +220,8 @@ async fn act(
 #[cfg(target_os = "linux")]
 const COPY: Duration = Duration::from_secs(15);
 
-/// The command of a forked process for a guard: `believe`s in it, `drop`s it, `try`s a lock, makes the
+/// The command of a forked process for a guard: `believe`s in it, `drop`s it, `try`s a lock, makes
+/// the
 /// `calls` that ask the member itself, or `go`es on with its runtime.
 #[cfg(target_os = "linux")]
 async fn be_copy(

@@ -345,8 +345,8 @@ pub const VOTES: Scope = Scope {
     restarts: &[1],
     forgetful: &[1],
     at_once: upkeep_and_greetings,
-    // Time for a vote successor's vote to become free, which `ForgetOnDisk` and `VoteSuccessorVotesAtOnce`
-    // would need.
+    // Time for a vote successor's vote to become free, which `ForgetOnDisk` and
+    // `VoteSuccessorVotesAtOnce` would need.
     larger: |scope| Scope {
         mortal: &[0, 1, 2],
         restarts: &[0, 1, 2],

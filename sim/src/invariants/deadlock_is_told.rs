@@ -13,6 +13,7 @@
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call};
 use crate::world::World;
+use elderlock::protocol::ClientMessage::Grant;
 use elderlock::protocol::message::Refusal;
 use elderlock::protocol::{
     ClientMessage, GrantorState, HoldReport, Message, Outcome, OwnerId, Packet, ProcessId,
@@ -168,7 +169,7 @@ impl Invariant for DeadlockIsTold {
             }
             Observation::Answers { outcome: Outcome::Granted { .. }, .. }
             | Observation::Sent {
-                packet: Packet::Linked { message: Message::Client(ClientMessage::Grant { .. }), .. },
+                packet: Packet::Linked { message: Message::Client(Grant { .. }), .. },
                 ..
             } => {
                 self.grants = true;

@@ -243,11 +243,8 @@ impl Invariant for FifoAcrossFailover {
                 {
                     self.on_report(world, *process, service, *epoch, waits);
                 }
-                if let Packet::Linked {
-                    seq,
-                    message: Message::Client(ClientMessage::Queued { service, request, ticket, .. }),
-                    ..
-                } = packet
+                if let Packet::Linked { seq, message: Message::Client(message), .. } = packet
+                    && let ClientMessage::Queued { service, request, ticket, .. } = message
                     && let Some(ask) = world.history().find(*to, *request)
                     && !self.places.contains_key(&ask)
                 {

@@ -14,6 +14,7 @@
 use super::{Count, GrantorRecord, Invariant, Observation, Verdict, stretched};
 use crate::history::{Ask, Call, ClientRequest, Key, lock_name};
 use crate::world::World;
+use elderlock::protocol::ClientMessage::Grant;
 use elderlock::protocol::{
     ClientMessage, Event, HoldReport, HolderInfo, LockName, Message, Mode, Outcome, OwnerId,
     Packet, ProcessId, Query, QueryReply, RequestId, Ticket, WaitReport, WaiterInfo, Want,
@@ -357,7 +358,7 @@ impl Invariant for WhatIsSeenIsSo {
                 }
             }
             Observation::Sent {
-                packet: Packet::Linked { message: Message::Client(ClientMessage::Grant { .. }), .. },
+                packet: Packet::Linked { message: Message::Client(Grant { .. }), .. },
                 ..
             } => self.grants = true,
             Observation::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),

@@ -1,7 +1,7 @@
-//! Shrinking: reduces a breaking run to the parts that the violation needs. It leaves out workloads,
-//! faults, members, workers and time, as long as the same invariant breaks. A smaller plan has
-//! fewer packets, and the remaining ones have another luck. So each remainder is tried with some
-//! other lucks as well, and the luck with which it breaks is kept.
+//! Shrinking: reduces a breaking run to the parts that the violation needs. It leaves out
+//! workloads, faults, members, workers and time, as long as the same invariant breaks. A smaller
+//! plan has fewer packets, and the remaining ones have another luck. So each remainder is tried
+//! with some other lucks as well, and the luck with which it breaks is kept.
 
 use super::belief_checker::RecipeViolation;
 use super::plan::{RecipePlan, ShrunkPlan};

@@ -255,8 +255,8 @@ impl ServiceState {
         self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
     }
 
-    /// Sends the requests that the grantor has not been asked for in this epoch: `only` this one, or
-    /// all.
+    /// Sends the requests that the grantor has not been asked for in this epoch: `only` this one,
+    /// or all.
     fn ask_for_locks(
         &mut self,
         service: &ServiceName,

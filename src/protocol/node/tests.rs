@@ -463,7 +463,8 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
         let upgraded = token(101);
         assert!(matches!(
             cx.outbox.back(),
-            Some((ANN, Message::Client(ClientMessage::Upgraded { token, .. }))) if *token == upgraded
+            Some((ANN, Message::Client(ClientMessage::Upgraded { token, .. })))
+                if *token == upgraded
         ));
         grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, cx);
         assert_eq!(seen(grantor), [(false, upgraded)]);
@@ -574,7 +575,8 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
             grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), cx);
             assert!(matches!(
                 cx.outbox.back(),
-                Some((BOB, Message::Client(ClientMessage::Refuse { refusal, .. }))) if **refusal == Refusal::NotOpen
+                Some((BOB, Message::Client(ClientMessage::Refuse { refusal, .. })))
+                    if **refusal == Refusal::NotOpen
             ));
         });
     }
@@ -679,7 +681,8 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         cx.standing.leased = true;
         let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (share(1).lock.want, Wait::Forever);
-        let call = LockCall { request: first, service: service(), wait, lease: None, lock: LockRequest { want, owner, revocable: false, metadata } };
+        let lock = LockRequest { want, owner, revocable: false, metadata };
+        let call = LockCall { request: first, service: service(), lock, wait, lease: None };
         locks.client.on_grantor(&service(), ANN, epoch, cx);
         locks.client.lock(call, Duration::ZERO, |_| false, cx);
         locks.client.on_grant(ANN, &service(), epoch, first, token(101), cx);
@@ -694,7 +697,8 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         let said = (cx.outbox.len(), cx.outbox.pop_back());
         assert!(matches!(
             said,
-            (1, Some((ANN, Message::Grantor(GrantorMessage::Reduce { token: has, .. })))) if has == token(101)
+            (1, Some((ANN, Message::Grantor(GrantorMessage::Reduce { token: has, .. }))))
+                if has == token(101)
         ));
     });
 }

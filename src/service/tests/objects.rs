@@ -320,9 +320,8 @@ async fn an_impossible_request_is_an_error_and_is_not_sent() {
     assert!(matches!(stock.open("", []).await, Err(LockError::InvalidWant(InvalidWant::Name(_)))));
     for count in [0, 65_537] {
         let error = stock.permits("a", count).await.unwrap_err();
-        assert!(
-            matches!(error, LockError::InvalidWant(InvalidWant::Permits(error)) if error.given == count)
-        );
+        let LockError::InvalidWant(InvalidWant::Permits(error)) = error else { panic!("{error}") };
+        assert_eq!(error.given, count);
     }
     let value = stock.open("a", [7; 1024]).await.unwrap();
     assert!(matches!(value.set([0; 1025]).await, Err(SetError::InvalidValue(_))));

@@ -311,7 +311,8 @@ impl LockClient {
             None => {
                 planted!(cx.mutant, TakeUnheard => {
                     let grantor = session.grantor.map(|(process, _)| process);
-                    let done = Message::Grantor(GrantorMessage::Release { service: service.clone(), request });
+                    let service = service.clone();
+                    let done = Message::Grantor(GrantorMessage::Release { service, request });
                     grantor.into_iter().for_each(|grantor| cx.send(grantor, done.clone()));
                     return RevocationAnswer::Revoked;
                 });

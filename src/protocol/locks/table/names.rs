@@ -1,8 +1,8 @@
 //! `NameMap`: a tree of names, and a filter before it.
 //!
 //! A name that is asked for is mostly not there. In a tree of a million names it takes several
-//! misses of the cache to find that out. The [filter](CountingBloomFilter) takes one. It follows the
-//! tree, and the tree can be changed only here.
+//! misses of the cache to find that out. The [filter](CountingBloomFilter) takes one. It follows
+//! the tree, and the tree can be changed only here.
 //!
 //! A filter has a size, so another one takes its place when there are twice as many names as it was
 //! made for, or half as many. That one is not made at once, for no operation goes through all

@@ -228,7 +228,8 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
     let is_unsure = |message: &Message| {
         matches!(
             message,
-            Message::Client(ClientMessage::QueryReply { seen, .. }) if **seen == QueryReply::Undecided
+            Message::Client(ClientMessage::QueryReply { seen, .. })
+                if **seen == QueryReply::Undecided
         )
     };
     said.iter().any(is_unsure)

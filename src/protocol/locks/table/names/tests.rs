@@ -159,8 +159,8 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
     assert!(steps > count / MOVED as u64, "{steps} steps");
 }
 
-/// The share of absent names that the filter lets through to the tree: fewer than one in 20, and one
-/// in 100 by a new filter. Names of one beginning are let through no more often than others.
+/// The share of absent names that the filter lets through to the tree: fewer than one in 20, and
+/// one in 100 by a new filter. Names of one beginning are let through no more often than others.
 #[test]
 fn few_names_that_are_not_there_are_let_through_to_the_tree() {
     let share = |names: &NameMap<u64>, of: &dyn Fn(u64) -> LockName| {
