@@ -170,7 +170,7 @@ impl ChaosRun {
             let left = Duration::from_nanos(until - self.world.now);
             let now = self.world.now;
             if coming.iter().any(|(_, fault)| fault.at <= now && fault.is_lurking()) {
-                self.world.run_or_stir(left);
+                self.world.run_or_recover(left);
                 // A step comes after all events that are due at its instant, for a log has only the
                 // time.
                 self.world.run_for(Duration::ZERO);

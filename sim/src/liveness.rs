@@ -6,10 +6,9 @@ use crate::invariants::{
     values_are_seen_in_order,
 };
 use crate::network::SECOND;
-use crate::record::Entry;
 use crate::rule::RuleId;
 use crate::site::{ProcessState, Site};
-use crate::world::{DiskHealth, World};
+use crate::world::{DiskHealth, Observation, World};
 use elderlock::protocol::Timing;
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ impl World {
     pub fn restore(&mut self) {
         self.heal();
         (self.core, self.core_suffices) = (None, true);
-        self.record_line(None, Entry::Heal);
+        self.tell(&Observation::Heals);
         for rule in 0..self.rules.len() {
             self.drop_held(RuleId(rule));
         }
@@ -45,7 +44,7 @@ impl World {
     /// Heals the network for these places, and wakes or starts their processes. Faults elsewhere
     /// stay for good.
     fn restore_part(&mut self, core: &[usize]) {
-        self.record_line(None, Entry::Heal);
+        self.tell(&Observation::Heals);
         self.note(0, |_| format!("(healed, as far as {core:?} go)"));
         self.core_suffices = self.is_sufficient(core);
         self.core = Some(core.iter().copied().collect());
@@ -93,14 +92,17 @@ impl World {
 
     fn demand_all(&mut self) -> bool {
         let demand = Demand::of(&self.common.timing);
-        converges_after_heal::demand(self, &demand)
+        let all_hold = converges_after_heal::demand(self, &demand)
             && self.outlast_expulsions(&demand)
             && no_lost_wakeup::demand(self, &demand)
             && values_are_seen_in_order::demand(self, &demand)
             && last_young_turk_wins::demand(self, &demand)
             && no_leaked_hold::demand(self, &demand)
-            && destroyed_is_over::demand(self, &demand)
-            && self.record_rest()
+            && destroyed_is_over::demand(self, &demand);
+        if all_hold {
+            self.tell(&Observation::Rests);
+        }
+        all_hold
     }
 
     /// Beyond the clock bound a member may believe in its lease when the elder knows that it is

@@ -3,9 +3,8 @@
 //! fails.
 
 use crate::history::{Ask, Call, Key};
-use crate::invariants::Observation;
 use crate::kind::message;
-use crate::world::World;
+use crate::world::{Observation, PacketLoss, World};
 use elderlock::protocol::{
     ClientMessage, Command, Epoch, Event, GrantorMessage, GrantorState, Hint, Input, LostReason,
     MemberMessage, Message, Notice, Outcome, Packet, ProcessId, RegistryMessage, RequestId,
@@ -273,8 +272,7 @@ impl RareStateCounter {
         &self.counts
     }
 
-    /// It was reached.
-    pub(crate) fn reach(&mut self, state: RareState) {
+    fn reach(&mut self, state: RareState) {
         *self.counts.entry(state).or_default() += 1;
     }
 
@@ -285,13 +283,7 @@ impl RareStateCounter {
     }
 
     /// A running member is about to do a step.
-    pub(crate) fn begins(
-        &mut self,
-        world: &World,
-        place: usize,
-        process: ProcessId,
-        input: &Input,
-    ) {
+    fn begins(&mut self, world: &World, place: usize, process: ProcessId, input: &Input) {
         (self.cause, self.resumed) = (StepCause::Other, false);
         let Some(node) = world.peers[place].node.as_ref() else { return };
         match input {
@@ -404,7 +396,7 @@ impl RareStateCounter {
     }
 
     /// A stopped process is about to wake.
-    pub(crate) fn wakes(&mut self, world: &World, place: usize) {
+    fn wakes(&mut self, world: &World, place: usize) {
         let peer = &world.peers[place];
         let now = peer.clock.local(world.now);
         let of_it =
@@ -418,31 +410,13 @@ impl RareStateCounter {
     }
 
     /// A packet is lost.
-    pub(crate) fn loses(&mut self, packet: &Packet) {
+    fn loses(&mut self, packet: &Packet) {
         match message(packet) {
             Some(Message::Grantor(GrantorMessage::Release { .. })) => {
                 self.reach(RareState::ReleaseLost)
             }
             Some(Message::Client(ClientMessage::Grant { .. })) => self.reach(RareState::GrantLost),
             _ => {}
-        }
-    }
-
-    /// Whether it uses an observation.
-    pub(crate) fn minds(fact: &Observation<'_>) -> bool {
-        match fact {
-            Observation::Sent { packet, .. } => match packet {
-                Packet::Linked { .. } => true,
-                Packet::Notice(notice) => {
-                    matches!(
-                        **notice,
-                        Notice::PreVote { .. } | Notice::Nack { .. } | Notice::FullView(_)
-                    )
-                }
-                _ => false,
-            },
-            Observation::Kept { .. } => false,
-            _ => true,
         }
     }
 
@@ -477,7 +451,6 @@ impl RareStateCounter {
             Observation::Loses { reason: LostReason::Destroyed, .. } => {
                 self.reach(RareState::DestroyedHolding)
             }
-            Observation::Loses { .. } | Observation::Sees { .. } | Observation::Wanted { .. } => {}
             Observation::Event { place, process, event } => {
                 self.event(world, *place, *process, event)
             }
@@ -485,7 +458,17 @@ impl RareStateCounter {
                 self.sends(world, *place, *process, *to, packet)
             }
             Observation::Ends { place, process } => self.ends(world, *place, *process),
-            Observation::Kept { .. } => {}
+            Observation::Takes { place, process, input } => {
+                self.begins(world, *place, *process, input)
+            }
+            Observation::Routed {
+                packet, lost: Some(PacketLoss::Cut | PacketLoss::Lost), ..
+            } => self.loses(packet),
+            Observation::Wakes { place } => self.wakes(world, *place),
+            Observation::Torn { .. } => self.reach(RareState::TornStep),
+            Observation::WriteFails { .. } => self.reach(RareState::Voteless),
+            Observation::EndsWriting { .. } => self.reach(RareState::EndsWriting),
+            Observation::WriteRefused { .. } => self.reach(RareState::StaleWrite),
             Observation::Stepped { place } => {
                 let peer = &world.peers[*place];
                 if peer.is_alive() && peer.lease_end() == elderlock::protocol::Time::MAX {
@@ -494,6 +477,7 @@ impl RareStateCounter {
                     self.reach_if(peer.is_alive(), RareState::SoleQuorumLost);
                 }
             }
+            _ => {}
         }
     }
 

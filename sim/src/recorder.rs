@@ -1,4 +1,4 @@
-//! Records the events of a World, as a [`Record`].
+//! Records what a World tells, as a [`Record`].
 //!
 //! Acts of clients and members are always recorded: in memory only, and they are few. Packets are
 //! recorded on request.
@@ -6,15 +6,17 @@
 use crate::history::{self, Ask, HoldMode, ObjectView};
 use crate::history_checker;
 use crate::invariants::acts_after;
+use crate::kind::kind;
 use crate::network::SECOND;
 use crate::record::{Entry, Line, Record, RecordedRequest};
 use crate::site::ProcessState;
-use crate::world::World;
+use crate::world::{Observation, PacketLoss, World};
 use elderlock::protocol::{
-    Epoch, Event, GrantorState, Limits, LostReason, Outcome, ProcessId, ServiceName, Time, Token,
-    View, Wait, Want,
+    Command, Epoch, Event, GrantorState, Input, Limits, LostReason, Outcome, Packet, ProcessId,
+    ServiceName, Time, Token, View, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The recorder of a World.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +28,8 @@ pub(crate) struct Recorder {
     messages: bool,
     /// Packets so far.
     packets: u64,
+    /// How often a grantor began to recover, or to wait for a table.
+    recoveries: u64,
     /// Place and life of every process that ever ran.
     lives: BTreeMap<ProcessId, (usize, u64)>,
     /// The premises of the history checker.
@@ -44,143 +48,127 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Whether nothing is recorded.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.silent
-    }
-}
-
-/// Why a packet was lost when it was sent, if it was.
-pub(crate) type Lost = Option<&'static str>;
-
-impl World {
-    /// The record has a line for every packet that is sent and for every one that arrives.
-    pub fn with_messages(mut self) -> World {
-        self.scribe.messages = true;
-        self
-    }
-
-    /// The record so far.
-    pub fn record(&self) -> &Record {
-        &self.scribe.record
-    }
-
-    /// The record, without the World.
-    pub fn into_record(self) -> Record {
-        self.scribe.record
-    }
-
-    /// A fault of a plan begins.
-    pub fn record_fault(&mut self, fault: usize, kind: &str, places: Vec<usize>) {
-        self.record_line(None, Entry::Fault { fault, kind: kind.to_string(), places });
-    }
-
-    /// Records that the demands after the healing hold, at every demanded member.
-    pub(crate) fn record_rest(&mut self) -> bool {
-        let places = self.demanded().filter(|place| self.is_alive(*place)).collect();
-        self.record_line(None, Entry::Rest { places });
-        true
-    }
-
-    /// Runs the history checker on the record. For the end of a run.
-    pub fn read_again(&mut self) {
-        match history_checker::check(&self.scribe.record) {
-            Ok(findings) => {
-                self.scribe.premises = findings.premises;
-                if let Some(flaw) = findings.flaws.into_iter().next() {
-                    self.fail(flaw.invariant, format!("in the record: {}", flaw.what));
-                    self.date_break(flaw.at);
-                }
-            }
-            Err(what) => self.fail("record_is_sound", what),
-        }
-    }
-
-    /// How often the premise of each invariant of the history checker held; valid after
-    /// [`read_again`](Self::read_again).
-    pub fn offline_premises(&self) -> BTreeMap<&'static str, u64> {
-        self.scribe.premises.clone()
-    }
-
-    /// A fault of a plan ends.
-    pub fn record_mended(&mut self, fault: usize) {
-        self.record_line(None, Entry::Mended { fault });
-    }
-
-    /// Stops recording and drops the record: a model checker makes far too many Worlds.
-    pub(crate) fn put_the_pen_down(&mut self) {
-        self.scribe.silent = true;
-        self.scribe.record = Record::default();
-        self.scribe.lives.clear();
-        self.scribe.roles.clear();
-    }
-
-    pub(crate) fn record_line(&mut self, place: Option<usize>, entry: Entry) {
-        if self.scribe.silent {
+    /// Takes an observation.
+    pub(crate) fn hear(&mut self, world: &World, fact: &Observation<'_>) {
+        if self.silent {
             return;
         }
-        if self.scribe.record.lines.is_empty() {
-            let timing = &self.common.timing;
-            let (limits, usual) = (&self.common.limits, Limits::DEFAULT);
+        match fact {
+            Observation::Invoked { ask } => self.invoke(world, *ask),
+            Observation::Outcome { ask, outcome } => self.answer(world, *ask, outcome),
+            Observation::Loses { ask, reason } => self.loss(world, *ask, *reason),
+            Observation::Sees { ask, sight } => self.sight(world, *ask, sight),
+            Observation::Turned { ask } => self.turned(world, *ask),
+            Observation::PermitsReturned { ask } => self.given_back(world, *ask),
+            Observation::Released { ask } => self.release(world, *ask),
+            Observation::Wrote { ask, index, token, taken } => {
+                let (index, token, taken) = (*index, token.get(), *taken);
+                self.about(world, *ask, Entry::Write { call: ask.0, index, token, taken });
+            }
+            Observation::Started { place } => self.start(world, *place),
+            Observation::Takes { place, input: Input::Command(Command::Leave), .. } => {
+                self.here(world, *place, Entry::Leave)
+            }
+            Observation::Event { place, event, .. } => self.event(world, *place, event),
+            Observation::CarriedOut { place } => self.grantors(world, *place),
+            Observation::Pauses { place } => self.pause(world, *place),
+            Observation::Wakes { place } => self.here(world, *place, Entry::Wake),
+            Observation::ClockTurned { place } => self.turned_clock(world, *place),
+            Observation::Ended { place, how, unknown } => {
+                self.end_process(world, *place, how, unknown)
+            }
+            Observation::Routed { from, to, number, packet, lost } => {
+                self.send(world, (*from, *to), *number, packet, *lost)
+            }
+            Observation::Arrives { place, number } => self.arrival(world, *place, *number),
+            Observation::Applied => self.ways(world),
+            Observation::Fault { fault, kind, places } => {
+                let (kind, places) = (kind.to_string(), places.to_vec());
+                self.line(world, None, Entry::Fault { fault: *fault, kind, places });
+            }
+            Observation::Mended { fault } => {
+                self.line(world, None, Entry::Mended { fault: *fault })
+            }
+            Observation::Heals => self.line(world, None, Entry::Heal),
+            Observation::Rests => {
+                let places = world.demanded().filter(|place| world.is_alive(*place)).collect();
+                self.line(world, None, Entry::Rest { places });
+            }
+            Observation::Broken(found) => {
+                let (invariant, words) = (found.invariant.to_string(), found.what.clone());
+                let lock = found.lock.clone();
+                self.line(world, None, Entry::Break { invariant, lock, words });
+            }
+            _ => {}
+        }
+    }
+
+    /// Stops recording and drops the record.
+    pub(crate) fn fall_silent(&mut self) {
+        self.silent = true;
+        self.record = Record::default();
+        self.lives.clear();
+        self.roles.clear();
+    }
+
+    fn line(&mut self, world: &World, place: Option<usize>, entry: Entry) {
+        if self.record.lines.is_empty() {
+            let timing = &world.common.timing;
+            let (limits, usual) = (&world.common.limits, Limits::DEFAULT);
             let entry = Entry::World {
                 crowded: limits.early < usual.early || limits.parked < usual.parked,
-                seed: self.common.seed,
-                places: self.peers.len(),
-                bounded: self.bounded,
+                seed: world.common.seed,
+                places: world.peers.len(),
+                bounded: world.bounded,
                 error_ppm: timing.clock_error_ppm,
                 answer: timing.answer.as_nanos() as u64,
-                council: usize::from(self.common.council),
+                council: usize::from(world.common.council),
                 leases: (
                     timing.member_lease.as_nanos() as u64,
                     timing.elder_lease.as_nanos() as u64,
                 ),
             };
-            self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
+            self.record.lines.push(Line { at: world.now, place: None, life: 0, entry });
         }
-        self.record_network();
-        let life = place.map_or(0, |place| self.peers[place].incarnation);
-        self.scribe.record.lines.push(Line { at: self.now, place, life, entry });
+        self.ways(world);
+        let life = place.map_or(0, |place| world.peers[place].incarnation);
+        self.record.lines.push(Line { at: world.now, place, life, entry });
     }
 
     /// Records the changes of the ways between members since the last record of them.
-    pub(crate) fn record_network(&mut self) {
-        if self.scribe.silent || self.scribe.record.lines.is_empty() {
+    fn ways(&mut self, world: &World) {
+        if self.record.lines.is_empty() {
             return;
         }
-        if self.scribe.changes != self.network.changes {
-            self.scribe.changes = self.network.changes;
-            let now: BTreeSet<(usize, usize)> = self.network.cuts().collect();
-            let before = std::mem::replace(&mut self.scribe.cuts, now);
-            let cut = self.scribe.cuts.difference(&before).copied().collect();
-            let mended = before.difference(&self.scribe.cuts).copied().collect();
-            if self.scribe.cuts != before {
+        if self.changes != world.network.changes {
+            self.changes = world.network.changes;
+            let now: BTreeSet<(usize, usize)> = world.network.cuts().collect();
+            let before = std::mem::replace(&mut self.cuts, now);
+            let cut = self.cuts.difference(&before).copied().collect();
+            let mended = before.difference(&self.cuts).copied().collect();
+            if self.cuts != before {
                 let entry = Entry::Ways { cut, mended };
-                self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
+                self.record.lines.push(Line { at: world.now, place: None, life: 0, entry });
             }
         }
-        if self.longest_way() > self.scribe.slow {
-            self.scribe.slow = self.longest_way().next_power_of_two();
-            let entry = Entry::Slow { upto: self.scribe.slow };
-            self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
+        if world.longest_way() > self.slow {
+            self.slow = world.longest_way().next_power_of_two();
+            let entry = Entry::Slow { upto: self.slow };
+            self.record.lines.push(Line { at: world.now, place: None, life: 0, entry });
         }
     }
 
-    pub(crate) fn record_here(&mut self, place: usize, entry: Entry) {
-        self.record_line(Some(place), entry);
+    fn here(&mut self, world: &World, place: usize, entry: Entry) {
+        self.line(world, Some(place), entry);
     }
 
-    fn record_call(&mut self, ask: Ask, entry: Entry) {
-        self.record_here(self.history.call(ask).member, entry);
+    fn about(&mut self, world: &World, ask: Ask, entry: Entry) {
+        self.here(world, world.history.call(ask).member, entry);
     }
 
-    /// The true time of an end on a member's clock.
-    fn true_end(&self, place: usize, until: Time) -> Option<u64> {
-        self.peers[place].clock.when(until)
-    }
-
-    pub(crate) fn record_invoke(&mut self, ask: Ask) {
-        let call = self.history.call(ask);
-        let nanos = |span: std::time::Duration| span.as_nanos() as u64;
+    fn invoke(&mut self, world: &World, ask: Ask) {
+        let call = world.history.call(ask);
+        let nanos = |span: Duration| span.as_nanos() as u64;
         let entry = Entry::Invoke {
             call: ask.0,
             service: call.service.as_str().to_string(),
@@ -225,15 +213,15 @@ impl World {
             },
             lease: call.lease.map(nanos),
         };
-        self.record_call(ask, entry);
+        self.about(world, ask, entry);
     }
 
-    pub(crate) fn record_answer(&mut self, ask: Ask, outcome: &Outcome) {
+    fn answer(&mut self, world: &World, ask: Ask, outcome: &Outcome) {
         let fail = |answer: &str| Entry::Fail { call: ask.0, answer: answer.to_string() };
-        let place = self.history.call(ask).member;
+        let place = world.history.call(ask).member;
         let entry = match outcome {
             Outcome::Granted { token, until } => {
-                Entry::Ok { call: ask.0, token: token.get(), until: self.true_end(place, *until) }
+                Entry::Ok { call: ask.0, token: token.get(), until: true_end(world, place, *until) }
             }
             Outcome::Opened { .. } => Entry::Ok { call: ask.0, token: 0, until: None },
             Outcome::Written { .. } => fail("written"),
@@ -257,107 +245,103 @@ impl World {
             Outcome::Revoked => fail("taken back"),
             Outcome::HolderNotTold => fail("untold"),
             Outcome::Busy => fail("busy"),
-            Outcome::Closed(reason) => fail(&format!("closed: {}", lost(*reason))),
+            Outcome::Closed(reason) => fail(&format!("closed: {}", words_of(*reason))),
             Outcome::Extended { until } => {
-                Entry::Extended { call: ask.0, until: self.true_end(place, *until) }
+                Entry::Extended { call: ask.0, until: true_end(world, place, *until) }
             }
             Outcome::NotHeld
-                if matches!(self.call(ask).deed, history::ClientRequest::Upgrade(_)) =>
+                if matches!(world.call(ask).deed, history::ClientRequest::Upgrade(_)) =>
             {
                 fail("not held")
             }
             Outcome::NotHeld | Outcome::Narrowed => return,
         };
-        self.record_here(place, entry);
+        self.here(world, place, entry);
     }
 
-    pub(crate) fn record_lost(&mut self, ask: Ask, reason: LostReason) {
-        self.record_call(ask, Entry::Lost { call: ask.0, reason: lost(reason).to_string() });
+    fn loss(&mut self, world: &World, ask: Ask, reason: LostReason) {
+        self.about(world, ask, Entry::Lost { call: ask.0, reason: words_of(reason).to_string() });
     }
 
-    pub(crate) fn record_release(&mut self, ask: Ask) {
-        self.record_call(ask, Entry::Release { call: ask.0 });
+    fn release(&mut self, world: &World, ask: Ask) {
+        self.about(world, ask, Entry::Release { call: ask.0 });
     }
 
     /// Its share is the lock now, or its lock a share.
-    pub(crate) fn record_turned(&mut self, ask: Ask) {
-        let call = self.call(ask);
+    fn turned(&mut self, world: &World, ask: Ask) {
+        let call = world.call(ask);
         let deed = if call.mode == HoldMode::Share {
             RecordedRequest::Share
         } else {
             RecordedRequest::Lock
         };
         let token = call.token().map_or(0, Token::get);
-        self.record_call(ask, Entry::Turned { call: ask.0, deed, token });
+        self.about(world, ask, Entry::Turned { call: ask.0, deed, token });
     }
 
-    pub(crate) fn record_given_back(&mut self, ask: Ask) {
-        if let HoldMode::Permits(left) = self.call(ask).mode {
-            self.record_call(ask, Entry::GivenBack { call: ask.0, left });
+    fn given_back(&mut self, world: &World, ask: Ask) {
+        if let HoldMode::Permits(left) = world.call(ask).mode {
+            self.about(world, ask, Entry::GivenBack { call: ask.0, left });
         }
     }
 
-    pub(crate) fn record_sight(&mut self, ask: Ask, sight: &ObjectView) {
+    fn sight(&mut self, world: &World, ask: Ask, sight: &ObjectView) {
         let bytes = sight.value.as_bytes();
         let value = match <[u8; 4]>::try_from(bytes) {
             Ok(limit) => u32::from_le_bytes(limit).to_string(),
             Err(_) => String::from_utf8_lossy(bytes).into_owned(),
         };
         let (version, stale) = (sight.version.get(), sight.stale);
-        self.record_call(ask, Entry::Sees { call: ask.0, version, value, stale });
+        self.about(world, ask, Entry::Sees { call: ask.0, version, value, stale });
     }
 
-    pub(crate) fn record_write(&mut self, ask: Ask, index: usize, token: u64, taken: bool) {
-        self.record_call(ask, Entry::Write { call: ask.0, index, token, taken });
-    }
-
-    pub(crate) fn record_start(&mut self, place: usize) {
-        if let Some(process) = self.peers[place].process().filter(|_| !self.scribe.silent) {
-            self.scribe.lives.insert(process, (place, self.peers[place].incarnation));
+    fn start(&mut self, world: &World, place: usize) {
+        if let Some(process) = world.peers[place].process() {
+            self.lives.insert(process, (place, world.peers[place].incarnation));
         }
-        self.record_here(place, Entry::Start);
+        self.here(world, place, Entry::Start);
     }
 
     /// The process at `place` has ended; the outcome of these calls is unknown.
-    pub(crate) fn record_end(&mut self, place: usize, how: &str, unknown: &[Ask]) {
+    fn end_process(&mut self, world: &World, place: usize, how: &str, unknown: &[Ask]) {
         for ask in unknown {
-            self.record_here(place, Entry::Unknown { call: ask.0 });
+            self.here(world, place, Entry::Unknown { call: ask.0 });
         }
-        self.record_here(place, Entry::End { how: how.to_string() });
-        if let Some(roles) = self.scribe.roles.get_mut(place) {
+        self.here(world, place, Entry::End { how: how.to_string() });
+        if let Some(roles) = self.roles.get_mut(place) {
             roles.clear();
         }
     }
 
-    pub(crate) fn record_pause(&mut self, place: usize) {
-        self.record_here(place, Entry::Pause);
-        let until = self.true_end(place, self.peers[place].lease_end());
-        self.record_here(place, Entry::Lease { until });
+    fn pause(&mut self, world: &World, place: usize) {
+        self.here(world, place, Entry::Pause);
+        let until = true_end(world, place, world.peers[place].lease_end());
+        self.here(world, place, Entry::Lease { until });
     }
 
     /// The clock at `place` has another rate: pending ends by that clock come at another time than
     /// recorded.
-    pub(crate) fn record_turned_clock(&mut self, place: usize) {
-        let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive())
+    fn turned_clock(&mut self, world: &World, place: usize) {
+        let Some(process) = world.peers[place].process().filter(|_| world.peers[place].is_alive())
         else {
             return;
         };
-        let now = self.peers[place].clock.local(self.now);
+        let now = world.peers[place].clock.local(world.now);
         let holds: Vec<(Ask, Time)> =
-            self.history.claims().map(|ask| (ask, self.call(ask).until)).collect();
+            world.history.claims().map(|ask| (ask, world.call(ask).until)).collect();
         for (ask, until) in holds {
-            if self.call(ask).process == process && until > now {
-                let until = self.true_end(place, until);
-                self.record_call(ask, Entry::Extended { call: ask.0, until });
+            if world.call(ask).process == process && until > now {
+                let until = true_end(world, place, until);
+                self.about(world, ask, Entry::Extended { call: ask.0, until });
             }
         }
-        if self.peers[place].lease_end() > now {
-            let until = self.true_end(place, self.peers[place].lease_end());
-            self.record_here(place, Entry::Lease { until });
+        if world.peers[place].lease_end() > now {
+            let until = true_end(world, place, world.peers[place].lease_end());
+            self.here(world, place, Entry::Lease { until });
         }
     }
 
-    pub(crate) fn record_event(&mut self, place: usize, event: &Event) {
+    fn event(&mut self, world: &World, place: usize, event: &Event) {
         let named = |name: &str| Entry::Event { name: name.to_string() };
         let entry = match event {
             Event::ViewInstalled(view) => self.view_line(view),
@@ -377,11 +361,11 @@ impl World {
             Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
                 let asked = (service.clone(), *epoch, GrantorState::Recovering);
-                let roles = self.scribe.roles.get(place);
+                let roles = self.roles.get(place);
                 // Unless a predecessor has answered it with its table.
-                let has_recovered = acts_after(asked.2, self, place, (service, *epoch));
+                let has_recovered = acts_after(asked.2, world, place, (service, *epoch));
                 if has_recovered && roles.is_some_and(|roles| roles.contains(&asked)) {
-                    self.scribe.begun.push((asked.0, asked.1));
+                    self.begun.push((asked.0, asked.1));
                 }
                 self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
                 Entry::Grantor {
@@ -395,12 +379,11 @@ impl World {
                 Entry::NoGrantor { service: service.as_str().to_string(), epoch: epoch.0.get() }
             }
         };
-        self.record_here(place, entry);
+        self.here(world, place, entry);
     }
 
     fn view_line(&self, view: &View) -> Entry {
-        let whose =
-            |process: &ProcessId| self.scribe.lives.get(process).copied().unwrap_or_default();
+        let whose = |process: &ProcessId| self.lives.get(process).copied().unwrap_or_default();
         let of = |member: &elderlock::protocol::ViewMember| whose(&member.info.process);
         Entry::View {
             number: view.number.0,
@@ -418,13 +401,10 @@ impl World {
         service: &ServiceName,
         role: Option<(Epoch, GrantorState)>,
     ) {
-        if self.scribe.silent {
-            return;
+        if self.roles.len() <= place {
+            self.roles.resize_with(place + 1, Vec::new);
         }
-        if self.scribe.roles.len() <= place {
-            self.scribe.roles.resize_with(place + 1, Vec::new);
-        }
-        let roles = &mut self.scribe.roles[place];
+        let roles = &mut self.roles[place];
         roles.retain(|(of, ..)| of != service);
         roles.extend(role.map(|(epoch, state)| (service.clone(), epoch, state)));
     }
@@ -432,20 +412,17 @@ impl World {
     /// A grantor that begins to recover, or to wait for a table, tells only the processes that it
     /// asks. So the recorder reads it from the core, and also the table of a grantor that has
     /// completed its recovery.
-    pub(crate) fn record_recoveries(&mut self, place: usize) {
-        if self.scribe.silent {
-            return;
-        }
-        let begun = std::mem::take(&mut self.scribe.begun);
+    fn grantors(&mut self, world: &World, place: usize) {
+        let begun = std::mem::take(&mut self.begun);
         // The unfinished step of a process that died in the middle of it gives it no role.
-        if self.peers[place].run == ProcessState::Down {
+        if world.peers[place].run == ProcessState::Down {
             return;
         }
         for (service, epoch) in begun {
-            self.record_table(place, &service, epoch);
+            self.table(world, place, &service, epoch);
         }
-        let Some(node) = self.peers[place].node.as_ref() else { return };
-        let known = self.scribe.roles.get(place).map_or(&[][..], Vec::as_slice);
+        let Some(node) = world.peers[place].node.as_ref() else { return };
+        let known = self.roles.get(place).map_or(&[][..], Vec::as_slice);
         let news: Vec<(ServiceName, Epoch, GrantorState)> = node
             .grantors()
             .filter(|(service, epoch, state)| {
@@ -454,72 +431,78 @@ impl World {
             })
             .map(|(service, epoch, state)| (service.clone(), epoch, state))
             .collect();
-        self.stirred |= !news.is_empty();
+        self.recoveries += news.len() as u64;
         for (service, epoch, state) in news {
             self.set_role(place, &service, Some((epoch, state)));
             if state == GrantorState::Recovering {
                 let (service, epoch) = (service.as_str().to_string(), epoch.0.get());
-                self.record_here(place, Entry::Grantor { service, epoch, recovering: true });
+                self.here(world, place, Entry::Grantor { service, epoch, recovering: true });
             }
         }
     }
 
     /// Records the first table of the grantor at `place`, if it still acts.
-    fn record_table(&mut self, place: usize, service: &ServiceName, epoch: Epoch) {
-        let Some(node) = self.peers[place].node.as_ref() else { return };
+    fn table(&mut self, world: &World, place: usize, service: &ServiceName, epoch: Epoch) {
+        let Some(node) = world.peers[place].node.as_ref() else { return };
         if !node.grantors().any(|role| role == (service, epoch, GrantorState::Acting)) {
             return;
         }
         let (mut holds, mut waits, mut strange) = (Vec::new(), Vec::new(), 0);
         for (process, request, token) in node.table(service) {
-            match (self.history.find(process, request), token) {
+            match (world.history.find(process, request), token) {
                 (Some(ask), Some(token)) => holds.push((ask.0, token.get())),
                 (Some(ask), None) => waits.push(ask.0),
                 (None, _) => strange += 1,
             }
         }
         let service = service.as_str().to_string();
-        self.record_here(
+        self.here(
+            world,
             place,
             Entry::Table { service, epoch: epoch.0.get(), holds, waits, strange },
         );
     }
 
-    /// A packet is sent. Returns its number.
-    pub(crate) fn record_send(
+    /// A packet is sent.
+    fn send(
         &mut self,
-        from: usize,
-        to: usize,
-        kind: &'static str,
-        lost: Lost,
-    ) -> u64 {
-        let (second, before) = self.scribe.second;
-        if second != self.now / SECOND && !self.scribe.silent {
-            let packets = self.scribe.packets - before;
-            self.scribe.second = (self.now / SECOND, self.scribe.packets);
+        world: &World,
+        (from, to): (usize, usize),
+        packet: u64,
+        content: &Packet,
+        lost: Option<PacketLoss>,
+    ) {
+        let (second, before) = self.second;
+        if second != world.now / SECOND {
+            let packets = self.packets - before;
+            self.second = (world.now / SECOND, self.packets);
             if packets > 0 {
-                self.record_line(None, Entry::Sent { second, packets });
+                self.line(world, None, Entry::Sent { second, packets });
             }
         }
-        self.record_network();
-        self.scribe.packets += 1;
-        let packet = self.scribe.packets;
-        if self.scribe.messages {
-            let lost = lost.map(ToString::to_string);
-            self.record_here(from, Entry::Send { packet, to, kind: kind.to_string(), lost });
+        self.ways(world);
+        self.packets = packet;
+        if self.messages {
+            let kind = kind(content).to_string();
+            let lost = lost.map(|lost| lost_by(lost).to_string());
+            self.here(world, from, Entry::Send { packet, to, kind, lost });
         }
-        packet
     }
 
-    pub(crate) fn record_arrival(&mut self, place: usize, packet: u64) {
-        self.record_network();
-        if self.scribe.messages {
-            self.record_here(place, Entry::Arrive { packet });
+    fn arrival(&mut self, world: &World, place: usize, packet: u64) {
+        self.ways(world);
+        if self.messages {
+            self.here(world, place, Entry::Arrive { packet });
         }
     }
 }
 
-fn lost(reason: LostReason) -> &'static str {
+/// The true time of an end on a member's clock.
+fn true_end(world: &World, place: usize, until: Time) -> Option<u64> {
+    world.peers[place].clock.when(until)
+}
+
+fn words_of(reason: LostReason) -> &'static str {
     match reason {
         LostReason::LeaseEnded => "lease ended",
         LostReason::Suspended => "suspended",
@@ -529,5 +512,58 @@ fn lost(reason: LostReason) -> &'static str {
         LostReason::Destroyed => "destroyed",
         LostReason::Revoked => "revoked",
         _ => "other",
+    }
+}
+
+fn lost_by(loss: PacketLoss) -> &'static str {
+    match loss {
+        PacketLoss::Dropped => "dropped",
+        PacketLoss::Cut => "cut",
+        PacketLoss::Lost => "lost",
+    }
+}
+
+impl World {
+    /// The record has a line for every packet that is sent and for every one that arrives.
+    pub fn with_messages(mut self) -> World {
+        self.observers_mut().recorder.messages = true;
+        self
+    }
+
+    /// The record so far.
+    pub fn record(&self) -> &Record {
+        &self.observers().recorder.record
+    }
+
+    /// The record, without the World.
+    pub fn into_record(mut self) -> Record {
+        std::mem::take(&mut self.observers_mut().recorder.record)
+    }
+
+    /// Runs the history checker on the record. For the end of a run.
+    pub fn read_again(&mut self) {
+        match history_checker::check(self.record()) {
+            Ok(findings) => {
+                self.observers_mut().recorder.premises = findings.premises;
+                if let Some(flaw) = findings.flaws.into_iter().next() {
+                    self.fail(flaw.invariant, format!("in the record: {}", flaw.what));
+                    self.date_break(flaw.at);
+                }
+            }
+            Err(what) => self.fail("record_is_sound", what),
+        }
+    }
+
+    /// How often the premise of each invariant of the history checker held; valid after
+    /// [`read_again`](Self::read_again).
+    pub fn offline_premises(&self) -> BTreeMap<&'static str, u64> {
+        self.observers().recorder.premises.clone()
+    }
+
+    /// Lets the World go on for a while, or until a later view is installed or a recovery begins.
+    pub(crate) fn run_or_recover(&mut self, span: Duration) {
+        let stirred = |world: &World| (world.later_views, world.observers().recorder.recoveries);
+        let before = stirred(self);
+        self.run_until(|world| stirred(world) != before, span);
     }
 }

@@ -4,10 +4,9 @@
 
 use crate::chance::mix;
 use crate::chaos::{ChaosPlan, run_seed};
-use crate::invariants::Violation;
 use crate::log::Log;
 use crate::step::Step;
-use crate::world::World;
+use crate::world::{Violation, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -9,7 +9,7 @@ use crate::history::{Ask, ClientRequest, HoldMode};
 use crate::kind::kind;
 use crate::network::{LinkConditions, NarrowPath};
 use crate::rule::{PacketDescription, RuleId};
-use crate::world::{DiskHealth, TornStep, World};
+use crate::world::{DiskHealth, Observation, TornStep, World};
 use elderlock::protocol::{
     Batch, Hint, LockName, Metadata, OpenRequest, Outcome, OwnerId, Permits, Query, QueryReply,
     RevokeCommand, Token, Value, Wait, Want,
@@ -422,7 +422,7 @@ impl World {
     /// Applies a step: the only entry for drivers. False if the step was impossible.
     pub fn apply(&mut self, step: &Step) -> bool {
         let done = self.take(step);
-        self.record_network();
+        self.tell(&Observation::Applied);
         done
     }
 
@@ -556,11 +556,11 @@ impl World {
             Step::Restore => self.restore_and_demand(),
             Step::RestorePart(core) => self.restore_part_and_demand(core),
             Step::Fault { fault, kind, places } => {
-                self.record_fault(*fault, kind, places.clone());
+                self.tell(&Observation::Fault { fault: *fault, kind, places });
                 true
             }
             Step::Mended { fault } => {
-                self.record_mended(*fault);
+                self.tell(&Observation::Mended { fault: *fault });
                 true
             }
             Step::Deliver(number) => self.deliver_nth(*number),

@@ -3,10 +3,9 @@
 use crate::history::{Ask, Call, ClientRequest, HoldMode, Key, nth};
 use crate::kind::{KINDS, kind};
 use crate::network::{LinkConditions, MS, NarrowPath};
-use crate::rare::RareState;
 use crate::rule::{PacketDescription, PacketFate, Rule, RuleId};
 use crate::site::{ProcessState, Site};
-use crate::world::{ScheduledEvent, World};
+use crate::world::{Observation, ScheduledEvent, World};
 use elderlock::protocol::{
     self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, LockRequest, LostReason,
     Metadata, Node, Outcome, OwnerId, Permits, ProcessId, Query, RequestId, ServiceName, Sizes,
@@ -190,7 +189,7 @@ impl World {
         if let ClientRequest::Upgrade(of) = deed {
             Arc::make_mut(&mut self.history).turn(of, HoldMode::Alone);
         }
-        self.record_invoke(ask);
+        self.tell(&Observation::Invoked { ask });
         let request_of = |of: Ask| self.call(of).request;
         self.feed(
             member,
@@ -231,7 +230,7 @@ impl World {
             return false;
         }
         Arc::make_mut(&mut self.history).downgrade(ask);
-        self.record_turned(ask);
+        self.tell(&Observation::Turned { ask });
         self.go_on_with(ask, Want::Share(name));
         true
     }
@@ -249,7 +248,7 @@ impl World {
             return false;
         }
         Arc::make_mut(&mut self.history).return_permits(ask, count);
-        self.record_given_back(ask);
+        self.tell(&Observation::PermitsReturned { ask });
         self.go_on_with(ask, Want::Permits(name, left));
         true
     }
@@ -264,7 +263,7 @@ impl World {
         let Call { member, process, request, .. } = *self.call(ask);
         if self.peers[member].is(process) && !self.call(ask).gone {
             Arc::make_mut(&mut self.history).release(ask, self.now);
-            self.record_release(ask);
+            self.tell(&Observation::Released { ask });
             self.feed(member, Input::Command(Command::Release { request }));
         }
     }
@@ -336,27 +335,27 @@ impl World {
         // A holder of a share, or of permits, reads.
         let alone = self.call(ask).mode == HoldMode::Alone;
         let Some(token) = self.fence(ask).filter(|_| alone) else { return false };
-        if !self.write_with(ask, token) && self.bounded {
-            let lock = self.call(ask).lock();
-            let what = format!("a believing holder of {lock} was refused by the store");
-            self.fail_about("tokens_rise", Some(lock), what);
-        }
+        self.write_all(ask, token, true);
         true
     }
 
     /// Writes to each resource that the call's locks protect, with a token that `fence` gave
     /// earlier. Returns whether all writes were taken.
     pub fn write_with(&mut self, ask: Ask, token: Token) -> bool {
+        self.write_all(ask, token, false)
+    }
+
+    fn write_all(&mut self, ask: Ask, token: Token, believes: bool) -> bool {
         let mut all = true;
         let lineage = self.lineage_of(self.call(ask).process);
         for index in 0..self.call(ask).keys.len() {
             let (key, token) = (self.call(ask).keys[index].clone(), nth(token, index));
             let taken = self.store.write(&key, token, lineage);
-            self.record_write(ask, index, token.get(), taken);
+            self.tell(&Observation::Wrote { ask, index, token, taken });
             all &= taken;
         }
         if !all {
-            self.reach(RareState::StaleWrite);
+            self.tell(&Observation::WriteRefused { ask, believes });
         }
         all
     }
@@ -483,7 +482,7 @@ impl World {
     pub fn pause(&mut self, place: usize) {
         if self.peers[place].run == ProcessState::Up {
             self.note(place, |_| "is stopped".to_string());
-            self.record_pause(place);
+            self.tell(&Observation::Pauses { place });
             self.peers[place].run = ProcessState::Paused;
             self.peers[place].pauses += 1;
         }
@@ -658,7 +657,7 @@ impl World {
         self.peers[place].clock.turn(now, ppm);
         self.peers[place].reschedule();
         self.gossip_reschedules(place);
-        self.record_turned_clock(place);
+        self.tell(&Observation::ClockTurned { place });
     }
 
     /// The wall clock at `place` jumps by this many milliseconds. No member may notice.

@@ -2,29 +2,27 @@
 //! time.
 //!
 //! One queue orders everything by (true time, order of scheduling), so a run is a function of its
-//! seed and of the driver's steps. The [invariants](crate::invariants) check the observations of
-//! every step.
+//! seed and of the driver's steps. A World only simulates. It tells its [`Observer`] what happens,
+//! and stops at the first violation that the observer finds.
 
 mod building;
 mod disk;
+mod observer;
 mod process;
 mod time;
 mod trace;
 mod transit;
-mod watch;
 
 pub use disk::{Disk, DiskHealth, TornStep};
+pub use observer::{Observation, Observer, PacketLoss, UnaskedOutput, Violation};
 pub(crate) use time::ScheduledEvent;
 pub(crate) use transit::PacketInTransit;
 
 use crate::chance::Digest;
 use crate::gossip::Gossip;
 use crate::history::{Ask, Call, History};
-use crate::invariants::{InvariantSet, Violation};
 use crate::meter::Metered;
 use crate::network::Network;
-use crate::rare::RareStateCounter;
-use crate::recorder::Recorder;
 use crate::rule::Rule;
 use crate::site::{ProcessState, Site, SiteConfig};
 use crate::step::StepNames;
@@ -50,9 +48,9 @@ pub struct World {
     /// Copies of a World share it until a client does something.
     pub(crate) history: Arc<History>,
     pub(crate) store: Store,
-    pub(crate) scribe: Recorder,
-    rare: Option<Box<RareStateCounter>>,
-    pub(crate) judge: InvariantSet,
+    observer: Option<Box<dyn Observer>>,
+    /// Packets that were sent to known addresses.
+    packets: u64,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, PacketInTransit)>,
     /// Packets that wait at the end of clogged paths, in order.
@@ -62,10 +60,10 @@ pub struct World {
     pub(crate) damages: Damages,
     /// Clients that give up this long after their answer.
     pub(crate) fickle: BTreeMap<Ask, Duration>,
-    /// A recovery has begun, for drivers that wait for one.
-    pub(crate) stirred: bool,
     /// When a view was installed that is later than all before.
     pub(crate) viewed_at: u64,
+    /// The number of such views.
+    pub(crate) later_views: u64,
     /// The sites to which the demands after healing apply; `None`: all.
     pub(crate) core: Option<BTreeSet<usize>>,
     /// Whether those sites had a quorum without the others when the healing began.
@@ -78,10 +76,10 @@ pub struct World {
     pub(crate) named: StepNames,
     started: bool,
     manual: bool,
-    /// Whether clocks keep the bound of the timing. If so, invariants that need it are checked.
+    /// Whether clocks keep the bound of the timing.
     pub(crate) bounded: bool,
     strict: bool,
-    /// Whether there is only one lineage at a time. If so, invariants that need it are checked.
+    /// Whether there is only one lineage at a time.
     pub(crate) one_lineage: bool,
     tracing: bool,
     trace: VecDeque<String>,
@@ -90,13 +88,15 @@ pub struct World {
     /// The planned death of a process in the middle of a step.
     torn: Option<TornStep>,
     broken: Option<Violation>,
+    /// Whether the digests are kept.
+    digested: bool,
     pub(crate) digest: Digest,
     /// What clients and observers of views have seen, and nothing of the messages behind it.
     pub(crate) outcomes: Digest,
     events: u64,
     at_once: (u64, usize, u32),
     /// Steps of a member at the instant of its step before.
-    repeated: u64,
+    pub(crate) repeated: u64,
     /// Whether broken connections and gossip are noticed.
     hints: bool,
     /// The highest view installed anywhere, by lineage.
@@ -109,8 +109,9 @@ pub struct World {
 }
 
 impl World {
-    /// An empty World. Everything random in it follows from the seed.
-    pub fn new(seed: u64) -> World {
+    /// An empty World that no observer watches; [`World::new`] has them. Everything random in it
+    /// follows from the seed.
+    pub fn unobserved(seed: u64) -> World {
         World {
             common: SiteConfig {
                 seed,
@@ -130,17 +131,16 @@ impl World {
             network: Network::new(seed),
             history: Arc::default(),
             store: Store::default(),
-            scribe: Recorder::default(),
-            rare: Some(Box::default()),
-            judge: InvariantSet::default(),
+            observer: None,
+            packets: 0,
             rules: Vec::new(),
             held: Vec::new(),
             clogged: BTreeMap::new(),
             streams: BTreeMap::new(),
             damages: Damages::default(),
             fickle: BTreeMap::new(),
-            stirred: false,
             viewed_at: 0,
+            later_views: 0,
             core: None,
             core_suffices: true,
             gossip: None,
@@ -156,6 +156,7 @@ impl World {
             doomed_until: 0,
             torn: None,
             broken: None,
+            digested: true,
             digest: Digest::new(seed),
             outcomes: Digest::new(seed),
             events: 0,

@@ -133,7 +133,7 @@ impl StateFingerprint {
         }
         let views = world.latest.iter().map(|(lineage, view)| (lineage, view.number));
         views.for_each(|view| view.hash(&mut hasher));
-        world.judge.hash_memory(&mut hasher);
+        world.observers().invariants.hash_memory(&mut hasher);
         world.broken().is_some().hash(&mut hasher);
         left.hash(&mut hasher);
         if in_order {

@@ -1,10 +1,9 @@
 //! Searches a scope with stateright, and describes the result.
 
 use crate::check::scope::{Move, Scope, ScopeState};
-use crate::invariants::Violation;
 use crate::kind::kind;
 use crate::step::{OutsideHint, Step};
-use crate::world::World;
+use crate::world::{Violation, World};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -180,8 +180,8 @@ impl Scope {
 
     /// The first state of all ways; `prepare` makes the Worlds.
     pub fn first(&self, prepare: impl FnOnce(World) -> World) -> ScopeState {
-        let mut world = (self.start)(prepare(World::new(1).untraced().without_hints()));
-        world.lenient_from_here();
+        let world = (self.start)(prepare(World::new(1).untraced().without_hints()));
+        let mut world = world.only_checked();
         let left = RemainingBudget {
             crashes: self.crashes,
             faults: self.faults,

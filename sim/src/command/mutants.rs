@@ -51,8 +51,8 @@ mod hunt {
     use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
     use elderlock_sim::chaos::{ChaosPlan, run_seed};
-    use elderlock_sim::invariants::Violation;
     use elderlock_sim::shrink::{save, shrink, shrink_log};
+    use elderlock_sim::world::Violation;
     use std::collections::BTreeMap;
     use std::ops::Range;
     use std::path::Path;

@@ -6,11 +6,11 @@ use elderlock_sim::chaos::{ChaosPlan, describe, run_seed};
 use elderlock_sim::fault::{
     ConcurrentFault, CutOffGroup, Fault, FaultKind, FaultNumbers, Late, Overthrow, Reprieve, Target,
 };
-use elderlock_sim::invariants::Violation;
 use elderlock_sim::record::Record;
 use elderlock_sim::report::{Case, ReportedFault, about, of_run};
 use elderlock_sim::script::ScriptRunner;
 use elderlock_sim::shrink::{shrink, shrink_log};
+use elderlock_sim::world::Violation;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! The output of `chaos`: its progress and its result.
 
 use elderlock_sim::chaos::{ChaosRun, Summary};
-use elderlock_sim::invariants::Violation;
 use elderlock_sim::report::{Gallery, about, grouped, held, meaning, timed};
+use elderlock_sim::world::Violation;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,9 +5,9 @@
 //! The check reads the table of the latest acting grantor, whenever that grantor began to act or
 //! has a new view, and when a batch is granted. It holds inside the clock bound.
 
-use super::{Count, Invariant, Latest, Observation, Verdict};
+use super::{Count, Invariant, Latest, Verdict};
 use crate::history::{Ask, Key};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{Event, GrantorState, LockName, ProcessId, RequestId, Token};
 use std::collections::BTreeMap;
 

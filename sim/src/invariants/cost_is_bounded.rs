@@ -1,9 +1,9 @@
 //! `cost_is_bounded`: no storm. The members of a World together never send more packets in a
 //! virtual second than a generous limit that does not depend on their load.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::network::SECOND;
-use crate::world::World;
+use crate::world::{Observation, World};
 use std::hash::{Hash, Hasher};
 
 /// Ten times the packets a second that at most a dozen members need for a few hundred requests a

@@ -10,9 +10,9 @@
 //! have a hold there; or its owner has or wants the suspension already. A step with a grant is left
 //! out.
 
-use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
+use super::{Count, GrantorRecord, Invariant, Verdict};
 use crate::history::{Ask, Call};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::ClientMessage::Grant;
 use elderlock::protocol::message::Refusal;
 use elderlock::protocol::{

@@ -6,9 +6,9 @@
 //!
 //! After the healing every member destroys every service, and hears that it is destroyed.
 
-use super::{Count, Invariant, Latest, Observation, Verdict};
+use super::{Count, Invariant, Latest, Verdict};
 use crate::liveness::Demand;
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{Epoch, Event, GrantorState, Outcome, ServiceName};
 use std::collections::BTreeSet;
 

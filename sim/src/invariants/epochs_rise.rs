@@ -10,8 +10,8 @@
 //!
 //! An elder's ranges for itself are visible only by the epoch that begins.
 
-use super::{Count, Highest, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, Highest, Invariant, Verdict};
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     Epoch, Event, LineageId, MemberMessage, Message, Packet, ProcessId, ServiceName, Token,
 };

@@ -2,9 +2,9 @@
 //! processes count: they may wake now, and their guards look at their clocks first. Inside the
 //! clock bound.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, HoldMode, Key};
-use crate::world::World;
+use crate::world::{Observation, World};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]

@@ -5,10 +5,10 @@
 //! told it. A waiter at the grantor's own member is told without a message: its position counts
 //! from the end of the step in which its member knows it.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, Call, HoldMode};
 use crate::network::SECOND;
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::message::WaitReport;
 use elderlock::protocol::{
     ClientMessage, Epoch, GrantorMessage, GrantorState, Message, Outcome, Packet, ProcessId,

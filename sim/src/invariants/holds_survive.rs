@@ -5,9 +5,9 @@
 //!
 //! The parts that need clocks are demanded inside the clock bound.
 
-use super::{Count, Invariant, Latest, Observation, Verdict};
+use super::{Count, Invariant, Latest, Verdict};
 use crate::history::{Ask, ClientRequest};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     Epoch, Event, GrantorState, LostReason, RevokeCommand, ServiceName, Time, Token,
 };

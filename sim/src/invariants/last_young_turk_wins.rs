@@ -17,10 +17,10 @@
 //! An elder's messages to itself are in no packet. So of an elder that bids itself only the bid is
 //! known.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, Call, ClientRequest};
 use crate::liveness::Demand;
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     ClientMessage, Epoch, Event, GrantorMessage, GrantorState, MemberMessage, Message, Outcome,
     Packet, ProcessId, RegistryMessage, RequestId, ServiceName,

@@ -6,8 +6,8 @@
 //! a member lease from the oldest answer that makes the quorum, and a new elder waits for that
 //! lease. So two members count as in reach of each other for a member lease longer.
 
-use super::{Count, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, Invariant, Verdict};
+use crate::world::{Observation, World};
 use std::collections::BTreeMap;
 
 /// See the module.

@@ -1,8 +1,8 @@
 //! `no_resurrected_grant`: a member that has answered a recovery begins no hold of an older epoch
 //! any more, except holds in its answer. It refuses a grant that was under way meanwhile.
 
-use super::{Count, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, Invariant, Verdict};
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     ClientMessage, Epoch, GrantorMessage, Message, Outcome, Packet, ProcessId, RequestId,
     ServiceName,

@@ -2,9 +2,9 @@
 //! in permits, and none in a share beside permits. Stopped processes count, as in
 //! `exclusive_by_lease`. Inside the clock bound.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, HoldMode, Key};
-use crate::world::World;
+use crate::world::{Observation, World};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]

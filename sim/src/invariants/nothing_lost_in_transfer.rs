@@ -6,9 +6,9 @@
 //! A waiter's position counts when its member knows it. The check comes after the step in which the
 //! grantor begins. A grantor that already has a successor is left out. Inside the clock bound.
 
-use super::{Count, GrantorRecord, Invariant, Latest, Observation, Verdict, acts_after, shrunk};
+use super::{Count, GrantorRecord, Invariant, Latest, Verdict, acts_after, shrunk};
 use crate::history::Key;
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     Epoch, Event, GrantorMessage, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
 };

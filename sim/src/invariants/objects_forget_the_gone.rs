@@ -3,8 +3,8 @@
 //!
 //! The check comes when an acting grantor sends a value to a member.
 
-use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, GrantorRecord, Invariant, Verdict};
+use crate::world::{Observation, World};
 use elderlock::protocol::{ClientMessage, GrantorState, Message, Packet};
 
 /// See the module.

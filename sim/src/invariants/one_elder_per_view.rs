@@ -1,8 +1,8 @@
 //! `one_elder_per_view`: only the oldest living member of a view calls itself its elder, and no
 //! other member does later.
 
-use super::{Count, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, Invariant, Verdict};
+use crate::world::{Observation, World};
 use elderlock::protocol::{Event, Lineage, ProcessId, ViewNumber};
 use std::collections::BTreeMap;
 

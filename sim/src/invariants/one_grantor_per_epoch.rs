@@ -1,9 +1,9 @@
 //! `one_grantor_per_epoch`: an epoch belongs to one process and one service, and only that process
 //! grants in it.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::kind::message;
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     ClientMessage, Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName,
 };

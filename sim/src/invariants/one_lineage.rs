@@ -1,8 +1,8 @@
 //! `one_lineage`: while the lease of any member of one lineage runs, no member of another lineage
 //! has one.
 
-use super::{Count, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, Invariant, Verdict};
+use crate::world::{Observation, World};
 use elderlock::protocol::Event;
 
 /// See the module.

@@ -1,10 +1,10 @@
 //! `one_outcome_per_request`: a request is answered once, and not after it was given up. A hold is
 //! lost at most once. Wait limits are kept (P8). A process that ends in order owes no answer.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::Call;
 use crate::network::MS;
-use crate::world::World;
+use crate::world::{Observation, UnaskedOutput, World};
 use elderlock::protocol::{Event, Outcome, ProcessId, Wait};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -85,6 +85,15 @@ impl Invariant for OneOutcomePerRequest {
                         call.member
                     ));
                 }
+            }
+            Observation::Unasked { place, request, output } => {
+                let does = match output {
+                    UnaskedOutput::Answer => "answers",
+                    UnaskedOutput::Value => "sees for",
+                    UnaskedOutput::Loss => "loses",
+                    UnaskedOutput::Revocation => return Ok(()),
+                };
+                return Err(format!("m{place} {does} unknown {request:?}"));
             }
             Observation::Event {
                 process,

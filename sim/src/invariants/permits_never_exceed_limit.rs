@@ -7,9 +7,9 @@
 //! epoch. Else it is a limit that the epoch began with. That one is at least as new as any version
 //! of earlier epochs that a member with the object open had seen, for each has reported it.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, Call, HoldMode, Key};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     ClientMessage, Epoch, Event, Message, Packet, ServiceName, Token, Value,
 };

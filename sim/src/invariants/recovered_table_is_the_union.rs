@@ -7,9 +7,9 @@
 //! grantor that is already followed by another one is left out: its members answer to that one.
 //! Inside the clock bound.
 
-use super::{Count, GrantorRecord, Invariant, Observation, Verdict, acts_after, shrunk};
+use super::{Count, GrantorRecord, Invariant, Verdict, acts_after, shrunk};
 use crate::history::{Ask, Call};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     ClientMessage, Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName,
     Token, Wait,

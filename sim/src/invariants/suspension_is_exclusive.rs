@@ -2,9 +2,9 @@
 //! owner believes in a lock of the service, and its owner does not wait for a second suspension.
 //! Inside the clock bound.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::{Call, Key};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::OwnerId;
 
 /// See the module.

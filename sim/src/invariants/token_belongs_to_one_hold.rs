@@ -1,10 +1,10 @@
 //! `token_belongs_to_one_hold`: no token is granted twice in the life of a cluster, for any clocks.
 //! If lineages live at once, this holds within each.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, HoldMode, Key, nth};
 use crate::kind::message;
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::LineageId;
 use elderlock::protocol::{ClientMessage, Message, Outcome, Packet, ProcessId, RequestId, Token};
 use std::collections::BTreeMap;

@@ -12,10 +12,13 @@
 //! - The grantor of an epoch grants its tokens in their order, for any locks.
 //! - At one place the grants of a lock carry rising tokens, in the order in which holders begin: no
 //!   later holder gets a token that its store would refuse.
+//!
+//! Inside the bound the store refuses no holder that believes in its lock
+//! (`stale_writes_are_refused`).
 
-use super::{Count, Highest, Invariant, Observation, Verdict};
+use super::{Count, Highest, Invariant, Verdict};
 use crate::history::{Ask, HoldMode, Key, nth};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     ClientMessage, Epoch, Event, LineageId, Message, Outcome, Packet, ServiceName, Slot, Token,
 };
@@ -193,6 +196,10 @@ impl Invariant for TokensRise {
             } => {
                 self.on_epoch(world.dealt_apart(*process), service, *epoch);
                 Ok(())
+            }
+            Observation::WriteRefused { ask, believes: true } if world.bounded => {
+                let lock = world.call(*ask).lock();
+                Err(format!("a believing holder of {lock} was refused by the store"))
             }
             Observation::Stepped { .. } => {
                 self.highest.on_stepped();

@@ -1,8 +1,8 @@
 //! `told_after_kept`: where votes are stored, no message tells of a vote, or of a decided view,
 //! before the disk has it.
 
-use super::{Count, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, Invariant, Verdict};
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     Affiliation, Event, Lineage, Notice, Packet, ProcessId, View, ViewNumber,
 };

@@ -1,9 +1,9 @@
 //! `told_before_regrant`: when a lock is granted, its former holder has been told that its hold is
 //! over, if that process was running. Inside the clock bound.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::Key;
-use crate::world::World;
+use crate::world::{Observation, World};
 use std::collections::BTreeSet;
 
 /// See the module.

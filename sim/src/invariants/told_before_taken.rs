@@ -1,9 +1,9 @@
 //! `told_before_taken`: a hold is revoked by force only after its holder has been told of the
 //! request. A holder that is reported as told has been told.
 
-use super::{Count, Invariant, Observation, Verdict};
+use super::{Count, Invariant, Verdict};
 use crate::history::Ask;
-use crate::world::World;
+use crate::world::{Observation, UnaskedOutput, World};
 use elderlock::protocol::{HolderInfo, LostReason, Outcome, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +43,9 @@ impl Invariant for ToldBeforeTaken {
             Observation::Wanted { ask } => {
                 let tokens = world.call(*ask).tokens().map(|(_, token)| token);
                 self.told.entry(*ask).or_default().extend(tokens);
+            }
+            Observation::Unasked { place, request, output: UnaskedOutput::Revocation } => {
+                return Err(format!("m{place} is told of unknown {request:?}"));
             }
             Observation::Loses { ask, reason: LostReason::Revoked } => {
                 self.premises += 1;

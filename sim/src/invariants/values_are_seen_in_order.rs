@@ -14,10 +14,10 @@
 //!
 //! That the value is the last one is demanded inside the clock bound. All else is demanded always.
 
-use super::{Count, Invariant, Observation, Verdict, last_state};
+use super::{Count, Invariant, Verdict, last_state};
 use crate::history::{Ask, Call, ClientRequest, Key, ObjectView, lock_name};
 use crate::liveness::Demand;
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{
     ClientMessage, Content, Epoch, Event, GrantorState, LastWrite, Message, Outcome, Packet,
     ProcessId, RequestId, ServiceName, Token, Value,

@@ -2,8 +2,8 @@
 //! installed. At one member views only rise, and none follows a view without it. A process that is
 //! out never comes back under the same id.
 
-use super::{Count, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, Invariant, Verdict};
+use crate::world::{Observation, World};
 use elderlock::protocol::{Event, Lineage, ProcessId, View, ViewNumber};
 use std::collections::{BTreeMap, BTreeSet};
 

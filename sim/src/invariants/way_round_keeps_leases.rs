@@ -6,9 +6,9 @@
 //! was not renewed before the change runs out within one member lease. The second lease covers the
 //! packets that are under way then.
 
-use super::{Count, Invariant, Observation, Verdict, stretched};
+use super::{Count, Invariant, Verdict, stretched};
 use crate::network::{LinkConditions, MS};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::{Event, ProcessId};
 use std::hash::{Hash, Hasher};
 

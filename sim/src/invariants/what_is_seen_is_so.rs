@@ -11,9 +11,9 @@
 //! before. Waiters are known by their requests' metadata; waiters with equal metadata are not
 //! checked.
 
-use super::{Count, GrantorRecord, Invariant, Observation, Verdict, stretched};
+use super::{Count, GrantorRecord, Invariant, Verdict, stretched};
 use crate::history::{Ask, Call, ClientRequest, Key, lock_name};
-use crate::world::World;
+use crate::world::{Observation, World};
 use elderlock::protocol::ClientMessage::Grant;
 use elderlock::protocol::{
     ClientMessage, Event, HoldReport, HolderInfo, LockName, Message, Mode, Outcome, OwnerId,

@@ -5,8 +5,8 @@
 //! The check comes at the first proposal of its epoch; a repeated one may follow a declined
 //! proposal.
 
-use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
-use crate::world::World;
+use super::{Count, GrantorRecord, Invariant, Verdict};
+use crate::world::{Observation, World};
 use elderlock::protocol::{Epoch, Message, Packet, ProcessId, RegistryMessage, ServiceName};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -2,7 +2,6 @@
 
 use super::World;
 use crate::clock::Clock;
-use crate::invariants::InvariantSet;
 use crate::site::Site;
 use elderlock::protocol::{Limits, Timing};
 use std::collections::BTreeSet;
@@ -98,7 +97,7 @@ impl World {
         self
     }
 
-    /// Clocks do not keep their bound: invariants that need it are not checked.
+    /// Clocks do not keep their bound. Observers do not demand what needs it.
     pub fn unbounded_clocks(mut self) -> World {
         self.bounded = false;
         self
@@ -122,14 +121,6 @@ impl World {
         self
     }
 
-    /// As [`lenient`](Self::lenient), for a World that has been run to where a search begins; it
-    /// writes nothing down from here on.
-    pub(crate) fn lenient_from_here(&mut self) {
-        self.strict = false;
-        self.rare = None;
-        self.put_the_pen_down();
-    }
-
     /// Two lineages may live at once, and each other's grants are then not compared: cut off seeds
     /// found again.
     pub fn two_lineages_may_meet(mut self) -> World {
@@ -138,18 +129,15 @@ impl World {
         self
     }
 
-    /// Nothing is checked, counted as rare, traced or written down: for measurements of large
-    /// clusters. Most invariants read all members after each step.
-    pub fn unwatched(mut self) -> World {
-        self.judge = InvariantSet::blind();
-        self.rare = None;
-        self.put_the_pen_down();
-        self.untraced()
-    }
-
     /// No trace is kept.
     pub fn untraced(mut self) -> World {
         self.tracing = false;
+        self
+    }
+
+    /// The digests are not kept up from here on.
+    pub fn undigested(mut self) -> World {
+        self.digested = false;
         self
     }
 

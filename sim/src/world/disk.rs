@@ -1,11 +1,9 @@
 //! Data directories: writes that take their time, fail or never happen, and processes that die in
 //! the middle of a step.
 
-use super::{ScheduledEvent, World};
+use super::{Observation, ScheduledEvent, World};
 use crate::chance::mix;
-use crate::invariants::Observation;
 use crate::quorum::ShutdownPlan;
-use crate::rare::RareState;
 use crate::site::ProcessState;
 use elderlock::protocol::{Event, Input, Notice, Output, Packet, ProcessId, StoredVote};
 use std::collections::VecDeque;
@@ -74,7 +72,7 @@ impl World {
                     self.keep(place, vote);
                 }
                 self.peers[place].disk.ended.push_back((number, false));
-                self.reach(RareState::Voteless);
+                self.tell(&Observation::WriteFails { place });
             }
             DiskHealth::Fast if self.peers[place].disk.writing.is_empty() => {
                 self.keep(place, vote);
@@ -147,7 +145,7 @@ impl World {
             self.keep(place, vote);
         }
         if loses_some {
-            self.reach(RareState::EndsWriting);
+            self.tell(&Observation::EndsWriting { place });
         }
     }
 

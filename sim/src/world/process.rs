@@ -1,16 +1,13 @@
 //! A process in the World: its start, its inputs, the effects of its outputs, and its end.
 
 use super::trace::show;
-use super::{ScheduledEvent, World};
+use super::{Observation, ScheduledEvent, UnaskedOutput, World};
 use crate::chance::mix;
 use crate::history::{Ask, ClientRequest, ObjectView};
-use crate::invariants::Observation;
 use crate::network::MS;
-use crate::rare::RareState;
-use crate::record::Entry;
 use crate::site::ProcessState;
 use elderlock::protocol::{
-    Command, Content, Event, Hint, Input, LineageId, Outcome, Output, ProcessId,
+    Command, Content, Event, Hint, Input, LineageId, Outcome, Output, ProcessId, RequestId,
 };
 use std::hash::Hash;
 use std::sync::Arc;
@@ -25,7 +22,7 @@ impl World {
         let common = self.common;
         self.peers[place].start(place, &common, self.now);
         self.note(place, |peer| format!("starts as {:?}", peer.process()));
-        self.record_start(place);
+        self.tell(&Observation::Started { place });
         // Connections are between processes: a new one has none.
         self.streams.retain(|(from, to), _| *from != place && *to != place);
         self.feed(place, Input::Timer);
@@ -50,18 +47,17 @@ impl World {
         }
         if input == Input::Command(Command::Leave) {
             peer.leaving = true;
-            self.record_here(place, Entry::Leave);
         }
         if self.tracing {
             self.trace_input(place, &input);
         }
         self.events += 1;
         self.meter_input(place);
-        if !self.scribe.is_silent() {
+        if self.digested {
             (self.now, place, &input).hash(&mut self.digest);
         }
         if let Some(process) = self.peers[place].process() {
-            self.look_for_rare(|rare, world| rare.begins(world, place, process, &input));
+            self.tell(&Observation::Takes { place, process, input: &input });
         }
         let peer = &mut self.peers[place];
         let local = peer.clock.local(self.now);
@@ -80,10 +76,10 @@ impl World {
         }
         if torn.is_some() {
             self.note(place, |_| "dies in the middle of a step".to_string());
-            self.reach(RareState::TornStep);
+            self.tell(&Observation::Torn { place });
             self.crash(place);
         }
-        self.record_recoveries(place);
+        self.tell(&Observation::CarriedOut { place });
         if dies {
             self.doomed_until = 0;
             self.crash(place);
@@ -136,7 +132,7 @@ impl World {
     }
 
     fn carry_out(&mut self, place: usize, process: ProcessId, output: Output) {
-        if !self.scribe.is_silent() {
+        if self.digested {
             self.note_outcome(place, &output);
         }
         match output {
@@ -145,13 +141,10 @@ impl World {
             }
             Output::Answer { request, outcome } => {
                 self.note(place, |_| format!("answers {request:?}: {outcome:?}"));
-                let Some(ask) = self.history.find(process, request) else {
-                    return self.fail(
-                        "one_outcome_per_request",
-                        format!("m{place} answers unknown {request:?}"),
-                    );
+                let Some(ask) = self.asked(place, process, request, UnaskedOutput::Answer) else {
+                    return;
                 };
-                self.record_answer(ask, &outcome);
+                self.tell(&Observation::Outcome { ask, outcome: &outcome });
                 match outcome {
                     Outcome::Extended { until } => {
                         Arc::make_mut(&mut self.history).extend(ask, until)
@@ -175,39 +168,43 @@ impl World {
             }
             Output::Value { request, content } => {
                 self.note(place, |_| format!("sees at {request:?}: {content:?}"));
-                let Some(ask) = self.history.find(process, request) else {
-                    return self.fail(
-                        "one_outcome_per_request",
-                        format!("m{place} sees for unknown {request:?}"),
-                    );
+                let Some(ask) = self.asked(place, process, request, UnaskedOutput::Value) else {
+                    return;
                 };
                 self.see(ask, &content);
             }
             Output::Lost { request, reason } => {
                 self.note(place, |_| format!("lost {request:?}: {reason:?}"));
-                let Some(ask) = self.history.find(process, request) else {
-                    return self.fail(
-                        "one_outcome_per_request",
-                        format!("m{place} loses unknown {request:?}"),
-                    );
+                let Some(ask) = self.asked(place, process, request, UnaskedOutput::Loss) else {
+                    return;
                 };
-                self.record_lost(ask, reason);
                 self.tell(&Observation::Loses { ask, reason });
                 Arc::make_mut(&mut self.history).lose(ask, reason);
             }
             Output::RevocationRequested { request, .. } => {
                 self.note(place, |_| format!("{request:?} is wanted back"));
-                let Some(ask) = self.history.find(process, request) else {
-                    return self.fail(
-                        "told_before_taken",
-                        format!("m{place} is told of unknown {request:?}"),
-                    );
-                };
+                let output = UnaskedOutput::Revocation;
+                let Some(ask) = self.asked(place, process, request, output) else { return };
                 self.tell(&Observation::Wanted { ask });
             }
             Output::Event(event) => self.on_event(place, process, event),
             Output::Store { number, vote } => self.write_vote(place, process, number, *vote),
         }
+    }
+
+    /// The request of the process, for which it puts something out.
+    fn asked(
+        &mut self,
+        place: usize,
+        process: ProcessId,
+        request: RequestId,
+        output: UnaskedOutput,
+    ) -> Option<Ask> {
+        let ask = self.history.find(process, request);
+        if ask.is_none() {
+            self.tell(&Observation::Unasked { place, request, output });
+        }
+        ask
     }
 
     /// Mixes an output into the digest of outcomes, if it is one. The kinds have numbers of their
@@ -228,7 +225,6 @@ impl World {
     fn see(&mut self, ask: Ask, content: &Content) {
         let Content { value, version, maybe_stale, .. } = content;
         let sight = ObjectView { version: *version, value: value.clone(), stale: *maybe_stale };
-        self.record_sight(ask, &sight);
         self.tell(&Observation::Sees { ask, sight: &sight });
         Arc::make_mut(&mut self.history).see(ask, sight);
     }
@@ -246,7 +242,7 @@ impl World {
             history.is_settled(of);
         }
         if token.is_some() {
-            self.record_turned(of);
+            self.tell(&Observation::Turned { ask: of });
         }
     }
 
@@ -270,28 +266,15 @@ impl World {
             && self.latest.get(&view.lineage).is_none_or(|latest| latest.number < view.number)
         {
             self.latest.insert(view.lineage, view.clone());
-            (self.viewed_at, self.stirred) = (self.now, true);
+            self.viewed_at = self.now;
+            self.later_views += 1;
         }
         if let Event::ViewInstalled(view) = &event {
             self.lineages.insert(process, view.lineage.id());
         }
-        self.record_event(place, &event);
         self.tell(&Observation::Event { place, process, event: &event });
         if let Event::Left { heard } = event {
-            if heard && !self.is_known_to_be_gone(place, process) {
-                self.fail(
-                    "who_leaves_has_left",
-                    format!("m{place} says that its goodbye was heard, and it was not"),
-                );
-            }
             self.peers[place].heard = Some(heard);
-            self.count_premise("who_leaves_has_left");
-        }
-        if event == Event::Expelled && self.peers[place].leaving {
-            self.fail(
-                "who_leaves_has_left",
-                format!("m{place} was told to leave and calls itself expelled"),
-            );
         }
         match event {
             Event::Expelled | Event::Abandoned | Event::Forced => {
@@ -309,22 +292,13 @@ impl World {
         }
     }
 
-    /// Whether a view without `process` is decided, or no other member of its last view is alive.
-    fn is_known_to_be_gone(&self, place: usize, process: ProcessId) -> bool {
-        let Some(view) = self.view(place) else { return true };
-        let lives =
-            |other: ProcessId| other != process && self.peers.iter().any(|peer| peer.is(other));
-        let is_out = self.latest.get(&view.lineage).is_some_and(|latest| !latest.contains(process));
-        is_out || !view.members.iter().any(|member| lives(member.info.process))
-    }
-
-    /// The process at `place` ends; `how`: as in [`Entry::End`].
+    /// The process at `place` ends; `how`: as in [`Observation::Ended`].
     pub(crate) fn end_process(&mut self, place: usize, how: &str) {
         self.gossip_ends(place, how);
         if let Some(process) = self.peers[place].process() {
             self.tell(&Observation::Ends { place, process });
             let unknown = Arc::make_mut(&mut self.history).end_process(process);
-            self.record_end(place, how, &unknown);
+            self.tell(&Observation::Ended { place, how, unknown: &unknown });
         }
         self.end_writes(place);
         let peer = &mut self.peers[place];
@@ -342,8 +316,7 @@ impl World {
         if let Some(process) = peer.process().filter(|_| std::mem::take(&mut peer.overdue)) {
             self.schedule(MS, ScheduledEvent::Rebirth { to: place, process });
         }
-        self.record_here(place, Entry::Wake);
-        self.look_for_rare(|rare, world| rare.wakes(world, place));
+        self.tell(&Observation::Wakes { place });
         let timer_first =
             mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
         if timer_first {

@@ -44,12 +44,6 @@ impl World {
         }
     }
 
-    /// Lets the World go on for a while, or until a recovery begins.
-    pub(crate) fn run_or_stir(&mut self, span: Duration) {
-        self.stirred = false;
-        self.run_until(|world| world.stirred, span);
-    }
-
     /// Lets the World go on until `so` holds. False if it does not hold in time.
     pub fn run_until(&mut self, so: impl Fn(&World) -> bool, limit: Duration) -> bool {
         self.begin();

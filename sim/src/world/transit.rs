@@ -1,7 +1,6 @@
 //! Packets on their way: from the sending core to the receiving core.
 
-use super::{ScheduledEvent, World};
-use crate::invariants::Observation;
+use super::{Observation, PacketLoss, ScheduledEvent, World};
 use crate::kind::kind;
 use crate::network::{Delivery, MS, SECOND};
 use crate::rule::{PacketDescription, PacketFate};
@@ -43,8 +42,9 @@ impl World {
         self.meter_frame(from, &packet);
         let Some(&to) = self.places.get(&to) else { return };
         let sent = self.now;
+        self.packets += 1;
         let mut parcel = PacketInTransit {
-            number: 0,
+            number: self.packets,
             print: OnceLock::new(),
             from,
             sender,
@@ -69,7 +69,7 @@ impl World {
                     self.note(from, |_| {
                         format!("    held back: {} to m{to}", kind(&parcel.packet))
                     });
-                    parcel.number = self.record_send(from, to, kind(&parcel.packet), None);
+                    self.tell_route(&parcel, None);
                     self.held.push((index, parcel));
                     return;
                 }
@@ -77,7 +77,7 @@ impl World {
                     rule.fate =
                         if left > 1 { PacketFate::Drop(left - 1) } else { PacketFate::Over };
                     self.note(from, |_| format!("    dropped: {} to m{to}", kind(&parcel.packet)));
-                    self.record_send(from, to, kind(&parcel.packet), Some("dropped"));
+                    self.tell_route(&parcel, Some(PacketLoss::Dropped));
                     return;
                 }
                 PacketFate::Over => {}
@@ -85,13 +85,10 @@ impl World {
         }
         let Delivery { arrivals, connection, damage } = self.network.route(self.now, from, to);
         (parcel.connection, parcel.damage) = (connection, damage);
-        if arrivals[0].is_none() {
-            self.look_for_rare(|rare, _| rare.loses(&parcel.packet));
-        }
-        let why = if self.network.is_cut(from, to) { "cut" } else { "lost" };
-        parcel.number =
-            self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
-        if arrivals[0].is_none() {
+        let is_lost = arrivals[0].is_none();
+        let why = if self.network.is_cut(from, to) { PacketLoss::Cut } else { PacketLoss::Lost };
+        self.tell_route(&parcel, is_lost.then_some(why));
+        if is_lost {
             self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
             if let Some(wanted) =
                 wanted.filter(|_| self.hints && self.network.is_refused(self.now, from, to))
@@ -106,6 +103,11 @@ impl World {
         for arrival in arrivals.into_iter().flatten() {
             self.schedule(arrival - self.now, ScheduledEvent::Packet(Arc::clone(&parcel)));
         }
+    }
+
+    fn tell_route(&mut self, parcel: &PacketInTransit, lost: Option<PacketLoss>) {
+        let PacketInTransit { number, from, to, ref packet, .. } = *parcel;
+        self.tell(&Observation::Routed { from, to, number, packet, lost });
     }
 
     /// A packet comes to the end of its path.
@@ -137,7 +139,7 @@ impl World {
         let peer = &self.peers[to];
         let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
         if here {
-            self.record_arrival(to, number);
+            self.tell(&Observation::Arrives { place: to, number });
             let addr = self.peers[from].addr;
             self.feed(to, Input::Received { from: sender, addr, packet });
         } else if let Some(wanted) = wanted

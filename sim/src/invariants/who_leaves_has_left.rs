@@ -1,0 +1,52 @@
+//! `who_leaves_has_left`: a member that was told to leave is not expelled, and a member that
+//! reports that its goodbye was heard is not in the latest view, or no other member of its own view
+//! is alive.
+
+use super::{Count, Invariant, Verdict};
+use crate::world::{Observation, World};
+use elderlock::protocol::{Event, ProcessId};
+
+/// Counts the members that have left.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct WhoLeavesHasLeft {
+    premises: Count,
+}
+
+impl Invariant for WhoLeavesHasLeft {
+    fn name(&self) -> &'static str {
+        "who_leaves_has_left"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+        match fact {
+            Observation::Event { place, process, event: Event::Left { heard } } => {
+                self.premises += 1;
+                if *heard && !is_known_to_be_gone(world, *place, *process) {
+                    return Err(format!(
+                        "m{place} says that its goodbye was heard, and it was not"
+                    ));
+                }
+            }
+            Observation::Event { place, event: Event::Expelled, .. }
+                if world.peers[*place].leaving =>
+            {
+                return Err(format!("m{place} was told to leave and calls itself expelled"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether a view without `process` is decided, or no other member of its last view is alive.
+fn is_known_to_be_gone(world: &World, place: usize, process: ProcessId) -> bool {
+    let Some(view) = world.view(place) else { return true };
+    let lives =
+        |other: ProcessId| other != process && world.peers.iter().any(|peer| peer.is(other));
+    let is_out = world.latest.get(&view.lineage).is_some_and(|latest| !latest.contains(process));
+    is_out || !view.members.iter().any(|member| lives(member.info.process))
+}
