@@ -150,8 +150,8 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
     }
     office.abort();
     look.abort();
-    // At the end all workers leave at once, and one may find no member that would confirm it. What
-    // it sold is in the books, which are audited.
+    // At the end all workers leave at once, and one may find no member that would confirm it. Its
+    // sales are in the books, which are audited.
     if let Err(unheard) = store.member.leave().await {
         eprintln!("elderlock: {unheard}");
     }
