@@ -93,7 +93,7 @@ impl World {
     /// all leaving processes have gone.
     fn can_part_with(&self, places: &[usize]) -> bool {
         let goes = |place: &usize| {
-            places.contains(place) || (self.is_alive(*place) && self.peers[*place].leaving)
+            places.contains(place) || (self.is_alive(*place) && self.peers[*place].will_leave())
         };
         let stay: Vec<usize> = self.places().filter(|place| !goes(place)).collect();
         let remove =
@@ -155,14 +155,14 @@ impl World {
     /// up when none comes in time, and its vote with it.
     fn has_leased(&self, place: usize) -> bool {
         let peer = &self.peers[place];
-        peer.is_alive() && !peer.leaving && peer.lease_end() > Time::ZERO
+        peer.is_alive() && !peer.will_leave() && peer.lease_end() > Time::ZERO
     }
 
     /// Whether these can go on without the others: they are a quorum of everything at stake and of
     /// every view that one of them has. One of them must also be a seed that remembers the cluster,
     /// so that restarted processes among them find it.
     pub fn is_sufficient(&self, core: &[usize]) -> bool {
-        let alive = |place: &usize| self.is_alive(*place) && !self.peers[*place].leaving;
+        let alive = |place: &usize| self.is_alive(*place) && !self.peers[*place].will_leave();
         let living: Vec<usize> = core.iter().copied().filter(alive).collect();
         if self.newest().is_none() {
             return false;

@@ -4,7 +4,7 @@ use crate::chance::mix;
 use crate::clock::Clock;
 use crate::world::Disk;
 use elderlock::protocol::{
-    Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, Time, Timing,
+    Command, Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, Time, Timing,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -121,6 +121,11 @@ impl Site {
             found_alone: false,
             disk: Disk::default(),
         }
+    }
+
+    /// Whether the process has been told to leave, also if it is stopped and does not know yet.
+    pub fn will_leave(&self) -> bool {
+        self.leaving || self.inbox.contains(&Input::Command(Command::Leave))
     }
 
     /// Puts a new process here.

@@ -69,6 +69,58 @@ fn the_former_processes_are_awaited_as_ghosts() {
     w.granted(x);
 }
 
+/// Only the coordinator of a founding has stored the first view when all founders die. Its vote
+/// successor waits a member lease, gives its vote up, and all found anew, with higher tokens.
+#[test]
+fn a_founding_that_only_its_coordinator_stored_is_given_up() {
+    let mut w = World::new(227).members(3).durable();
+    w.expect("the coordinator has stored the first view", |w| w.disk(0).is_some());
+    let lost = w.disk(0).expect("stored").view;
+    kill_all(&mut w);
+    w.put_back_disk(1, None);
+    w.put_back_disk(2, None);
+    start_all(&mut w);
+    w.run_for(Timing::fast().member_lease);
+    assert!(w.latest_view().is_none_or(|view| view.lineage == lost.lineage), "a lease may run");
+    let again = w.lock(2, "s", "x");
+    w.granted(again);
+    w.settle();
+    let after = w.latest_view().expect("a view");
+    assert!(after.lineage > lost.lineage && after.first_slot > lost.end_slot());
+    assert_eq!(after.members.len(), 3);
+    // The next processes continue it: the directory has the new lineage's vote.
+    let lineage = after.lineage;
+    kill_all(&mut w);
+    start_all(&mut w);
+    w.settle();
+    assert_eq!(w.latest_view().expect("a view").lineage, lineage);
+}
+
+/// A first view is not given up while a founder may live, or while a quorum of its votes is there.
+#[test]
+fn a_first_view_that_can_go_on_is_not_given_up() {
+    let mut w = three();
+    let before = w.latest_view().cloned().expect("a view");
+    w.crash(0);
+    w.crash(1);
+    w.put_back_disk(1, None);
+    w.isolate(2);
+    w.start(0);
+    w.start(1);
+    w.run_for(Timing::fast().member_lease * 4);
+    assert_eq!(w.latest_view().expect("a view").lineage, before.lineage);
+    w.heal();
+    w.settle();
+    assert_eq!(w.latest_view().expect("a view").lineage, before.lineage);
+
+    let mut w = three();
+    kill_all(&mut w);
+    w.put_back_disk(2, None);
+    start_all(&mut w);
+    w.settle();
+    assert_eq!(w.latest_view().expect("a view").lineage, before.lineage, "two of three votes");
+}
+
 /// Without data directories all members start anew: another lineage, with higher tokens.
 #[test]
 fn without_directories_a_restart_of_all_members_founds_anew() {
@@ -251,6 +303,7 @@ fn a_lost_directory_costs_one_vote() {
 #[test]
 fn when_too_many_directories_are_lost_only_an_operator_goes_on() {
     let mut w = three();
+    w.run_for(Timing::fast().member_lease);
     let before = w.latest_view().cloned().expect("a view");
     let held = w.hold_lock(0, "s", "x");
     kill_all(&mut w);

@@ -14,6 +14,7 @@ pub(super) mod elder;
 mod keeping;
 mod lease;
 mod leasing;
+mod lost_founding;
 mod notices;
 pub(super) mod view;
 pub(super) mod vote_successor;
@@ -125,6 +126,8 @@ pub(super) struct Votes {
     durability: VoteDurability,
     /// A vote successor that is not stored as one yet.
     is_unstored_successor: bool,
+    /// See [`StoredVote::is_established`](vote_successor::StoredVote::is_established).
+    first_view_lasts: bool,
     /// The vote successors for the next view.
     successors: VoteSuccessors,
     pub(super) proposal: Option<Proposal>,
@@ -159,10 +162,8 @@ impl Cluster {
             .as_ref()
             .and_then(|stored| VoteSuccessor::of(stored, config.me.process, now));
         if config.last_view().is_some() {
-            // A known cluster may live on: the process joins it or continues it, and never founds
-            // it again.
+            // A known cluster may live on: the process joins it or continues it.
             config.found_alone = false;
-            config.seeds.remove(&config.me.addr);
         }
         planted!(=> let successor = successor.map(|successor| {
             let votes_at_once = planted!(config.mutant, VoteSuccessorVotesAtOnce);
@@ -187,6 +188,7 @@ impl Cluster {
                 acceptor,
                 durability: VoteDurability::default(),
                 is_unstored_successor: successor.is_some(),
+                first_view_lasts: false,
                 successor,
                 successors: VoteSuccessors::default(),
                 proposal: None,
@@ -312,13 +314,10 @@ impl Cluster {
         self.view.as_ref().map_or(&self.config.timing, |view| &view.timing)
     }
 
-    pub(super) fn on_seeds(&mut self, mut seeds: BTreeSet<SocketAddr>) {
-        if self.config.last_view().is_some() {
-            seeds.remove(&self.config.me.addr);
-        }
-        self.config.seeds = seeds.clone();
+    pub(super) fn on_seeds(&mut self, seeds: BTreeSet<SocketAddr>) {
+        self.config.seeds = seeds;
         if let MemberPhase::Seeking(seeking) = &mut self.phase {
-            seeking.set_seeds(seeds);
+            seeking.set_seeds(self.config.founding_seeds());
         }
     }
 
@@ -359,6 +358,7 @@ impl Cluster {
     pub(super) fn seek(&mut self, now: Time, step: &mut Step) {
         self.votes.durability.on_timer(now, step.out);
         let is_silent = self.is_unwritten();
+        self.give_founding_up(now);
         let belonging = (matches!(self.phase, MemberPhase::Seeking(_)) && !is_silent)
             .then(|| self.belonging(now));
         if let (MemberPhase::Seeking(seeking), Some(belonging)) = (&mut self.phase, belonging) {
@@ -383,6 +383,7 @@ impl Cluster {
             self.orphaned_at = Time::MAX;
             step.out.push(Output::Event(Event::Orphaned));
         }
+        self.keep_founding(now, step);
         self.vouch(now, step);
         self.keep_suspicions(now, step);
         true

@@ -86,6 +86,16 @@ impl Config {
         stored.into_iter().chain(&self.remembered).max_by_key(|view| view.number)
     }
 
+    /// The seeds that found together. Without itself a process founds nothing: it knew a cluster,
+    /// which may live on.
+    pub(crate) fn founding_seeds(&self) -> BTreeSet<SocketAddr> {
+        let mut seeds = self.seeds.clone();
+        if self.last_view().is_some() {
+            seeds.remove(&self.me.addr);
+        }
+        seeds
+    }
+
     /// Addresses of members that it knew.
     pub(crate) fn known_addrs(&self) -> BTreeSet<SocketAddr> {
         let members = self

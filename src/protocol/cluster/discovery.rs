@@ -79,7 +79,7 @@ impl Discovery {
         Discovery {
             listens_until: now + config.timing.listen(),
             clock: WallClock::new(now, config.clock),
-            seeds: config.seeds.clone(),
+            seeds: config.founding_seeds(),
             contacts: config.known_addrs(),
             most: config.limits.contacts as usize,
             voters: BTreeSet::new(),
@@ -234,6 +234,10 @@ impl Discovery {
         if let Err(wrong) = self.clock.check(now, view.first_slot) {
             return FoundingOutcome::Refused(wrong);
         }
+        if view.first_slot <= config.found_above {
+            // The proposer's clock is behind. It tries again, later.
+            return FoundingOutcome::Seeking;
+        }
         let agreed = match &self.bound {
             None => true,
             Some(bound) => bound.coordinator.process == from && bound.attempt <= attempt,
@@ -288,6 +292,11 @@ impl Discovery {
             }
         };
         self.seeds.iter().map(|addr| (*addr, answer(addr))).collect()
+    }
+
+    /// The process that answers at an address, and what it is in.
+    pub(crate) fn answer_from(&self, addr: SocketAddr) -> Option<(ProcessId, &Affiliation)> {
+        self.heard.get(&addr).map(|heard| (heard.me.process, &heard.belonging))
     }
 
     /// A cluster with an elder that was founded too far above this machine's clock.

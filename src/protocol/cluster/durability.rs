@@ -214,5 +214,6 @@ pub(crate) fn founding_vote(me: ProcessId, view: &View) -> StoredVote {
         view: view.clone(),
         acceptor: Acceptor::default(),
         successors: Vec::new(),
+        is_established: false,
     }
 }

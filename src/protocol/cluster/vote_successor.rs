@@ -8,6 +8,7 @@
 //! surely over, and the vote successors are members.
 
 use super::decision::Acceptor;
+use super::lost_founding::FounderReplacements;
 use super::view::View;
 use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
 use crate::protocol::message::Ballot;
@@ -32,6 +33,9 @@ pub struct StoredVote {
     /// one of them in without its knowledge, so that it never voted there: its vote is inherited
     /// too.
     pub successors: Vec<ProcessId>,
+    /// The view is not the first of its lineage, or its process has had a lease in it for as long
+    /// as a member lease: the other founders have it on disk as well.
+    pub is_established: bool,
 }
 
 /// This many vote successors are remembered. One is forgotten after as many further starts that led
@@ -83,6 +87,10 @@ pub(crate) struct VoteSuccessor {
     /// The voter may have promised its vote to an elder just before it ended: no other candidate
     /// gets it before this time.
     pub(crate) free_at: Time,
+    /// While all other founders of its first view are replaced.
+    pub(super) replacements: Option<FounderReplacements>,
+    /// See [`StoredVote::is_established`].
+    pub(super) is_established: bool,
 }
 
 impl VoteSuccessor {
@@ -101,6 +109,8 @@ impl VoteSuccessor {
             view: Arc::new(view.clone()),
             successors,
             free_at: now + promise,
+            replacements: None,
+            is_established: stored.is_established,
         })
     }
 
@@ -112,6 +122,7 @@ impl VoteSuccessor {
         self.voter = voter
             .or_else(|| spoken_for().find(|process| view.contains(*process)))
             .unwrap_or(self.voter);
+        self.is_established = true;
         self.view = Arc::new(view);
     }
 

@@ -31,6 +31,7 @@ impl Cluster {
             view: View::clone(&view),
             acceptor: self.votes.acceptor.clone(),
             successors,
+            is_established: self.is_established(),
         })
     }
 
@@ -103,11 +104,16 @@ impl Cluster {
     /// process.
     pub(super) fn on_stale(&mut self, voter: ProcessId) {
         if self.votes.successor.as_ref().is_some_and(|successor| successor.voter == voter) {
-            self.votes.successor = None;
-            self.votes.proposal = None;
-            self.votes.acceptor = Acceptor::default();
-            self.votes.durability.end_instance();
+            self.give_vote_up();
         }
+    }
+
+    /// The inherited vote counts for nothing any more.
+    pub(super) fn give_vote_up(&mut self) {
+        self.votes.successor = None;
+        self.votes.proposal = None;
+        self.votes.acceptor = Acceptor::default();
+        self.votes.durability.end_instance();
     }
 
     /// A vote successor learns of a later view of the lineage: it has a vote there too, or none any
