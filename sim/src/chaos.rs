@@ -148,7 +148,7 @@ impl ChaosRun {
             self.complete = match core {
                 Some(core) => {
                     self.part = true;
-                    self.abandon_all_but(&core, &mut dice);
+                    self.abandon_all_but(plan, &core, &mut dice);
                     self.apply(Step::RestorePart(core))
                 }
                 None => self.apply(Step::Restore),
@@ -251,12 +251,12 @@ impl ChaosRun {
 
     /// Kills, stops, deafens or cuts off the other members for good, or leaves their present state
     /// as it is.
-    fn abandon_all_but(&mut self, core: &[usize], dice: &mut Rng) {
+    fn abandon_all_but(&mut self, plan: &ChaosPlan, core: &[usize], dice: &mut Rng) {
         let others: Vec<usize> =
             self.world.places().filter(|place| !core.contains(place)).collect();
         self.apply(Step::Heal);
         for &place in &others {
-            let is_heard = dice.chance(300_000);
+            let is_heard = dice.chance(if plan.is_plain() { 300_000 } else { 500_000 });
             match dice.below(3) {
                 0 => _ = self.apply(Step::Crash(place)),
                 1 => _ = self.apply(Step::Pause(place)),

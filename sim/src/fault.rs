@@ -161,6 +161,23 @@ pub enum FaultKind {
     TornValue {
         /// The member of those that hears nothing of it, counted round; the one before it writes.
         late: usize,
+        /// The writer adds this much; `None`: it writes a text.
+        adds: Option<i32>,
+    },
+    /// A member receives nothing from the others, and they receive what it sends.
+    Deafen(Target),
+    /// Two members refuse each other's connections, and the first hears late of views. Where the
+    /// operator trusts refusals.
+    RejectPair(Target, usize),
+    /// A member is named grantor and learns it late, when the request that led to the naming is
+    /// over.
+    LateNaming {
+        /// The member that is named, of all but the elder, counted round; then comes the other
+        /// member that asks.
+        named: usize,
+        /// The elder's host fails meanwhile. Otherwise the former grantor failed before, and the
+        /// request of the other member is over before the naming arrives.
+        elder_fails: bool,
     },
     /// Each write to a data directory takes this long.
     SlowDisk(Target, u64),
@@ -281,7 +298,11 @@ impl FaultKind {
             FaultKind::Rush { .. } => "rush",
             FaultKind::Newcomer { .. } => "newcomer",
             FaultKind::Duel { .. } => "duel",
-            FaultKind::TornValue { .. } => "torn value",
+            FaultKind::TornValue { adds: None, .. } => "torn value",
+            FaultKind::TornValue { adds: Some(_), .. } => "torn sum",
+            FaultKind::Deafen(_) => "deaf",
+            FaultKind::RejectPair(..) => "refusal of a pair",
+            FaultKind::LateNaming { .. } => "late naming",
             FaultKind::SlowDisk(..) => "slow disk",
             FaultKind::FailingDisk(_) => "failing disk",
             FaultKind::FullDisk => "full disk",
@@ -297,7 +318,10 @@ impl FaultKind {
             | FaultKind::Crash(target)
             | FaultKind::Vanish(target)
             | FaultKind::Pause(target) => Some(*target),
-            FaultKind::Leave(target) | FaultKind::FalseAlarm(_, target) => Some(*target),
+            FaultKind::Leave(target)
+            | FaultKind::FalseAlarm(_, target)
+            | FaultKind::Deafen(target)
+            | FaultKind::RejectPair(target, _) => Some(*target),
             FaultKind::Reject(target)
             | FaultKind::NoDatagrams(target)
             | FaultKind::LoseDisk(target) => Some(*target),
@@ -355,6 +379,17 @@ pub const TORN_STEP: usize = KINDS + 5;
 pub const ONE_NEIGHBOUR: usize = KINDS + 6;
 /// The kind that leaves each member two or four others. It is not drawn with the others.
 pub const RING: usize = KINDS + 7;
+/// The kind that means something only where objects are open. It is not drawn with the others.
+pub const TORN_SUM: usize = KINDS + 8;
+/// A member that hears nothing. It is not drawn with the others.
+pub const DEAFEN: usize = KINDS + 9;
+/// The kind that means something only where the operator trusts refusals. It is not drawn with the
+/// others.
+pub const REJECT_PAIR: usize = KINDS + 10;
+/// The kind that uses services of its own. It is not drawn with the others.
+pub const LATE_NAMING: usize = KINDS + 11;
+/// An [`Overthrow`] with a restart. It is not drawn with the others.
+pub const OVERTHROW_BY_SUCCESSORS: usize = KINDS + 12;
 
 /// The kinds of packets that change a member's rights: late ones are the worst.
 const TELLING: [&str; 20] = [
@@ -581,7 +616,34 @@ impl Fault {
             }
             TORN_VALUE => {
                 lasts = dice.between(20 * MS, 200 * MS);
-                FaultKind::TornValue { late: place }
+                FaultKind::TornValue { late: place, adds: None }
+            }
+            TORN_SUM => {
+                lasts = dice.between(20 * MS, 200 * MS);
+                let most = dice.chance(400_000);
+                let adds = if most { i32::MAX } else { dice.between(1, 9) as i32 };
+                FaultKind::TornValue { late: place, adds: Some(adds) }
+            }
+            DEAFEN => {
+                lasts = member_lease * dice.between(5, 40) / 10;
+                FaultKind::Deafen(target)
+            }
+            REJECT_PAIR => {
+                lasts = member_lease * dice.between(15, 40) / 10;
+                FaultKind::RejectPair(target, other)
+            }
+            LATE_NAMING => {
+                lasts = member_lease * dice.between(45, 110) / 100;
+                FaultKind::LateNaming { named: place, elder_fails: dice.chance(500_000) }
+            }
+            OVERTHROW_BY_SUCCESSORS => {
+                lasts = member_lease * dice.between(16, 30) / 10;
+                FaultKind::Overthrow(Overthrow {
+                    candidate: place,
+                    deaf: member_lease * dice.between(41, 60) / 100,
+                    loyal: CutOffGroup { places: 0, holder: true },
+                    restart: true,
+                })
             }
             _ => {
                 lasts = dice.between(400 * MS, 3 * SECOND);
@@ -1103,7 +1165,64 @@ impl World {
                     plot.ask(duellist, service, ClientWant::Suspension);
                 }
             }
-            FaultKind::TornValue { late } => {
+            FaultKind::Deafen(target) => {
+                let place = self.find(target)?;
+                all()
+                    .filter(|other| *other != place)
+                    .for_each(|other| plot.pair(Step::Cut(other, place), Step::Mend(other, place)));
+            }
+            FaultKind::RejectPair(target, other) => {
+                let place = self.find(target).filter(|place| *place != other)?;
+                ["Install", "FullView", "HelloReply"]
+                    .into_iter()
+                    .for_each(|kind| plot.hold(None, Some(place), kind));
+                plot.both(place, other, Step::Reject, Step::Accept);
+            }
+            FaultKind::LateNaming { named, elder_fails } => {
+                let elder = self.find_elder()?;
+                let others: Vec<usize> =
+                    all().filter(|place| *place != elder && self.is_up(*place)).collect();
+                if others.len() < 3 {
+                    return None;
+                }
+                let nth = |number: usize| others[number % others.len()];
+                let (named, other, former) = (nth(named), nth(named + 1), nth(named + 2));
+                let host = |place: usize| self.peers[place].host;
+                let lease = self.common.timing.member_lease.as_nanos() as u64;
+                let (service, name) = (format!("late{now}"), || ClientWant::Lock("a".to_string()));
+                if elder_fails {
+                    let there: Vec<usize> = all().filter(|at| host(*at) == host(elder)).collect();
+                    let both_stay = [named, other].iter().all(|place| !there.contains(place));
+                    let spared =
+                        self.spared(&there, ShutdownPlan::Dead, reckless).filter(|_| both_stay)?;
+                    ["NameGrantor", "GrantorIs"]
+                        .into_iter()
+                        .for_each(|kind| plot.hold(Some(elder), Some(named), kind));
+                    plot.ask_within(named, &service, name(), Wait::AtMost(millis(15 * MS)));
+                    plot.now = now + 20 * MS;
+                    plot.down(&spared, Step::Vanish, Step::Start);
+                    plot.now = until + 10 * MS;
+                    plot.ask(named, &service, name());
+                    // Its recovery takes until the elder's lease is over.
+                    for number in 0..4 {
+                        plot.now = until + lease * (8 + number) / 8;
+                        plot.ask(other, &service, name());
+                    }
+                } else {
+                    let spared = self.spared(&[former], ShutdownPlan::Dead, reckless)?;
+                    plot.ask(former, &service, name());
+                    plot.now = now + 30 * MS;
+                    plot.until = until + lease;
+                    plot.down(&spared, Step::Crash, Step::Start);
+                    (plot.now, plot.until) = (until + lease / 2, until + lease / 2 + 60 * MS);
+                    plot.hold(None, Some(named), "NameGrantor");
+                    plot.ask(named, &service, name());
+                    plot.now += 15 * MS;
+                    plot.ask_within(other, &service, name(), Wait::AtMost(millis(15 * MS)));
+                }
+                plot.until = until + 2 * lease;
+            }
+            FaultKind::TornValue { late, adds } => {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
                 let here = |ask: &Ask| {
@@ -1122,11 +1241,11 @@ impl World {
                 let spared =
                     self.spared(&[grantor], ShutdownPlan::Dead, reckless).filter(|_| are_two)?;
                 plot.hold(Some(grantor), Some(hears.member), "Value");
-                plot.ask(
-                    writes.member,
-                    service,
-                    ClientWant::Put(open, format!("torn{}", fault.at)),
-                );
+                let wanted = match adds {
+                    Some(by) => ClientWant::Add(open, by),
+                    None => ClientWant::Put(open, format!("torn{}", fault.at)),
+                };
+                plot.ask(writes.member, service, wanted);
                 plot.now = now + fault.lasts / 2;
                 plot.until = until + SECOND;
                 plot.down(&spared, Step::Crash, Step::Start);
@@ -1189,8 +1308,12 @@ impl FaultScript {
     /// A client asks for something, and waits for ever. The number of its call is set when the step
     /// is applied.
     fn ask(&mut self, place: usize, service: &str, wanted: ClientWant) {
-        let service = service.to_string();
-        let (says, wait) = (String::new(), Wait::Forever);
+        self.ask_within(place, service, wanted, Wait::Forever);
+    }
+
+    /// The same, for a limited time.
+    fn ask_within(&mut self, place: usize, service: &str, wanted: ClientWant, wait: Wait) {
+        let (service, says) = (service.to_string(), String::new());
         let ask = Step::Ask { call: 0, place, service, wanted, owner: 0, says, wait, lease: None };
         self.add(self.now, ask);
     }

@@ -4,8 +4,9 @@
 use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Rng;
 use crate::fault::{
-    CRASH_ALL, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, FaultContext, KINDS, LOSE_DISK,
-    NO_DATAGRAMS, ONE_NEIGHBOUR, REJECT, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_VALUE, millis,
+    CRASH_ALL, DEAFEN, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, FaultContext, KINDS,
+    LATE_NAMING, LOSE_DISK, NO_DATAGRAMS, ONE_NEIGHBOUR, OVERTHROW_BY_SUCCESSORS, REJECT,
+    REJECT_PAIR, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_SUM, TORN_VALUE, millis,
 };
 use crate::limits;
 use crate::log::Scene;
@@ -16,8 +17,8 @@ use elderlock::protocol::{Limits, Timing};
 
 /// Kinds of faults in each plan at least: one more than a run must show to count.
 const MIN_KINDS: usize = 4;
-/// Seeds below this one have neither small bounds nor duels: tests name some of them, and depend on
-/// their outcome.
+/// Seeds below this one have neither small bounds nor the rarer faults: tests name some of them, and
+/// depend on their outcome.
 const PLAIN: u64 = 1_000;
 
 /// How often clients want something else than a lock, in parts per million of their requests.
@@ -314,14 +315,24 @@ impl ChaosPlan {
         for _ in 0..if is_plain { 0 } else { disks.below(5) } {
             faults.push(Fault::draw(&mut disks, TORN_STEP, &context));
         }
+        let mut rarer = Rng::new(seed, 22);
+        let mut some = |kind, chance, most| {
+            for _ in 0..if !is_plain && rarer.chance(chance) { rarer.between(1, most) } else { 0 } {
+                faults.push(Fault::draw(&mut rarer, kind, &context));
+            }
+        };
+        some(TORN_SUM, if wishes.opens > 0 { 500_000 } else { 0 }, 3);
+        some(OVERTHROW_BY_SUCCESSORS, if durable { 300_000 } else { 0 }, 2);
+        some(LATE_NAMING, 150_000, 3);
+        some(DEAFEN, 150_000, 2);
         let mut rings = Rng::new(seed, 12);
         if !is_plain && rings.chance(200_000) {
             let kind = if rings.chance(500_000) { RING } else { ONE_NEIGHBOUR };
-            let ring = Fault::draw(&mut rings, kind, &context);
             // No other fault occurs meanwhile, since it could make leases run out.
-            let ends = ring.at + ring.lasts;
-            faults.retain(|fault| fault.at + fault.lasts + SECOND < ring.at || ends < fault.at);
-            faults.push(ring);
+            put_alone(Fault::draw(&mut rings, kind, &context), &mut faults);
+        } else if !is_plain && trust_refused && rings.chance(700_000) {
+            // Likewise: the first member must be heard by all others but one.
+            put_alone(Fault::draw(&mut rings, REJECT_PAIR, &context), &mut faults);
         }
         faults.sort_by_key(|fault| fault.at);
         ChaosPlan {
@@ -359,6 +370,11 @@ impl ChaosPlan {
         }
     }
 
+    /// Whether it has neither small bounds nor the rarer faults.
+    pub(super) fn is_plain(&self) -> bool {
+        self.seed < PLAIN
+    }
+
     /// The plan with only these of its faults.
     pub fn only(&self, kept: &[usize]) -> ChaosPlan {
         let of = |number: &usize| {
@@ -394,6 +410,13 @@ impl ChaosPlan {
     pub fn world(&self) -> World {
         self.scene().world()
     }
+}
+
+/// Puts a fault into a plan, and takes all others away that would go on at the same time.
+fn put_alone(lone: Fault, faults: &mut Vec<Fault>) {
+    let ends = lone.at + lone.lasts;
+    faults.retain(|fault| fault.at + fault.lasts + SECOND < lone.at || ends < fault.at);
+    faults.push(lone);
 }
 
 /// A plan for people.

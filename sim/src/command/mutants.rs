@@ -256,29 +256,13 @@ mod hunt {
     fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         match mutant {
             ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
-            ProtocolMutant::HeedFormerElder => Some("scripts/former_elder_names_a_grantor"),
-            ProtocolMutant::ForgetEarlyDone => {
-                Some("scripts/request_ends_before_its_grantor_is_named")
-            }
             ProtocolMutant::FoundAtTheClock => Some("tests/founding.rs"),
-            ProtocolMutant::BeginForFormerElder => {
-                Some("regressions/an_old_epoch_begins_after_a_forgotten_one")
+            ProtocolMutant::HearOnlyInventories => {
+                Some("regressions/an_epoch_is_heard_of_after_the_inventory")
             }
-            ProtocolMutant::ReviveTheDeaf => {
-                Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
-            }
-            ProtocolMutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
             ProtocolMutant::YieldForEver => {
                 Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
             }
-            ProtocolMutant::VoteSuccessorVotesAtOnce => {
-                Some("scripts/vote_successors_do_not_vote_at_once")
-            }
-            ProtocolMutant::TakeUntold => Some("scripts/an_untold_holder_keeps_its_lock"),
-            ProtocolMutant::WriteTwice => Some("scripts/write_is_asked_twice"),
-            ProtocolMutant::StepTwice => Some("scripts/addition_is_asked_twice"),
-            ProtocolMutant::StepWraps => Some("scripts/sum_has_32_bits"),
-            ProtocolMutant::SuspectAlone => Some("scripts/one_member_is_refused"),
             _ => None,
         }
     }

@@ -274,7 +274,14 @@ fn words(fault: &Fault) -> String {
         | FaultKind::Newcomer { .. }
         | FaultKind::TornValue { .. }
         | FaultKind::Duel { .. } => name.to_string(),
+        FaultKind::RejectPair(target, other) => {
+            format!("{name}: {} and m{other}", target_words(target))
+        }
+        FaultKind::LateNaming { elder_fails, .. } => {
+            format!("{name}, {}", if elder_fails { "the elder fails" } else { "after a failure" })
+        }
         FaultKind::Isolate(target)
+        | FaultKind::Deafen(target)
         | FaultKind::Crash(target)
         | FaultKind::Vanish(target)
         | FaultKind::Pause(target) => {
