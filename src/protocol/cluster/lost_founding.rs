@@ -14,8 +14,9 @@
 //!
 //! Then it is a seed like any other, and founds with the others, above the slots of the lost view.
 //!
-//! A founder that has had a lease in the first view for as long as a member lease notes on disk that
-//! the view is established. If directories are lost after that, only an operator gives them up.
+//! A founder that has had a lease in the first view for as long as a member lease notes on disk
+//! that the view is established. If directories are lost after that, only an operator gives them
+//! up.
 
 use super::*;
 
