@@ -17,8 +17,8 @@ use elderlock::protocol::{Limits, Timing};
 
 /// Kinds of faults in each plan at least: one more than a run must show to count.
 const MIN_KINDS: usize = 4;
-/// Seeds below this one have neither small bounds nor the rarer faults: tests name some of them, and
-/// depend on their outcome.
+/// Seeds below this one have neither small bounds nor the rarer faults: tests name some of them,
+/// and depend on their outcome.
 const PLAIN: u64 = 1_000;
 
 /// How often clients want something else than a lock, in parts per million of their requests.
