@@ -61,6 +61,42 @@ fn the_files_of_a_data_directory_are_its_owners_alone() {
     );
 }
 
+/// A start on a damaged vote fails with an error that names the file, at whichever byte it is
+/// damaged and wherever it is cut.
+#[test]
+fn a_vote_damaged_at_any_byte_is_refused_at_the_start_by_name() {
+    let scratch = Scratch::new("damaged");
+    let directory = scratch.of(0);
+    let runtime = runtime();
+    let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let join = || runtime.block_on(builder(any, &[], &directory).found().join());
+    let member = join().expect("it founds");
+    let _ = runtime.block_on(member.leave());
+    let path = directory.join("vote");
+    let vote = std::fs::read(&path).expect("it is there");
+    let mut damaged: Vec<Vec<u8>> = (0..vote.len()).map(|length| vote[..length].to_vec()).collect();
+    damaged.push([vote.as_slice(), &[0]].concat());
+    for byte in 0..vote.len() {
+        for bits in [0x01, 0x80, 0xff] {
+            let mut other = vote.clone();
+            other[byte] ^= bits;
+            damaged.push(other);
+        }
+    }
+    for bytes in &damaged {
+        std::fs::write(&path, bytes).expect("it can be written");
+        let error = join().err().unwrap_or_else(|| panic!("it starts on {bytes:x?}"));
+        let text = error.to_string();
+        let names = text.contains("`vote`") && text.contains(directory.to_str().expect("text"));
+        assert!(matches!(error, JoinError::DataDir { .. }) && names, "{text}");
+        assert_eq!(&std::fs::read(&path).expect("it is there"), bytes, "nothing is changed");
+    }
+    std::fs::write(&path, &vote).expect("it can be written");
+    let member = join().expect("the whole vote is taken");
+    let _ = runtime.block_on(member.leave());
+    assert!(damaged.len() > 4 * 50, "{} starts", damaged.len());
+}
+
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

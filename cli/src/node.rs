@@ -262,10 +262,12 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
         MemberEvent::BecameElder => ("became_elder", "became the elder".to_owned(), Value::Null),
         MemberEvent::BecameGrantor { service, epoch } => {
             let detail = json!({ "service": service.as_str(), "epoch": epoch.to_string() });
+            let service = service.as_str().escape_debug();
             ("became_grantor", format!("became grantor of {service} in epoch {epoch}"), detail)
         }
         MemberEvent::LostGrantor { service, epoch } => {
             let detail = json!({ "service": service.as_str(), "epoch": epoch.to_string() });
+            let service = service.as_str().escape_debug();
             ("lost_grantor", format!("no longer grantor of {service}, epoch {epoch}"), detail)
         }
         MemberEvent::Suspended => {
@@ -397,6 +399,24 @@ mod tests {
                 .iter()
                 .any(is_fault)
         );
+    }
+
+    #[tokio::test]
+    async fn the_name_of_a_service_is_printed_escaped() {
+        let member = Member::local().await.expect("it joins");
+        let mut events = member.events();
+        let service = member.lock_service("stock\u{1b}[2J\n").await.expect("a good name");
+        drop(service.lock("a").await.expect("it is free"));
+        loop {
+            let event = events.next().await.expect("it becomes the grantor");
+            if let (name @ "became_grantor", text, _) = tell(&event) {
+                assert!(
+                    text.starts_with("became grantor of stock\\u{1b}[2J\\n in"),
+                    "{name}: {text}"
+                );
+                return;
+            }
+        }
     }
 
     #[test]

@@ -102,8 +102,8 @@ pub(crate) async fn run(args: RevokeArgs) -> Done {
 async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     let service = member.lock_service(&args.service).await?;
     let what = match &args.name {
-        Some(name) => format!("{name} of {}", args.service),
-        None => format!("the suspension of {}", args.service),
+        Some(name) => format!("{} of {}", name.escape_debug(), args.service.escape_debug()),
+        None => format!("the suspension of {}", args.service.escape_debug()),
     };
     let ask = match &args.name {
         Some(name) => service.revoke(name),

@@ -68,14 +68,21 @@ struct Node {
     lines: Receiver<String>,
 }
 
+fn free_addr() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").to_string()
+}
+
 impl Node {
     fn start(key_file: &Path) -> Node {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let bind = listener.local_addr().expect("bound").to_string();
-        drop(listener);
         let args = ["node", "--cluster", "shop", "--found", "--timing", "fast", "--key-file"];
         let mut command = elderlock(&args);
-        command.arg(key_file).args(["--bind", &bind]).stdout(Stdio::piped());
+        command.arg(key_file).args(["--bind", &free_addr()]);
+        Node::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Node {
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().expect("it can be started");
         let (sender, lines) = channel();
         let output = BufReader::new(child.stdout.take().expect("it was piped"));
@@ -182,4 +189,39 @@ fn a_node_reads_its_key_file_again_and_refuses_the_old_key_afterwards() {
     assert!(!status(at, &[("ELDERLOCK_KEY", &old)]).1);
     let file = path.to_str().expect("text");
     assert!(status(at, &[("ELDERLOCK_KEY_FILE", file)]).1);
+}
+
+#[test]
+fn a_key_file_named_in_the_configuration_is_used_and_read_again() {
+    let scratch = Scratch::new("config");
+    let (path, other, config) =
+        (scratch.file("key"), scratch.file("other"), scratch.file("node.toml"));
+    keygen(&path);
+    keygen(&other);
+    let (first, second) = (read(&path), read(&other));
+    let addr = free_addr();
+    let settings = format!(
+        "cluster = 'shop'\nbind = '{addr}'\nfound = true\ntiming = 'fast'\nkey_file = '{}'\n",
+        path.display()
+    );
+    write(&config, &settings);
+    let config = config.to_str().expect("text");
+    let node = Node::spawn(elderlock(&["node", "--config", config]));
+    node.until("joined as");
+    assert!(status(&addr, &[("ELDERLOCK_KEY", &first)]).1);
+    assert!(!status(&addr, &[]).1, "without the key it tells nothing");
+    write(&path, &second);
+    node.hang_up();
+    node.until("has read");
+    assert!(status(&addr, &[("ELDERLOCK_KEY", &second)]).1);
+    assert!(!status(&addr, &[("ELDERLOCK_KEY", &first)]).1);
+    drop(node);
+
+    // A flag wins over the file's setting, and an exposed file is refused as with the flag.
+    std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("it is ours");
+    let output = elderlock(&["node", "--config", config]).output().expect("it can be started");
+    assert!(!output.status.success() && said(&output).contains("0644"), "{}", said(&output));
+    let mut command = elderlock(&["node", "--config", config, "--key-file"]);
+    command.arg(&other);
+    Node::spawn(command).until("joined as");
 }

@@ -49,7 +49,7 @@ pub enum HandshakeRefusal {
     #[error("it speaks protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
     /// The listener belongs to another cluster.
-    #[error("it belongs to cluster '{0}'")]
+    #[error("it belongs to cluster '{}'", .0.escape_debug())]
     ForeignCluster(String),
     /// The bytes are no handshake.
     #[error("it did not understand the handshake")]

@@ -103,6 +103,20 @@ async fn act(
         let line = text.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
         return Ok(line.split_whitespace().nth(1).ok_or("no figure")?.into());
     }
+    // Before the join: a member looks at the limit when it binds.
+    if verb == "limit-files" {
+        let most = words[0].parse().ok();
+        let limit = rustix::process::Rlimit { current: most, maximum: most };
+        return rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)
+            .map(|()| String::new())
+            .map_err(|error| error.to_string());
+    }
+    if verb == "open-files" {
+        let count: usize = words[0].parse().map_err(|_| "no number")?;
+        let files: Result<Vec<_>, _> =
+            (0..count).map(|_| std::fs::File::open("/proc/self/status")).collect();
+        return files.map(|files| files.len().to_string()).map_err(|error| error.to_string());
+    }
     let member = state.members.lock().unwrap().get(&index).cloned().ok_or("no such member")?;
     match verb {
         #[cfg(feature = "secure")]

@@ -26,10 +26,20 @@ impl Cluster {
 
     /// As [`Cluster::start`], with such cluster keys.
     pub(crate) fn start_with(size: usize, keys: &str, rng: &mut Rng) -> Cluster {
+        Cluster::start_limited(size, keys, None, rng)
+    }
+
+    /// As [`Cluster::start_with`], in processes that may open so many files.
+    pub(crate) fn start_limited(
+        size: usize,
+        keys: &str,
+        files: Option<u64>,
+        rng: &mut Rng,
+    ) -> Cluster {
         // Ports that were free a moment ago may be taken by others: once more with others then.
         for _ in 0..5 {
             let addrs: Vec<String> = ports::free(size).iter().map(ToString::to_string).collect();
-            match Cluster::start_keyed(&addrs, 3, &[], keys, rng) {
+            match Cluster::start_keyed(&addrs, 3, &[], (keys, files), rng) {
                 Ok(cluster) => return cluster,
                 Err(error) if error.contains("is taken") => println!("once more: {error}"),
                 Err(error) => panic!("{error}"),
@@ -46,14 +56,14 @@ impl Cluster {
         namespaces: &[String],
         rng: &mut Rng,
     ) -> Result<Cluster, String> {
-        Cluster::start_keyed(addrs, seeds, namespaces, "", rng)
+        Cluster::start_keyed(addrs, seeds, namespaces, ("", None), rng)
     }
 
     fn start_keyed(
         addrs: &[String],
         seeds: usize,
         namespaces: &[String],
-        keys: &str,
+        (keys, files): (&str, Option<u64>),
         rng: &mut Rng,
     ) -> Result<Cluster, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -69,7 +79,11 @@ impl Cluster {
         };
         for (number, addr) in addrs.iter().enumerate() {
             let process = Process::start(number, namespaces.get(number).map(String::as_str));
-            cluster.peers.push(Peer { process, index: 0, addr: addr.clone() });
+            let peer = Peer { process, index: 0, addr: addr.clone() };
+            if let Some(files) = files {
+                peer.ask(&format!("limit-files {files}"))?;
+            }
+            cluster.peers.push(peer);
         }
         let mut order: Vec<usize> = (0..addrs.len()).collect();
         rng.shuffle(&mut order);

@@ -3,6 +3,7 @@
 
 use super::counters::{AtomicCounters, add};
 use super::hello::{HelloError, bytes_of, read_hello};
+use super::reception::Reception;
 use crate::protocol::{MemberInfo, ProcessId};
 pub(super) use crate::wire::secure::StaticKey;
 use crate::wire::secure::{
@@ -64,7 +65,7 @@ pub(super) struct HandshakeSide<'a> {
     pub(super) me: &'a MemberInfo,
     /// Proves the process id of `me`. `None`: the system gave no randomness for it.
     pub(super) identity: Option<&'a StaticKey>,
-    pub(super) counters: &'a AtomicCounters,
+    pub(super) reception: &'a Reception,
 }
 
 impl Security {
@@ -159,7 +160,7 @@ pub(super) async fn greet(
     let session = shake(side.cluster, &security.ring(), identity, &purpose, stream, decoder).await;
     let session = session.inspect_err(|error| {
         if let ShakeError::Secure(error) = error {
-            refuse_secure(side.counters, error);
+            refuse_secure(side.reception, error);
         }
     })?;
     decoder.open();
@@ -249,7 +250,7 @@ pub(super) async fn answer(
     let (responder, respond) = match answered {
         Ok(answered) => answered,
         Err(error) => {
-            refuse_secure(side.counters, &error);
+            refuse_secure(side.reception, &error);
             return Answered::Refused(match error {
                 SecureError::UnknownKey => Some(HandshakeRefusal::UnknownKey),
                 SecureError::OtherCluster => Some(HandshakeRefusal::OtherCluster),
@@ -264,15 +265,15 @@ pub(super) async fn answer(
     let confirm = match read_hello(stream, decoder, &mut 0).await {
         Ok(Some(Frame::Confirm(confirm))) => confirm,
         Ok(Some(_)) => {
-            add(&side.counters.garbage, 1);
+            add(&side.reception.counters.garbage, 1);
             return Answered::Refused(None);
         }
         Ok(None) | Err(HelloError::Io(_)) => {
-            add(&side.counters.silent, 1);
+            add(&side.reception.counters.silent, 1);
             return Answered::Refused(None);
         }
         Err(HelloError::Frame(error)) => {
-            side.counters.refuse_frame(&error);
+            side.reception.counters.refuse_frame(&error);
             return Answered::Refused(None);
         }
     };
@@ -284,7 +285,7 @@ pub(super) async fn answer(
         }
         Ok(Session { purpose: Purpose::Status, sealer, .. }) => Answered::Status(Box::new(sealer)),
         Err(error) => {
-            refuse_secure(side.counters, &error);
+            refuse_secure(side.reception, &error);
             Answered::Refused(None)
         }
     }
@@ -298,7 +299,8 @@ pub(super) fn sealed(sealer: &mut Sealer, frame: &Frame) -> Option<Vec<u8>> {
     Some(records)
 }
 
-fn refuse_secure(counters: &AtomicCounters, error: &SecureError) {
+fn refuse_secure(reception: &Reception, error: &SecureError) {
+    let counters = &reception.counters;
     match error {
         SecureError::Malformed => add(&counters.garbage, 1),
         SecureError::UnknownKey => add(&counters.unknown_key, 1),
@@ -306,10 +308,12 @@ fn refuse_secure(counters: &AtomicCounters, error: &SecureError) {
         SecureError::Versions(_) | SecureError::Downgraded(_) => add(&counters.other_version, 1),
         SecureError::Forged => add(&counters.forged, 1),
         SecureError::Impostor { claimed } => {
-            tracing::warn!(
-                %claimed,
-                "refused a process with the cluster key that claimed another id"
-            );
+            if let Some(left_out) = reception.may_warn() {
+                tracing::warn!(
+                    %claimed, left_out,
+                    "refused a process with the cluster key that claimed another id"
+                );
+            }
             add(&counters.impostors, 1);
         }
     }

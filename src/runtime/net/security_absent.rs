@@ -1,6 +1,7 @@
 //! Stands for `security` in a build without the feature `secure`: no member has a key.
 
 use super::counters::AtomicCounters;
+use super::reception::Reception;
 use crate::protocol::{MemberInfo, ProcessId};
 use crate::wire::secure::Sealer;
 use crate::wire::{Decoder, Frame, HandshakeRefusal};
@@ -33,7 +34,7 @@ pub(super) struct NoHandshakeSide<'a> {
     pub(super) cluster: &'a str,
     pub(super) me: &'a MemberInfo,
     pub(super) identity: Option<&'a NoStaticKey>,
-    pub(super) counters: &'a AtomicCounters,
+    pub(super) reception: &'a Reception,
 }
 
 impl NoSecurity {

@@ -272,7 +272,7 @@ fn side<'a>(shared: &'a TransportState, incarnation: &'a Incarnation) -> Handsha
         cluster: &shared.cluster,
         me: &incarnation.me,
         identity: incarnation.identity.as_deref(),
-        counters: &shared.reception.counters,
+        reception: &shared.reception,
     }
 }
 

@@ -773,6 +773,12 @@ fn garbage_never_panics() {
 }
 
 #[test]
+fn a_refusal_shows_the_name_of_another_cluster_escaped() {
+    let text = HandshakeRefusal::ForeignCluster("shed\u{1b}[2J\n".into()).to_string();
+    assert_eq!(text, "it belongs to cluster 'shed\\u{1b}[2J\\n'");
+}
+
+#[test]
 fn a_strangers_frames_are_short_and_of_its_linked_packets_only_the_head_is_read() {
     let read = |frame: &Frame, is_strange: bool| {
         let mut decoder = decoder(true, &bytes_of(frame));

@@ -334,6 +334,21 @@ fn no_datagram_is_heard_cut_or_with_a_bit_turned_over() {
     }
 }
 
+#[test]
+fn datagrams_are_heard_in_any_order_within_the_window_and_not_before_it() {
+    let (mut one, mut two) = (gossip(1, &[1]), gossip(2, &[1]));
+    let sent: Vec<_> = (0..=WINDOW).map(|_| payload(&mut one, 2, b"news")).collect();
+    let newest = sent.len() - 1;
+    assert!(heard(&mut two, &sent[newest]).is_ok());
+    assert_eq!(heard(&mut two, &sent[0]), Err(GossipError::Repeated), "older than the window");
+    for number in (1..newest).rev() {
+        assert!(heard(&mut two, &sent[number]).is_ok(), "{number}");
+    }
+    for datagram in &sent {
+        assert_eq!(heard(&mut two, datagram), Err(GossipError::Repeated));
+    }
+}
+
 /// The verdict of a check on a planted break: an error.
 type Verdict = Result<(), &'static str>;
 

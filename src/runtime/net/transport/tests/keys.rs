@@ -5,8 +5,9 @@ use crate::runtime::net::security::entropy;
 use crate::runtime::query_status_with;
 use crate::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Sealer, Session, StaticKey, VERSIONS,
+    Versions,
 };
-use crate::wire::{MAX_HELLO, PROTOCOL_VERSION};
+use crate::wire::{HandshakeRefusal, MAX_HELLO, PROTOCOL_VERSION};
 use std::net::SocketAddr;
 
 fn key(seed: u8) -> ClusterKey {
@@ -172,6 +173,35 @@ async fn a_borrowed_id_with_the_right_key_is_refused() {
     let is_connected =
         |inputs: &[Input]| inputs.contains(&Input::Hint(Hint::Connected(a.me.process)));
     assert!(!is_connected(&b.letters.inputs.lock().unwrap()));
+}
+
+#[tokio::test]
+async fn the_warnings_about_impostors_are_rate_limited() {
+    let b = keyed("shop", &[1]).await;
+    for seed in 1..30 {
+        let mut attacker = Attacker::dial(b.me.addr).await;
+        let claimed = attacker_info(ProcessId(9));
+        attacker.shake(&StaticKey::new([seed; 32]), claimed).await;
+        assert_eq!(attacker.read().await, None, "the connection is closed");
+    }
+    assert_eq!(b.transport.counters().impostors, 29);
+    // They have used up the log lines that other processes may cause in a row.
+    assert_eq!(b.transport.shared.reception.may_warn(), None);
+}
+
+#[tokio::test]
+async fn an_older_version_under_the_right_key_is_told_which_one_is_spoken() {
+    let b = keyed("shop", &[1]).await;
+    let older = Versions { lowest: 1, highest: PROTOCOL_VERSION - 1 };
+    let identity = &StaticKey::new([5; 32]);
+    let setup =
+        HandshakeSetup { cluster: "shop", versions: older, identity, entropy: *entropy().unwrap() };
+    let (_, initiate) = Initiator::start(&key(1), &setup).unwrap();
+    let mut attacker = Attacker::dial(b.me.addr).await;
+    attacker.write(&Frame::Initiate(initiate)).await;
+    let refusal = HandshakeRefusal::Version(PROTOCOL_VERSION);
+    assert_eq!(attacker.read().await, Some(Frame::Refused(refusal)));
+    assert_eq!(b.transport.counters().other_version, 1);
 }
 
 #[tokio::test]
