@@ -4,6 +4,7 @@
 
 mod acquire;
 mod any_guard;
+mod atomic_counter;
 mod barrier;
 mod count_down_latch;
 mod double_barrier;
@@ -24,6 +25,7 @@ mod token_gate;
 
 pub use acquire::Acquire;
 pub use any_guard::{AnyGuard, Fenced};
+pub use atomic_counter::{Addition, AtomicCounter, CounterError, CounterValue};
 pub use barrier::{Barrier, BarrierError};
 pub use count_down_latch::CountDownLatch;
 pub use double_barrier::{DoubleBarrier, DoubleBarrierGuard};

@@ -66,6 +66,8 @@ pub enum RuntimeMutant {
     LeasesAlike,
     /// A conditional change of a count is made in every case.
     SetWithoutLook,
+    /// A conditional change of a counter is made in every case.
+    CounterWithoutLook,
     /// A holder that reads the value of its lock does not tell the grantor.
     ReadInSilence,
     /// A write into the value of a lock that met another write is made over that, even over a later
@@ -102,7 +104,7 @@ pub enum RuntimeMutant {
 
 impl RuntimeMutant {
     /// All of them.
-    pub const ALL: [RuntimeMutant; 42] = [
+    pub const ALL: [RuntimeMutant; 43] = [
         RuntimeMutant::FenceWithoutMember,
         RuntimeMutant::KeepDroppedRequest,
         RuntimeMutant::KeepDroppedHold,
@@ -130,6 +132,7 @@ impl RuntimeMutant {
         RuntimeMutant::KeepDroppedLease,
         RuntimeMutant::LeasesAlike,
         RuntimeMutant::SetWithoutLook,
+        RuntimeMutant::CounterWithoutLook,
         RuntimeMutant::ReadInSilence,
         RuntimeMutant::WriteOverLater,
         RuntimeMutant::GateAlwaysOpen,

@@ -56,6 +56,7 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::KeepDroppedLease => (WorkloadKind::Semaphore, &["leases_end_one_by_one"]),
         RuntimeMutant::LeasesAlike => (WorkloadKind::Semaphore, &["token_belongs_to_one_hold"]),
         RuntimeMutant::SetWithoutLook => (WorkloadKind::Count, &["values_are_seen_in_order"]),
+        RuntimeMutant::CounterWithoutLook => (WorkloadKind::Counter, &["additions_add_up"]),
         RuntimeMutant::ReadInSilence | RuntimeMutant::WriteOverLater => {
             (WorkloadKind::LockValue, &["holders_write_alone"])
         }

@@ -3,6 +3,7 @@
 mod barriers;
 mod connections;
 mod count;
+mod counter;
 mod leaders;
 mod lock_value;
 mod locks;
@@ -39,6 +40,8 @@ pub enum WorkloadKind {
     Semaphore,
     /// Shared counts.
     Count,
+    /// Atomic counters.
+    Counter,
     /// Values of locks.
     LockValue,
     /// Barriers, double barriers and latches.
@@ -51,7 +54,7 @@ pub enum WorkloadKind {
 
 impl WorkloadKind {
     /// All of them.
-    pub const ALL: [WorkloadKind; 10] = [
+    pub const ALL: [WorkloadKind; 11] = [
         WorkloadKind::Locks,
         WorkloadKind::Mutexes,
         WorkloadKind::Leaders,
@@ -62,6 +65,7 @@ impl WorkloadKind {
         WorkloadKind::Barriers,
         WorkloadKind::Connections,
         WorkloadKind::Revocations,
+        WorkloadKind::Counter,
     ];
 
     /// As on the command line.
@@ -73,6 +77,7 @@ impl WorkloadKind {
             WorkloadKind::ReadWrite => "read-write",
             WorkloadKind::Semaphore => "semaphore",
             WorkloadKind::Count => "count",
+            WorkloadKind::Counter => "counter",
             WorkloadKind::LockValue => "lock-value",
             WorkloadKind::Barriers => "barriers",
             WorkloadKind::Connections => "connections",
@@ -130,6 +135,9 @@ impl WorkloadKind {
                 "leases looked up",
             ],
             WorkloadKind::Count => &["counts added to", "counts set", "counts changed meanwhile"],
+            WorkloadKind::Counter => {
+                &["counters added to", "counters added much to", "sums compared"]
+            }
             WorkloadKind::LockValue => {
                 &["values read under the lock", "values written under the lock"]
             }
@@ -155,7 +163,10 @@ impl WorkloadKind {
     /// How many there are at each member.
     fn workers(self) -> u64 {
         match self {
-            WorkloadKind::Connections | WorkloadKind::Count | WorkloadKind::Leaders => 2,
+            WorkloadKind::Connections
+            | WorkloadKind::Count
+            | WorkloadKind::Counter
+            | WorkloadKind::Leaders => 2,
             _ => 3,
         }
     }
@@ -169,6 +180,7 @@ async fn play(workload: WorkloadKind, worker: &Workload) {
         WorkloadKind::ReadWrite => read_write::play(worker).await,
         WorkloadKind::Semaphore => semaphore::play(worker).await,
         WorkloadKind::Count => count::play(worker).await,
+        WorkloadKind::Counter => counter::play(worker).await,
         WorkloadKind::LockValue => lock_value::play(worker).await,
         WorkloadKind::Barriers => barriers::play(worker).await,
         WorkloadKind::Connections => connections::play(worker).await,
@@ -200,6 +212,7 @@ pub async fn have_all(harness: &Rc<ClusterHarness>, member: &Member) -> Result<(
             WorkloadKind::ReadWrite => read_write::have_all(member).await?,
             WorkloadKind::Semaphore => semaphore::have_all(member).await?,
             WorkloadKind::Count => count::have_all(member).await?,
+            WorkloadKind::Counter => counter::have_all(member).await?,
             WorkloadKind::LockValue => lock_value::have_all(member).await?,
             WorkloadKind::Barriers => barriers::have_all(member).await?,
             WorkloadKind::Connections => connections::have_all(member).await?,
