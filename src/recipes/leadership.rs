@@ -69,6 +69,10 @@ impl Candidacy {
         self.name.as_bytes()
     }
 
+    pub(super) fn owner(&self) -> u64 {
+        self.owner
+    }
+
     pub(super) fn check(&self) -> Result<(), InvalidLease> {
         self.lease.map_or(Ok(()), |lease| InvalidLease::check(lease).map(drop))
     }
@@ -363,7 +367,7 @@ pub(super) struct HeldTerm {
 }
 
 impl HeldTerm {
-    fn new(guard: Guard) -> Self {
+    pub(super) fn new(guard: Guard) -> Self {
         let (watch, token, revocation) = (guard.watch(), guard.token(), guard.revocation());
         let inner = TermState {
             watch,

@@ -4,6 +4,7 @@
 
 mod acquire;
 mod any_guard;
+mod assignment;
 mod atomic_counter;
 mod barrier;
 mod count_down_latch;
@@ -16,6 +17,8 @@ mod lock_value;
 mod multi_lock;
 mod mutex;
 mod owner;
+mod partition_guard;
+mod partitions;
 mod read_write_lock;
 mod reentrant_mutex;
 mod reentry;
@@ -40,6 +43,8 @@ pub use lock_value::{LockGuard, LockValue, LockValueError};
 pub use multi_lock::{MultiGuard, MultiLock, MultiLockError};
 pub use mutex::{Mutex, MutexGuard};
 pub use owner::Owner;
+pub use partition_guard::PartitionGuard;
+pub use partitions::{PartitionOwners, Partitions, PartitionsError};
 pub use read_write_lock::{ReadGuard, ReadWriteLock, WriteGuard};
 pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex};
 pub use reentry::EnterError;

@@ -100,11 +100,17 @@ pub enum RuntimeMutant {
     TakenAndKept,
     /// A lock whose holder has not been told is reported as taken away.
     CallItTaken,
+    /// The guard of a partition stays good though the partition is lost or given up.
+    OwnOn,
+    /// A claimant that owns too many partitions gives none up.
+    KeepSurplus,
+    /// A claimant is content with one partition less than its share.
+    TakeOneLess,
 }
 
 impl RuntimeMutant {
     /// All of them.
-    pub const ALL: [RuntimeMutant; 43] = [
+    pub const ALL: [RuntimeMutant; 46] = [
         RuntimeMutant::FenceWithoutMember,
         RuntimeMutant::KeepDroppedRequest,
         RuntimeMutant::KeepDroppedHold,
@@ -148,6 +154,9 @@ impl RuntimeMutant {
         RuntimeMutant::WantInSilence,
         RuntimeMutant::TakenAndKept,
         RuntimeMutant::CallItTaken,
+        RuntimeMutant::OwnOn,
+        RuntimeMutant::KeepSurplus,
+        RuntimeMutant::TakeOneLess,
     ];
 }
 

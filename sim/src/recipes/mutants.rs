@@ -75,6 +75,10 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::GuardsOutliveMember => {
             (WorkloadKind::Connections, &["guards_fail_before_it_is_told"])
         }
+        RuntimeMutant::OwnOn => (WorkloadKind::Partitions, &["exclusive_by_lease"]),
+        RuntimeMutant::KeepSurplus | RuntimeMutant::TakeOneLess => {
+            (WorkloadKind::Partitions, &["partitions_are_shared_out"])
+        }
         RuntimeMutant::WantTwice => (WorkloadKind::Revocations, &["asked_back_once"]),
         RuntimeMutant::WantInSilence | RuntimeMutant::CallItTaken => {
             (WorkloadKind::Revocations, TAKEN)

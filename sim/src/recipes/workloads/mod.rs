@@ -8,6 +8,7 @@ mod leaders;
 mod lock_value;
 mod locks;
 mod mutexes;
+mod partitions;
 mod read_write;
 pub mod revocations;
 mod semaphore;
@@ -42,6 +43,8 @@ pub enum WorkloadKind {
     Count,
     /// Atomic counters.
     Counter,
+    /// Partitions that claimants share.
+    Partitions,
     /// Values of locks.
     LockValue,
     /// Barriers, double barriers and latches.
@@ -54,7 +57,7 @@ pub enum WorkloadKind {
 
 impl WorkloadKind {
     /// All of them.
-    pub const ALL: [WorkloadKind; 11] = [
+    pub const ALL: [WorkloadKind; 12] = [
         WorkloadKind::Locks,
         WorkloadKind::Mutexes,
         WorkloadKind::Leaders,
@@ -66,6 +69,7 @@ impl WorkloadKind {
         WorkloadKind::Connections,
         WorkloadKind::Revocations,
         WorkloadKind::Counter,
+        WorkloadKind::Partitions,
     ];
 
     /// As on the command line.
@@ -78,6 +82,7 @@ impl WorkloadKind {
             WorkloadKind::Semaphore => "semaphore",
             WorkloadKind::Count => "count",
             WorkloadKind::Counter => "counter",
+            WorkloadKind::Partitions => "partitions",
             WorkloadKind::LockValue => "lock-value",
             WorkloadKind::Barriers => "barriers",
             WorkloadKind::Connections => "connections",
@@ -138,6 +143,9 @@ impl WorkloadKind {
             WorkloadKind::Counter => {
                 &["counters added to", "counters added much to", "sums compared"]
             }
+            WorkloadKind::Partitions => {
+                &["claims begun", "partitions owned", "partitions asked for", "settled shares seen"]
+            }
             WorkloadKind::LockValue => {
                 &["values read under the lock", "values written under the lock"]
             }
@@ -166,7 +174,8 @@ impl WorkloadKind {
             WorkloadKind::Connections
             | WorkloadKind::Count
             | WorkloadKind::Counter
-            | WorkloadKind::Leaders => 2,
+            | WorkloadKind::Leaders
+            | WorkloadKind::Partitions => 2,
             _ => 3,
         }
     }
@@ -181,6 +190,7 @@ async fn play(workload: WorkloadKind, worker: &Workload) {
         WorkloadKind::Semaphore => semaphore::play(worker).await,
         WorkloadKind::Count => count::play(worker).await,
         WorkloadKind::Counter => counter::play(worker).await,
+        WorkloadKind::Partitions => partitions::play(worker).await,
         WorkloadKind::LockValue => lock_value::play(worker).await,
         WorkloadKind::Barriers => barriers::play(worker).await,
         WorkloadKind::Connections => connections::play(worker).await,
@@ -213,6 +223,7 @@ pub async fn have_all(harness: &Rc<ClusterHarness>, member: &Member) -> Result<(
             WorkloadKind::Semaphore => semaphore::have_all(member).await?,
             WorkloadKind::Count => count::have_all(member).await?,
             WorkloadKind::Counter => counter::have_all(member).await?,
+            WorkloadKind::Partitions => partitions::have_all(member).await?,
             WorkloadKind::LockValue => lock_value::have_all(member).await?,
             WorkloadKind::Barriers => barriers::have_all(member).await?,
             WorkloadKind::Connections => connections::have_all(member).await?,
@@ -288,7 +299,18 @@ impl Workload {
 
     /// From now on it believes in this.
     fn claim(&self, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
-        self.harness.checker.claim(self.name, service, name, mode, self.by_own_clock(belief));
+        self.claim_as(self.name, (service, name), mode, belief);
+    }
+
+    /// The same, in another name than its own.
+    fn claim_as(
+        &self,
+        who: u64,
+        (service, name): (&'static str, &str),
+        mode: ClaimMode,
+        belief: Belief,
+    ) {
+        self.harness.checker.claim(who, service, name, mode, self.by_own_clock(belief));
     }
 
     /// The belief reads this member's clock even when another worker evaluates it.
