@@ -281,8 +281,8 @@ async fn a_claim_ends_with_its_service_and_with_its_member() {
     assert!(matches!(kept[1].fence(), Err(TermEnd::Lost(_) | TermEnd::GivenUp)));
 }
 
-/// Whatever future is dropped, at whatever poll: no partition is lost with it, and after the claim
-/// nothing is held or queued.
+/// No partition is lost with a future that is dropped, and after the claim nothing is held or
+/// queued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_await_of_a_claim_can_be_dropped_at_any_poll() {
     let local = Local::start(2).await;

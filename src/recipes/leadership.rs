@@ -220,6 +220,16 @@ pub enum TermEnd {
     GivenUp,
 }
 
+impl TermEnd {
+    /// As the loss of a hold.
+    pub(super) fn lost(self) -> Lost {
+        match self {
+            TermEnd::Lost(lost) => lost,
+            TermEnd::GivenUp => Lost::new(LostReason::Released),
+        }
+    }
+}
+
 impl Term {
     /// The token, if the term goes on at this instant. Cheap: a clock and some atomics, no message.
     ///

@@ -1,9 +1,10 @@
 //! `PartitionGuard`: one partition, while this claimant owns it.
 
+use super::any_guard::Fenced;
 use super::leadership::{HeldTerm, Term, TermEnd};
 use crate::protocol::{LineageId, Time, Token};
 use crate::runtime::planted;
-use crate::service::Guard;
+use crate::service::{Guard, Lost};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -194,6 +195,20 @@ impl PartitionGuard {
     /// [`TermEnd`]: it was over before.
     pub fn release(self) -> Result<(), TermEnd> {
         self.hold.term.fence().map(drop)
+    }
+}
+
+impl Fenced for PartitionGuard {
+    fn fence(&self) -> Result<Token, Lost> {
+        PartitionGuard::fence(self).map_err(TermEnd::lost)
+    }
+
+    fn lineage(&self) -> LineageId {
+        PartitionGuard::lineage(self)
+    }
+
+    fn is_shared(&self) -> bool {
+        false
     }
 }
 

@@ -106,11 +106,13 @@ pub enum RuntimeMutant {
     KeepSurplus,
     /// A claimant is content with one partition less than its share.
     TakeOneLess,
+    /// A schedule notes the tick before the one that has finished.
+    NoteTickBefore,
 }
 
 impl RuntimeMutant {
     /// All of them.
-    pub const ALL: [RuntimeMutant; 46] = [
+    pub const ALL: [RuntimeMutant; 47] = [
         RuntimeMutant::FenceWithoutMember,
         RuntimeMutant::KeepDroppedRequest,
         RuntimeMutant::KeepDroppedHold,
@@ -157,6 +159,7 @@ impl RuntimeMutant {
         RuntimeMutant::OwnOn,
         RuntimeMutant::KeepSurplus,
         RuntimeMutant::TakeOneLess,
+        RuntimeMutant::NoteTickBefore,
     ];
 }
 

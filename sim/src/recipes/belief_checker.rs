@@ -113,7 +113,7 @@ struct Counted {
 /// The additions to the counter.
 #[derive(Default)]
 pub struct Sums {
-    /// The sum of all that began, whatever came of them.
+    /// The sum of all that began, executed or not.
     pub begun: i64,
     /// The sum of those that were confirmed.
     pub confirmed: i64,
@@ -142,6 +142,8 @@ pub struct BeliefChecker {
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
     /// Of the counter.
     pub sums: RefCell<Sums>,
+    /// The latest tick that a worker has begun, and that no worker has dropped.
+    tick: Cell<Option<i64>>,
     /// By service and name.
     touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<ValueAccess>>>,
     removals: Cell<u64>,
@@ -178,6 +180,7 @@ impl BeliefChecker {
             limits: RefCell::default(),
             values: RefCell::default(),
             sums: RefCell::default(),
+            tick: Cell::new(None),
             touched: RefCell::default(),
             removals: Cell::new(0),
             removed: Cell::default(),
@@ -490,6 +493,25 @@ impl BeliefChecker {
             self.fail("additions_add_up", what);
         }
         sums.additions.insert(version, (before, after));
+    }
+
+    /// `ticks_run_once`: a worker begins the job of a tick. Before the first fault each tick is
+    /// later than all before it.
+    pub fn tick_runs(&self, who: u64, tick: i64) {
+        if !self.is_untroubled() {
+            return;
+        }
+        self.count("ticks compared");
+        if let Some(last) = self.tick.replace(Some(tick)).filter(|last| *last >= tick) {
+            self.fail("ticks_run_once", format!("worker {who} runs {tick} after {last}"));
+        }
+    }
+
+    /// A worker drops the job of a tick, or a tick that is not yet written as finished: it may run
+    /// again.
+    pub fn tick_dropped(&self, tick: Option<i64>) {
+        self.count("ticks dropped");
+        self.tick.set(tick.map(|tick| tick - 1).or(self.tick.get()));
     }
 
     /// A conditional write replaced the value `before`: without faults, no worker saw one in

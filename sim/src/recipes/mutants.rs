@@ -79,6 +79,7 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::KeepSurplus | RuntimeMutant::TakeOneLess => {
             (WorkloadKind::Partitions, &["partitions_are_shared_out"])
         }
+        RuntimeMutant::NoteTickBefore => (WorkloadKind::Schedule, &["ticks_run_once"]),
         RuntimeMutant::WantTwice => (WorkloadKind::Revocations, &["asked_back_once"]),
         RuntimeMutant::WantInSilence | RuntimeMutant::CallItTaken => {
             (WorkloadKind::Revocations, TAKEN)

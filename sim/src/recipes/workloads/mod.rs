@@ -11,6 +11,7 @@ mod mutexes;
 mod partitions;
 mod read_write;
 pub mod revocations;
+mod schedule;
 mod semaphore;
 
 use super::belief_checker::{Belief, ClaimMode};
@@ -45,6 +46,8 @@ pub enum WorkloadKind {
     Counter,
     /// Partitions that claimants share.
     Partitions,
+    /// Schedules with a job for each tick.
+    Schedule,
     /// Values of locks.
     LockValue,
     /// Barriers, double barriers and latches.
@@ -57,7 +60,7 @@ pub enum WorkloadKind {
 
 impl WorkloadKind {
     /// All of them.
-    pub const ALL: [WorkloadKind; 12] = [
+    pub const ALL: [WorkloadKind; 13] = [
         WorkloadKind::Locks,
         WorkloadKind::Mutexes,
         WorkloadKind::Leaders,
@@ -70,6 +73,7 @@ impl WorkloadKind {
         WorkloadKind::Revocations,
         WorkloadKind::Counter,
         WorkloadKind::Partitions,
+        WorkloadKind::Schedule,
     ];
 
     /// As on the command line.
@@ -83,6 +87,7 @@ impl WorkloadKind {
             WorkloadKind::Count => "count",
             WorkloadKind::Counter => "counter",
             WorkloadKind::Partitions => "partitions",
+            WorkloadKind::Schedule => "schedule",
             WorkloadKind::LockValue => "lock-value",
             WorkloadKind::Barriers => "barriers",
             WorkloadKind::Connections => "connections",
@@ -146,6 +151,7 @@ impl WorkloadKind {
             WorkloadKind::Partitions => {
                 &["claims begun", "partitions owned", "partitions asked for", "settled shares seen"]
             }
+            WorkloadKind::Schedule => &["ticks run", "ticks compared", "ticks dropped"],
             WorkloadKind::LockValue => {
                 &["values read under the lock", "values written under the lock"]
             }
@@ -191,6 +197,7 @@ async fn play(workload: WorkloadKind, worker: &Workload) {
         WorkloadKind::Count => count::play(worker).await,
         WorkloadKind::Counter => counter::play(worker).await,
         WorkloadKind::Partitions => partitions::play(worker).await,
+        WorkloadKind::Schedule => schedule::play(worker).await,
         WorkloadKind::LockValue => lock_value::play(worker).await,
         WorkloadKind::Barriers => barriers::play(worker).await,
         WorkloadKind::Connections => connections::play(worker).await,
@@ -224,6 +231,7 @@ pub async fn have_all(harness: &Rc<ClusterHarness>, member: &Member) -> Result<(
             WorkloadKind::Count => count::have_all(member).await?,
             WorkloadKind::Counter => counter::have_all(member).await?,
             WorkloadKind::Partitions => partitions::have_all(member).await?,
+            WorkloadKind::Schedule => schedule::have_all(member).await?,
             WorkloadKind::LockValue => lock_value::have_all(member).await?,
             WorkloadKind::Barriers => barriers::have_all(member).await?,
             WorkloadKind::Connections => connections::have_all(member).await?,
