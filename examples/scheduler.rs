@@ -5,9 +5,9 @@
 //! the job (SIGSTOP), as a long pause would do it. The one after that runs the job for the tick
 //! that was left undone: `Schedule` remembers the last finished one. Then the stopped one wakes and
 //! makes its late write. The table refuses that, because its token is lower than one that it has
-//! seen. It refuses a tick that it has, too: the last finished tick may be undone with a leader that
-//! was the grantor. So no tick is written twice, and none is missed. If one was, this exits with 1:
-//! see it with `-- --no-fence`, where the table looks at neither.
+//! seen. It refuses a tick that it has, too: the last finished tick may be undone with a leader
+//! that was the grantor. So no tick is written twice, and none is missed. If one was, this exits
+//! with 1: see it with `-- --no-fence`, where the table looks at neither.
 //!
 //! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the
 //! job, and nothing stops the one that wakes too late.

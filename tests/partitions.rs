@@ -335,7 +335,7 @@ async fn no_two_claimants_ever_own_one_partition() {
     let services = local.services("s").await;
     let known: Arc<BTreeMap<String, Known>> =
         Arc::new((0..6).map(|number| (number.to_string(), Known::default())).collect());
-    // The later owner is asked first: if it owns the partition, the earlier one does not after that.
+    // The later owner is asked first: if it owns the partition, the earlier one does not any more.
     let check = |known: &Known| {
         let known = known.lock().unwrap();
         let owners: Vec<_> =

@@ -11,8 +11,8 @@
 //! ```text
 //! Latent ->[start] waits for claimant/<id> ->[granted] claims
 //! claims ->[the claim is lost] all partitions end; waits for claimant/<id> again
-//! claims ->[close] gives up the claim, asks for all its partitions back, waits for the grace period
-//!        -> Closed
+//! claims ->[close] gives up the claim, asks for all its partitions back, waits for the grace
+//!           period -> Closed
 //! any    ->[drop; the member left, the service destroyed here, the runtime ended] all partitions
 //!           end -> Closed
 //!
@@ -23,10 +23,10 @@
 //!     owns fewer:  tries to lock free ones
 //!     asked for one longer ago than the grace period: ends it
 //! ```
-//! **Safety** is that of locks alone: a partition has one owner by lease, whose token is higher than
-//! all earlier ones. The list is old when it is read, and two claimants may see different ones. Then
-//! a claimant takes or gives up one too many, until the next look. No claimant takes anything from
-//! another: only the owner itself releases. So no claimant has to agree with any other.
+//! **Safety** is that of locks alone: a partition has one owner by lease, with a higher token than
+//! all earlier ones. The list is old when it is read, and two claimants may see different ones.
+//! Then a claimant takes or gives up one too many, until the next look. No claimant takes anything
+//! from another: only the owner itself releases. So no claimant has to agree with any other.
 //!
 //! **Liveness**: when nothing changes, all claimants see the same list, and the shares of one list
 //! add up to all partitions. So a free partition has a claimant that owns too few.
@@ -77,8 +77,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// promise of its lock, and depends on no list of claimants. **At least one owner** comes with
 /// time: a claimant looks at the list once in each [interval](Partitions::every).
 ///
-/// All claimants name the same partitions and have the service to themselves: one set of partitions,
-/// one service. A look is one question to the grantor for about 256 claimants and partitions.
+/// All claimants name the same partitions and have the service to themselves: one set of
+/// partitions, one service. A look is one question to the grantor for about 256 claimants and
+/// partitions.
 ///
 /// A partition whose guard is dropped is free, and the same claimant may be handed it again.
 ///
@@ -247,8 +248,8 @@ impl Partitions {
 
     /// How long an owner may keep a partition after it was [told to release
     /// it](PartitionGuard::release_requested): 10 s by default. Then the guard ends here, and the
-    /// partition is free. Zero: it is told by the end alone. After [`start`](Partitions::start) this
-    /// has no effect.
+    /// partition is free. Zero: it is told by the end alone. After [`start`](Partitions::start)
+    /// this has no effect.
     pub fn grace(mut self, grace: Duration) -> Self {
         if let Some(claim) = Arc::get_mut(&mut self.claim) {
             claim.grace = grace;
@@ -337,7 +338,7 @@ impl Partitions {
         }
     }
 
-    /// How many partitions this claimant owns at this instant, handed out or not. Cheap: no message.
+    /// How many partitions this claimant owns at this instant, handed out or not. Sends no message.
     pub fn owned(&self) -> usize {
         self.state.borrow().owned.values().filter(|hold| hold.is_held()).count()
     }

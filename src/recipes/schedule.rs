@@ -54,9 +54,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A leader whose clock is behind that of the leader before waits until its own clock is past the
 /// last finished tick. No tick runs a second time because a clock was set back.
 ///
-/// Curator with Quartz: a `LeaderLatch` and a scheduler, which neither knows the last tick nor stops
-/// a job whose leader is lost. Kubernetes: a `CronJob`, its `startingDeadlineSeconds`. Curator
-/// alone: none.
+/// Curator with Quartz: a `LeaderLatch` and a scheduler, which neither knows the last tick nor
+/// stops a job whose leader is lost. Kubernetes: a `CronJob`, its `startingDeadlineSeconds`.
+/// Curator alone: none.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -196,9 +196,9 @@ impl From<CandidacyEnd> for ScheduleError {
 }
 
 impl Schedule {
-    /// A schedule of `name`, 1 to 4096 bytes of any value, with a tick every `period`: both the same
-    /// for all that run it. Others see this one as `id`, up to 4096 bytes, in the queue of the lock.
-    /// It does nothing until it [runs](Schedule::run).
+    /// A schedule of `name`, 1 to 4096 bytes of any value, with a tick every `period`: both the
+    /// same for all that run it. Others see this one as `id`, up to 4096 bytes, in the queue of the
+    /// lock. It does nothing until it [runs](Schedule::run).
     ///
     /// # Errors
     /// [`ScheduleError::InvalidName`], [`ScheduleError::InvalidPeriod`]: less than 1 ms, or more
