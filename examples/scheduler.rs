@@ -3,18 +3,18 @@
 //!
 //! One leader is killed (SIGKILL), and another takes over. The next one is stopped in the middle of
 //! the job (SIGSTOP), as a long pause would do it. The one after that runs the job for the tick
-//! that was left undone. Then the stopped one wakes and makes its late write. The table refuses
-//! that, because its token is lower than one that it has seen: a leader shows its token when it
-//! reads which tick is next, and not only when it writes, or the one before might still write in
-//! between. So no tick is written twice, and none is missed. If one was, this exits with 1: see it
-//! with `-- --no-fence`, where the table does not look at tokens.
+//! that was left undone: `Schedule` remembers the last finished one. Then the stopped one wakes and
+//! makes its late write. The table refuses that, because its token is lower than one that it has
+//! seen. It refuses a tick that it has, too: the last finished tick may be undone with a leader
+//! that was the grantor. So no tick is written twice, and none is missed. If one was, this exits
+//! with 1: see it with `-- --no-fence`, where the table looks at neither.
 //!
 //! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the
 //! job, and nothing stops the one that wakes too late.
 
 mod support;
 
-use elderlock::{ClusterKey, Keyring, LeaderLatch, Member, Term, Timing};
+use elderlock::{ClusterKey, Keyring, LockValue, Member, MissedTicks, Schedule, Tick, Timing};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use rustix::process::{Signal, getpid, kill_process};
 use std::error::Error;
@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use support::{Directory, Done, Process, free_addrs, key_beside};
 
 /// The job runs so often.
@@ -53,44 +53,39 @@ async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done
         Member::builder("scheduler").bind(addrs[number]).seeds(addrs[..3].iter().copied());
     let joining = joining.keyring(Keyring::read_file(key_beside(table))?).timing(Timing::fast());
     let member = joining.join().await?;
-    let latch =
-        LeaderLatch::new(&member.lock_service("jobs").await?, "report", format!("node {number}"))?;
-    latch.start()?;
+    let jobs = member.lock_service("jobs").await?;
+    let schedule = Schedule::new(&jobs, "report", TICK, format!("node {number}"))?;
+    // The last finished tick lives while a process has it open. The first leader is killed when all
+    // have.
+    let _open = LockValue::open(&jobs, "report", "").await?;
     let mut books = Books::open(table, fenced)?;
-    loop {
-        let term = latch.await_leadership().await?;
-        println!("node {number} leads, token {}", term.token());
-        let end = match term.protect(run_each_tick(number, &term, &mut books, &stops)).await {
-            Ok(done) => return done,
-            Err(end) => end,
-        };
-        println!("node {number}: {end}");
-    }
+    books.is_ready(number)?;
+    let job = |tick: Tick| {
+        println!("node {number}: tick {}, token {}", tick.number(), tick.token());
+        // An error of the table ends the process, as a crash would.
+        report(number, &tick, &mut books, &stops).expect("the table can be written");
+        std::future::ready(())
+    };
+    Err(schedule.missed(MissedTicks::RunAll).run(job).await.into())
 }
 
-/// The scheduler of one term.
-async fn run_each_tick(number: usize, term: &Term, books: &mut Books, stops: &AtomicBool) -> Done {
-    loop {
-        // Ticks that nobody has run are made up for, so the table counts and not the clock.
-        let token = term.token().as_i64();
-        let tick = books.last_tick(token)?.map_or_else(this_tick, |last| last + 1);
-        while this_tick() < tick {
-            tokio::time::sleep(TICK / 20).await;
-        }
-        // The job: any work that is done once per tick. Each effect on the world carries the token
-        // of its term.
-        if stops.swap(false, Ordering::SeqCst) {
-            println!("node {number} is stopped in the middle of tick {tick}");
-            kill_process(getpid(), Signal::STOP)?;
-            println!("node {number} wakes, and writes for tick {tick}");
-        }
-        match books.write(tick, token, number)? {
-            true => println!("node {number} ran tick {tick}, token {token}"),
-            false => println!("node {number} was refused: tick {tick}, token {token} is too low"),
-        }
-        // Where a term that is over ends.
-        tokio::task::yield_now().await;
+/// The job: any work that is done once per tick. Each effect on the world carries the number of the
+/// tick and the token of its leader.
+fn report(number: usize, tick: &Tick, books: &mut Books, stops: &AtomicBool) -> Done {
+    let (tick, token) = (tick.number(), tick.token().as_i64());
+    if stops.swap(false, Ordering::SeqCst) {
+        println!("node {number} is stopped in the middle of tick {tick}");
+        kill_process(getpid(), Signal::STOP)?;
+        println!("node {number} wakes, and writes for tick {tick}");
     }
+    match books.write(tick, token, number)? {
+        Written::Now => println!("node {number} ran tick {tick}, token {token}"),
+        Written::Before => println!("node {number} found tick {tick} done"),
+        Written::Refused => {
+            println!("node {number} was refused: tick {tick}, token {token} is too low");
+        }
+    }
+    Ok(())
 }
 
 /// Follows the parent: a line is the order to stop in the middle of the next job; the end of them
@@ -104,9 +99,14 @@ fn listen(stops: Arc<AtomicBool>) {
     });
 }
 
-fn this_tick() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (since.as_millis() / TICK.as_millis()) as i64
+/// The outcome of the write of a tick.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Now,
+    /// It is there already.
+    Before,
+    /// A leader with a higher token came before.
+    Refused,
 }
 
 /// The table that the job writes.
@@ -127,24 +127,38 @@ impl Books {
              INSERT OR IGNORE INTO job (id, last, fence) VALUES (1, NULL, 0);
              CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, tick INTEGER, token INTEGER,
                                               node INTEGER);
-             CREATE TABLE IF NOT EXISTS refusals (tick INTEGER, token INTEGER, node INTEGER);",
+             CREATE TABLE IF NOT EXISTS refusals (tick INTEGER, token INTEGER, node INTEGER);
+             CREATE TABLE IF NOT EXISTS nodes (node INTEGER);",
         )?;
         Ok(Books { file, fenced })
     }
 
-    /// The last tick for which the job has run. From now on nobody with a lower token changes it.
-    fn last_tick(&self, token: i64) -> Done<Option<i64>> {
-        let look = "UPDATE job SET fence = max(fence, ?) RETURNING last";
-        Ok(self.file.query_row(look, [token], |row| row.get(0))?)
+    /// A process is about to run the schedule.
+    fn is_ready(&self, node: usize) -> Done {
+        self.file.execute("INSERT INTO nodes (node) VALUES (?)", [node as i64])?;
+        Ok(())
     }
 
-    /// Writes the result of the job for a tick; false: refused.
-    fn write(&mut self, tick: i64, token: i64, node: usize) -> Done<bool> {
+    /// Writes the result of the job for a tick, unless that is there, or from a later leader.
+    fn write(&mut self, tick: i64, token: i64, node: usize) -> Done<Written> {
         let write = self.file.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let fence = if self.fenced { "fence <= ?2" } else { "true" };
-        let update = format!("UPDATE job SET last = ?1, fence = max(fence, ?2) WHERE {fence}");
-        let written = write.execute(&update, params![tick, token])? == 1;
-        let into = if written { "runs" } else { "refusals" };
+        let query = "SELECT last, fence FROM job";
+        let (last, fence) =
+            write.query_row(query, [], |row| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?)))?;
+        let written = match self.fenced {
+            true if token < fence => Written::Refused,
+            true if last.is_some_and(|last| tick <= last) => Written::Before,
+            _ => Written::Now,
+        };
+        let into = match written {
+            Written::Now => "runs",
+            Written::Refused => "refusals",
+            Written::Before => return Ok(written),
+        };
+        write.execute("UPDATE job SET fence = max(fence, ?)", [token])?;
+        if written == Written::Now {
+            write.execute("UPDATE job SET last = ?", [tick])?;
+        }
         let insert = format!("INSERT INTO {into} (tick, token, node) VALUES (?, ?, ?)");
         write.execute(&insert, params![tick, token, node as i64])?;
         write.commit()?;
@@ -208,6 +222,7 @@ fn oversee(fenced: bool) -> Done<ExitCode> {
         nodes.push(Process(command.args(&addrs).stdin(Stdio::piped()).spawn()?));
     }
 
+    wait(|| Ok(books.number("SELECT count(*) FROM nodes")? == addrs.len() as i64))?;
     let (token, leader) = books.more_runs(5)?;
     println!("-- node {leader} is killed");
     nodes[leader].0.kill()?;

@@ -38,7 +38,8 @@
 //!   [`telemetry`] says what is measured and logged.
 //! - **Recipes** are built on that: [`ReentrantMutex`], [`Mutex`], [`MultiLock`],
 //!   [`ReadWriteLock`], [`Semaphore`], [`LeaderLatch`], [`LeaderSelector`], [`LeaderObserver`],
-//!   [`SharedCount`], [`Barrier`], [`DoubleBarrier`] and [`CountDownLatch`].
+//!   [`SharedCount`], [`AtomicCounter`], [`Barrier`], [`DoubleBarrier`], [`CountDownLatch`],
+//!   [`Partitions`] and [`Schedule`].
 //! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!

@@ -67,3 +67,16 @@ async fn a_dropped_scope_holds_nothing() {
     }
     assert!(stock.lock("a").wait(Duration::from_secs(10)).await.is_ok());
 }
+
+/// A panic of the work is the caller's, and the lock is free.
+#[tokio::test]
+async fn work_that_panics_releases_the_lock() {
+    let member = Member::local().await.unwrap();
+    let stock = member.lock_service("inventory").await.unwrap();
+    let service = stock.clone();
+    let scope = tokio::spawn(async move {
+        service.with("a", async |_| panic!("the work fails")).await.map(|never: ()| never)
+    });
+    assert!(scope.await.unwrap_err().is_panic());
+    assert!(stock.lock("a").wait(Duration::from_secs(10)).await.is_ok());
+}

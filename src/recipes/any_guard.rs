@@ -170,10 +170,7 @@ fenced! {
 
 impl Fenced for Term {
     fn fence(&self) -> Result<Token, Lost> {
-        Term::fence(self).map_err(|end| match end {
-            TermEnd::Lost(lost) => lost,
-            TermEnd::GivenUp => Lost::new(LostReason::Released),
-        })
+        Term::fence(self).map_err(TermEnd::lost)
     }
 
     fn lineage(&self) -> LineageId {

@@ -69,6 +69,10 @@ impl Candidacy {
         self.name.as_bytes()
     }
 
+    pub(super) fn owner(&self) -> u64 {
+        self.owner
+    }
+
     pub(super) fn check(&self) -> Result<(), InvalidLease> {
         self.lease.map_or(Ok(()), |lease| InvalidLease::check(lease).map(drop))
     }
@@ -214,6 +218,16 @@ pub enum TermEnd {
     /// It was given up here: closed, dropped, interrupted, or its work was done.
     #[error("the leadership was given up")]
     GivenUp,
+}
+
+impl TermEnd {
+    /// As the loss of a hold.
+    pub(super) fn lost(self) -> Lost {
+        match self {
+            TermEnd::Lost(lost) => lost,
+            TermEnd::GivenUp => Lost::new(LostReason::Released),
+        }
+    }
 }
 
 impl Term {
@@ -363,7 +377,7 @@ pub(super) struct HeldTerm {
 }
 
 impl HeldTerm {
-    fn new(guard: Guard) -> Self {
+    pub(super) fn new(guard: Guard) -> Self {
         let (watch, token, revocation) = (guard.watch(), guard.token(), guard.revocation());
         let inner = TermState {
             watch,

@@ -166,6 +166,14 @@ impl LockValue {
     /// Dropped at any time it leaves the value unchanged; earlier holders may be shut out or not.
     pub async fn read(&self, guard: &impl LockGuard) -> Result<Versioned, LockValueError> {
         let hold = self.check(guard)?;
+        self.read_by(|| may_write(hold)).await
+    }
+
+    /// Reads it in the name of the holder whose token `fence` gives while it holds the lock.
+    pub(super) async fn read_by(
+        &self,
+        fence: impl Fn() -> Result<ValueFence, LockValueError>,
+    ) -> Result<Versioned, LockValueError> {
         // An additional opening gets the present value from the grantor, and whether that may be
         // stale. This member's copy may be older than the recovery that gave it the lock.
         let known = self.value.get()?;
@@ -173,7 +181,7 @@ impl LockValue {
         if planted!(ReadInSilence) {
             return Ok(decode(&anew.get()?)?.0);
         }
-        self.put(&anew, || may_write(hold), None).await
+        self.put(&anew, fence, None).await
     }
 
     /// Writes, if no later holder has read or written before. Returns the new version. One round
@@ -206,9 +214,16 @@ impl LockValue {
         value: impl AsRef<[u8]>,
     ) -> Result<Token, LockValueError> {
         let hold = self.check(guard)?;
-        self.put(&self.value, || may_write(hold), Some(value.as_ref()))
-            .await
-            .map(|written| written.version)
+        self.write_by(|| may_write(hold), value.as_ref()).await
+    }
+
+    /// Writes it in the name of the holder whose token `fence` gives while it holds the lock.
+    pub(super) async fn write_by(
+        &self,
+        fence: impl Fn() -> Result<ValueFence, LockValueError>,
+        value: &[u8],
+    ) -> Result<Token, LockValueError> {
+        self.put(&self.value, fence, Some(value)).await.map(|written| written.version)
     }
 
     /// Completes when the version heard here is another than `since`, with the latest one: versions

@@ -113,8 +113,16 @@ pub(crate) fn slot() -> Slot {
     if let Some(slot) = super::simulated::slot() {
         return slot;
     }
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Slot(0).plus(Slot::count(unix.saturating_sub(ORIGIN)))
+    Slot(0).plus(Slot::count(wall().saturating_sub(ORIGIN)))
+}
+
+/// How long ago the Unix epoch was, by the wall clock.
+pub(crate) fn wall() -> Duration {
+    #[cfg(feature = "simulated")]
+    if let Some(wall) = super::simulated::wall() {
+        return ORIGIN + wall;
+    }
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -466,6 +466,11 @@ impl Engine {
         }
     }
 
+    /// How long ago the Unix epoch was, by the wall clock of the member.
+    pub(crate) fn wall(&self) -> Duration {
+        self.clock.wall()
+    }
+
     /// This instant, by the clock of the member.
     pub(crate) fn now(&self) -> Time {
         self.clock.now()

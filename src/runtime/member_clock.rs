@@ -4,6 +4,7 @@ use super::clock;
 use crate::protocol::Time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -16,6 +17,8 @@ struct RuntimeClock {
     runtime: Handle,
     /// One instant by both clocks.
     origin: (Instant, Time),
+    /// The wall clock at that instant, as the time after the Unix epoch.
+    wall: Duration,
     /// The latest reading, in nanoseconds.
     latest: AtomicU64,
 }
@@ -31,7 +34,7 @@ impl MemberClock {
         let origin = (Instant::now(), clock::now());
         let latest = AtomicU64::new(origin.1.as_nanos());
         let runtime = runtime.clone();
-        MemberClock(Some(Arc::new(RuntimeClock { runtime, origin, latest })))
+        MemberClock(Some(Arc::new(RuntimeClock { runtime, origin, wall: clock::wall(), latest })))
     }
 
     /// Whether it is this machine's.
@@ -45,6 +48,15 @@ impl MemberClock {
         match &self.0 {
             None => clock::now(),
             Some(runtime) => runtime.now(),
+        }
+    }
+
+    /// How long ago the Unix epoch was: by the machine's wall clock, or by that and the runtime's
+    /// clock since the member was made.
+    pub(crate) fn wall(&self) -> Duration {
+        match &self.0 {
+            None => clock::wall(),
+            Some(runtime) => runtime.wall + runtime.now().since(runtime.origin.1),
         }
     }
 }

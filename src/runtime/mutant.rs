@@ -66,6 +66,8 @@ pub enum RuntimeMutant {
     LeasesAlike,
     /// A conditional change of a count is made in every case.
     SetWithoutLook,
+    /// A conditional change of a counter is made in every case.
+    CounterWithoutLook,
     /// A holder that reads the value of its lock does not tell the grantor.
     ReadInSilence,
     /// A write into the value of a lock that met another write is made over that, even over a later
@@ -98,11 +100,19 @@ pub enum RuntimeMutant {
     TakenAndKept,
     /// A lock whose holder has not been told is reported as taken away.
     CallItTaken,
+    /// The guard of a partition stays good though the partition is lost or given up.
+    OwnOn,
+    /// A claimant that owns too many partitions gives none up.
+    KeepSurplus,
+    /// A claimant is content with one partition less than its share.
+    TakeOneLess,
+    /// A schedule notes the tick before the one that has finished.
+    NoteTickBefore,
 }
 
 impl RuntimeMutant {
     /// All of them.
-    pub const ALL: [RuntimeMutant; 42] = [
+    pub const ALL: [RuntimeMutant; 47] = [
         RuntimeMutant::FenceWithoutMember,
         RuntimeMutant::KeepDroppedRequest,
         RuntimeMutant::KeepDroppedHold,
@@ -130,6 +140,7 @@ impl RuntimeMutant {
         RuntimeMutant::KeepDroppedLease,
         RuntimeMutant::LeasesAlike,
         RuntimeMutant::SetWithoutLook,
+        RuntimeMutant::CounterWithoutLook,
         RuntimeMutant::ReadInSilence,
         RuntimeMutant::WriteOverLater,
         RuntimeMutant::GateAlwaysOpen,
@@ -145,6 +156,10 @@ impl RuntimeMutant {
         RuntimeMutant::WantInSilence,
         RuntimeMutant::TakenAndKept,
         RuntimeMutant::CallItTaken,
+        RuntimeMutant::OwnOn,
+        RuntimeMutant::KeepSurplus,
+        RuntimeMutant::TakeOneLess,
+        RuntimeMutant::NoteTickBefore,
     ];
 }
 

@@ -87,6 +87,12 @@ pub(crate) fn slot() -> Option<Slot> {
     Some(FIRST_SLOT.plus(Slot::count(present.began.elapsed())))
 }
 
+/// The wall clock, from the first slot of all on.
+pub(crate) fn wall() -> Option<Duration> {
+    let present = PRESENT.get()?;
+    Some(Slot::span(FIRST_SLOT.0) + present.began.elapsed())
+}
+
 /// A number for an owner, counted within the simulation: another run must not show in it.
 pub(crate) fn draw_owner() -> Option<u64> {
     let mut present = PRESENT.get()?;

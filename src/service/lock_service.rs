@@ -104,6 +104,11 @@ impl LockService {
         self.inner.engine.now()
     }
 
+    /// How long ago the Unix epoch was, by the wall clock of the member.
+    pub(crate) fn wall(&self) -> Duration {
+        self.inner.engine.wall()
+    }
+
     /// Completes after a while, or when the member has left. Needs no runtime of its caller's.
     pub(crate) fn sleep(&self, span: Duration) -> Sleep {
         self.inner.engine.sleep(span)

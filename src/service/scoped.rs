@@ -49,8 +49,13 @@ impl LockService {
     /// [`WithError::NotGranted`]: `work` was not run. [`WithError::Lost`]: `work` was dropped where
     /// it stood, or had just completed; the resource decides what of it counts.
     ///
+    /// # Panics
+    /// If `work` does: the lock is released, and the panic goes on.
+    ///
     /// # Cancel safety
     /// Dropped at any time, `work` is dropped where it stands, and nothing stays held or queued.
+    ///
+    /// Curator: `InterProcessMutex.acquire` and `release` in `finally`.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {

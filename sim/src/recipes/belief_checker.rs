@@ -110,6 +110,17 @@ struct Counted {
     is_open: Box<dyn Fn() -> bool>,
 }
 
+/// The additions to the counter.
+#[derive(Default)]
+pub struct Sums {
+    /// The sum of all that began, executed or not.
+    pub begun: i64,
+    /// The sum of those that were confirmed.
+    pub confirmed: i64,
+    /// By version, since the last fault: the numbers before and after.
+    additions: BTreeMap<Token, (i64, i64)>,
+}
+
 struct Claim {
     service: &'static str,
     name: String,
@@ -129,6 +140,10 @@ pub struct BeliefChecker {
     limits: RefCell<Vec<Limit>>,
     /// The number of each version, and whether no fault was active when it was first seen.
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
+    /// Of the counter.
+    pub sums: RefCell<Sums>,
+    /// The latest tick that a worker has begun, and that no worker has dropped.
+    tick: Cell<Option<i64>>,
     /// By service and name.
     touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<ValueAccess>>>,
     removals: Cell<u64>,
@@ -164,6 +179,8 @@ impl BeliefChecker {
             counts: RefCell::default(),
             limits: RefCell::default(),
             values: RefCell::default(),
+            sums: RefCell::default(),
+            tick: Cell::new(None),
             touched: RefCell::default(),
             removals: Cell::new(0),
             removed: Cell::default(),
@@ -410,6 +427,7 @@ impl BeliefChecker {
     pub fn trouble_begins(&self) {
         self.troubles.set(self.troubles.get() + 1);
         self.counted.borrow_mut().clear();
+        self.sums.borrow_mut().additions.clear();
         let now = self.now();
         for limit in self.limits.borrow_mut().iter_mut() {
             limit.until = limit.until.filter(|until| until + SETTLED < now);
@@ -425,6 +443,11 @@ impl BeliefChecker {
     /// No fault is active, and the earlier ones have had their consequences.
     pub fn is_undisturbed(&self) -> bool {
         self.troubles.get() == 0 && self.now() >= self.undisturbed_from.get()
+    }
+
+    /// No fault has begun yet.
+    pub fn is_untroubled(&self) -> bool {
+        self.troubles.get() == 0 && self.undisturbed_from.get() == 0
     }
 
     /// The worker ends at once.
@@ -449,6 +472,46 @@ impl BeliefChecker {
             let what = format!("{service}/{name} of {version:?} was {before}, and is {value}");
             self.fail("values_are_seen_in_order", what);
         }
+    }
+
+    /// `additions_add_up`: an addition is confirmed. All are positive, so without faults it begins
+    /// no lower than each earlier one ended.
+    pub fn added(&self, version: Token, (before, after): (i64, i64)) {
+        let mut sums = self.sums.borrow_mut();
+        sums.confirmed += after - before;
+        if !self.is_undisturbed() {
+            return;
+        }
+        let earlier = sums.additions.range(..version).next_back();
+        let later = sums.additions.range(version..).next();
+        if earlier.is_some_and(|(_, (_, end))| *end > before)
+            || later.is_some_and(|(_, (begin, _))| *begin < after)
+        {
+            let what = format!(
+                "{before} became {after} by {version:?}, after {earlier:?} and before {later:?}"
+            );
+            self.fail("additions_add_up", what);
+        }
+        sums.additions.insert(version, (before, after));
+    }
+
+    /// `ticks_run_once`: a worker begins the job of a tick. Before the first fault each tick is
+    /// later than all before it.
+    pub fn tick_runs(&self, who: u64, tick: i64) {
+        if !self.is_untroubled() {
+            return;
+        }
+        self.count("ticks compared");
+        if let Some(last) = self.tick.replace(Some(tick)).filter(|last| *last >= tick) {
+            self.fail("ticks_run_once", format!("worker {who} runs {tick} after {last}"));
+        }
+    }
+
+    /// A worker drops the job of a tick, or a tick that is not yet written as finished: it may run
+    /// again.
+    pub fn tick_dropped(&self, tick: Option<i64>) {
+        self.count("ticks dropped");
+        self.tick.set(tick.map(|tick| tick - 1).or(self.tick.get()));
     }
 
     /// A conditional write replaced the value `before`: without faults, no worker saw one in

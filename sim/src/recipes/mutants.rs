@@ -56,6 +56,7 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::KeepDroppedLease => (WorkloadKind::Semaphore, &["leases_end_one_by_one"]),
         RuntimeMutant::LeasesAlike => (WorkloadKind::Semaphore, &["token_belongs_to_one_hold"]),
         RuntimeMutant::SetWithoutLook => (WorkloadKind::Count, &["values_are_seen_in_order"]),
+        RuntimeMutant::CounterWithoutLook => (WorkloadKind::Counter, &["additions_add_up"]),
         RuntimeMutant::ReadInSilence | RuntimeMutant::WriteOverLater => {
             (WorkloadKind::LockValue, &["holders_write_alone"])
         }
@@ -74,6 +75,11 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::GuardsOutliveMember => {
             (WorkloadKind::Connections, &["guards_fail_before_it_is_told"])
         }
+        RuntimeMutant::OwnOn => (WorkloadKind::Partitions, &["exclusive_by_lease"]),
+        RuntimeMutant::KeepSurplus | RuntimeMutant::TakeOneLess => {
+            (WorkloadKind::Partitions, &["partitions_are_shared_out"])
+        }
+        RuntimeMutant::NoteTickBefore => (WorkloadKind::Schedule, &["ticks_run_once"]),
         RuntimeMutant::WantTwice => (WorkloadKind::Revocations, &["asked_back_once"]),
         RuntimeMutant::WantInSilence | RuntimeMutant::CallItTaken => {
             (WorkloadKind::Revocations, TAKEN)

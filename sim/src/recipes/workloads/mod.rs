@@ -3,12 +3,15 @@
 mod barriers;
 mod connections;
 mod count;
+mod counter;
 mod leaders;
 mod lock_value;
 mod locks;
 mod mutexes;
+mod partitions;
 mod read_write;
 pub mod revocations;
+mod schedule;
 mod semaphore;
 
 use super::belief_checker::{Belief, ClaimMode};
@@ -39,6 +42,12 @@ pub enum WorkloadKind {
     Semaphore,
     /// Shared counts.
     Count,
+    /// Atomic counters.
+    Counter,
+    /// Partitions that claimants share.
+    Partitions,
+    /// Schedules with a job for each tick.
+    Schedule,
     /// Values of locks.
     LockValue,
     /// Barriers, double barriers and latches.
@@ -51,7 +60,7 @@ pub enum WorkloadKind {
 
 impl WorkloadKind {
     /// All of them.
-    pub const ALL: [WorkloadKind; 10] = [
+    pub const ALL: [WorkloadKind; 13] = [
         WorkloadKind::Locks,
         WorkloadKind::Mutexes,
         WorkloadKind::Leaders,
@@ -62,6 +71,9 @@ impl WorkloadKind {
         WorkloadKind::Barriers,
         WorkloadKind::Connections,
         WorkloadKind::Revocations,
+        WorkloadKind::Counter,
+        WorkloadKind::Partitions,
+        WorkloadKind::Schedule,
     ];
 
     /// As on the command line.
@@ -73,6 +85,9 @@ impl WorkloadKind {
             WorkloadKind::ReadWrite => "read-write",
             WorkloadKind::Semaphore => "semaphore",
             WorkloadKind::Count => "count",
+            WorkloadKind::Counter => "counter",
+            WorkloadKind::Partitions => "partitions",
+            WorkloadKind::Schedule => "schedule",
             WorkloadKind::LockValue => "lock-value",
             WorkloadKind::Barriers => "barriers",
             WorkloadKind::Connections => "connections",
@@ -130,6 +145,13 @@ impl WorkloadKind {
                 "leases looked up",
             ],
             WorkloadKind::Count => &["counts added to", "counts set", "counts changed meanwhile"],
+            WorkloadKind::Counter => {
+                &["counters added to", "counters added much to", "sums compared"]
+            }
+            WorkloadKind::Partitions => {
+                &["claims begun", "partitions owned", "partitions asked for", "settled shares seen"]
+            }
+            WorkloadKind::Schedule => &["ticks run", "ticks compared", "ticks dropped"],
             WorkloadKind::LockValue => {
                 &["values read under the lock", "values written under the lock"]
             }
@@ -155,7 +177,11 @@ impl WorkloadKind {
     /// How many there are at each member.
     fn workers(self) -> u64 {
         match self {
-            WorkloadKind::Connections | WorkloadKind::Count | WorkloadKind::Leaders => 2,
+            WorkloadKind::Connections
+            | WorkloadKind::Count
+            | WorkloadKind::Counter
+            | WorkloadKind::Leaders
+            | WorkloadKind::Partitions => 2,
             _ => 3,
         }
     }
@@ -169,6 +195,9 @@ async fn play(workload: WorkloadKind, worker: &Workload) {
         WorkloadKind::ReadWrite => read_write::play(worker).await,
         WorkloadKind::Semaphore => semaphore::play(worker).await,
         WorkloadKind::Count => count::play(worker).await,
+        WorkloadKind::Counter => counter::play(worker).await,
+        WorkloadKind::Partitions => partitions::play(worker).await,
+        WorkloadKind::Schedule => schedule::play(worker).await,
         WorkloadKind::LockValue => lock_value::play(worker).await,
         WorkloadKind::Barriers => barriers::play(worker).await,
         WorkloadKind::Connections => connections::play(worker).await,
@@ -200,6 +229,9 @@ pub async fn have_all(harness: &Rc<ClusterHarness>, member: &Member) -> Result<(
             WorkloadKind::ReadWrite => read_write::have_all(member).await?,
             WorkloadKind::Semaphore => semaphore::have_all(member).await?,
             WorkloadKind::Count => count::have_all(member).await?,
+            WorkloadKind::Counter => counter::have_all(member).await?,
+            WorkloadKind::Partitions => partitions::have_all(member).await?,
+            WorkloadKind::Schedule => schedule::have_all(member).await?,
             WorkloadKind::LockValue => lock_value::have_all(member).await?,
             WorkloadKind::Barriers => barriers::have_all(member).await?,
             WorkloadKind::Connections => connections::have_all(member).await?,
@@ -275,7 +307,18 @@ impl Workload {
 
     /// From now on it believes in this.
     fn claim(&self, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
-        self.harness.checker.claim(self.name, service, name, mode, self.by_own_clock(belief));
+        self.claim_as(self.name, (service, name), mode, belief);
+    }
+
+    /// The same, in another name than its own.
+    fn claim_as(
+        &self,
+        who: u64,
+        (service, name): (&'static str, &str),
+        mode: ClaimMode,
+        belief: Belief,
+    ) {
+        self.harness.checker.claim(who, service, name, mode, self.by_own_clock(belief));
     }
 
     /// The belief reads this member's clock even when another worker evaluates it.

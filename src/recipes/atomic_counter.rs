@@ -1,0 +1,521 @@
+//! `AtomicCounter`: a number of 64 bits that all members see and change.
+//!
+//! ```text
+//! the object's bytes    low: i32 | 'N' | is it set: 0, 1 | base: i64        (little endian)
+//! the number            base + low
+//! ```
+//! The grantor adds numbers of 32 bits (as it does for a [`SharedCount`](super::SharedCount)), and
+//! only if the bytes behind that number are the expected ones. So an addition to `low` is made for
+//! the base that its caller knows, or not at all. If the sum leaves the 32 bits, or the base is
+//! another, the whole number is written anew by compare-and-set.
+//!
+//! The base stays so far from both ends of 64 bits that no `low` leads beyond them.
+
+use crate::protocol::{LostReason, NumberEdit, Token};
+use crate::runtime::planted;
+use crate::service::{
+    LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned,
+};
+
+/// A number of 64 bits, with a sign, that every member with an opening of it sees and changes.
+///
+/// An [`add`](AtomicCounter::add) is executed by the grantor, in the order of asking, and returns
+/// the number before and after. It takes one round trip, however many others add, and none at the
+/// grantor's own member. These additions are written by compare-and-set instead, which takes two
+/// round trips, and more while others write at the same time:
+/// - the first one to a number that was never set;
+/// - one of more than 32 bits;
+/// - one in about two billion, when the sum leaves the 32 bits that the grantor adds in.
+///
+/// **It lives in memory**, as each [`SharedValue`] does:
+/// - It lives while a member has it open. The last opening that is closed, dropped or gone with its
+///   member takes the number with it, and the next opening begins at 0, not set.
+/// - A [transfer](LockService::become_grantor) and a goodbye of the grantor lose nothing.
+/// - When the grantor dies, the number is that of the highest version that a living member has
+///   heard. An answered change is lost only if every member that had heard of it is dead. A change
+///   of the grantor's own member is answered before any other member has heard of it. Until the
+///   next change the number is marked [`maybe_stale`](CounterValue::maybe_stale).
+/// - A repeated request is executed once, also by the next grantor.
+///
+/// So it is good for numbers that may begin anew with the cluster. A number that must never repeat
+/// belongs into a database, behind a [token](crate::Guard::fence); a number that must only rise is
+/// the token itself.
+///
+/// Curator: `DistributedAtomicLong`, `DistributedAtomicInteger`, which try again with a growing
+/// pause when others write.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::AtomicCounter;
+/// let member = elderlock::Member::local().await?;
+/// let shop = member.lock_service("shop").await?;
+/// let orders = AtomicCounter::open(&shop, "orders").await?;
+/// assert!(orders.initialize(1_000_000_000_000).await?);
+/// let added = orders.add(3).await?;
+/// assert_eq!((added.before, added.after), (1_000_000_000_000, 1_000_000_000_003));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "the number is gone as soon as no member has it open"]
+pub struct AtomicCounter {
+    service: LockService,
+    value: SharedValue,
+}
+
+/// An [`AtomicCounter`] at one of its versions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct CounterValue {
+    /// The number; 0 before it is set.
+    pub number: i64,
+    /// Whether it was set or added to since it was opened first.
+    pub is_set: bool,
+    /// Rises with every change, also with one to the same number.
+    pub version: Token,
+    /// Whether the grantor has died since it was written: a later change may be lost, if no living
+    /// member was told of it.
+    pub maybe_stale: bool,
+}
+
+/// The result of an [addition](AtomicCounter::add).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Addition {
+    /// The number right before it.
+    pub before: i64,
+    /// The number right after it: `before` and what was added.
+    pub after: i64,
+    /// The version that it made.
+    pub version: Token,
+}
+
+/// The number as it stands in the object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct CounterParts {
+    low: i32,
+    base: i64,
+    is_set: bool,
+}
+
+/// Behind `low`: it tells this from other objects.
+const TAG: u8 = b'N';
+const LENGTH: usize = 14;
+
+/// From here to [`HIGHEST_BASE`] no base has a `low` that leads beyond 64 bits.
+const LOWEST_BASE: i64 = i64::MIN - i32::MIN as i64;
+const HIGHEST_BASE: i64 = i64::MAX - i32::MAX as i64;
+
+impl CounterParts {
+    const UNSET: CounterParts = CounterParts { low: 0, base: 0, is_set: false };
+
+    /// With as much room in `low` as there can be.
+    fn of(number: i64) -> CounterParts {
+        let base = number.clamp(LOWEST_BASE, HIGHEST_BASE);
+        // Beyond the bounds of a base there are 32 bits left at most.
+        CounterParts { low: (number - base) as i32, base, is_set: true }
+    }
+
+    fn number(self) -> i64 {
+        self.base.wrapping_add(self.low.into())
+    }
+
+    /// The bytes behind `low`.
+    fn tail(self) -> Vec<u8> {
+        [&[TAG, self.is_set.into()], &self.base.to_le_bytes()[..]].concat()
+    }
+
+    fn write(self) -> Vec<u8> {
+        [&self.low.to_le_bytes()[..], &self.tail()].concat()
+    }
+
+    fn read(seen: &Versioned) -> Result<CounterParts, CounterError> {
+        let bytes = <[u8; LENGTH]>::try_from(&seen.value[..]);
+        match bytes.map_err(|_| CounterError::NotACounter)? {
+            [a, b, c, d, TAG, is_set @ (0 | 1), base @ ..] => Ok(CounterParts {
+                low: i32::from_le_bytes([a, b, c, d]),
+                base: i64::from_le_bytes(base),
+                is_set: is_set == 1,
+            }),
+            _ => Err(CounterError::NotACounter),
+        }
+    }
+
+    /// The part of the addition that the grantor can make, if the sum stays in 32 bits.
+    fn step(self, delta: i64) -> Option<i32> {
+        let by = i32::try_from(delta).ok().filter(|_| self.is_set)?;
+        self.low.checked_add(by).map(|_| by)
+    }
+}
+
+impl AtomicCounter {
+    /// Opens the counter `name`, 1 to 4096 bytes. If no member has it open it begins at 0, and is
+    /// not [set](CounterValue::is_set); otherwise it is the present number. Waits for a grantor,
+    /// but for no lock.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that
+    /// name.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays open.
+    ///
+    /// Curator: `DistributedAtomicLong(client, counterPath, retryPolicy)`.
+    pub async fn open(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+    ) -> Result<AtomicCounter, LockError> {
+        let value = service.open(name, CounterParts::UNSET.write()).await?;
+        // Lost already: its own calls report it.
+        if value.get().is_ok_and(|seen| CounterParts::read(&seen).is_err()) {
+            return Err(LockError::OtherRecipe);
+        }
+        Ok(AtomicCounter { service: service.clone(), value })
+    }
+
+    /// The number as this member knows it. Every change is told to it, so it is late by the
+    /// network's delay. Sends no message.
+    ///
+    /// # Errors
+    /// [`CounterError::Lost`]: it is open no more. [`CounterError::NotACounter`]. Nothing is
+    /// changed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::AtomicCounter;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = AtomicCounter::open(&shop, "orders").await?;
+    /// let seen = orders.get()?;
+    /// assert_eq!((seen.number, seen.is_set), (0, false));
+    /// # Ok(()) }
+    /// ```
+    pub fn get(&self) -> Result<CounterValue, CounterError> {
+        seen(&self.value.get()?)
+    }
+
+    /// The number as the grantor knows it, at an instant after the call. One round trip.
+    ///
+    /// # Errors
+    /// [`CounterError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Curator: `DistributedAtomicLong.get`.
+    pub async fn read(&self) -> Result<CounterValue, CounterError> {
+        seen(&self.fresh().await?)
+    }
+
+    /// Adds to it, and returns the number before and after. The grantor adds, in the order of
+    /// asking; see [`AtomicCounter`] for the additions that take more than one round trip. It is
+    /// added once, also if the grantor changes meanwhile. An addition of 0 is a change, too.
+    ///
+    /// # Errors
+    /// [`CounterError::Overflow`]: the sum has no 64 bits; nothing is changed. Others as of
+    /// [`set`](AtomicCounter::set).
+    ///
+    /// # Cancel safety
+    /// Dropped before the first poll nothing is added. Dropped later, it may be added or not, once.
+    ///
+    /// Curator: `DistributedAtomicLong.add`, `subtract`, `increment`, `decrement`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{AtomicCounter, CounterError};
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = AtomicCounter::open(&shop, "orders").await?;
+    /// assert_eq!(orders.add(5).await?.after, 5);
+    /// let added = orders.add(-7).await?;
+    /// assert_eq!((added.before, added.after), (5, -2));
+    /// assert_eq!(orders.add(i64::MIN).await, Err(CounterError::Overflow));
+    /// # Ok(()) }
+    /// ```
+    pub async fn add(&self, delta: i64) -> Result<Addition, CounterError> {
+        let mut present = self.value.get()?;
+        loop {
+            let parts = CounterParts::read(&present)?;
+            let before = parts.number();
+            if let Some(step) = parts.step(delta) {
+                match self.value.step(NumberEdit::Add(step), &parts.tail()).await {
+                    Ok((version, low)) => {
+                        let after = CounterParts { low, ..parts }.number();
+                        return Ok(Addition { before: after.wrapping_sub(delta), after, version });
+                    }
+                    Err(SetError::Changed(now)) => present = now,
+                    Err(error) => return Err(error.into()),
+                }
+                continue;
+            }
+            let Some(after) = before.checked_add(delta) else {
+                // The number may be another by now.
+                let now = self.fresh().await?;
+                if now.version == present.version {
+                    return Err(CounterError::Overflow);
+                }
+                present = now;
+                continue;
+            };
+            let written = CounterParts::of(after).write();
+            match self.write(present.version, written).await {
+                Ok(version) => return Ok(Addition { before, after, version }),
+                Err(SetError::Changed(now)) => present = now,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sets it to `new` if it is `expected`; a number that was never set is 0. Returns the version
+    /// of the write. Two round trips if this member has not heard of the present number, else one;
+    /// more while others write the expected number anew at the same time.
+    ///
+    /// # Errors
+    /// [`CounterError::Changed`] with the present number, which is another than `expected`; nothing
+    /// is changed. Others as of [`set`](AtomicCounter::set).
+    ///
+    /// # Cancel safety
+    /// As of `set`.
+    ///
+    /// Curator: `DistributedAtomicLong.compareAndSet`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{AtomicCounter, CounterError};
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = AtomicCounter::open(&shop, "orders").await?;
+    /// orders.compare_and_set(0, 7).await?;
+    /// match orders.compare_and_set(0, 8).await {
+    ///     Err(CounterError::Changed(now)) => assert_eq!(now.number, 7),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn compare_and_set(&self, expected: i64, new: i64) -> Result<Token, CounterError> {
+        let mut present = self.value.get()?;
+        let mut is_fresh = false;
+        loop {
+            let now = seen(&present)?;
+            if now.number != expected {
+                if is_fresh {
+                    return Err(CounterError::Changed(now));
+                }
+                (present, is_fresh) = (self.fresh().await?, true);
+                continue;
+            }
+            match self.write(present.version, CounterParts::of(new).write()).await {
+                Ok(version) => return Ok(version),
+                Err(SetError::Changed(now)) => (present, is_fresh) = (now, true),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sets it to `value` if it was never set, or added to, since it was opened first. Returns
+    /// whether this call has set it; `false`: nothing is changed. One round trip, none if this
+    /// member has heard that it is set.
+    ///
+    /// # Errors
+    /// As of [`set`](AtomicCounter::set).
+    ///
+    /// # Cancel safety
+    /// As of `set`.
+    ///
+    /// Curator: `DistributedAtomicLong.initialize`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::AtomicCounter;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = AtomicCounter::open(&shop, "orders").await?;
+    /// assert!(orders.initialize(100).await?);
+    /// assert!(!orders.initialize(200).await?);
+    /// assert_eq!(orders.get()?.number, 100);
+    /// # Ok(()) }
+    /// ```
+    pub async fn initialize(&self, value: i64) -> Result<bool, CounterError> {
+        let mut present = self.value.get()?;
+        // Once set it stays so while a member that has heard of it has it open, as this one has.
+        while !CounterParts::read(&present)?.is_set {
+            match self.write(present.version, CounterParts::of(value).write()).await {
+                Ok(_) => return Ok(true),
+                Err(SetError::Changed(now)) => present = now,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sets it unconditionally. Returns the version of the write. One round trip.
+    ///
+    /// # Errors
+    /// [`CounterError::Lost`]: it may be written or not. Others: nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Not asked before the first poll. Dropped later, it may be written or not, once.
+    ///
+    /// Curator: `DistributedAtomicLong.forceSet`.
+    pub async fn set(&self, number: i64) -> Result<Token, CounterError> {
+        Ok(self.value.set(CounterParts::of(number).write()).await?)
+    }
+
+    /// Completes when the version heard here is another than `since`, with the latest one: versions
+    /// in between may be missed.
+    ///
+    /// # Errors
+    /// As of [`get`](AtomicCounter::get).
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; the next call sees all changes since.
+    pub async fn changed(&self, since: Token) -> Result<CounterValue, CounterError> {
+        seen(&self.value.changed(since).await?)
+    }
+
+    /// Completes when it is open no more, with the reason: the cluster went on without the member,
+    /// the member has left, or the service was destroyed here. Open it again then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) -> LostReason {
+        self.value.lost().await
+    }
+
+    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
+    /// any member, does not find this opening any more. If there is no other, it begins anew. With
+    /// other clones of this one around only this one ends, and the grantor is not told. One round
+    /// trip, no message at the grantor's own member.
+    ///
+    /// A drop is not waited for: a counter that is opened before the grantor has heard of the drop
+    /// has the old number.
+    ///
+    /// # Errors
+    /// [`ReleaseError`]: it was lost before, or no grantor has answered within a member lease. It
+    /// is closed here all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    pub async fn close(self) -> Result<(), ReleaseError> {
+        self.value.close().await
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        self.value.name()
+    }
+
+    /// The content as the grantor has it: an additional opening is answered with it.
+    async fn fresh(&self) -> Result<Versioned, CounterError> {
+        // With this one open it is there, so nothing begins anew.
+        let known = self.value.get()?;
+        Ok(self.service.open(self.value.name(), &known.value).await?.get()?)
+    }
+
+    async fn write(&self, version: Token, value: Vec<u8>) -> Result<Token, SetError> {
+        if planted!(CounterWithoutLook) {
+            return self.value.set(value).await;
+        }
+        self.value.compare_and_set(version, value).await
+    }
+}
+
+fn seen(content: &Versioned) -> Result<CounterValue, CounterError> {
+    let parts = CounterParts::read(content)?;
+    let Versioned { version, maybe_stale, .. } = *content;
+    Ok(CounterValue { number: parts.number(), is_set: parts.is_set, version, maybe_stale })
+}
+
+/// Why an [`AtomicCounter`] cannot be read or changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CounterError {
+    /// It is not the expected number: here is the present one. Nothing was changed.
+    #[error("the counter is {}, not the expected number; nothing was set", .0.number)]
+    Changed(CounterValue),
+    /// The sum has no 64 bits. Nothing was changed.
+    #[error("the sum overflows a counter of 64 bits; nothing was added")]
+    Overflow,
+    /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
+    #[error("another kind of object is open by that name")]
+    NotACounter,
+    /// Too many requests of this member wait already. Nothing was changed; try again later.
+    #[error("too many requests of this member are waiting; try again when some have ended")]
+    Busy,
+    /// It is open no more: the cluster went on without the member, the member has left, or the
+    /// service was destroyed here. A change that was under way may have been made. Open it again.
+    #[error("the counter is no longer open here: {0}; open it again")]
+    Lost(#[from] Lost),
+}
+
+impl CounterError {
+    /// Whether it is open no more.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, CounterError::Lost(_))
+    }
+}
+
+/// Of a write, once its caller has seen to [`SetError::Changed`].
+impl From<SetError> for CounterError {
+    fn from(error: SetError) -> Self {
+        match error {
+            SetError::Changed(now) => seen(&now).map_or_else(|error| error, CounterError::Changed),
+            SetError::Busy => CounterError::Busy,
+            SetError::Lost(lost) => lost.into(),
+            // A few bytes are not too long.
+            _ => CounterError::NotACounter,
+        }
+    }
+}
+
+/// Of an additional opening of an open counter.
+impl From<LockError> for CounterError {
+    fn from(error: LockError) -> Self {
+        error.when_opened_again().map_or(CounterError::Busy, CounterError::Lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_64_bits_has_its_parts() {
+        let near = |number: i64| (-2..=2).map(move |off| number.saturating_add(off));
+        let ends = [i64::MIN, LOWEST_BASE, -1 << 31, 0, 1 << 31, HIGHEST_BASE, i64::MAX];
+        for number in ends.into_iter().flat_map(near) {
+            let parts = CounterParts::of(number);
+            assert_eq!(parts.number(), number);
+            assert!((LOWEST_BASE..=HIGHEST_BASE).contains(&parts.base), "{number}");
+        }
+    }
+
+    #[test]
+    fn no_low_part_leads_beyond_64_bits() {
+        for (base, low, end) in
+            [(LOWEST_BASE, i32::MIN, i64::MIN), (HIGHEST_BASE, i32::MAX, i64::MAX)]
+        {
+            assert_eq!(base.checked_add(low.into()), Some(end));
+        }
+    }
+
+    #[test]
+    fn the_grantor_adds_what_has_32_bits_to_a_number_that_is_set() {
+        let parts = |low, is_set| CounterParts { low, base: 7, is_set };
+        let least = i64::from(i32::MIN);
+        for (parts, delta, step) in [
+            (parts(0, true), 5, Some(5)),
+            (parts(0, true), least, Some(i32::MIN)),
+            (parts(0, true), least - 1, None),
+            (parts(i32::MAX, true), 1, None),
+            (parts(i32::MAX, true), -1, Some(-1)),
+            (parts(0, false), 5, None),
+        ] {
+            assert_eq!(parts.step(delta), step, "{parts:?} {delta}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! `PartitionGuard`: one partition, while this claimant owns it.
+
+use super::any_guard::Fenced;
+use super::leadership::{HeldTerm, Term, TermEnd};
+use crate::protocol::{LineageId, Time, Token};
+use crate::runtime::planted;
+use crate::service::{Guard, Lost};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// A partition that this claimant owns, from [`Partitions::next`](crate::Partitions::next).
+///
+/// It is a lock with a [token](PartitionGuard::fence), and dropping it releases the lock: another
+/// claimant may own the partition then, or this one again. It ends earlier if the lock is lost, if
+/// the [grace period](crate::Partitions::grace) after a request to release it is over, or if its
+/// [`Partitions`](crate::Partitions) is closed or dropped. It ends here before any other claimant
+/// owns the partition.
+#[must_use = "dropping it releases the partition"]
+pub struct PartitionGuard {
+    hold: Arc<PartitionHold>,
+}
+
+/// The partition as the claimant's task knows it.
+pub(super) struct PartitionHold {
+    pub(super) name: Vec<u8>,
+    term: Term,
+    /// Taken when it ends here.
+    held: Mutex<Option<HeldTerm>>,
+    /// Since when the owner has known that it is to release it.
+    requested: OnceLock<Time>,
+    told: CancellationToken,
+    /// The claimant's task looks again.
+    changed: Arc<Notify>,
+}
+
+impl PartitionHold {
+    pub(super) fn new(name: Vec<u8>, guard: Guard, changed: Arc<Notify>) -> Arc<PartitionHold> {
+        let held = HeldTerm::new(guard);
+        Arc::new(PartitionHold {
+            name,
+            term: held.term().clone(),
+            held: Mutex::new(Some(held)),
+            requested: OnceLock::new(),
+            told: CancellationToken::new(),
+            changed,
+        })
+    }
+
+    pub(super) fn guard(self: &Arc<Self>) -> PartitionGuard {
+        PartitionGuard { hold: self.clone() }
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.term.token()
+    }
+
+    /// Whether it is held at this instant.
+    pub(super) fn is_held(&self) -> bool {
+        self.term.fence().is_ok()
+    }
+
+    /// Since when it is to be released.
+    pub(super) fn requested(&self) -> Option<Time> {
+        self.requested.get().copied()
+    }
+
+    /// Tells the owner to release it.
+    pub(super) fn request_release(&self, now: Time) {
+        self.requested.get_or_init(|| now);
+        self.told.cancel();
+    }
+
+    /// Ends it: first for its guard, then at the grantor.
+    pub(super) fn end(&self) {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if held.is_some() {
+            drop(held);
+            self.changed.notify_one();
+        }
+    }
+}
+
+impl PartitionGuard {
+    /// The partition's name.
+    pub fn name(&self) -> &[u8] {
+        &self.hold.name
+    }
+
+    /// The token, if the partition is owned at this instant. Cheap: a clock and some atomics, no
+    /// message. Call it before each side effect: a resource that refuses tokens lower than the
+    /// highest that it has seen is never written by a former owner after a later one.
+    ///
+    /// # Errors
+    /// [`TermEnd`], for good: it was lost, or given up here. Nothing is changed by asking.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::Partitions;
+    /// let member = elderlock::Member::local().await?;
+    /// let orders = member.lock_service("orders").await?;
+    /// let partitions = Partitions::numbered(&orders, 1, "node-1")?;
+    /// partitions.start()?;
+    /// let partition = partitions.next().await?;
+    /// assert_eq!((partition.name(), partition.fence()?), (&b"0"[..], partition.token()));
+    /// # Ok(()) }
+    /// ```
+    pub fn fence(&self) -> Result<Token, TermEnd> {
+        if planted!(OwnOn) {
+            return Ok(self.token());
+        }
+        self.hold.term.fence()
+    }
+
+    /// The token as a number for logs, without a claim that the partition is still owned. It is
+    /// higher than that of each earlier owner.
+    pub fn token(&self) -> Token {
+        self.hold.token()
+    }
+
+    /// The lineage that dealt the token. See [`Guard::lineage`](crate::Guard::lineage).
+    pub fn lineage(&self) -> LineageId {
+        self.hold.term.lineage()
+    }
+
+    /// Whether this claimant is to release it, because it owns too many or is being closed.
+    pub fn is_release_requested(&self) -> bool {
+        self.hold.told.is_cancelled()
+    }
+
+    /// Completes when this claimant is to release the partition, or does not own it any more. Bring
+    /// the work to an end then, and drop the guard. The next owner has it after that, or at the end
+    /// of the [grace period](crate::Partitions::grace).
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; the next call completes at once if the request was made
+    /// meanwhile.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::Partitions;
+    /// let member = elderlock::Member::local().await?;
+    /// let orders = member.lock_service("orders").await?;
+    /// let first = Partitions::numbered(&orders, 2, "node-1")?;
+    /// first.start()?;
+    /// let owned = [first.next().await?, first.next().await?];
+    /// let second = Partitions::numbered(&orders, 2, "node-2")?;
+    /// second.start()?;
+    /// tokio::select! {
+    ///     () = owned[0].release_requested() => {}
+    ///     () = owned[1].release_requested() => {}
+    /// }
+    /// // One of the two moves.
+    /// drop(owned);
+    /// let partition = second.next().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn release_requested(&self) {
+        tokio::select! {
+            biased;
+            () = self.hold.told.cancelled() => {}
+            _ = self.hold.term.ended() => {}
+        }
+    }
+
+    /// Completes when the partition is owned no more, with the reason; never while it is owned.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; an end in between is told by the next call.
+    pub async fn ended(&self) -> TermEnd {
+        self.hold.term.ended().await
+    }
+
+    /// Runs `future` until it completes or the partition is owned no more, whichever is first.
+    ///
+    /// It can be stopped only where it awaits: a side effect still wants
+    /// [`fence`](PartitionGuard::fence) and a resource that checks the token.
+    ///
+    /// # Errors
+    /// [`TermEnd`]: the partition was over before `future` completed, and `future` was dropped
+    /// where it stood.
+    ///
+    /// # Cancel safety
+    /// Dropping this drops `future`; the partition stays owned.
+    pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, TermEnd> {
+        self.hold.term.protect(future).await
+    }
+
+    /// Releases the partition, as dropping this does, and says whether it was owned until now. Does
+    /// not wait for the grantor.
+    ///
+    /// # Errors
+    /// [`TermEnd`]: it was over before.
+    pub fn release(self) -> Result<(), TermEnd> {
+        self.hold.term.fence().map(drop)
+    }
+}
+
+impl Fenced for PartitionGuard {
+    fn fence(&self) -> Result<Token, Lost> {
+        PartitionGuard::fence(self).map_err(TermEnd::lost)
+    }
+
+    fn lineage(&self) -> LineageId {
+        PartitionGuard::lineage(self)
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for PartitionGuard {
+    fn drop(&mut self) {
+        self.hold.end();
+    }
+}
+
+impl std::fmt::Debug for PartitionGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PartitionGuard")
+            .field("name", &self.name().escape_ascii().to_string())
+            .field("term", &self.hold.term)
+            .field("is_release_requested", &self.is_release_requested())
+            .finish_non_exhaustive()
+    }
+}
