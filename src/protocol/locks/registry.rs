@@ -417,8 +417,8 @@ impl Registry {
             grantor =
                 next.map(|(process, asked)| (process, self.name(&service, (process, asked), cx)));
         }
-        // A younger one may have been named that never began. The grantor is named once more as soon
-        // as that may be.
+        // A younger one may have been named that never began. The grantor is named once more as
+        // soon as that may be.
         if let Some((process, epoch)) = grantor
             && self.entries.get(&service).is_some_and(|entry| entry.heard > Some(epoch))
         {
