@@ -20,7 +20,12 @@ fn child_member() {
 
 /// Five members in namespaces of their own.
 fn start(test: &str, seed: u64) -> Option<(Network, Cluster, Rng)> {
-    let network = match Network::new(5) {
+    start_many(test, seed, 5)
+}
+
+/// So many members in namespaces of their own.
+fn start_many(test: &str, seed: u64, count: usize) -> Option<(Network, Cluster, Rng)> {
+    let network = match Network::new(count) {
         Ok(network) => network,
         Err(reason) => {
             // `.ci/run` reads this line and compares it with the skips that are allowed.
@@ -252,28 +257,38 @@ fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
 }
 
 #[test]
-fn a_member_with_one_good_neighbour_keeps_its_locks() {
-    let Some((network, cluster, mut rng)) = start("one_neighbour", 29) else { return };
+fn a_member_with_one_good_neighbour_of_five_keeps_its_locks() {
+    one_neighbour("one_neighbour", 29, 5);
+}
+
+/// The council has seven: all of them may carry the packets.
+#[test]
+fn a_member_with_one_good_neighbour_of_seven_keeps_its_locks() {
+    one_neighbour("one_neighbour_of_seven", 31, 7);
+}
+
+fn one_neighbour(test: &str, seed: u64, count: usize) {
+    let Some((network, cluster, mut rng)) = start_many(test, seed, count) else { return };
     let elder = cluster.agree();
-    let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
+    let mut others: Vec<usize> = (0..count).filter(|number| *number != elder).collect();
     rng.shuffle(&mut others);
     let (far, neighbour, grantor) = (others[0], others[1], others[2]);
     let peers = &cluster.peers;
     let first = peers[grantor].lock("stock", "first");
     let kept = peers[far].lock("stock", "kept");
     let view = peers[elder].status().view;
-    for other in (0..5).filter(|other| ![far, neighbour].contains(other)) {
+    for other in (0..count).filter(|other| ![far, neighbour].contains(other)) {
         network.silence(far, other);
         network.silence(other, far);
     }
     // For longer than two leases, or it would not show that they are renewed.
-    let (start, mut count) = (Instant::now(), 0);
+    let (start, mut locks) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(7) {
         let grant = peers[far].lock("stock", "x");
         peers[far].release(&grant).expect("it is held");
-        count += 1;
+        locks += 1;
     }
-    println!("{count} locks through one neighbour");
+    println!("{locks} locks through one neighbour");
     assert_eq!(peers[far].fence(&kept), Ok(kept.token), "{:#?}", peers[far].events());
     assert_eq!(peers[grantor].fence(&first), Ok(first.token), "{:#?}", peers[grantor].events());
     assert_eq!(peers[elder].status().view, view, "no member was given up");
