@@ -17,10 +17,20 @@ pub(crate) struct KeygenArgs {
     /// Write it to this new file, which only its owner can read. Without it: to standard output.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Derive an observer key from the first key of KEYFILE instead. Its holder may ask for the
+    /// status, and do nothing else.
+    #[arg(long, requires = "from")]
+    observer: bool,
+    /// With --observer: the cluster's key file.
+    #[arg(long, value_name = "KEYFILE", requires = "observer")]
+    from: Option<PathBuf>,
 }
 
 pub(crate) fn generate(args: KeygenArgs) -> Done {
-    let key = ClusterKey::generate()?;
+    let key = match args.from.filter(|_| args.observer) {
+        Some(path) => Keyring::read_file(path)?.first().observer(),
+        None => ClusterKey::generate()?,
+    };
     match args.out {
         Some(path) => {
             key.write_file(&path)?;

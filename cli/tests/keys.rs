@@ -225,3 +225,37 @@ fn a_key_file_named_in_the_configuration_is_used_and_read_again() {
     command.arg(&other);
     Node::spawn(command).until("joined as");
 }
+
+#[test]
+fn an_observer_key_shows_the_status_and_does_nothing_else() {
+    let scratch = Scratch::new("observer");
+    let (path, observer) = (scratch.file("key"), scratch.file("observer"));
+    keygen(&path);
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    let (key_file, observer_file) = (text(&path), text(&observer));
+    let derive = ["keygen", "--observer", "--from", &key_file];
+    let output = elderlock(&derive).args(["--out", &observer_file]).output().expect("it starts");
+    assert!(output.status.success(), "{}", said(&output));
+    let key = read(&observer);
+    assert!(key.starts_with("observer:") && !key.contains(&read(&path)));
+    let again = elderlock(&derive).output().expect("it starts");
+    assert_eq!(said(&again).trim(), key, "the same key each time");
+    for half in [&["keygen", "--observer"][..], &["keygen", "--from", &key_file]] {
+        assert!(!elderlock(half).output().expect("it starts").status.success());
+    }
+
+    let node = Node::start(&path);
+    let joined = node.until("joined as");
+    let at = joined.rsplit(' ').next().expect("an address");
+    let (text, is_answered) = status(at, &[("ELDERLOCK_KEY_FILE", &observer_file)]);
+    assert!(is_answered && text.contains("lease    runs"), "{text}");
+    let key_file = ["--key-file", observer_file.as_str()];
+    for mut command in [
+        elderlock(&["node", "--cluster", "shop", "--seed", at, "--bind", "127.0.0.1:0"]),
+        elderlock(&["revoke", "--cluster", "shop", "--seed", at, "stock", "a"]),
+    ] {
+        let output = command.args(key_file).output().expect("it can be started");
+        let refused = said(&output).contains("observer key, which only asks for the status");
+        assert!(!output.status.success() && refused, "{}", said(&output));
+    }
+}

@@ -162,7 +162,8 @@ impl Member {
     /// refuse a member that missed a step.
     ///
     /// # Errors
-    /// [`KeyringError::NoKey`]: the member joined without a keyring. Nothing is changed.
+    /// [`KeyringError::NoKey`]: the member joined without a keyring.
+    /// [`KeyringError::ObserverKey`]: the ring has an observer key. Nothing is changed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -180,6 +181,9 @@ impl Member {
     #[cfg(feature = "secure")]
     #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
     pub fn set_keyring(&self, ring: crate::Keyring) -> Result<usize, KeyringError> {
+        if ring.has_observer() {
+            return Err(KeyringError::ObserverKey);
+        }
         let names: Vec<_> = ring.names().collect();
         let transport = self.handle.transport.as_ref();
         let closed = transport.and_then(|transport| transport.set_keyring(ring));
@@ -309,6 +313,9 @@ pub enum KeyringError {
     /// The member joined without a keyring, and speaks to members without keys. Nothing is changed.
     #[error("this member joined without a keyring: give one to all members when they join")]
     NoKey,
+    /// The ring has an observer key, which only asks for the status. Nothing is changed.
+    #[error("the keyring has an observer key, which only asks for the status: give cluster keys")]
+    ObserverKey,
 }
 
 /// Why [`Member::force`] did nothing.

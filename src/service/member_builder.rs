@@ -409,6 +409,10 @@ impl MemberBuilder {
         if self.insecure && self.keyring.is_some() {
             return Err(JoinError::InsecureWithKey);
         }
+        #[cfg(feature = "secure")]
+        if self.keyring.as_ref().is_some_and(Keyring::has_observer) {
+            return Err(JoinError::ObserverKey);
+        }
         Ok(())
     }
 
@@ -604,6 +608,9 @@ pub enum JoinError {
     /// Both a keyring and [`insecure`](MemberBuilder::insecure) were given. Nothing was done.
     #[error("insecure() is for a cluster without a key, and a keyring was given: give one of them")]
     InsecureWithKey,
+    /// The keyring has an observer key, and no member joins with one. Nothing was done.
+    #[error("the keyring has an observer key, which only asks for the status: give a cluster key")]
+    ObserverKey,
     /// Not called from within a tokio runtime. Nothing was done.
     #[error("no tokio runtime here: call this from within one, with time and IO enabled")]
     NoRuntime,

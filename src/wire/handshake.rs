@@ -71,6 +71,9 @@ pub enum HandshakeRefusal {
     /// The listener has no cluster key, the dialler has one.
     #[error("it has no cluster key; this process has one: give the key to all members, or to none")]
     NoKey,
+    /// The dialler has an observer key and wants to be a member.
+    #[error("this process has an observer key: it may ask for the status, and do nothing else")]
+    Observer,
 }
 
 /// Whether others can reach a process at this address.

@@ -47,6 +47,8 @@ pub struct Counters {
     pub repeated: u64,
     /// Refused: a process with the key that claimed the id of another one.
     pub impostors: u64,
+    /// Refused: a process with an observer key that wants to be a member.
+    pub observers: u64,
     /// Closed: connections of strangers, to make room for others or because they were silent.
     pub evicted: u64,
     /// Not sent: the queue of the peer was full, or there are too many peers.
@@ -97,6 +99,7 @@ counters!(
     forged,
     repeated,
     impostors,
+    observers,
     evicted,
     overflowed,
     undelivered,

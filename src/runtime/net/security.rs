@@ -286,7 +286,8 @@ pub(super) async fn answer(
         Ok(Session { purpose: Purpose::Status, sealer, .. }) => Answered::Status(Box::new(sealer)),
         Err(error) => {
             refuse_secure(side.reception, &error);
-            Answered::Refused(None)
+            let is_observer = error == SecureError::Observer;
+            Answered::Refused(is_observer.then_some(HandshakeRefusal::Observer))
         }
     }
 }
@@ -307,6 +308,7 @@ fn refuse_secure(reception: &Reception, error: &SecureError) {
         SecureError::OtherCluster => add(&counters.foreign_cluster, 1),
         SecureError::Versions(_) | SecureError::Downgraded(_) => add(&counters.other_version, 1),
         SecureError::Forged => add(&counters.forged, 1),
+        SecureError::Observer => add(&counters.observers, 1),
         SecureError::Impostor { claimed } => {
             if let Some(left_out) = reception.may_warn() {
                 tracing::warn!(

@@ -414,6 +414,7 @@ fn hellos() -> Vec<Frame> {
         Frame::Refused(HandshakeRefusal::ForeignCluster("shed".into())),
         Frame::Refused(HandshakeRefusal::Garbage),
         Frame::Refused(HandshakeRefusal::Busy),
+        Frame::Refused(HandshakeRefusal::Observer),
     ]
 }
 

@@ -140,6 +140,9 @@ pub enum SecureError {
         /// The id that it claimed.
         claimed: ProcessId,
     },
+    /// The other side has an observer key and wants more than the status.
+    #[error("a process with an observer key that wants to be a member")]
+    Observer,
     /// The chosen version is not the highest that both offer.
     #[error("version {0} was chosen, and both sides offer a higher one")]
     Downgraded(u16),
@@ -334,12 +337,13 @@ impl fmt::Debug for Initiator {
 pub struct Responder {
     noise: HandshakeState,
     key: KeyName,
+    is_observer: bool,
     version: u16,
 }
 
 impl Responder {
     /// Takes Initiate. Returns the body of Respond too. A packet without a key of the ring costs
-    /// one tag for each key.
+    /// two tags for each key: one as a member's, one as an observer's.
     ///
     /// # Errors
     /// [`SecureError`]: the listener keeps nothing of the packet.
@@ -358,10 +362,12 @@ impl Responder {
         if usize::from(*length) != name.len() || !(1..=MAX_CLUSTER).contains(&name.len()) {
             return Err(SecureError::Malformed);
         }
-        let mut fitting = ring.keys().iter().filter(|key| has_tag(key, tagged, tag));
+        let observers = ring.keys().iter().map(ClusterKey::observer);
+        let keys = ring.keys().iter().cloned().chain(observers);
+        let mut fitting = keys.filter(|key| has_tag(key, tagged, tag));
         let key = match fitting.next() {
             Some(key) => key,
-            None if planted!(SkipPacketTag) => ring.first(),
+            None if planted!(SkipPacketTag) => ring.first().clone(),
             None => return Err(SecureError::UnknownKey),
         };
         // The other side has the key, or repeats a packet of a process that has it.
@@ -370,11 +376,12 @@ impl Responder {
         }
         let theirs = Versions { lowest, highest };
         let version = setup.versions.common(theirs).ok_or(SecureError::Versions(theirs))?;
-        let mut noise = noise(key, setup, head, false);
+        let mut noise = noise(&key, setup, head, false);
         read(&mut noise, message)?;
         let mut respond = version.to_be_bytes().to_vec();
         write(&mut noise, &encoded(&(version, setup.versions, me))?, &mut respond)?;
-        Ok((Responder { noise, key: key.name(), version }, respond))
+        let (is_observer, key) = (key.is_observer(), key.name());
+        Ok((Responder { noise, key, is_observer, version }, respond))
     }
 
     /// Takes Confirm. It proves that the other side is present and has its process id.
@@ -388,6 +395,9 @@ impl Responder {
         }
         let purpose: Purpose = decoded(&read(&mut self.noise, message)?)?;
         if let Purpose::Member(info) = &purpose {
+            if self.is_observer && !planted!(AdmitObservers) {
+                return Err(SecureError::Observer);
+            }
             check_identity(&self.noise, info)?;
         }
         let (mut theirs, mut ours) = self.noise.dangerously_get_raw_split();

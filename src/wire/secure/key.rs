@@ -9,7 +9,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// The most keys of a ring. Rotation takes two, and each costs one tag for every unknown packet.
+/// The text of an observer key begins so. No base64 does.
+const OBSERVER: &str = "observer:";
+
+/// The most keys of a ring. Rotation takes two, and each costs two tags for every unknown packet.
 pub const MAX_KEYS: usize = 8;
 
 /// The secret that all members of a cluster share: 32 random bytes, written in base64.
@@ -31,6 +34,8 @@ pub struct ClusterKey(Arc<Derived>);
 struct Derived {
     secret: Secret,
     name: KeyName,
+    /// The observer key that is derived from it. `None`: it is one itself.
+    observer: Option<ClusterKey>,
     /// Noise's pre-shared key.
     handshake: Secret,
     /// Tags first packets, so that a packet without the key costs no curve work.
@@ -99,18 +104,39 @@ impl ClusterKey {
         if bytes.iter().all(|byte| *byte == bytes[0]) {
             return Err(KeyError::Weak);
         }
-        let name = derive(bytes, &[b"name"]);
-        Ok(ClusterKey(Arc::new(Derived {
-            secret: Zeroizing::new(*bytes),
-            name: KeyName([name[0], name[1], name[2], name[3]]),
-            handshake: derive(bytes, &[b"handshake"]),
-            packet: hmac::Key::new(hmac::HMAC_SHA256, &*derive(bytes, &[b"packet"])),
-        })))
+        let observer = ClusterKey::derived(derive(bytes, &[b"observer"]), None);
+        Ok(ClusterKey::derived(Zeroizing::new(*bytes), Some(observer)))
     }
 
-    /// The key as text, for a file that only its owner can read.
+    fn derived(secret: Secret, observer: Option<ClusterKey>) -> Self {
+        let name = derive(&secret, &[b"name"]);
+        ClusterKey(Arc::new(Derived {
+            name: KeyName([name[0], name[1], name[2], name[3]]),
+            observer,
+            handshake: derive(&secret, &[b"handshake"]),
+            packet: hmac::Key::new(hmac::HMAC_SHA256, &*derive(&secret, &[b"packet"])),
+            secret,
+        }))
+    }
+
+    /// The observer key of this cluster key. A process that has only that key may ask members for
+    /// their status, and do nothing else. The cluster key cannot be computed from it. The observer
+    /// key of an observer key is the same key.
+    pub fn observer(&self) -> ClusterKey {
+        self.0.observer.clone().unwrap_or_else(|| self.clone())
+    }
+
+    /// Whether it is an [observer key](ClusterKey::observer).
+    pub fn is_observer(&self) -> bool {
+        self.0.observer.is_none()
+    }
+
+    /// The key as text, for a file that only its owner can read. That of an observer key begins
+    /// with `observer:`.
     pub fn to_base64(&self) -> Zeroizing<String> {
-        Zeroizing::new(BASE64_STANDARD.encode(self.0.secret.as_slice()))
+        let prefix = if self.is_observer() { OBSERVER } else { "" };
+        let text = Zeroizing::new(BASE64_STANDARD.encode(self.0.secret.as_slice()));
+        Zeroizing::new([prefix, text.as_str()].concat())
     }
 
     /// The key's name, for logs.
@@ -137,16 +163,22 @@ impl FromStr for ClusterKey {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        let bytes =
-            Zeroizing::new(BASE64_STANDARD.decode(text.trim()).map_err(|_| KeyError::NotBase64)?);
-        let bytes = bytes.as_slice().try_into().map_err(|_| KeyError::Length(bytes.len()))?;
-        ClusterKey::from_bytes(bytes)
+        let text = text.trim();
+        let observer = text.strip_prefix(OBSERVER);
+        let decoded = BASE64_STANDARD.decode(observer.unwrap_or(text));
+        let bytes = Zeroizing::new(decoded.map_err(|_| KeyError::NotBase64)?);
+        let length = bytes.len();
+        let bytes: &[u8; 32] = bytes.as_slice().try_into().map_err(|_| KeyError::Length(length))?;
+        match observer {
+            Some(_) => Ok(ClusterKey::derived(Zeroizing::new(*bytes), None)),
+            None => ClusterKey::from_bytes(bytes),
+        }
     }
 }
 
 impl PartialEq for ClusterKey {
     fn eq(&self, other: &Self) -> bool {
-        *self.0.secret == *other.0.secret
+        *self.0.secret == *other.0.secret && self.is_observer() == other.is_observer()
     }
 }
 
@@ -226,6 +258,11 @@ impl Keyring {
     /// The key that seals.
     pub fn first(&self) -> &ClusterKey {
         &self.keys[0]
+    }
+
+    /// Whether an [observer key](ClusterKey::observer) is in it: no member joins with one.
+    pub fn has_observer(&self) -> bool {
+        self.keys.iter().any(ClusterKey::is_observer)
     }
 
     pub(crate) fn keys(&self) -> &[ClusterKey] {

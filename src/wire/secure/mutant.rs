@@ -20,16 +20,19 @@ pub enum Mutant {
     HearForOthers,
     /// The chosen version is not compared with what both sides offer.
     BelieveAnyVersion,
+    /// A process with an observer key is admitted as a member.
+    AdmitObservers,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 5] = [
+    pub const ALL: [Mutant; 6] = [
         Mutant::BelieveAnyId,
         Mutant::MoveWindowFirst,
         Mutant::SkipPacketTag,
         Mutant::HearForOthers,
         Mutant::BelieveAnyVersion,
+        Mutant::AdmitObservers,
     ];
 }
 

@@ -392,12 +392,45 @@ fn a_lower_version_in_front_is_noticed() -> Verdict {
     ensure(initiator.finish(&respond, &dialler.purpose()).is_err(), "a changed version is believed")
 }
 
-const CHECKS: [fn() -> Verdict; 5] = [
+fn an_observer_is_refused_as_a_member() -> Verdict {
+    let observer = Side { ring: Keyring::new(key(1).observer()), ..Side::new(1) };
+    let result = shake(&observer, &Side::new(2)).map(|_| ());
+    ensure(result == Err(SecureError::Observer), "an observer is admitted as a member")
+}
+
+#[test]
+fn an_observer_key_asks_for_the_status_and_does_nothing_else() {
+    let observer = key(1).observer();
+    assert!(observer.is_observer() && !key(1).is_observer() && observer.name() != key(1).name());
+    assert_eq!(observer.observer(), observer);
+    let text = observer.to_base64();
+    assert_eq!(text.parse::<ClusterKey>().unwrap(), observer);
+    // The same secret in a process that takes it for a cluster key.
+    let bare: ClusterKey = text.strip_prefix("observer:").unwrap().parse().unwrap();
+    assert!(bare != observer && !bare.is_observer());
+    for key in [observer, bare] {
+        let ring = Keyring::new(key);
+        let (dialler, member) = (Side { ring: ring.clone(), ..Side::new(1) }, Side::new(2));
+        let (initiator, initiate) = dialler.start();
+        let (responder, respond) = member.answer(&initiate).unwrap();
+        let (_, confirm) = initiator.finish(&respond, &Purpose::Status).unwrap();
+        assert_eq!(responder.finish(&confirm).unwrap().purpose, Purpose::Status);
+        assert_eq!(shake(&dialler, &member).map(|_| ()).unwrap_err(), SecureError::Observer);
+        let dialled = dialler.answer(&member.start().1).map(|_| ());
+        assert_eq!(dialled, Err(SecureError::UnknownKey), "it answers no member");
+        let mut gossiper = SealedGossip::new("shop", ProcessId(1), ring);
+        let heard = heard(&mut gossip(2, &[1]), &payload(&mut gossiper, 2, b"news"));
+        assert_eq!(heard, Err(GossipError::Forged));
+    }
+}
+
+const CHECKS: [fn() -> Verdict; 6] = [
     a_forged_high_number_does_not_move_the_window,
     a_borrowed_id_is_refused_with_the_right_key,
     a_packet_without_a_known_key_is_refused_before_curve_work,
     a_datagram_for_an_earlier_process_is_refused,
     a_lower_version_in_front_is_noticed,
+    an_observer_is_refused_as_a_member,
 ];
 
 #[test]

@@ -135,13 +135,22 @@ impl Attacker {
 
     /// Shakes hands with the key 1 as `info`. Returns this side's session and packets.
     async fn shake(&mut self, identity: &StaticKey, info: MemberInfo) -> (Session, Vec<Frame>) {
+        self.shake_under(&key(1), identity, info).await
+    }
+
+    async fn shake_under(
+        &mut self,
+        key: &ClusterKey,
+        identity: &StaticKey,
+        info: MemberInfo,
+    ) -> (Session, Vec<Frame>) {
         let setup = HandshakeSetup {
             cluster: "shop",
             versions: VERSIONS,
             identity,
             entropy: *entropy().unwrap(),
         };
-        let (initiator, initiate) = Initiator::start(&key(1), &setup).unwrap();
+        let (initiator, initiate) = Initiator::start(key, &setup).unwrap();
         let initiate = Frame::Initiate(initiate);
         self.write(&initiate).await;
         let Some(Frame::Respond(respond)) = self.read().await else { panic!("no answer") };
@@ -173,6 +182,23 @@ async fn a_borrowed_id_with_the_right_key_is_refused() {
     let is_connected =
         |inputs: &[Input]| inputs.contains(&Input::Hint(Hint::Connected(a.me.process)));
     assert!(!is_connected(&b.letters.inputs.lock().unwrap()));
+}
+
+#[tokio::test]
+async fn an_observer_is_told_the_status_and_refused_as_a_member() {
+    let b = keyed("shop", &[1]).await;
+    let observer = key(1).observer();
+    let ring = Keyring::new(observer.clone());
+    let status = query_status_with(&b.me.addr.to_string(), "shop", &ring).await;
+    assert_eq!(status.expect("it answers").me.process, ProcessId(7));
+    let identity = StaticKey::new([5; 32]);
+    let mut attacker = Attacker::dial(b.me.addr).await;
+    let info = attacker_info(identity.process());
+    attacker.shake_under(&observer, &identity, info).await;
+    assert_eq!(attacker.read().await, Some(Frame::Refused(HandshakeRefusal::Observer)));
+    assert_eq!(attacker.read().await, None, "the connection is closed");
+    assert_eq!(b.transport.counters().observers, 1);
+    assert_eq!(b.letters.count(&Input::Hint(Hint::Connected(identity.process()))), 0);
 }
 
 #[tokio::test]
