@@ -12,7 +12,8 @@
 //!   the request that gets this answer. Each such message counts once.
 //! - **Outbid.** The elder sends it to T only when Q has asked: to each T at most as often as Q
 //!   did. From then on Q, or a member that asks after Q, is the next to be named, unless that
-//!   member leaves or grants already.
+//!   member leaves or grants already. The member that was named last may be named once more before,
+//!   if the table that it waits for does not come.
 //!
 //! An elder's messages to itself are in no packet. So of an elder that bids itself only the bid is
 //! known.
@@ -123,6 +124,8 @@ pub struct LastYoungTurkWins {
     used: BTreeSet<(ServiceName, ProcessId, ElderMessage)>,
     /// The last bidder that waits at an elder, if another was outbid by it.
     next: BTreeMap<(ServiceName, ProcessId), ProcessId>,
+    /// The process that an elder has named last.
+    last: BTreeMap<(ServiceName, ProcessId), ProcessId>,
     /// The last relevant message from one process to another: a retransmission is no news.
     said: BTreeMap<(ProcessId, ProcessId), u64>,
     /// The latest epoch to which each process has given its table, or a report.
@@ -162,6 +165,9 @@ impl LastYoungTurkWins {
         let (epoch, seq) = word;
         self.unheard.entry(of.clone()).or_default().insert(epoch, (elder, seq));
         let (service, process) = of;
+        if self.last.insert((service.clone(), elder), process) == Some(process) {
+            return Ok(());
+        }
         let Some(next) = self.next.remove(&(service.clone(), elder)) else { return Ok(()) };
         let peer_of = |process| {
             world.place_of(process).map(|place| &world.peers[place]).filter(|peer| peer.is(process))
