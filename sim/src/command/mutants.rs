@@ -260,6 +260,9 @@ mod hunt {
             ProtocolMutant::HearOnlyInventories => {
                 Some("regressions/an_epoch_is_heard_of_after_the_inventory")
             }
+            ProtocolMutant::ReviveTheDeaf => {
+                Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
+            }
             ProtocolMutant::YieldForEver => {
                 Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
             }
