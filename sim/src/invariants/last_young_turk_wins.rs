@@ -165,7 +165,8 @@ impl LastYoungTurkWins {
         let (epoch, seq) = word;
         self.unheard.entry(of.clone()).or_default().insert(epoch, (elder, seq));
         let (service, process) = of;
-        if self.last.insert((service.clone(), elder), process) == Some(process) {
+        let again = self.last.insert((service.clone(), elder), process) == Some(process);
+        if again && self.next.get(&(service.clone(), elder)) != Some(&process) {
             return Ok(());
         }
         let Some(next) = self.next.remove(&(service.clone(), elder)) else { return Ok(()) };
