@@ -544,16 +544,15 @@ impl Fault {
                     FaultKind::Late(Late { kind: late, from, to, blow })
                 }
             }
-            27 => {
+            27 | OVERTHROW_BY_SUCCESSORS => {
                 lasts = member_lease * dice.between(16, 30) / 10;
                 // An elder lease is two fifths of a member's.
                 let deaf = member_lease * dice.between(41, 60) / 100;
-                FaultKind::Overthrow(Overthrow {
-                    candidate: place,
-                    deaf,
-                    loyal: CutOffGroup::draw(dice, places),
-                    restart: dice.chance(700_000),
-                })
+                let (loyal, restart) = match kind {
+                    OVERTHROW_BY_SUCCESSORS => (CutOffGroup { places: 0, holder: true }, true),
+                    _ => (CutOffGroup::draw(dice, places), dice.chance(700_000)),
+                };
+                FaultKind::Overthrow(Overthrow { candidate: place, deaf, loyal, restart })
             }
             28 => {
                 lasts = member_lease * dice.between(8, 30) / 10;
@@ -635,15 +634,6 @@ impl Fault {
             LATE_NAMING => {
                 lasts = member_lease * dice.between(45, 110) / 100;
                 FaultKind::LateNaming { named: place, elder_fails: dice.chance(500_000) }
-            }
-            OVERTHROW_BY_SUCCESSORS => {
-                lasts = member_lease * dice.between(16, 30) / 10;
-                FaultKind::Overthrow(Overthrow {
-                    candidate: place,
-                    deaf: member_lease * dice.between(41, 60) / 100,
-                    loyal: CutOffGroup { places: 0, holder: true },
-                    restart: true,
-                })
             }
             _ => {
                 lasts = dice.between(400 * MS, 3 * SECOND);
@@ -836,9 +826,7 @@ impl World {
                 );
             }
             FaultKind::Vanish(target) => {
-                let host = self.peers[self.find(target)?].host;
-                let there: Vec<usize> =
-                    all().filter(|place| self.peers[*place].host == host).collect();
+                let there = self.on_host_of(self.find(target)?);
                 plot.down(
                     &self.spared(&there, ShutdownPlan::Dead, reckless)?,
                     Step::Vanish,
@@ -1074,21 +1062,13 @@ impl World {
                 told.iter().for_each(|&b| plot.both(b, place, Step::Cut, Step::Mend));
             }
             FaultKind::StrayName(named, other) => {
-                let elder = self.find_elder().filter(|elder| ![named, other].contains(elder))?;
-                let host = self.peers[elder].host;
-                let there: Vec<usize> =
-                    all().filter(|place| self.peers[*place].host == host).collect();
-                let both_stay =
-                    [named, other].iter().all(|place| self.is_up(*place) && !there.contains(place));
-                let spared =
-                    self.spared(&there, ShutdownPlan::Dead, reckless).filter(|_| both_stay)?;
-                ["NameGrantor", "GrantorIs"]
-                    .into_iter()
-                    .for_each(|kind| plot.hold(Some(elder), Some(named), kind));
                 let service = format!("errand{now}");
-                plot.ask(named, &service, ClientWant::Lock("a".to_string()));
-                plot.now = now + 20 * MS;
-                plot.down(&spared, Step::Vanish, Step::Start);
+                self.vanish_while_naming(
+                    &mut plot,
+                    (named, other),
+                    (&service, Wait::Forever),
+                    reckless,
+                )?;
                 plot.now = until;
                 plot.ask(other, &service, ClientWant::Lock("a".to_string()));
             }
@@ -1187,20 +1167,15 @@ impl World {
                 }
                 let nth = |number: usize| others[number % others.len()];
                 let (named, other, former) = (nth(named), nth(named + 1), nth(named + 2));
-                let host = |place: usize| self.peers[place].host;
                 let lease = self.common.timing.member_lease.as_nanos() as u64;
                 let (service, name) = (format!("late{now}"), || ClientWant::Lock("a".to_string()));
                 if elder_fails {
-                    let there: Vec<usize> = all().filter(|at| host(*at) == host(elder)).collect();
-                    let both_stay = [named, other].iter().all(|place| !there.contains(place));
-                    let spared =
-                        self.spared(&there, ShutdownPlan::Dead, reckless).filter(|_| both_stay)?;
-                    ["NameGrantor", "GrantorIs"]
-                        .into_iter()
-                        .for_each(|kind| plot.hold(Some(elder), Some(named), kind));
-                    plot.ask_within(named, &service, name(), Wait::AtMost(millis(15 * MS)));
-                    plot.now = now + 20 * MS;
-                    plot.down(&spared, Step::Vanish, Step::Start);
+                    self.vanish_while_naming(
+                        &mut plot,
+                        (named, other),
+                        (&service, Wait::AtMost(millis(15 * MS))),
+                        reckless,
+                    )?;
                     plot.now = until + 10 * MS;
                     plot.ask(named, &service, name());
                     // Its recovery takes until the elder's lease is over.
@@ -1258,6 +1233,36 @@ impl World {
             }
         }
         Some(plot.active(weather, all()))
+    }
+
+    /// The places on the host of this one.
+    fn on_host_of(&self, place: usize) -> Vec<usize> {
+        let host = self.peers[place].host;
+        self.places().filter(|other| self.peers[*other].host == host).collect()
+    }
+
+    /// A member asks for a lock of a service that none has used, and the elder's host fails. The
+    /// naming of the member arrives at the end. `None` if that member and the other one would not
+    /// outlive it.
+    fn vanish_while_naming(
+        &self,
+        plot: &mut FaultScript,
+        (named, other): (usize, usize),
+        (service, wait): (&str, Wait),
+        reckless: bool,
+    ) -> Option<()> {
+        let elder = self.find_elder().filter(|elder| ![named, other].contains(elder))?;
+        let there = self.on_host_of(elder);
+        let both_stay =
+            [named, other].iter().all(|place| self.is_up(*place) && !there.contains(place));
+        let spared = self.spared(&there, ShutdownPlan::Dead, reckless).filter(|_| both_stay)?;
+        ["NameGrantor", "GrantorIs"]
+            .into_iter()
+            .for_each(|kind| plot.hold(Some(elder), Some(named), kind));
+        plot.ask_within(named, service, ClientWant::Lock("a".to_string()), wait);
+        plot.now += 20 * MS;
+        plot.down(&spared, Step::Vanish, Step::Start);
+        Some(())
     }
 
     /// The member that is cut off with the elder because it is a holder.
