@@ -68,6 +68,11 @@ impl RegistryEntry {
         self.grantor.or(self.source).or(self.acted)
     }
 
+    /// The grantor, if others have heard of a younger one that was named and perhaps never began.
+    fn overtaken(&self) -> Option<ProcessId> {
+        self.grantor.filter(|(_, epoch)| self.heard > Some(*epoch)).map(|(process, _)| process)
+    }
+
     /// Whether a term may not be over.
     fn goes_on(&self, term: Option<(ProcessId, Epoch)>) -> bool {
         [self.grantor, self.source, self.acted].contains(&term)
@@ -292,13 +297,7 @@ impl Registry {
                     self.feed(key, cx);
                 }
             }
-            // A younger one was named that perhaps never began: as in `keep`.
-            if let Some(entry) = self.entries.get(&service)
-                && let Some((process, epoch)) = entry.grantor
-                && entry.heard > Some(epoch)
-            {
-                self.parked_queries.entry(service).or_default().insert(process);
-            }
+            self.park_overtaken(&service);
         }
         if last || planted!(cx.mutant, InventoryEndsEarly) {
             self.awaiting.remove(&from);
@@ -400,9 +399,8 @@ impl Registry {
         let entry = self.entries.get(&service);
         let mut grantor = entry.and_then(|entry| entry.grantor);
         let is_there = |process: &ProcessId| !cx.is_lost(*process);
-        let is_believed = grantor.is_some_and(|(process, epoch)| {
-            entry.is_some_and(|entry| entry.heard <= Some(epoch)) && is_there(&process)
-        });
+        let is_believed = entry.is_some_and(|entry| entry.overtaken().is_none())
+            && grantor.is_some_and(|(process, _)| is_there(&process));
         if !is_believed && self.may_name_one(may_name, cx) {
             let entry = self.entries.get(&service);
             let turk =
@@ -417,13 +415,7 @@ impl Registry {
             grantor =
                 next.map(|(process, asked)| (process, self.name(&service, (process, asked), cx)));
         }
-        // A younger one may have been named that never began. The grantor is named once more as
-        // soon as that may be.
-        if let Some((process, epoch)) = grantor
-            && self.entries.get(&service).is_some_and(|entry| entry.heard > Some(epoch))
-        {
-            self.parked_queries.entry(service.clone()).or_default().insert(process);
-        }
+        self.park_overtaken(&service);
         match grantor {
             Some((grantor, epoch)) => {
                 for process in askers {
@@ -437,6 +429,15 @@ impl Registry {
             None => {
                 self.parked_queries.insert(service, askers);
             }
+        }
+    }
+
+    /// Has a grantor that others do not believe named once more as soon as that may be: as in
+    /// `keep`.
+    fn park_overtaken(&mut self, service: &ServiceName) {
+        let overtaken = self.entries.get(service).and_then(RegistryEntry::overtaken);
+        if let Some(process) = overtaken {
+            self.parked_queries.entry(service.clone()).or_default().insert(process);
         }
     }
 
