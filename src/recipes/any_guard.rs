@@ -1,7 +1,7 @@
 //! `AnyGuard` and `Fenced`: what generic code asks of every guard.
 
 use super::double_barrier::DoubleBarrierGuard;
-use super::leadership::{Term, TermEnd};
+use super::leadership::Term;
 use super::multi_lock::MultiGuard;
 use super::mutex::MutexGuard;
 use super::read_write_lock::{ReadGuard, WriteGuard};
@@ -168,16 +168,25 @@ fenced! {
     DoubleBarrierGuard: |_| true,
 }
 
-impl Fenced for Term {
-    fn fence(&self) -> Result<Token, Lost> {
-        Term::fence(self).map_err(TermEnd::lost)
-    }
+/// For a term, and for what lasts as long as one.
+macro_rules! fenced_by_term {
+    ($of:ident) => {
+        impl $crate::Fenced for $of {
+            fn fence(&self) -> Result<$crate::Token, $crate::Lost> {
+                $of::fence(self).map_err($crate::TermEnd::lost)
+            }
 
-    fn lineage(&self) -> LineageId {
-        Term::lineage(self)
-    }
+            fn lineage(&self) -> $crate::LineageId {
+                $of::lineage(self)
+            }
 
-    fn is_shared(&self) -> bool {
-        false
-    }
+            fn is_shared(&self) -> bool {
+                false
+            }
+        }
+    };
 }
+
+pub(super) use fenced_by_term;
+
+fenced_by_term!(Term);

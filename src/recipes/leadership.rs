@@ -43,6 +43,17 @@ pub(super) enum CandidacyEnd {
     Left,
 }
 
+impl CandidacyEnd {
+    /// The end that an error of a request means, if it will not pass.
+    pub(super) fn of(error: &LockError) -> Option<CandidacyEnd> {
+        match error {
+            LockError::Unavailable(Unavailable::Left) => Some(CandidacyEnd::Left),
+            LockError::Unavailable(Unavailable::Destroyed) => Some(CandidacyEnd::Destroyed),
+            _ => None,
+        }
+    }
+}
+
 impl Candidacy {
     pub(super) fn new(service: &LockService, name: &[u8], id: &[u8]) -> Result<Self, InvalidName> {
         let (name, id) = (LockName::new(name)?, Metadata::new(id)?);
@@ -94,16 +105,16 @@ impl Candidacy {
     pub(super) async fn win(&self, mut place: LockFuture) -> Result<HeldTerm, CandidacyEnd> {
         let mut pause = PAUSE;
         loop {
-            match place.await {
+            let error = match place.await {
                 Ok(guard) => return Ok(HeldTerm::new(guard)),
-                Err(LockError::Unavailable(Unavailable::Left)) => return Err(CandidacyEnd::Left),
-                Err(LockError::Unavailable(Unavailable::Destroyed)) => {
-                    return Err(CandidacyEnd::Destroyed);
-                }
-                // Expelled: the member joins again by itself. Busy: others of this member will have
-                // been served.
-                Err(_) => _ = self.service.sleep(pause).await,
+                Err(error) => error,
+            };
+            if let Some(hopeless) = CandidacyEnd::of(&error) {
+                return Err(hopeless);
             }
+            // Expelled: the member joins again by itself. Busy: others of this member will have
+            // been served.
+            let _ = self.service.sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);
             place = self.queue();
         }

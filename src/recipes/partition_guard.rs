@@ -1,10 +1,10 @@
 //! `PartitionGuard`: one partition, while this claimant owns it.
 
-use super::any_guard::Fenced;
+use super::any_guard::fenced_by_term;
 use super::leadership::{HeldTerm, Term, TermEnd};
 use crate::protocol::{LineageId, Time, Token};
 use crate::runtime::planted;
-use crate::service::{Guard, Lost};
+use crate::service::Guard;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -198,19 +198,7 @@ impl PartitionGuard {
     }
 }
 
-impl Fenced for PartitionGuard {
-    fn fence(&self) -> Result<Token, Lost> {
-        PartitionGuard::fence(self).map_err(TermEnd::lost)
-    }
-
-    fn lineage(&self) -> LineageId {
-        PartitionGuard::lineage(self)
-    }
-
-    fn is_shared(&self) -> bool {
-        false
-    }
-}
+fenced_by_term!(PartitionGuard);
 
 impl Drop for PartitionGuard {
     fn drop(&mut self) {

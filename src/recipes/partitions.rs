@@ -138,6 +138,14 @@ struct ClaimCore {
     owned: BTreeMap<Vec<u8>, Arc<PartitionHold>>,
 }
 
+impl ClaimCore {
+    /// Takes all partitions out, to be [ended](end_all) when the state is not borrowed any more: an
+    /// end may wake others.
+    fn take(&mut self) -> (VecDeque<PartitionGuard>, BTreeMap<Vec<u8>, Arc<PartitionHold>>) {
+        (std::mem::take(&mut self.gained), std::mem::take(&mut self.owned))
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum ClaimPhase {
     #[default]
@@ -431,19 +439,17 @@ impl std::fmt::Debug for Partitions {
 
 /// Closes a claim, unless it is closed: all its partitions end.
 fn close(state: &watch::Sender<ClaimCore>, why: PartitionsError) {
-    let (mut gained, mut owned) = (VecDeque::new(), BTreeMap::new());
+    let mut taken = Default::default();
     state.send_modify(|state| {
         if !matches!(state.phase, ClaimPhase::Closed(_)) {
             state.phase = ClaimPhase::Closed(why);
         }
-        gained = std::mem::take(&mut state.gained);
-        owned = std::mem::take(&mut state.owned);
+        taken = state.take();
     });
-    // Not while the state is borrowed: an end may wake others.
-    end_all(gained, owned);
+    end_all(taken);
 }
 
-fn end_all(gained: VecDeque<PartitionGuard>, owned: BTreeMap<Vec<u8>, Arc<PartitionHold>>) {
+fn end_all((gained, owned): (VecDeque<PartitionGuard>, BTreeMap<Vec<u8>, Arc<PartitionHold>>)) {
     drop(gained);
     owned.into_values().for_each(|hold| hold.end());
 }
@@ -571,7 +577,11 @@ impl ClaimTask {
 
     /// Asks for all partitions back, and waits for the grace period at most.
     async fn hand_back(&self) {
-        let untaken = self.take_gained();
+        let mut untaken = VecDeque::new();
+        self.state.send_if_modified(|state| {
+            untaken = std::mem::take(&mut state.gained);
+            false
+        });
         drop(untaken);
         let now = self.claim.service.now();
         self.owned().iter().for_each(|hold| hold.request_release(now));
@@ -682,22 +692,13 @@ impl ClaimTask {
         held
     }
 
-    fn take_gained(&self) -> VecDeque<PartitionGuard> {
-        let mut gained = VecDeque::new();
-        self.state.send_if_modified(|state| {
-            gained = std::mem::take(&mut state.gained);
-            false
-        });
-        gained
-    }
-
     fn end_owned(&self) {
-        let (gained, mut owned) = (self.take_gained(), BTreeMap::new());
+        let mut taken = Default::default();
         self.state.send_if_modified(|state| {
-            owned = std::mem::take(&mut state.owned);
+            taken = state.take();
             false
         });
-        end_all(gained, owned);
+        end_all(taken);
     }
 }
 

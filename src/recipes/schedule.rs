@@ -9,13 +9,13 @@
 //!   ->[the lead is lost: the job is dropped] waits in line
 //! ```
 
-use super::any_guard::Fenced;
+use super::any_guard::fenced_by_term;
 use super::leadership::{Candidacy, CandidacyEnd, Term, TermEnd};
 use super::lock_value::{LockValue, LockValueError, ValueFence};
 use crate::protocol::{InvalidName, LineageId, Token};
 use crate::runtime::engine::SleepEnd;
 use crate::runtime::planted;
-use crate::service::{LockError, LockService, Lost, Unavailable};
+use crate::service::{LockError, LockService};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -150,19 +150,7 @@ impl Tick {
     }
 }
 
-impl Fenced for Tick {
-    fn fence(&self) -> Result<Token, Lost> {
-        Tick::fence(self).map_err(TermEnd::lost)
-    }
-
-    fn lineage(&self) -> LineageId {
-        Tick::lineage(self)
-    }
-
-    fn is_shared(&self) -> bool {
-        false
-    }
-}
+fenced_by_term!(Tick);
 
 /// Why a [`Schedule`] is not made, or can never run again. In every case nothing is held and
 /// nothing is queued.
@@ -264,11 +252,10 @@ impl Schedule {
             let value = match LockValue::open(&self.service, self.candidacy.name(), "").await {
                 Ok(value) => kept.insert(value).clone(),
                 Err(LockError::OtherRecipe) => return ScheduleError::OtherRecipe,
-                Err(LockError::Unavailable(Unavailable::Left)) => return ScheduleError::Left,
-                Err(LockError::Unavailable(Unavailable::Destroyed)) => {
-                    return ScheduleError::Destroyed;
-                }
-                Err(_) => {
+                Err(error) => {
+                    if let Some(hopeless) = CandidacyEnd::of(&error) {
+                        return hopeless.into();
+                    }
                     self.candidacy.sleep(PAUSE).await;
                     continue;
                 }
