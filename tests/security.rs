@@ -210,8 +210,8 @@ impl Attacks<'_> {
             RegistryMessage::FindGrantor { service, heard: None }
         };
         let mut packets = vec![
-            Packet::from(Notice::FullView(highest)),
-            Packet::from(Notice::FullView(alone)),
+            Packet::from(Notice::FullView { view: highest, nonce: 0 }),
+            Packet::from(Notice::FullView { view: alone, nonce: 0 }),
             Packet::from(Notice::Leave),
             Packet::Ack { view: ViewNumber(u64::from(u32::MAX)), ack: 9, again: true },
             linked(Message::Client(grant)),

@@ -340,7 +340,13 @@ fn describe(view: &View) -> String {
                 "{}@{}{}",
                 member.info.process,
                 member.info.addr,
-                if member.ghost { " (ghost)" } else { "" }
+                if member.ghost {
+                    " (ghost)"
+                } else if member.learner {
+                    " (learner)"
+                } else {
+                    ""
+                }
             )
         })
         .collect();
@@ -353,7 +359,7 @@ fn view_json(view: &View) -> Value {
         .iter()
         .map(|member| {
             let process = member.info.process.to_string();
-            json!({ "process": process, "addr": member.info.addr, "ghost": member.ghost })
+            json!({ "process": process, "addr": member.info.addr, "ghost": member.ghost, "learner": member.learner })
         })
         .collect();
     let elder = view.elder().process.to_string();

@@ -60,6 +60,9 @@ fn table(status: &Status) -> String {
                 if member.ghost {
                     notes.push("ghost");
                 }
+                if member.learner {
+                    notes.push("learner");
+                }
                 if status.suspected.contains(&process) {
                     notes.push("suspected");
                 }

@@ -179,6 +179,9 @@ pub enum FaultKind {
         /// request of the other member is over before the naming arrives.
         elder_fails: bool,
     },
+    /// A process outside the cluster lies to a member, or to all: so often, as the second number
+    /// says, with lies drawn from the first. Where the cluster has no key.
+    LyingStranger(Option<Target>, u64, u32),
     /// Each write to a data directory takes this long.
     SlowDisk(Target, u64),
     /// Writes to a data directory fail.
@@ -303,6 +306,7 @@ impl FaultKind {
             FaultKind::Deafen(_) => "deaf",
             FaultKind::RejectPair(..) => "refusal of a pair",
             FaultKind::LateNaming { .. } => "late naming",
+            FaultKind::LyingStranger(..) => "lying stranger",
             FaultKind::SlowDisk(..) => "slow disk",
             FaultKind::FailingDisk(_) => "failing disk",
             FaultKind::FullDisk => "full disk",
@@ -390,6 +394,9 @@ pub const REJECT_PAIR: usize = KINDS + 10;
 pub const LATE_NAMING: usize = KINDS + 11;
 /// An [`Overthrow`] with a restart. It is not drawn with the others.
 pub const OVERTHROW_BY_SUCCESSORS: usize = KINDS + 12;
+/// The kind that means something only where the cluster has no key. It is not drawn with the
+/// others.
+pub const LYING_STRANGER: usize = KINDS + 13;
 
 /// The kinds of packets that change a member's rights: late ones are the worst.
 const TELLING: [&str; 20] = [
@@ -626,6 +633,11 @@ impl Fault {
             DEAFEN => {
                 lasts = member_lease * dice.between(5, 40) / 10;
                 FaultKind::Deafen(target)
+            }
+            LYING_STRANGER => {
+                let target = if dice.chance(500_000) { Some(target) } else { None };
+                let (luck, lies) = (dice.roll(), dice.between(1, 60) as u32);
+                FaultKind::LyingStranger(target, luck, lies)
             }
             REJECT_PAIR => {
                 lasts = member_lease * dice.between(15, 40) / 10;
@@ -1150,6 +1162,18 @@ impl World {
                 all()
                     .filter(|other| *other != place)
                     .for_each(|other| plot.pair(Step::Cut(other, place), Step::Mend(other, place)));
+            }
+            FaultKind::LyingStranger(target, luck, lies) => {
+                let target = match target {
+                    Some(target) => Some(self.find(target)?),
+                    None => None,
+                };
+                for number in 0..u64::from(lies) {
+                    let draw = |question, below: u64| mix(&[luck, number, question]) % below.max(1);
+                    let place = target.unwrap_or(draw(0, all().len() as u64) as usize);
+                    let lie = Step::Lie(place, mix(&[luck, number, 2]));
+                    plot.add(now + draw(1, fault.lasts), lie);
+                }
             }
             FaultKind::RejectPair(target, other) => {
                 let place = self.find(target).filter(|place| *place != other)?;

@@ -124,7 +124,7 @@ pub fn check(record: &Record) -> Result<Findings, String> {
         Findings { premises: NAMES.map(|name| (name, 0)).into(), ..Findings::default() };
     members::check(record, &terms, &mut findings);
     locks::check(record, &terms, &mut findings)?;
-    rest::check(record, &mut findings);
+    rest::check(record, &terms, &mut findings);
     tables::check(record, &terms, &mut findings);
     reachability::check(record, &terms, &mut findings);
     findings.flaws.sort();

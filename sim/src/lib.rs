@@ -43,6 +43,7 @@ pub mod shrink;
 pub mod site;
 pub mod step;
 pub mod store;
+mod stranger;
 pub mod stream;
 pub mod tape;
 pub mod times;

@@ -11,7 +11,7 @@ pub const SMALL_PARTS: Limits = Limits { part_bytes: 400, ..Limits::DEFAULT };
 type Bound = fn(&mut Limits) -> &mut u32;
 
 /// The bounds by name, each with the least and the most that chaos draws for it.
-const BOUNDS: [(&str, Bound, (u64, u64)); 22] = [
+const BOUNDS: [(&str, Bound, (u64, u64)); 23] = [
     ("part-bytes", |limits| &mut limits.part_bytes, (1, 200)),
     ("inventory-part", |limits| &mut limits.inventory_part, (1, 1)),
     ("listed", |limits| &mut limits.listed, (1, 3)),
@@ -34,6 +34,7 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 22] = [
     ("counted", |limits| &mut limits.counted, (1, 3)),
     ("detour-notices", |limits| &mut limits.link.detour_notices, (1, 2)),
     ("slice", |limits| &mut limits.slice, (1, 3)),
+    ("early-bytes", |limits| &mut limits.link.early_bytes, (1, 3_000)),
 ];
 
 /// Draws the bounds: in half of all plans, half of the bounds are tiny.

@@ -30,6 +30,8 @@ pub struct Scene {
     pub hints: bool,
     /// Whether operators trust refused connections.
     pub trust_refused: bool,
+    /// Whether the cluster has no key.
+    pub keyless: bool,
     /// Whether each member runs real gossip.
     pub gossip: bool,
     /// Whether every place has a data directory.
@@ -57,6 +59,7 @@ impl Scene {
             bounded: true,
             hints: true,
             trust_refused: false,
+            keyless: false,
             gossip: false,
             durable: false,
             lineages: false,
@@ -86,6 +89,9 @@ impl Scene {
         }
         if self.trust_refused {
             world = world.trust_refused();
+        }
+        if self.keyless {
+            world = world.keyless();
         }
         if self.gossip {
             world = world.with_gossip();

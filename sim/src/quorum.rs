@@ -272,10 +272,12 @@ impl QuorumLoss {
         let last = before.iter().filter(seen).filter_map(number).max();
         let last = last.or_else(|| before.iter().filter_map(number).max())?;
         let decided = before.iter().find(|line| number(line) == Some(last))?;
-        let Entry::View { members, lives, ghosts, .. } = &decided.entry else { return None };
+        let Entry::View { members, lives, ghosts, learners, .. } = &decided.entry else {
+            return None;
+        };
         let processes = members.iter().copied().zip(lives.iter().copied());
         let mut voters: Vec<(usize, u64)> =
-            processes.filter(|process| !ghosts.contains(process)).collect();
+            processes.filter(|one| !ghosts.contains(one) && !learners.contains(one)).collect();
         voters.truncate(council);
         let end = |voter: &(usize, u64)| {
             let ends = |line: &&Line| (line.place, line.life) == (Some(voter.0), voter.1);
@@ -309,7 +311,8 @@ mod tests {
     fn view(number: u64, members: &[usize], ghosts: &[usize]) -> Entry {
         let (members, lives) = (members.to_vec(), vec![1; members.len()]);
         let ghosts = ghosts.iter().map(|ghost| (*ghost, 1)).collect();
-        Entry::View { number, slots: (number, 1), members, lives, ghosts, founder: (0, 1) }
+        let (slots, learners, founder) = ((number, 1), Vec::new(), (0, 1));
+        Entry::View { number, slots, members, lives, ghosts, learners, founder }
     }
 
     /// Places 0, 1 and 2 have view 1. Then these entries follow, and place 2 is forced.

@@ -652,7 +652,7 @@ impl RareStateCounter {
                 Notice::Nack { .. } => {
                     self.reach_if(self.cause == StepCause::Pulse, RareState::BoundVote)
                 }
-                Notice::FullView(view) => {
+                Notice::FullView { view, .. } => {
                     let seeks =
                         world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
                     self.reach_if(

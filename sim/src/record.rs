@@ -253,7 +253,8 @@ pub enum Entry {
         /// The first slot whose tokens its elder deals, and how many it may deal.
         #[serde(default)]
         slots: (u64, u32),
-        /// The places of its members, oldest first; the first that is no ghost is the elder. A
+        /// The places of its members, oldest first; the first that is neither ghost nor
+        /// learner is the elder. A
         /// place may be there twice, with the ghost of a process and the next one, in either order:
         /// of two joiners, the later may have been heard first.
         members: Vec<usize>,
@@ -262,6 +263,9 @@ pub enum Entry {
         lives: Vec<u64>,
         /// Which of them are ghosts: place and life.
         ghosts: Vec<(usize, u64)>,
+        /// Which of them have no vote yet: place and life.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        learners: Vec<(usize, u64)>,
         /// The lineage: place and life of the process that founded it.
         #[serde(default)]
         founder: (usize, u64),

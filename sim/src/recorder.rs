@@ -383,7 +383,10 @@ impl Recorder {
     }
 
     fn view_line(&self, view: &View) -> Entry {
-        let whose = |process: &ProcessId| self.lives.get(process).copied().unwrap_or_default();
+        // A stranger that a view took in has no place.
+        let stranger = |process: &ProcessId| (usize::from(u16::MAX), process.0 as u64);
+        let whose =
+            |process: &ProcessId| self.lives.get(process).copied().unwrap_or(stranger(process));
         let of = |member: &elderlock::protocol::ViewMember| whose(&member.info.process);
         Entry::View {
             number: view.number.0,
@@ -391,6 +394,7 @@ impl Recorder {
             members: view.members.iter().map(|member| of(member).0).collect(),
             lives: view.members.iter().map(|member| of(member).1).collect(),
             ghosts: view.members.iter().filter(|member| member.ghost).map(of).collect(),
+            learners: view.members.iter().filter(|member| member.learner).map(of).collect(),
             founder: whose(&view.lineage.founder),
         }
     }

@@ -8,6 +8,7 @@ use elderlock::protocol::{
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,10 @@ pub struct SiteConfig {
     pub council: u8,
     /// The operator trusts refused connections.
     pub trust_refused: bool,
+    /// The cluster has no key, so strangers reach its members.
+    pub keyless: bool,
+    /// Every process is configured with the addresses of so many places, beside the seeds.
+    pub contacts: usize,
     /// Every place has a data directory.
     pub durable: bool,
     /// Bounds and sizes.
@@ -94,12 +99,17 @@ pub struct SiteConfig {
     pub mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
+/// The address of a place.
+fn address(place: usize) -> SocketAddr {
+    let octets = (place as u16 + 1).to_be_bytes();
+    SocketAddr::from((Ipv4Addr::new(10, 0, octets[0], octets[1]), 7400))
+}
+
 impl Site {
     /// An empty place.
     pub fn new(place: usize) -> Site {
-        let octets = (place as u16 + 1).to_be_bytes();
         Site {
-            addr: SocketAddr::from((Ipv4Addr::new(10, 0, octets[0], octets[1]), 7400)),
+            addr: address(place),
             host: place as u32,
             host_up: true,
             incarnation: 0,
@@ -156,6 +166,8 @@ impl Site {
             durable: common.durable,
             stored: self.disk.vote.clone(),
             trust_refused: common.trust_refused,
+            contacts: (0..common.contacts).map(address).collect(),
+            nonce: NonZeroU64::new(ask(2)).filter(|_| common.keyless),
             limits: common.limits,
             #[cfg(elderlock_mutants)]
             mutant: common.mutant,

@@ -139,6 +139,9 @@ pub enum Step {
         what: OutsideHint,
     },
 
+    /// A process outside the cluster lies to the one at the place; the number draws the lie.
+    Lie(usize, u64),
+
     /// Everything is healed, all processes are woken or started again, and everything must work.
     Restore,
     /// These places are woken or started again and must work. The others are left as they are, and
@@ -397,6 +400,7 @@ impl Step {
             | Step::Disk(place, _)
             | Step::Tear(TornStep { place, .. })
             | Step::Timer(place)
+            | Step::Lie(place, _)
             | Step::TurnClock(place, _)
             | Step::StepWallClock(place, _) => vec![*place],
             Step::Cut(a, b)
@@ -553,6 +557,7 @@ impl World {
                 self.give_hint(*at, hint);
                 true
             }
+            Step::Lie(place, luck) => self.lie(*place, *luck),
             Step::Restore => self.restore_and_demand(),
             Step::RestorePart(core) => self.restore_part_and_demand(core),
             Step::Fault { fault, kind, places } => {
@@ -586,7 +591,7 @@ impl World {
         self.named.calls.get(&call).copied()
     }
 
-    fn has(&self, place: usize) -> bool {
+    pub(crate) fn has(&self, place: usize) -> bool {
         place < self.peers.len()
     }
 

@@ -148,15 +148,14 @@ impl Transcript {
             Entry::Pause => "is stopped".to_string(),
             Entry::Wake => "goes on".to_string(),
             Entry::Leave => "says goodbye".to_string(),
-            Entry::View { number, members, ghosts, founder, .. } => {
+            Entry::View { number, members, ghosts, learners, founder, .. } => {
                 let (view, is_new) = rank(&mut self.views, (*founder, *number));
-                let ghosts: Vec<usize> = ghosts.iter().map(|(place, _)| *place).collect();
-                let ghosts = if ghosts.is_empty() {
-                    String::new()
-                } else {
-                    format!(", ghosts: {}", places(&ghosts))
+                let and = |what: &str, processes: &[(usize, u64)]| {
+                    let at: Vec<usize> = processes.iter().map(|(place, _)| *place).collect();
+                    if at.is_empty() { String::new() } else { format!(", {what}: {}", places(&at)) }
                 };
-                is_new.then(|| format!("sees view {view}: {}{ghosts}", places(members)))?
+                let state = and("ghosts", ghosts) + &and("learners", learners);
+                is_new.then(|| format!("sees view {view}: {}{state}", places(members)))?
             }
             Entry::Event { name } => match name.as_str() {
                 "became_elder" => "is elder".to_string(),

@@ -118,6 +118,8 @@ impl World {
                 timing: Timing::fast(),
                 council: 7,
                 trust_refused: false,
+                keyless: false,
+                contacts: 0,
                 durable: false,
                 limits: crate::limits::SMALL_PARTS,
                 #[cfg(elderlock_mutants)]
@@ -223,6 +225,7 @@ impl World {
         let processes: BTreeSet<ProcessId> =
             running.iter().filter_map(|peer| peer.process()).collect();
         view.members.iter().all(|member| !member.ghost)
+            && view.has_promoted_all()
             && view.members.iter().map(|member| member.info.process).collect::<BTreeSet<_>>()
                 == processes
             && running.iter().all(|peer| {

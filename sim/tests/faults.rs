@@ -344,6 +344,7 @@ fn only(seed: u64, faults: Vec<Fault>) -> ChaosPlan {
         durable: false,
         gossip: false,
         trust_refused: false,
+        keyless: false,
         partial: false,
         span: 16 * SECOND,
         pace: 10 * MS,

@@ -171,6 +171,7 @@ fn wild_record(seed: u64) -> Record {
                     members,
                     lives: Vec::new(),
                     ghosts,
+                    learners: Vec::new(),
                     founder: (0, 1),
                 }
             }

@@ -407,7 +407,7 @@ impl Cluster {
         }
         for (process, have) in elder.take_behind(now, &view.timing) {
             if let Some(member) = view.member(process) {
-                self.catch_up(now, member.info.addr, process, have, step);
+                self.catch_up(now, member.info.addr, process, (have, 0), step);
             }
         }
     }

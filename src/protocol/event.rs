@@ -15,6 +15,7 @@ use super::timing::Timing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// The configuration of a [`Node`](super::Node).
@@ -44,11 +45,15 @@ pub struct Config {
     pub durable: bool,
     /// The stored vote of a former process, if there is one: this process is its vote successor.
     pub stored: Option<StoredVote>,
-    /// More addresses at which a cluster may be found.
+    /// More addresses at which the cluster may be found, known for certain.
     pub contacts: BTreeSet<SocketAddr>,
     /// The operator vouches that a process whose address refuses connections is dead. Two members
     /// have to find it so.
     pub trust_refused: bool,
+    /// Where connections are not authenticated: a number that no other process can guess. An answer
+    /// with it comes from the address that was asked. `None`: each process that reaches this one
+    /// has the cluster key, so its word on views needs no such proof.
+    pub nonce: Option<NonZeroU64>,
     /// How much the node keeps, and how much it sends at a time.
     pub limits: Limits,
     /// A deliberate break, to prove that the checks can fail.
@@ -73,6 +78,7 @@ impl Config {
             stored: None,
             contacts: BTreeSet::new(),
             trust_refused: false,
+            nonce: None,
             limits: Limits::default(),
             #[cfg(elderlock_mutants)]
             mutant: None,

@@ -59,6 +59,13 @@ pub struct Host {
     pub started: u64,
 }
 
+impl Host {
+    /// Whether a process here can see that one end: another process on the same kernel.
+    pub(crate) fn sees(&self, other: &Host) -> bool {
+        self.boot == other.boot && self.namespace == other.namespace && self.pid != other.pid
+    }
+}
+
 /// The identity of a process and its address.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct MemberInfo {

@@ -62,9 +62,12 @@ pub struct Limits {
 /// The limits of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LinkLimits {
-    /// Messages of one member that are kept though they arrived ahead of their turn: as many as a
-    /// reordering network may plausibly swap. More are dropped, and sent again by that member.
+    /// How far a message of one member may be ahead of its turn and be kept: as many messages as a
+    /// reordering network may plausibly swap. Others are dropped, and sent again by that member.
     pub early: u32,
+    /// The approximate number of bytes of these messages. A message that alone has more is kept if
+    /// no other is.
+    pub early_bytes: u32,
     /// Messages sent again in one go. The rest follows when these are acknowledged.
     pub burst: u32,
     /// An acknowledgement is sent at once after so many messages, so that the other side need not
@@ -88,7 +91,13 @@ impl Limits {
         parked: 1 << 20,
         wanted: 64,
         slice: 512,
-        link: LinkLimits { early: 256, burst: 1024, ack_every: 64, detour_notices: 8 },
+        link: LinkLimits {
+            early: 256,
+            early_bytes: 1 << 20,
+            burst: 1024,
+            ack_every: 64,
+            detour_notices: 8,
+        },
         joins: 64,
         contacts: 64,
         dead: 256,

@@ -39,6 +39,8 @@ struct Link {
     received: u64,
     /// Received ahead of their turn.
     early: BTreeMap<u64, Message>,
+    /// The weight of these.
+    early_bytes: usize,
     /// Messages received since the last acknowledgement went out.
     unacked: u32,
     /// When an acknowledgement is due at the latest.
@@ -93,6 +95,20 @@ impl Link {
                 agenda.remove(&(alarm, me));
             }
             agenda.insert((at, me));
+        }
+    }
+
+    /// Keeps a message that is ahead of its turn, within bounds.
+    fn keep_early(&mut self, seq: u64, message: Message, limits: &LinkLimits) {
+        let weight = message.weight();
+        let has_room = self.early.is_empty()
+            || self.early_bytes.saturating_add(weight) <= limits.early_bytes as usize;
+        if seq - self.received - 1 <= u64::from(limits.early)
+            && has_room
+            && !self.early.contains_key(&seq)
+        {
+            self.early_bytes += weight;
+            self.early.insert(seq, message);
         }
     }
 
@@ -193,8 +209,8 @@ impl Detour {
         {
             return vec![way];
         }
-        let is_short =
-            matches!(packet, Packet::Notice(notice) if !matches!(**notice, Notice::FullView(_)));
+        let is_view = |notice: &Notice| matches!(notice, Notice::FullView { .. });
+        let is_short = matches!(packet, Packet::Notice(notice) if !is_view(notice));
         if is_short {
             // Otherwise a question through all relays would be answered through all relays, as
             // often as it arrives.
@@ -385,12 +401,11 @@ impl LinkSet {
             first = Some(message);
             while let Some(message) = link.early.remove(&(link.received + 1)) {
                 link.received += 1;
+                link.early_bytes -= message.weight();
                 more.push(message);
             }
         } else {
-            if link.early.len() < self.limits.early as usize {
-                link.early.insert(seq, message);
-            }
+            link.keep_early(seq, message, &self.limits);
             // Ask for the gap when it opens; after that the other side's own timer is enough.
             again = link.early.len() == 1 && is_time(&mut link.asked_at, now, timing);
         }

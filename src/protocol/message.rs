@@ -123,6 +123,8 @@ pub enum Notice {
         asked: SocketAddr,
         /// Its affiliation.
         belonging: Affiliation,
+        /// A number that only the process at that address sees; 0 where it may be any process.
+        nonce: u64,
     },
     /// The answer.
     HelloReply {
@@ -132,6 +134,8 @@ pub enum Notice {
         asked: SocketAddr,
         /// Its affiliation.
         belonging: Affiliation,
+        /// As in the question: it shows that the sender is the process that was asked.
+        nonce: u64,
     },
     /// Founding: proposes the first view.
     ///
@@ -278,22 +282,40 @@ pub enum Notice {
         instance: ViewNumber,
         /// The change that makes it.
         change: Change,
+        /// As in `Fetch`, if it answers one; otherwise 0.
+        nonce: u64,
     },
     /// The stored vote of `voter` is older than a vote that this process is known to have had: it
     /// does not count.
     StaleVote {
         /// The process whose vote it is.
         voter: ProcessId,
+        /// As in the `Hello` that it answers.
+        nonce: u64,
     },
     /// Decided, whole.
-    FullView(View),
+    FullView {
+        /// The view.
+        view: View,
+        /// As in the question that it answers; otherwise 0.
+        nonce: u64,
+    },
     /// Send me your view; mine is this.
     Fetch {
         /// The lineage of the asker's view.
         lineage: Lineage,
         /// Its number.
         have: ViewNumber,
+        /// As in `Hello`.
+        nonce: u64,
     },
+}
+
+impl Notice {
+    /// A view that is sent without a question.
+    pub(crate) fn full_view(view: &View) -> Notice {
+        Notice::FullView { view: view.clone(), nonce: 0 }
+    }
 }
 
 /// A range of tokens dealt by the elder, ends included.
@@ -1053,7 +1075,7 @@ impl Notice {
             Notice::Accept { .. } => "Accept",
             Notice::Accepted { .. } => "Accepted",
             Notice::Install { .. } => "Install",
-            Notice::FullView(_) => "FullView",
+            Notice::FullView { .. } => "FullView",
             Notice::Fetch { .. } => "Fetch",
             Notice::StaleVote { .. } => "StaleVote",
         }
@@ -1072,6 +1094,47 @@ impl Message {
                         | ClientMessage::Refuse { .. }
                 )
         )
+    }
+
+    /// The approximate number of its bytes: of an entry that has no weight of its own, the most.
+    pub(crate) fn weight(&self) -> usize {
+        const ENTRY: usize = 512;
+        let of_table = |objects: &[(LockName, Content)]| {
+            objects.iter().map(|(name, content)| content.weight(name)).sum::<usize>()
+        };
+        let entries = match self {
+            Message::Registry(RegistryMessage::InventoryReply { known, .. }) => {
+                known.iter().map(|(service, ..)| 64 + service.as_str().len()).sum()
+            }
+            Message::Grantor(GrantorMessage::TableChunk { objects, holds, waits, .. }) => {
+                of_table(objects)
+                    + holds.iter().map(|(_, hold)| 96 + hold.lock.weight()).sum::<usize>()
+                    + waits.iter().map(|(_, wait)| 96 + wait.lock.weight()).sum::<usize>()
+            }
+            Message::Grantor(GrantorMessage::Report { objects, holds, waits, .. }) => {
+                of_table(objects)
+                    + holds.iter().map(|hold| 96 + hold.lock.weight()).sum::<usize>()
+                    + waits.iter().map(|wait| 96 + wait.lock.weight()).sum::<usize>()
+            }
+            Message::Grantor(GrantorMessage::RequestLock { lock, .. }) => lock.weight(),
+            Message::Grantor(GrantorMessage::Reduce { want, .. }) => want.weight(),
+            Message::Grantor(GrantorMessage::Write { edit, .. }) => match &**edit {
+                Edit::Set { value, .. } | Edit::Step { tail: value, .. } => value.as_bytes().len(),
+            },
+            Message::Client(ClientMessage::Value { name, content, .. }) => content.weight(name),
+            Message::Client(ClientMessage::QueryReply { seen, .. }) => match &**seen {
+                QueryReply::Lock { holders, waiters, content, .. } => {
+                    let value =
+                        content.as_ref().map_or(0, |content| content.value.as_bytes().len());
+                    ENTRY * (holders.len() + waiters.len()) + value
+                }
+                QueryReply::Held { holders, .. } => ENTRY * holders.len(),
+                QueryReply::Waiting { waiters, .. } => ENTRY * waiters.len(),
+                QueryReply::Place { .. } | QueryReply::Unknown | QueryReply::Undecided => 0,
+            },
+            _ => 0,
+        };
+        ENTRY + entries
     }
 
     /// The name of its group's variant.

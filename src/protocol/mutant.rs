@@ -120,6 +120,20 @@ pub enum ProtocolMutant {
     /// A process that a view leaves out stays in the view before, and votes there as if it had
     /// promised nothing.
     VoteThoughExpelled,
+    /// A process votes as soon as a view takes it in.
+    PromoteJoiners,
+    /// A learner that has not shown itself gets a vote.
+    PromoteTheSilent,
+    /// All learners that have shown themselves get votes in one view, however few voters there are.
+    PromoteAll,
+    /// A stranger's word on views counts though it was not asked.
+    BelieveStrangers,
+    /// A packet that a stranger passes on counts as one of its origin.
+    BelieveAnyRelay,
+    /// A member on any host may vouch for a death.
+    BelieveAnyWitness,
+    /// A member takes a grant with a token that its grantor cannot have.
+    TakeAnyToken,
     /// Seeds found without those that do not answer.
     FoundWithoutAll,
     /// Promises and acceptances are not stored on disk.
@@ -343,7 +357,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 135] = [
+    pub const ALL: [ProtocolMutant; 142] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -388,6 +402,13 @@ impl ProtocolMutant {
         ProtocolMutant::BreakPromise,
         ProtocolMutant::StayThoughExpelled,
         ProtocolMutant::VoteThoughExpelled,
+        ProtocolMutant::PromoteJoiners,
+        ProtocolMutant::PromoteTheSilent,
+        ProtocolMutant::PromoteAll,
+        ProtocolMutant::BelieveStrangers,
+        ProtocolMutant::BelieveAnyRelay,
+        ProtocolMutant::BelieveAnyWitness,
+        ProtocolMutant::TakeAnyToken,
         ProtocolMutant::FoundWithoutAll,
         ProtocolMutant::ForgetOnDisk,
         ProtocolMutant::TellUnstored,

@@ -3,7 +3,7 @@
 use super::cluster::elder::Elder;
 use super::cluster::view::View;
 use super::event::Output;
-use super::id::{MemberInfo, ProcessId, ServiceName};
+use super::id::{MemberInfo, ProcessId, ServiceName, Token};
 use super::limits::Limits;
 use super::message::Message;
 use super::time::Time;
@@ -70,6 +70,14 @@ impl StepContext<'_> {
     /// Whether this member is the elder and may name grantors. Seldom asked, and not free.
     pub(crate) fn may_name(&self) -> bool {
         self.authority.is_some_and(|elder| elder.has_authority(self.now, self.timing))
+    }
+
+    /// Whether a grantor can have that token: the elders have dealt none above the slots of the
+    /// view. It may be below the grantor's epoch, because a grantor repeats the grants of a table
+    /// that it was handed.
+    pub(crate) fn is_dealt(&self, token: Token) -> bool {
+        self.view.is_some_and(|view| token < Token::new(view.end_slot(), 0))
+            || planted!(self.mutant, TakeAnyToken)
     }
 
     /// Sends `message` to `to`, which may be this member itself.

@@ -14,10 +14,13 @@ use crate::runtime::vote_writer::VoteStorage;
 use crate::runtime::{DataDirError, Inbox, Network, Outbox};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
+use rand::TryRng as _;
+use rand::rngs::SysRng;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -343,6 +346,10 @@ impl MemberBuilder {
         let process = transport.draw_process().map_err(|_| JoinError::NoRandomness)?;
         let me = MemberInfo { process, addr: transport.advertised(), host: death_watch::here() };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
+        if !transport.has_key() {
+            let nonce = SysRng.try_next_u64().map_err(|_| JoinError::NoRandomness)?;
+            config.nonce = Some(NonZeroU64::new(nonce).unwrap_or(NonZeroU64::MIN));
+        }
         config.durable = disk.is_some();
         config.stored = stored;
         let clock = MemberClock::machine();

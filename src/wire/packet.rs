@@ -32,7 +32,7 @@ impl Flat {
         match self {
             Flat::Notice(notice) => {
                 let is_sound = match &*notice {
-                    Notice::Found { view, .. } | Notice::FullView(view) => view.is_sound(),
+                    Notice::Found { view, .. } | Notice::FullView { view, .. } => view.is_sound(),
                     _ => true,
                 };
                 is_sound.then_some(Packet::Notice(notice))

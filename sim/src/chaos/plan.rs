@@ -5,8 +5,8 @@ use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Rng;
 use crate::fault::{
     CRASH_ALL, DEAFEN, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, FaultContext, KINDS,
-    LATE_NAMING, LOSE_DISK, NO_DATAGRAMS, ONE_NEIGHBOUR, OVERTHROW_BY_SUCCESSORS, REJECT,
-    REJECT_PAIR, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_SUM, TORN_VALUE, millis,
+    LATE_NAMING, LOSE_DISK, LYING_STRANGER, NO_DATAGRAMS, ONE_NEIGHBOUR, OVERTHROW_BY_SUCCESSORS,
+    REJECT, REJECT_PAIR, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_SUM, TORN_VALUE, millis,
 };
 use crate::limits;
 use crate::log::Scene;
@@ -202,6 +202,8 @@ pub struct ChaosPlan {
     pub gossip: bool,
     /// The operator trusts refused connections. Then there are no false refusals.
     pub trust_refused: bool,
+    /// The cluster has no key.
+    pub keyless: bool,
     /// At the end only a part is healed that can go on by itself; the rest stays broken for good.
     pub partial: bool,
     /// Bounds and sizes of each member.
@@ -259,6 +261,7 @@ impl ChaosPlan {
         let span = dice.between(60, 66) * SECOND;
         let gossip = dice.chance(250_000);
         let trust_refused = dice.chance(80_000);
+        let keyless = seed >= PLAIN && Rng::new(seed, 23).chance(500_000);
         let durable = Rng::new(seed, 3).chance(400_000);
         let fits = |kind: &usize| match *kind {
             FALSE_ALARM => !gossip,
@@ -325,6 +328,10 @@ impl ChaosPlan {
         some(OVERTHROW_BY_SUCCESSORS, if durable { 300_000 } else { 0 }, 2);
         some(LATE_NAMING, 150_000, 3);
         some(DEAFEN, 150_000, 2);
+        let mut strangers = Rng::new(seed, 24);
+        for _ in 0..if keyless { strangers.below(6) } else { 0 } {
+            faults.push(Fault::draw(&mut strangers, LYING_STRANGER, &context));
+        }
         let mut rings = Rng::new(seed, 12);
         if !is_plain && rings.chance(200_000) {
             let kind = if rings.chance(500_000) { RING } else { ONE_NEIGHBOUR };
@@ -349,6 +356,7 @@ impl ChaosPlan {
             durable,
             gossip,
             trust_refused,
+            keyless,
             partial: dice.chance(300_000),
             drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
             tenacious: Rng::new(seed, 4).chance(350_000),
@@ -401,6 +409,7 @@ impl ChaosPlan {
             durable: self.durable,
             gossip: self.gossip,
             trust_refused: self.trust_refused,
+            keyless: self.keyless,
             limits: self.limits,
             ..Scene::new(self.seed)
         }
@@ -423,7 +432,7 @@ fn put_alone(lone: Fault, faults: &mut Vec<Fault>) {
 pub fn describe(plan: &ChaosPlan) -> String {
     let mut text = format!(
         "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts \
-         {:?}{}{}{}{}{}{}{}{}",
+         {:?}{}{}{}{}{}{}{}{}{}",
         plan.founders,
         plan.joiners,
         plan.council,
@@ -437,6 +446,7 @@ pub fn describe(plan: &ChaosPlan) -> String {
         if plan.tenacious { ", holds for long" } else { "" },
         if plan.gossip { ", real gossip" } else { "" },
         if plan.trust_refused { ", refusals trusted" } else { "" },
+        if plan.keyless { ", no key" } else { "" },
         if plan.partial { ", healed in part" } else { "" },
     );
     if plan.limits != limits::SMALL_PARTS {

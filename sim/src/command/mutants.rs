@@ -214,6 +214,26 @@ mod hunt {
             ProtocolMutant::StayThoughExpelled | ProtocolMutant::YieldForEver => {
                 &["converges_after_heal"]
             }
+            ProtocolMutant::BelieveStrangers => &[
+                "views_agree",
+                "one_elder_per_view",
+                "voters_have_answered",
+                "converges_after_heal",
+                "holds_survive",
+                "exclusive_by_lease",
+                "told_before_regrant",
+            ],
+            ProtocolMutant::BelieveAnyRelay => &[
+                "holds_survive",
+                "exclusive_by_lease",
+                "told_before_regrant",
+                "who_leaves_has_left",
+            ],
+            ProtocolMutant::BelieveAnyWitness => TWO_HOLDERS,
+            ProtocolMutant::TakeAnyToken => &["tokens_rise"],
+            ProtocolMutant::PromoteJoiners
+            | ProtocolMutant::PromoteTheSilent
+            | ProtocolMutant::PromoteAll => &["voters_have_answered"],
             ProtocolMutant::FoundWithoutAll => &["one_lineage"],
             ProtocolMutant::GrantPastSuspension => &["fifo_across_failover"],
             ProtocolMutant::TellPlaceOneLater
@@ -286,6 +306,8 @@ mod hunt {
                 | ProtocolMutant::AtOnceThoughLate
                 | ProtocolMutant::AskNoJoiners
                 | ProtocolMutant::AcceptPromisesNothing
+                | ProtocolMutant::BelieveAnyWitness
+                | ProtocolMutant::TakeAnyToken
         )
     }
 

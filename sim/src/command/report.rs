@@ -274,6 +274,10 @@ fn words(fault: &Fault) -> String {
         | FaultKind::Newcomer { .. }
         | FaultKind::TornValue { .. }
         | FaultKind::Duel { .. } => name.to_string(),
+        FaultKind::LyingStranger(target, _, lies) => {
+            let to = target.map_or("all".to_string(), target_words);
+            format!("{name}: {lies} lies to {to}")
+        }
         FaultKind::RejectPair(target, other) => {
             format!("{name}: {} and m{other}", target_words(target))
         }

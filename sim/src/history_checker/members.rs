@@ -17,11 +17,14 @@ struct RecordedView {
     slots: (u64, u32),
     members: Vec<ProcessKey>,
     ghosts: Vec<ProcessKey>,
+    learners: Vec<ProcessKey>,
 }
 
 impl RecordedView {
     fn elder(&self) -> Option<ProcessKey> {
-        self.members.iter().find(|who| !self.ghosts.contains(who)).copied()
+        let has_vote =
+            |who: &&ProcessKey| !self.ghosts.contains(who) && !self.learners.contains(who);
+        self.members.iter().find(has_vote).copied()
     }
 }
 
@@ -38,7 +41,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         let (at, Some(place)) = (line.at, line.place) else { continue };
         let who = (place, line.life);
         match &line.entry {
-            Entry::View { number, slots, members, lives, ghosts, founder } => {
+            Entry::View { number, slots, members, lives, ghosts, learners, founder } => {
                 let members: Vec<ProcessKey> =
                     members.iter().copied().zip(lives.iter().copied()).collect();
                 let view = RecordedView {
@@ -47,6 +50,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     slots: *slots,
                     members,
                     ghosts: ghosts.clone(),
+                    learners: learners.clone(),
                 };
                 one_lineage(&stage, &present, who, &view, at, findings);
                 if let Some(before) = present.get(&who)

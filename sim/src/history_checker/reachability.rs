@@ -172,12 +172,17 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     }
 }
 
-/// The votes that a view has on the next one: of its oldest living members; the first has more.
+/// The votes that a view has on the next one: of its oldest living members that are no learners; the first has more.
 fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
-    let Entry::View { members, lives, ghosts, .. } = &line.entry else { return Vec::new() };
-    let living =
-        members.iter().copied().zip(lives.iter().copied()).filter(|who| !ghosts.contains(who));
-    living
+    let Entry::View { members, lives, ghosts, learners, .. } = &line.entry else {
+        return Vec::new();
+    };
+    let voters = members
+        .iter()
+        .copied()
+        .zip(lives.iter().copied())
+        .filter(|who| !ghosts.contains(who) && !learners.contains(who));
+    voters
         .take(council)
         .enumerate()
         .map(|(age, (place, _))| (place, if age == 0 { 3 } else { 2 }))

@@ -1,7 +1,7 @@
 //! The demands after the healing: one view, no waiter, empty tables, and every lock can be had.
 
-use super::Findings;
 use super::site_index::SiteIndex;
+use super::{Findings, Terms};
 use crate::record::{Entry, Record, RecordedRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ struct FinalCall<'a> {
     over: bool,
 }
 
-pub(super) fn check(record: &Record, findings: &mut Findings) {
+pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let Some((at, places)) = record.lines.iter().find_map(|line| match &line.entry {
         Entry::Rest { places } => Some((line.at, places)),
         _ => None,
@@ -73,7 +73,9 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
             line.entry,
             Entry::View { .. } | Entry::Event { .. } | Entry::Heal | Entry::Rest { .. }
         );
-        settled |= healed_at.is_some() && looks_new && is_settled(&stage, &views, &places, line.at);
+        settled |= healed_at.is_some()
+            && looks_new
+            && is_settled(&stage, &views, (&places, terms.council), line.at);
     }
     findings.premise("converges_after_heal");
     if !settled {
@@ -106,11 +108,12 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
     }
 }
 
-/// Whether those at `places` are in one view of exactly them, all living, and their leases run.
+/// Whether those at `places` are in one view of exactly them, all living, their leases run, and none
+/// waits for a vote that the council has room for.
 fn is_settled(
     stage: &SiteIndex,
     views: &BTreeMap<usize, &Entry>,
-    places: &BTreeSet<usize>,
+    (places, council): (&BTreeSet<usize>, usize),
     at: u64,
 ) -> bool {
     let all_leased = places.iter().all(|wanted| {
@@ -121,7 +124,7 @@ fn is_settled(
     let mut first = None;
     all_leased
         && places.iter().all(|place| match views.get(place) {
-            Some(view @ Entry::View { members, lives, ghosts, .. }) => {
+            Some(view @ Entry::View { members, lives, ghosts, learners, .. }) => {
                 let there = |(place, life): (&usize, &u64)| {
                     stage
                         .places()
@@ -129,6 +132,7 @@ fn is_settled(
                 };
                 *first.get_or_insert(*view) == *view
                     && ghosts.is_empty()
+                    && (learners.is_empty() || members.len() - learners.len() >= council)
                     && members.len() == places.len()
                     && members.iter().zip(lives).all(there)
                     && members.iter().all(|member| places.contains(member))

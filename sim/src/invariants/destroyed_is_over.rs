@@ -1,15 +1,18 @@
 //! `destroyed_is_over`: when a member hears that a service is destroyed there, the grantor's table
 //! has nothing left of the member's earlier requests, and the member grants the service no longer.
-//! (That no grantor could be reached is another answer.) Inside the clock bound: a grantor whose
-//! clock is too slow goes on while a view is without it. A member that has asked for something of
-//! the service since may have been named again.
+//! A former grantor that does not know yet that another was named does not count: its entries end
+//! with its epoch. (That no grantor could be reached is another answer.) Inside the clock bound: a
+//! grantor whose clock is too slow goes on while a view is without it. A member that has asked for
+//! something of the service since may have been named again.
 //!
 //! After the healing every member destroys every service, and hears that it is destroyed.
 
 use super::{Count, Invariant, Latest, Verdict};
 use crate::liveness::Demand;
 use crate::world::{Observation, World};
-use elderlock::protocol::{Epoch, Event, GrantorState, Outcome, ServiceName};
+use elderlock::protocol::{
+    Epoch, Event, GrantorState, MemberMessage, Message, Outcome, Packet, ServiceName,
+};
 use std::collections::BTreeSet;
 
 /// The name.
@@ -61,6 +64,14 @@ impl Invariant for DestroyedIsOver {
             Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
             }
+            Observation::Sent {
+                packet:
+                    Packet::Linked {
+                        message: Message::Member(MemberMessage::NameGrantor { service, range, .. }),
+                        ..
+                    },
+                ..
+            } => self.latest.begins(service, Epoch(range.first)),
             Observation::Answers { ask, outcome: Outcome::Destroyed } => {
                 let call = world.call(*ask);
                 if !world.bounded {

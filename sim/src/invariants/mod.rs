@@ -36,6 +36,7 @@ pub mod told_before_regrant;
 pub mod told_before_taken;
 pub mod values_are_seen_in_order;
 pub mod views_agree;
+pub mod voters_have_answered;
 pub mod way_round_keeps_leases;
 pub mod what_is_seen_is_so;
 pub mod who_has_most_follows;
@@ -303,6 +304,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(one_outcome_per_request::OneOutcomePerRequest::default()),
         Box::new(views_agree::ViewsAgree::default()),
         Box::new(one_lineage::OneLineage::default()),
+        Box::new(voters_have_answered::VotersHaveAnswered::default()),
         Box::new(one_elder_per_view::OneElderPerView::default()),
         Box::new(told_after_kept::ToldAfterKept::default()),
         Box::new(one_grantor_per_epoch::OneGrantorPerEpoch::default()),

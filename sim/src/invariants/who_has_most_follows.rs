@@ -1,5 +1,6 @@
 //! `who_has_most_follows`: a grantor that leaves, or has destroyed the service, proposes the member
 //! with most in its table as successor: most holds, then most waits, then the oldest member. A
+//! learner without entries does not count, and a
 //! member that a hint calls unreachable comes last.
 //!
 //! The check comes at the first proposal of its epoch; a repeated one may follow a declined
@@ -7,7 +8,9 @@
 
 use super::{Count, GrantorRecord, Invariant, Verdict};
 use crate::world::{Observation, World};
-use elderlock::protocol::{Epoch, Message, Packet, ProcessId, RegistryMessage, ServiceName};
+use elderlock::protocol::{
+    Epoch, Message, Packet, ProcessId, RegistryMessage, ServiceName, ViewMember,
+};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -55,11 +58,14 @@ impl Invariant for WhoHasMostFollows {
             let waits = kept.waits.keys().filter(|(of, _)| *of == process).count();
             (!suspected.contains(&process), holds, waits, Reverse(age))
         };
+        // A learner without entries has perhaps never shown itself.
+        let is_known = |(age, member): &(usize, &ViewMember)| {
+            let (_, holds, waits, _) = rank((*age, member.info.process));
+            !member.learner || holds + waits > 0
+        };
         let others = || {
-            view.living()
-                .map(|member| member.info.process)
-                .enumerate()
-                .filter(|(_, other)| other != me)
+            let living = view.living().enumerate().filter(is_known);
+            living.map(|(age, member)| (age, member.info.process)).filter(|(_, other)| other != me)
         };
         let best = others().max_by_key(|other| rank(*other));
         self.premises += u64::from(others().count() > 1);

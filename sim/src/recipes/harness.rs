@@ -242,9 +242,9 @@ impl ClusterHarness {
         let views = members.iter().filter_map(|(site, member)| self.status(*site, member).view);
         let Some(view) = views.max_by_key(|view| view.number) else { return true };
         let weigh = |is_counted: &dyn Fn(ProcessId) -> bool| {
-            let voters = view.members.iter().filter(|member| !member.ghost).enumerate();
+            let voters = view.council().enumerate();
             voters
-                .filter(|(_, one)| is_counted(one.info.process))
+                .filter(|(_, info)| is_counted(info.process))
                 .map(|(age, _)| if age == 0 { 3 } else { 2 })
                 .sum::<u32>()
         };

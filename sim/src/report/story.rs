@@ -371,13 +371,18 @@ impl StoryBuilder {
             }
             (Entry::Leave, Some(_)) => self.note(line, 1, "is told to leave"),
             (Entry::Lease { until: Some(until) }, Some(place)) => self.lease(place, at, *until),
-            (Entry::View { number, members, ghosts, lives, .. }, Some(place)) => {
-                let elder = elder(members, lives, ghosts) == Some((place, line.life));
+            (Entry::View { number, members, ghosts, learners, lives, .. }, Some(place)) => {
+                let elder = elder(members, lives, &[ghosts, learners]) == Some((place, line.life));
                 self.view(
                     place,
                     at,
                     elder,
-                    format!("view {number}: {}{}", places(members), and_ghosts(ghosts)),
+                    format!(
+                        "view {number}: {}{}{}",
+                        places(members),
+                        and("ghosts", ghosts),
+                        and("learners", learners)
+                    ),
                 );
             }
             (Entry::Event { name }, Some(_)) => self.event(line, name),
@@ -582,15 +587,19 @@ impl StoryBuilder {
     }
 }
 
-/// Place and life of the first member that is no ghost.
-fn elder(members: &[usize], lives: &[u64], ghosts: &[(usize, u64)]) -> Option<(usize, u64)> {
+/// Place and life of the first member that has a vote: ghosts and learners have none.
+fn elder(
+    members: &[usize],
+    lives: &[u64],
+    voteless: &[&Vec<(usize, u64)>; 2],
+) -> Option<(usize, u64)> {
     let mut processes = members.iter().copied().zip(lives.iter().copied());
-    processes.find(|process| !ghosts.contains(process))
+    processes.find(|process| !voteless.iter().any(|some| some.contains(process)))
 }
 
-fn and_ghosts(ghosts: &[(usize, u64)]) -> String {
-    let at: Vec<usize> = ghosts.iter().map(|(place, _)| *place).collect();
-    if at.is_empty() { String::new() } else { format!(", ghosts {}", places(&at)) }
+fn and(what: &str, processes: &[(usize, u64)]) -> String {
+    let at: Vec<usize> = processes.iter().map(|(place, _)| *place).collect();
+    if at.is_empty() { String::new() } else { format!(", {what} {}", places(&at)) }
 }
 
 /// Rewrites an invariant's technical text in plain words: calls with their members, locks and
@@ -725,12 +734,12 @@ mod tests {
 
     #[test]
     fn the_elder_is_the_first_listed_process_that_is_no_ghost() {
-        assert_eq!(elder(&[2, 0, 1], &[1, 3, 1], &[(2, 1)]), Some((0, 3)));
+        assert_eq!(elder(&[2, 0, 1], &[1, 3, 1], &[&vec![(2, 1)], &Vec::new()]), Some((0, 3)));
         // A site is listed twice: with the ghost of a process, and with the next process.
-        assert_eq!(elder(&[2, 2, 0], &[1, 2, 1], &[(2, 1)]), Some((2, 2)));
+        assert_eq!(elder(&[2, 2, 0], &[1, 2, 1], &[&vec![(2, 1)], &Vec::new()]), Some((2, 2)));
         // The later process of a site may stand before the ghost of the former one.
-        assert_eq!(elder(&[2, 2, 0], &[2, 1, 1], &[(2, 1)]), Some((2, 2)));
-        assert_eq!(elder(&[2], &[1], &[(2, 1)]), None);
+        assert_eq!(elder(&[2, 2, 0], &[2, 1, 1], &[&vec![(2, 1)], &Vec::new()]), Some((2, 2)));
+        assert_eq!(elder(&[2], &[1], &[&vec![(2, 1)], &Vec::new()]), None);
     }
 
     #[test]

@@ -36,6 +36,10 @@ pub fn meaning(invariant: &str) -> (String, String) {
         "fifo_across_failover" => {
             ("acknowledged positions keep their order", "a request was served before its turn")
         }
+        "voters_have_answered" => (
+            "a member votes only after it has answered",
+            "a member that had not answered got a vote",
+        ),
         "way_round_keeps_leases" => (
             "a member that is reached round a cut keeps its lease",
             "a lease ran out although there was a way round the cut",

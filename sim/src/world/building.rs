@@ -54,6 +54,14 @@ impl World {
         self
     }
 
+    /// The cluster has no key. Members believe a later view only from known addresses, so each
+    /// knows all.
+    pub fn keyless(mut self) -> World {
+        self.common.keyless = true;
+        self.common.contacts = self.peers.len();
+        self
+    }
+
     /// The operator trusts refused connections.
     pub fn trust_refused(mut self) -> World {
         self.common.trust_refused = true;

@@ -85,7 +85,15 @@ pub(super) fn show(view: &View) -> String {
         .members
         .iter()
         .map(|member| {
-            format!("{}{}", member.info.process, if member.ghost { "(ghost)" } else { "" })
+            let (ghost, learner) = (member.ghost, member.learner);
+            let state = if ghost {
+                "(ghost)"
+            } else if learner {
+                "(learner)"
+            } else {
+                ""
+            };
+            format!("{}{state}", member.info.process)
         })
         .collect();
     format!("v{} of {}: {}", view.number, view.lineage, members.join(" "))
@@ -97,7 +105,9 @@ fn show_packet(packet: &Packet) -> String {
             format!("Relay {} -> {to}: {}", from.process, show_packet(packet))
         }
         Packet::Notice(notice) => match &**notice {
-            elderlock::protocol::Notice::FullView(view) => format!("FullView {}", show(view)),
+            elderlock::protocol::Notice::FullView { view, .. } => {
+                format!("FullView {}", show(view))
+            }
             notice => format!("{notice:?}"),
         },
         Packet::Linked { view, seq, ack, message } => {

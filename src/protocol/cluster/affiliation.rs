@@ -28,10 +28,13 @@ impl Cluster {
         &mut self,
         now: Time,
         me: MemberInfo,
-        asked: Option<SocketAddr>,
+        (asked, nonce): (Option<SocketAddr>, u64),
         belonging: Affiliation,
         step: &mut Step,
     ) {
+        // The nonce of a question goes back with the answer, that of an answer proves it.
+        let (echo, proof) = if asked.is_some() { (0, nonce) } else { (nonce, 0) };
+        let is_believed = self.is_believed(me.process, proof);
         if let MemberPhase::Retiring { informed, .. } = &mut self.phase {
             let current = self.view.as_ref().map(|view| (view.lineage, view.number));
             // A process whose directory does not have the view may end, and its vote successor
@@ -47,12 +50,13 @@ impl Cluster {
         }
         match &belonging {
             Affiliation::VoteSuccessor { voter, lineage, view } => {
-                self.on_successor(now, &me, (*voter, *lineage, *view), step)
+                self.on_successor(now, &me, (*voter, *lineage, *view), (proof, echo), step)
             }
             Affiliation::Discovery { .. } => {
                 // It was taken in, and the member that should have told it is gone.
                 if let Some(view) = self.ballot_view().filter(|view| view.contains(me.process)) {
-                    send(me.addr, me.process, Notice::FullView(View::clone(&view)), step);
+                    let view = View::clone(&view);
+                    send(me.addr, me.process, Notice::FullView { view, nonce: echo }, step);
                 }
             }
             Affiliation::Member { .. } => {}
@@ -62,15 +66,25 @@ impl Cluster {
             && mine.lineage < *lineage
             && self.clock.check(now, lineage.founded).is_ok()
         {
-            self.defect(now, me.addr, step);
-            return;
+            if is_believed {
+                return self.defect(now, me.addr, step);
+            }
+            if self.nonce_for(me.addr) != 0 {
+                self.say_hello(now, me.addr, None, step);
+            }
         }
         if let (Some(mine), Affiliation::Member { lineage, view, .. }) =
             (&self.ballot_view(), &belonging)
             && mine.lineage == *lineage
             && mine.number < *view
         {
-            send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, step);
+            if is_believed {
+                let nonce = self.nonce_for(me.addr);
+                let fetch = Notice::Fetch { lineage: *lineage, have: mine.number, nonce };
+                send(me.addr, me.process, fetch, step);
+            } else {
+                self.fetch(now, me.process, me.addr, step);
+            }
         }
         let of_theirs = match &belonging {
             Affiliation::Member { lineage, view, .. }
@@ -83,7 +97,12 @@ impl Cluster {
             && *lineage == remembered.lineage
             && *view < remembered.number
         {
-            send(me.addr, me.process, Notice::FullView(remembered.clone()), step);
+            send(
+                me.addr,
+                me.process,
+                Notice::FullView { view: remembered.clone(), nonce: echo },
+                step,
+            );
         }
         if let MemberPhase::Seeking(seeking) = &mut self.phase {
             let found = seeking.on_heard(&self.config, now, me, asked, belonging, step.out);
@@ -134,7 +153,7 @@ impl Cluster {
         for info in
             view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me)
         {
-            send(info.addr, info.process, Notice::FullView(view.clone()), step);
+            send(info.addr, info.process, Notice::full_view(&view), step);
         }
     }
 
@@ -148,7 +167,7 @@ impl Cluster {
     ) {
         let Some(view) = &self.view else { return };
         if view.contains(info.process) || !view.admits(&info, heard) {
-            send(info.addr, info.process, Notice::FullView(View::clone(view)), step);
+            send(info.addr, info.process, Notice::full_view(view), step);
         } else if let Some(elder) = &mut self.elder {
             elder.on_join(now, info);
         } else if from == info.process {
@@ -277,11 +296,12 @@ impl Cluster {
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
             for info in view.council().filter(|info| !informed.contains(&info.process)) {
-                send(info.addr, info.process, Notice::FullView(View::clone(view)), step);
+                send(info.addr, info.process, Notice::full_view(view), step);
                 let hello = Notice::Hello {
                     me: self.config.me.clone(),
                     asked: info.addr,
                     belonging: belonging.clone(),
+                    nonce: 0,
                 };
                 send(info.addr, info.process, hello, step);
             }
@@ -310,13 +330,51 @@ impl Cluster {
             addrs.extend(&self.config.seeds);
         }
         for addr in addrs.into_iter().filter(|addr| *addr != self.config.me.addr) {
-            let hello = Notice::Hello {
-                me: self.config.me.clone(),
-                asked: addr,
-                belonging: self.belonging(now),
-            };
-            step.out.push(Output::Send { to: addr, process: None, packet: hello.into() });
+            self.say_hello(now, addr, None, step);
         }
+    }
+
+    /// Asks which process is at `addr`.
+    pub(super) fn say_hello(
+        &self,
+        now: Time,
+        addr: SocketAddr,
+        process: Option<ProcessId>,
+        step: &mut Step,
+    ) {
+        let (me, belonging) = (self.config.me.clone(), self.belonging(now));
+        let hello = Notice::Hello { me, asked: addr, belonging, nonce: self.nonce_for(addr) };
+        step.out.push(Output::Send { to: addr, process, packet: hello.into() });
+    }
+
+    /// The proof to ask for from the process at `addr`: only a configured address, or a
+    /// member's, is worth one. 0: none.
+    pub(super) fn nonce_for(&self, addr: SocketAddr) -> u64 {
+        let Some(nonce) = self.config.nonce else { return 0 };
+        let is_in = |view: &View| view.members.iter().any(|member| member.info.addr == addr);
+        let is_known = self.config.seeds.contains(&addr)
+            || self.config.contacts.contains(&addr)
+            || self.ballot_view().is_some_and(|view| is_in(&view))
+            || self.config.last_view().is_some_and(is_in);
+        if is_known { nonce.get() } else { 0 }
+    }
+
+    /// Whether packets that `relay` passes on count as packets of their origin. Without
+    /// authentication a stranger could speak as any member. A process in no view knows no relay.
+    pub(crate) fn takes_relays_of(&self, relay: ProcessId) -> bool {
+        self.view.is_none()
+            || self.is_believed(relay, 0)
+            || planted!(self.config.mutant, BelieveAnyRelay)
+    }
+
+    /// Whether the word of `from` on views counts. Without authentication that of a stranger does
+    /// only with a proof that it was asked.
+    pub(super) fn is_believed(&self, from: ProcessId, nonce: u64) -> bool {
+        let Some(own) = self.config.nonce else { return true };
+        nonce == own.get()
+            || self.ballot_view().is_some_and(|view| view.contains(from))
+            || self.votes.successors.all().any(|info| info.process == from)
+            || planted!(self.config.mutant, BelieveStrangers)
     }
 
     /// Another lineage goes on, led and ahead of this one: its tokens are higher, so no resource
@@ -364,7 +422,7 @@ impl Cluster {
         send(
             addr,
             teller,
-            Notice::HelloReply { me: self.config.me.clone(), asked: addr, belonging },
+            Notice::HelloReply { me: self.config.me.clone(), asked: addr, belonging, nonce: 0 },
             step,
         );
     }
@@ -373,11 +431,17 @@ impl Cluster {
         &mut self,
         now: Time,
         (from, addr): (ProcessId, SocketAddr),
-        view: View,
+        (view, nonce): (View, u64),
         step: &mut Step,
     ) {
         if !view.is_sound() {
             return;
+        }
+        let is_later = self
+            .ballot_view()
+            .is_some_and(|mine| view.lineage == mine.lineage && view.number > mine.number);
+        if is_later && !self.is_believed(from, nonce) {
+            return self.fetch(now, from, addr, step);
         }
         let burnt = view.departed.iter().any(|(process, _)| *process == self.config.me.process);
         if burnt && matches!(self.phase, MemberPhase::Seeking(_)) {
@@ -412,7 +476,7 @@ impl Cluster {
         now: Time,
         addr: SocketAddr,
         to: ProcessId,
-        have: ViewNumber,
+        (have, nonce): (ViewNumber, u64),
         step: &mut Step,
     ) {
         let Some(view) = self.ballot_view() else { return };
@@ -424,9 +488,10 @@ impl Cluster {
                     lineage: view.lineage,
                     instance: view.number,
                     change: change.clone(),
+                    nonce,
                 }
             }
-            _ => Notice::FullView(View::clone(&view)),
+            _ => Notice::FullView { view: View::clone(&view), nonce },
         };
         self.reply(now, addr, to, notice, step);
     }

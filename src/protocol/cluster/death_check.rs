@@ -29,7 +29,7 @@ pub(super) struct DeathSuspicion {
 
 impl Cluster {
     /// Whether a refused connection may count as a death.
-    fn trusts_refused(&self) -> bool {
+    pub(super) fn trusts_refused(&self) -> bool {
         self.config.trust_refused || planted!(self.config.mutant, TrustRefused)
     }
 
@@ -176,8 +176,7 @@ impl Cluster {
     /// Asks the suspected process to answer.
     fn greet_suspect(&self, now: Time, process: ProcessId, step: &mut Step) {
         let Some(member) = self.view.as_ref().and_then(|view| view.member(process)) else { return };
-        let (me, asked) = (self.config.me.clone(), member.info.addr);
-        send(asked, process, Notice::Hello { me, asked, belonging: self.belonging(now) }, step);
+        self.say_hello(now, member.info.addr, Some(process), step);
     }
 
     /// Whether it is a death: this member is refused and a second one reports the same. All others

@@ -167,8 +167,10 @@ pub(crate) fn choose(
         .map(|member| member.info.process)
         .filter(|process| !is_present(process) && !remove.contains(process))
         .collect();
-    let join = view.council().filter_map(|info| successors.get(&info.process)).cloned().collect();
-    Change { remove, ghost, join, takeover: true, ..Change::default() }
+    let join: Vec<MemberInfo> =
+        view.council().filter_map(|info| successors.get(&info.process)).cloned().collect();
+    let promote = join.iter().map(|info| info.process).collect();
+    Change { remove, ghost, join, promote, takeover: true, ..Change::default() }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::protocol::message::{Affiliation, Notice, Packet};
 use crate::protocol::time::{Time, WallClock, WrongClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct SeedReply {
@@ -154,10 +155,14 @@ impl Discovery {
         let others = self.contacts.difference(&often).filter(|addr| **addr != config.me.addr);
         let next = others.clone().find(|addr| self.greeted.is_none_or(|greeted| **addr > greeted));
         self.greeted = next.or_else(|| others.clone().next()).copied();
-        let often = often.iter().filter(|addr| **addr != config.me.addr);
-        for &addr in often.chain(&self.greeted) {
-            let hello =
-                Notice::Hello { me: config.me.clone(), asked: addr, belonging: belonging.clone() };
+        let nonce = config.nonce.map_or(0, NonZeroU64::get);
+        let greeted = self.greeted.iter().map(|addr| (addr, 0));
+        for (&addr, nonce) in often.iter().map(|addr| (addr, nonce)).chain(greeted) {
+            if addr == config.me.addr {
+                continue;
+            }
+            let (me, belonging) = (config.me.clone(), belonging.clone());
+            let hello = Notice::Hello { me, asked: addr, belonging, nonce };
             out.push(Output::Send { to: addr, process: None, packet: hello.into() });
         }
         self.ask_to_join(config, out);

@@ -9,7 +9,8 @@
 mod planted;
 
 use super::lease::{MemberRecord, Pulses};
-use super::view::{Change, View};
+use super::view::{Change, View, ViewMember};
+use super::vote_successor::VoteSuccessors;
 use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
 use crate::protocol::message::Notice;
 use crate::protocol::time::Time;
@@ -315,7 +316,8 @@ impl Elder {
     }
 
     /// The change that the next view should make; empty if none. `longer`: the last view had
-    /// too few slots. `gone`: the processes that are gone, for an elder that leaves.
+    /// too few slots. `gone`: the processes that are gone, for an elder that leaves. `successors`: the vote
+    /// successors that it has heard.
     pub(crate) fn wanted_change(
         &mut self,
         now: Time,
@@ -323,7 +325,7 @@ impl Elder {
         view: &View,
         dead: &BTreeSet<ProcessId>,
         longer: bool,
-        gone: impl FnOnce() -> BTreeSet<ProcessId>,
+        (gone, successors): (impl FnOnce() -> BTreeSet<ProcessId>, &VoteSuccessors),
     ) -> Change {
         let span = view.timing.retry * 4;
         self.joins.retain(|process, (_, heard)| *heard + span > now && !dead.contains(process));
@@ -359,18 +361,25 @@ impl Elder {
         let joins =
             self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
         change.join.extend(joins.map(|(info, _)| info.clone()).take(self.most_joins));
-        // A process that comes in place of a former one votes for itself from then on, also if it
-        // was its vote successor. The former one becomes a ghost, or the view would count on the
-        // word of a dead process.
-        let former = |info: &MemberInfo| {
-            view.others_at(info).map(|one| one.process).filter(move |process| *process != me)
+        // A process that joins in place of a former one gives no vote in its place any more, also if
+        // it was its vote successor. The former one becomes a ghost, or the view would count on the
+        // word of a dead process. One that was heard lately stays, unless its vote was claimed: any
+        // process can name its address.
+        let former = |info: &MemberInfo| -> Vec<ProcessId> {
+            let others = view.others_at(info).map(|one| one.process);
+            let is_over = |one: ProcessId| {
+                let claimed = successors.of(one).is_some_and(|by| by.process == info.process);
+                let seat = self.members.get(&one);
+                claimed || seat.is_some_and(|seat| seat.heard_at + view.timing.silence() <= now)
+            };
+            others.filter(|one| *one != me && is_over(*one)).collect()
         };
         // An elder that decides a view without itself needs the word of a quorum of that view, and
         // only the present council is asked. So the elder goes with a view whose council is known
         // to be there: first without the joining processes, and if other members go at the same
         // time, after them. (A view also has a living member, if all go at once.)
         if change.remove.contains(&me) {
-            change.join.retain(|info| former(info).next().is_none());
+            change.join.retain(|info| former(info).is_empty());
             let gone = gone();
             // Nor does it wait for silent members of the council: they are left as ghosts, as at a
             // takeover.
@@ -404,7 +413,7 @@ impl Elder {
                 // members that it calls silent are the ones that stayed.
                 let present = || present.iter().copied();
                 view.is_quorum(present())
-                    && next.living().next().is_some()
+                    && next.living().any(|member| !member.learner)
                     && next.is_quorum(present())
             };
             if !can_go(&change) {
@@ -413,14 +422,66 @@ impl Elder {
             if !can_go(&change) {
                 change.remove.remove(&me);
                 change.ghost.clear();
+                self.promote(now, me, view, &mut change);
             }
         } else {
             let former: Vec<ProcessId> = change.join.iter().flat_map(former).collect();
             change
                 .ghost
                 .extend(former.into_iter().filter(|former| !change.remove.contains(former)));
+            if !change.is_empty() || !view.next(&change).has_promoted_all() {
+                self.promote(now, me, view, &mut change);
+            }
         }
+        planted!(self.mutant, PromoteJoiners => {
+            change.promote.extend(change.join.iter().map(|info| info.process));
+        });
         change
+    }
+
+    /// Enters the learners that get a vote. Each has shown itself since it joined, and together
+    /// they weigh less than the other voters: a group that joins and falls silent takes no quorum
+    /// away.
+    /// A former process at the address of one of them is a ghost from then on.
+    fn promote(&self, now: Time, me: ProcessId, view: &View, change: &mut Change) {
+        let has_voters = |change: &Change, most: usize| {
+            let voters = view.next(change).council().count();
+            voters > most || planted!(self.mutant, PromoteAll)
+        };
+        let is_voter = |process: ProcessId| {
+            view.member(process).is_some_and(|member| !member.learner) && process != me
+        };
+        let mut promoted = BTreeSet::new();
+        for learner in self.promotable(now, view, change) {
+            let mut with = change.clone();
+            let former = view.others_at(&learner.info).map(|other| other.process);
+            with.ghost
+                .extend(former.filter(|other| is_voter(*other) && !change.remove.contains(other)));
+            if !has_voters(&with, promoted.len()) {
+                break;
+            }
+            change.ghost = with.ghost;
+            promoted.insert(learner.info.process);
+        }
+        change.promote = promoted;
+    }
+
+    /// The learners that have shown themselves since they joined, oldest first.
+    fn promotable(&self, now: Time, view: &View, change: &Change) -> Vec<ViewMember> {
+        let has_answered = |member: &ViewMember| {
+            let process = member.info.process;
+            let is_going = self.leaves.contains_key(&process) || self.condemned.contains(&process);
+            let has_view = |record: &MemberRecord| {
+                let is_heard = record.heard_at + view.timing.silence() > now;
+                record.kept >= member.joined && is_heard && !is_going
+            };
+            self.members.get(&process).is_some_and(has_view)
+                || planted!(self.mutant, PromoteTheSilent)
+        };
+        let next = view.next(change);
+        let learners = next.living().filter(|member| member.learner);
+        let present = learners.filter(|member| view.contains(member.info.process));
+        present.filter(|member| has_answered(member)).cloned().collect()
     }
 
     /// Whether a member has sent no beat for a quarter of a member lease. This elder may have slept

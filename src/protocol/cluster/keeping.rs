@@ -70,6 +70,16 @@ impl Cluster {
         while let Some(telling) = self.votes.durability.next() {
             self.tell_kept(now, telling, step);
         }
+        // A learner gets its vote when the elder knows that its directory has the view.
+        let me = self.config.me.process;
+        let is_learner = self
+            .view
+            .as_ref()
+            .and_then(|view| view.member(me))
+            .is_some_and(|member| member.learner);
+        if is_learner && self.is_view_kept() {
+            self.lease.next_beat = now;
+        }
     }
 
     /// The write of a vote failed. The member goes on without the vote, and tries the write again

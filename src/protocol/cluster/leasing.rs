@@ -66,7 +66,7 @@ impl Cluster {
         if theirs > view.number {
             self.fetch(now, from, addr, step);
         } else if !view.contains(from) {
-            send(addr, from, Notice::FullView(View::clone(&view)), step);
+            send(addr, from, Notice::full_view(&view), step);
         } else if self
             .elder
             .as_ref()
@@ -80,7 +80,7 @@ impl Cluster {
             let answer =
                 elder.on_beat(now, self.config.me.process, &view, from, beat, &self.liveness.dead);
             if theirs < view.number {
-                self.catch_up(now, addr, from, theirs, step);
+                self.catch_up(now, addr, from, (theirs, 0), step);
             } else if let Some(answer) = answer {
                 step.dispatch(now, &self.config.me, &view, from, answer.into());
             }
@@ -88,7 +88,7 @@ impl Cluster {
                 self.on_authority(now, step);
             }
         } else if theirs < view.number {
-            self.catch_up(now, addr, from, theirs, step);
+            self.catch_up(now, addr, from, (theirs, 0), step);
         }
     }
 
@@ -117,7 +117,7 @@ impl Cluster {
         if theirs > view.number {
             self.fetch(now, from, addr, step);
         } else if theirs < view.number {
-            self.catch_up(now, addr, from, theirs, step);
+            self.catch_up(now, addr, from, (theirs, 0), step);
         } else if from == view.elder().process {
             if !self.lease.has_sent(renews) {
                 return self.yield_identity(now, step);
@@ -203,7 +203,8 @@ impl Cluster {
         }
     }
 
-    /// Members are not malicious: a vouched death is certain.
+    /// A death counts if `from` can have seen the process end, on the same kernel, or if refused
+    /// connections may count as deaths. Then it is certain: members do not lie.
     pub(super) fn believe(
         &mut self,
         now: Time,
@@ -215,8 +216,15 @@ impl Cluster {
         if !view.contains(from) {
             return;
         }
-        let known: Vec<ProcessId> =
-            dead.into_iter().filter(|process| view.contains(*process)).collect();
+        let is_witness = |process: &ProcessId| {
+            view.is_witness(from, *process)
+                || self.trusts_refused()
+                || planted!(self.config.mutant, BelieveAnyWitness)
+        };
+        let known: Vec<ProcessId> = dead
+            .into_iter()
+            .filter(|process| view.contains(*process) && is_witness(process))
+            .collect();
         for process in known {
             self.on_dead(now, process, step);
         }

@@ -96,18 +96,36 @@ impl Cluster {
             return None;
         }
         if !view.contains(from) {
-            send(addr, from, Notice::FullView(View::clone(&view)), step);
+            send(addr, from, Notice::full_view(&view), step);
             return None;
         }
         Some(view)
     }
 
+    /// `from` has a later view. The word of a stranger is a hint: the view is asked for at the
+    /// addresses of the seeds and the council, and at that of the stranger if it is a member's.
     pub(super) fn fetch(&mut self, now: Time, from: ProcessId, addr: SocketAddr, step: &mut Step) {
-        let Some(view) = &self.view else { return };
-        if self.fetched_at == Time::ZERO || self.fetched_at + view.timing.retry / 8 <= now {
-            self.fetched_at = now;
-            let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
-            self.reply(now, addr, from, fetch, step);
+        let Some(view) = self.ballot_view() else { return };
+        let is_believed = self.is_believed(from, 0);
+        let pause = view.timing.retry / if is_believed { 8 } else { 2 };
+        if self.fetched_at != Time::ZERO && now < self.fetched_at + pause {
+            return;
+        }
+        self.fetched_at = now;
+        let (lineage, have) = (view.lineage, view.number);
+        let fetch = |nonce| Notice::Fetch { lineage, have, nonce };
+        if is_believed {
+            return self.reply(now, addr, from, fetch(self.nonce_for(addr)), step);
+        }
+        let mut addrs: BTreeSet<SocketAddr> = view.council().map(|info| info.addr).collect();
+        addrs.extend(self.config.seeds.iter().chain([&addr]));
+        addrs.remove(&self.config.me.addr);
+        for addr in addrs {
+            let nonce = self.nonce_for(addr);
+            if nonce != 0 {
+                let packet = fetch(nonce).into();
+                step.out.push(Output::Send { to: addr, process: None, packet });
+            }
         }
     }
 
@@ -120,24 +138,25 @@ impl Cluster {
         step: &mut Step,
     ) {
         match notice {
-            Notice::Hello { me, asked, belonging } => {
+            Notice::Hello { me, asked, belonging, nonce } => {
                 let answer = Notice::HelloReply {
                     me: self.config.me.clone(),
                     asked,
                     belonging: self.belonging(now),
+                    nonce,
                 };
                 send(addr, from, answer, step);
-                self.on_heard(now, me, None, belonging, step);
+                self.on_heard(now, me, (None, nonce), belonging, step);
             }
-            Notice::HelloReply { me, asked, belonging } => {
-                self.on_heard(now, me, Some(asked), belonging, step)
+            Notice::HelloReply { me, asked, belonging, nonce } => {
+                self.on_heard(now, me, (Some(asked), nonce), belonging, step)
             }
             Notice::Found { attempt, view } => {
                 if let MemberPhase::Seeking(seeking) = &mut self.phase {
                     let found = seeking.on_found(&self.config, now, from, attempt, &view, step.out);
                     self.on_found(now, found, step);
                 } else if let Some(view) = &self.view {
-                    send(addr, from, Notice::FullView(View::clone(view)), step);
+                    send(addr, from, Notice::full_view(view), step);
                 }
             }
             Notice::FoundOk { attempt } => {
@@ -157,9 +176,14 @@ impl Cluster {
             Notice::Pulse { view, pulse, renews, again } => {
                 self.on_pulse(now, from, addr, (view, pulse, renews, again), step)
             }
-            Notice::Install { lineage, instance, change } => {
+            Notice::Install { lineage, instance, change, nonce } => {
                 let Some(view) = self.ballot_view() else { return };
-                if view.lineage == lineage && view.number.next() == instance {
+                if view.lineage == lineage
+                    && view.number < instance
+                    && !self.is_believed(from, nonce)
+                {
+                    self.fetch(now, from, addr, step);
+                } else if view.lineage == lineage && view.number.next() == instance {
                     let next = view.next(&change);
                     if matches!(self.phase, MemberPhase::Retiring { .. }) {
                         self.end_parting(now, true, step);
@@ -176,16 +200,24 @@ impl Cluster {
                     self.fetch(now, from, addr, step);
                 }
             }
-            Notice::FullView(view) => self.on_view_is(now, (from, addr), view, step),
-            Notice::Fetch { lineage, have } => {
-                if let Some(view) = self.ballot_view()
-                    && view.lineage == lineage
-                    && view.number > have
+            Notice::FullView { view, nonce } => {
+                self.on_view_is(now, (from, addr), (view, nonce), step)
+            }
+            Notice::Fetch { lineage, have, nonce } => {
+                let is_later = |view: &View| view.lineage == lineage && view.number > have;
+                if self.ballot_view().is_some_and(|view| is_later(&view)) {
+                    self.catch_up(now, addr, from, (have, nonce), step);
+                } else if let (MemberPhase::Seeking(_), Some(view)) =
+                    (&self.phase, self.config.last_view().filter(|view| is_later(view)))
                 {
-                    self.catch_up(now, addr, from, have, step);
+                    send(addr, from, Notice::FullView { view: view.clone(), nonce }, step);
                 }
             }
-            Notice::StaleVote { voter } => self.on_stale(voter),
+            Notice::StaleVote { voter, nonce } => {
+                if self.is_believed(from, nonce) {
+                    self.on_stale(voter);
+                }
+            }
             ballot => self.on_ballot(
                 now,
                 VoteSender { vote: from, process: from, addr, successor: None },

@@ -16,13 +16,16 @@ pub struct ViewMember {
     pub joined: ViewNumber,
     /// Unreachable at a takeover: no vote and no renewal, but it may still hold locks.
     pub ghost: bool,
+    /// Joined, and has not shown itself since: it has no vote yet.
+    pub learner: bool,
 }
 
 /// An agreed list of members, oldest first.
 ///
 /// - `one_lineage`: view n+1 is chosen by a quorum of the council of view n, so no number names two
 ///   views.
-/// - The order of the remaining members never changes; new members are appended.
+/// - The order of the members that have or had a vote never changes. A learner comes after them,
+///   and is the youngest of them when it gets its vote.
 /// - In the view means "may still hold": a process leaves it only when it said goodbye, its lease
 ///   has surely run out, or its death is vouched for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -41,7 +44,8 @@ pub struct View {
     /// The first slot of the tenure of its elder: of the view since which that process has been the
     /// elder and has proposed each view itself. A grantor that it named before does not count.
     pub tenure: Slot,
-    /// Oldest first.
+    /// Oldest first: members that have or had a vote, in the order in which they got it, then
+    /// learners.
     pub members: Vec<ViewMember>,
     /// The times that all members keep.
     pub timing: Timing,
@@ -72,6 +76,8 @@ pub struct Change {
     pub ghost: BTreeSet<ProcessId>,
     /// Ghosts that were heard again.
     pub revive: BTreeSet<ProcessId>,
+    /// Learners that have a vote from the next view on.
+    pub promote: BTreeSet<ProcessId>,
     /// All slots of the view were dealt: the next one has twice as many.
     pub longer: bool,
     /// Proposed by a candidate: the elder of the next view begins a new tenure, also if it was the
@@ -86,6 +92,7 @@ impl Change {
             && self.remove.is_empty()
             && self.ghost.is_empty()
             && self.revive.is_empty()
+            && self.promote.is_empty()
     }
 }
 
@@ -103,7 +110,7 @@ impl View {
         let number = ViewNumber(first_slot.0);
         let members = founders
             .into_iter()
-            .map(|info| ViewMember { info, joined: number, ghost: false })
+            .map(|info| ViewMember { info, joined: number, ghost: false, learner: false })
             .collect();
         View {
             lineage,
@@ -146,16 +153,23 @@ impl View {
         }
         for info in &change.join {
             if !members.iter().any(|member| member.info.process == info.process) {
-                members.push(ViewMember { info: info.clone(), joined: number, ghost: false });
+                let info = info.clone();
+                members.push(ViewMember { info, joined: number, ghost: false, learner: true });
             }
         }
+        for member in &mut members {
+            member.learner &= !change.promote.contains(&member.info.process);
+        }
+        // A learner that gets a vote is younger than all that have one.
+        members.sort_by_key(|member| member.learner);
         let mut departed = self.departed.clone();
         departed.retain(|(_, left)| left.0.saturating_add(ENTRY_WINDOW) > number.0);
         let gone =
             self.members.iter().filter(|member| change.remove.contains(&member.info.process));
         departed.extend(gone.map(|member| (member.info.process, number)));
         let elder = |members: &[ViewMember]| {
-            members.iter().find(|member| !member.ghost).map(|member| member.info.process)
+            let elder = members.iter().find(|member| !member.ghost && !member.learner);
+            elder.map(|member| member.info.process)
         };
         let goes_on = !change.takeover && elder(&members) == elder(&self.members);
         let tenure = if goes_on { self.tenure } else { first_slot };
@@ -175,6 +189,12 @@ impl View {
             && !self.departed.iter().any(|(departed, _)| *departed == process)
     }
 
+    /// Whether a member can see another one end: both are on one kernel.
+    pub(crate) fn is_witness(&self, process: ProcessId, other: ProcessId) -> bool {
+        let host = |process| self.member(process).and_then(|member| member.info.host);
+        matches!((host(process), host(other)), (Some(mine), Some(theirs)) if mine.sees(&theirs))
+    }
+
     /// Whether `process` is in the view, ghosts included.
     pub fn contains(&self, process: ProcessId) -> bool {
         self.member(process).is_some()
@@ -185,14 +205,21 @@ impl View {
         self.members.iter().filter(|member| !member.ghost)
     }
 
-    /// The oldest member that is no ghost. A view always has one (see [`View::is_sound`]).
+    /// The oldest living member that is no learner. A view always has one (see [`View::is_sound`]).
     pub fn elder(&self) -> &MemberInfo {
-        &self.living().next().expect("a view has a living member").info
+        self.council().next().expect("a view has a voter")
     }
 
-    /// The members that decide the next view: the oldest living ones.
+    /// The members that decide the next view: the oldest living ones that are no learners.
     pub fn council(&self) -> impl Iterator<Item = &MemberInfo> {
-        self.living().take(usize::from(self.council_size.max(1))).map(|member| &member.info)
+        let voters = self.living().filter(|member| !member.learner);
+        voters.take(usize::from(self.council_size.max(1))).map(|member| &member.info)
+    }
+
+    /// Whether no learner waits for a vote: there is none, or the council is full.
+    pub fn has_promoted_all(&self) -> bool {
+        self.council().count() == usize::from(self.council_size)
+            || self.living().all(|member| !member.learner)
     }
 
     /// Living members at the address of `info` that are other processes.
@@ -260,7 +287,7 @@ impl View {
     pub fn is_sound(&self) -> bool {
         let ids: BTreeSet<_> = self.members.iter().map(|member| member.info.process).collect();
         ids.len() == self.members.len()
-            && self.living().next().is_some()
+            && self.living().any(|member| !member.learner)
             && self.council_size >= 1
             && self.number.0 >= self.lineage.founded.0
             && self.number.0 < 1 << 62

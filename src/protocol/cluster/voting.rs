@@ -81,19 +81,25 @@ impl Cluster {
         now: Time,
         info: &MemberInfo,
         (voter, lineage, theirs): (ProcessId, Lineage, ViewNumber),
+        (proof, echo): (u64, u64),
         step: &mut Step,
     ) {
         let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
-        if theirs > view.number {
-            send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, step);
+        if theirs > view.number && self.is_believed(info.process, proof) {
+            let nonce = self.nonce_for(info.addr);
+            let fetch = Notice::Fetch { lineage, have: view.number, nonce };
+            send(info.addr, info.process, fetch, step);
+        } else if theirs > view.number {
+            self.fetch(now, info.process, info.addr, step);
         } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
             // Older than a vote that its process is known to have had: the directory was restored
             // to an older state.
-            send(info.addr, info.process, Notice::StaleVote { voter }, step);
+            send(info.addr, info.process, Notice::StaleVote { voter, nonce: echo }, step);
         } else if theirs < view.number {
             // While there is an elder it answers: it may know that the vote is stale.
             if self.elder.is_some() || !self.is_ready(now) {
-                send(info.addr, info.process, Notice::FullView(View::clone(&view)), step);
+                let view = View::clone(&view);
+                send(info.addr, info.process, Notice::FullView { view, nonce: echo }, step);
             }
         } else {
             self.hear_successor(now, voter, lineage, info);
@@ -268,16 +274,10 @@ impl Cluster {
     ) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         if instance > view.number.next() {
-            match self.votes.successor {
-                Some(_) => {
-                    let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
-                    send(from.addr, from.process, fetch, step);
-                }
-                None => self.fetch(now, from.process, from.addr, step),
-            }
+            self.fetch(now, from.process, from.addr, step);
             false
         } else if instance <= view.number || !view.contains(from.vote) {
-            send(from.addr, from.process, Notice::FullView(View::clone(&view)), step);
+            send(from.addr, from.process, Notice::full_view(&view), step);
             false
         } else {
             view.has_vote(self.voter()) && view.has_vote(from.vote)
@@ -401,7 +401,14 @@ impl Cluster {
         }
         let gone = || gone(now, &self.liveness.dead, &self.liveness.refused, &view.timing);
         let longer = step.locks.wants_more_slots();
-        let change = elder.wanted_change(now, me, &view, &self.liveness.dead, longer, gone);
+        let change = elder.wanted_change(
+            now,
+            me,
+            &view,
+            &self.liveness.dead,
+            longer,
+            (gone, &self.votes.successors),
+        );
         if change.is_empty() && !step.locks.is_exhausted() {
             return;
         }
@@ -552,7 +559,7 @@ impl Cluster {
                 &view,
                 &self.liveness.dead,
                 longer,
-                gone,
+                (gone, &self.votes.successors),
             );
         }
         planted!(self.config.mutant, ForgetGhosts => change.remove.append(&mut change.ghost));
@@ -591,6 +598,7 @@ impl Cluster {
             lineage: view.lineage,
             instance: next.number,
             change: change.clone(),
+            nonce: 0,
         };
         for member in view.members.iter().filter(|member| member.info.process != me) {
             match self.votes.successor {
@@ -605,7 +613,7 @@ impl Cluster {
             send(successor.addr, successor.process, install.clone(), step);
         }
         for info in &change.join {
-            send(info.addr, info.process, Notice::FullView(next.clone()), step);
+            send(info.addr, info.process, Notice::full_view(&next), step);
         }
         if !next.contains(me) && !may_forget {
             return;

@@ -828,6 +828,9 @@ impl LockClient {
         if outdated && !planted!(cx.mutant, AcceptOlderEpoch) {
             return; // `no_resurrected_grant`: our report to a newer grantor lacks this grant
         }
+        if !cx.is_dealt(token) {
+            return;
+        }
         let Some(entry) = self.request_mut(request) else {
             if !planted!(cx.mutant, KeepUnwantedGrant) {
                 cx.send(from, GrantorMessage::Release { service: service.clone(), request });

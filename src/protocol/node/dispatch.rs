@@ -69,7 +69,10 @@ impl Node {
         packet: Packet,
         out: &mut Vec<Output>,
     ) {
-        if matches!(packet, Packet::Relay { .. }) || origin.process == self.process() {
+        if matches!(packet, Packet::Relay { .. })
+            || origin.process == self.process()
+            || !self.cluster.takes_relays_of(relay)
+        {
             return;
         }
         if to == self.process() {

@@ -135,7 +135,7 @@ fn with_two_more() -> Node {
     let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
     for process in [ANN, BOB] {
         let info = MemberInfo { process, ..node.cluster.config.me.clone() };
-        view.members.push(ViewMember { info, joined: view.number, ghost: false });
+        view.members.push(ViewMember { info, joined: view.number, ghost: false, learner: false });
     }
     node.cluster.view = Some(Arc::new(view));
     node

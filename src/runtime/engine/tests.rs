@@ -4,7 +4,9 @@ use super::super::Outbox;
 use super::super::member_clock::MemberClock;
 use super::*;
 use crate::protocol::Event;
-use crate::protocol::{LockName, LockRequest, Metadata, OwnerId, Packet, Timing, Wait, Want};
+use crate::protocol::{
+    LockName, LockRequest, Metadata, Notice, OwnerId, Packet, Timing, Wait, Want,
+};
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -127,11 +129,15 @@ fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
     assert_eq!(lease.end(), Time::MAX);
     assert!(network.lease.set(lease.clone()).is_ok());
     for (process, port) in [(8, 2), (9, 3)] {
-        lock(&network.seen).clear();
         let me = info(process, port);
         let (from, addr) = (me.process, me.addr);
         let heard = engine.status().view.expect("it has founded").number;
-        let packet = crate::protocol::Notice::Join { me, heard }.into();
+        let packet = Notice::Join { me, heard }.into();
+        engine.input(Input::Received { from, addr, packet });
+        // It shows itself, and is no learner any more.
+        lock(&network.seen).clear();
+        let view = engine.status().view.expect("it has founded").number;
+        let packet = Notice::Beat { view, beat: 1, pulse: 0, confirmed: 0, kept: true }.into();
         engine.input(Input::Received { from, addr, packet });
     }
     assert_eq!(

@@ -29,14 +29,9 @@ fn start_time(stat: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether `other` is a process that `mine` can see and that is not itself.
-fn is_neighbour(mine: &Host, other: &Host) -> bool {
-    mine.boot == other.boot && mine.namespace == other.namespace && mine.pid != other.pid
-}
-
 /// Whether `info` tells of a process that can be watched from here.
 fn neighbour(mine: Option<Host>, info: &MemberInfo) -> Option<Host> {
-    info.host.filter(|other| mine.is_some_and(|mine| is_neighbour(&mine, other)))
+    info.host.filter(|other| mine.is_some_and(|mine| mine.sees(other)))
 }
 
 #[cfg(target_os = "linux")]
@@ -186,10 +181,10 @@ mod tests {
     fn only_others_under_the_same_kernel_are_neighbours() {
         let mine = here().expect("/proc tells");
         let other = Host { pid: mine.pid + 1, ..mine };
-        assert!(is_neighbour(&mine, &other));
-        assert!(!is_neighbour(&mine, &mine));
-        assert!(!is_neighbour(&mine, &Host { boot: 0, ..other }));
-        assert!(!is_neighbour(&mine, &Host { namespace: 0, ..other }));
+        assert!(mine.sees(&other));
+        assert!(!mine.sees(&mine));
+        assert!(!mine.sees(&Host { boot: 0, ..other }));
+        assert!(!mine.sees(&Host { namespace: 0, ..other }));
     }
 
     #[tokio::test]

@@ -261,6 +261,11 @@ impl Transport {
         Counters { evicted, ..self.shared.reception.counters.read() }
     }
 
+    /// Whether connections are authenticated.
+    pub(crate) fn has_key(&self) -> bool {
+        self.shared.security.is_some()
+    }
+
     /// Replaces the keyring. Returns the number of closed connections; `None`: this member has no
     /// keyring.
     #[cfg(feature = "secure")]

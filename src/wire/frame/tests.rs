@@ -32,6 +32,7 @@ fn notices() -> Vec<Notice> {
         remove: [ProcessId(1)].into(),
         ghost: [ProcessId(2)].into(),
         revive: BTreeSet::new(),
+        promote: [ProcessId(3)].into(),
         longer: true,
         takeover: false,
     };
@@ -51,8 +52,9 @@ fn notices() -> Vec<Notice> {
             me: me.clone(),
             asked: addr,
             belonging: Affiliation::Discovery { seeds: [addr].into(), bound: true },
+            nonce: 17,
         },
-        Notice::HelloReply { me: me.clone(), asked: addr, belonging },
+        Notice::HelloReply { me: me.clone(), asked: addr, belonging, nonce: 17 },
         Notice::Found { attempt: 2, view: view.clone() },
         Notice::FoundOk { attempt: 2 },
         Notice::Join { me, heard: ViewNumber(3) },
@@ -73,12 +75,14 @@ fn notices() -> Vec<Notice> {
             lineage: Lineage { founded: Slot(900), founder: ProcessId(1) },
             instance,
             change,
+            nonce: u64::MAX,
         },
-        Notice::FullView(view),
-        Notice::StaleVote { voter: ProcessId(4) },
+        Notice::FullView { view, nonce: 0 },
+        Notice::StaleVote { voter: ProcessId(4), nonce: 3 },
         Notice::Fetch {
             lineage: Lineage { founded: Slot(900), founder: ProcessId(1) },
             have: instance,
+            nonce: 17,
         },
     ]
 }
@@ -719,7 +723,7 @@ fn a_relay_in_a_relay_is_neither_written_nor_read() {
 fn an_unsound_view_is_garbage() {
     let mut view = View::first(Slot(1), vec![info(1)], Timing::lan(), 7);
     view.members[0].ghost = true;
-    for notice in [Notice::FullView(view.clone()), Notice::Found { attempt: 1, view }] {
+    for notice in [Notice::full_view(&view), Notice::Found { attempt: 1, view }] {
         let bytes = bytes_of(&Frame::Packet(notice.into()));
         assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Garbage));
     }

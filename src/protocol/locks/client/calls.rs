@@ -292,7 +292,7 @@ impl LockClient {
         token: Token,
         cx: &mut StepContext,
     ) {
-        if self.newest(service).is_some_and(|newest| newest > epoch) {
+        if self.newest(service).is_some_and(|newest| newest > epoch) || !cx.is_dealt(token) {
             return; // a newer grantor has heard of a share, and is asked again
         }
         let Some(PendingCall { what: CallKind::Upgrade(hold, _), .. }) = self.call_mut(request)

@@ -377,8 +377,11 @@ impl Grantor {
         }
         let unwilling = self.rejected_successors.get_or_insert_default();
         let shares = self.table.shares();
+        // A learner that has nothing here may never show itself.
         let others = view.living().enumerate().filter(|(_, member)| {
-            member.info.process != cx.me && !unwilling.contains(&member.info.process)
+            let process = member.info.process;
+            let has_answered = !member.learner || shares.contains_key(&process);
+            process != cx.me && has_answered && !unwilling.contains(&process)
         });
         let best = others.max_by_key(|(age, member)| {
             let process = member.info.process;

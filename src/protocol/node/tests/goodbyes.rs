@@ -36,7 +36,7 @@ fn a_member_that_refuses_a_view_for_its_clock_says_goodbye() {
         Input::Received { from: from.process, addr: from.addr, packet }
     };
     let mut out = Vec::new();
-    two.nodes[1].step(two.now, heard(&elder, Notice::FullView(view)), &mut out);
+    two.nodes[1].step(two.now, heard(&elder, Notice::full_view(&view)), &mut out);
     let is_goodbye = |output: &Output| {
         matches!(output, Output::Send { process, packet: Packet::Notice(notice), .. }
             if *process == Some(elder.process) && **notice == Notice::Leave)

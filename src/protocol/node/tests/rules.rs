@@ -269,3 +269,28 @@ rule!(a_recovering_grantor_asks_members_that_join, AskNoJoiners, |plant: Plant| 
     });
     said.iter().any(|message| matches!(message, Message::Client(ClientMessage::Recover { .. })))
 });
+
+rule!(a_death_counts_only_from_a_member_on_its_kernel, BelieveAnyWitness, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let addr = node.cluster.config.me.addr;
+    let vouch = Packet::from(Notice::Vouch { dead: ANN });
+    let mut out = Vec::new();
+    node.step(NOW, Input::Received { from: BOB, addr, packet: vouch }, &mut out);
+    let removes = |notice: &Notice| match notice {
+        Notice::Accept { change, .. } => change.remove.contains(&ANN),
+        _ => false,
+    };
+    !notices(&out).iter().any(removes)
+});
+
+rule!(a_token_above_the_dealt_slots_is_no_grant, TakeAnyToken, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let mut is_dealt = true;
+    said_in(&mut node, true, |view, cx| {
+        assert!(cx.is_dealt(view.first_token()));
+        is_dealt = cx.is_dealt(Token::new(view.end_slot(), 0));
+    });
+    !is_dealt
+});
