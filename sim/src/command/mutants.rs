@@ -308,6 +308,7 @@ mod hunt {
                 | ProtocolMutant::AcceptPromisesNothing
                 | ProtocolMutant::BelieveAnyWitness
                 | ProtocolMutant::TakeAnyToken
+                | ProtocolMutant::PromoteAll
         )
     }
 

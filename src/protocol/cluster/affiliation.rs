@@ -105,7 +105,8 @@ impl Cluster {
             );
         }
         if let MemberPhase::Seeking(seeking) = &mut self.phase {
-            let found = seeking.on_heard(&self.config, now, me, asked, belonging, step.out);
+            let heard = (asked, is_believed);
+            let found = seeking.on_heard(&self.config, now, me, heard, belonging, step.out);
             self.on_found(now, found, step);
         }
     }
@@ -352,11 +353,24 @@ impl Cluster {
     pub(super) fn nonce_for(&self, addr: SocketAddr) -> u64 {
         let Some(nonce) = self.config.nonce else { return 0 };
         let is_in = |view: &View| view.members.iter().any(|member| member.info.addr == addr);
+        let is_proven = match &self.phase {
+            MemberPhase::Seeking(seeking) => seeking.proven_addrs().any(|known| known == addr),
+            _ => false,
+        };
         let is_known = self.config.seeds.contains(&addr)
             || self.config.contacts.contains(&addr)
             || self.ballot_view().is_some_and(|view| is_in(&view))
-            || self.config.last_view().is_some_and(is_in);
+            || self.config.last_view().is_some_and(is_in)
+            || is_proven;
         if is_known { nonce.get() } else { 0 }
+    }
+
+    /// A process in no view that has found no known address in a cluster for a member lease
+    /// believes each process: all that it knew may be gone.
+    fn believes_all(&self, now: Time) -> bool {
+        let MemberPhase::Seeking(seeking) = &self.phase else { return false };
+        now >= seeking.listens_until() + self.config.timing.member_lease
+            && seeking.proven_addrs().next().is_none()
     }
 
     /// Whether packets that `relay` passes on count as packets of their origin. Without
@@ -442,6 +456,15 @@ impl Cluster {
             .is_some_and(|mine| view.lineage == mine.lineage && view.number > mine.number);
         if is_later && !self.is_believed(from, nonce) {
             return self.fetch(now, from, addr, step);
+        }
+        if let MemberPhase::Seeking(seeking) = &self.phase
+            && self.votes.successor.is_none()
+            && view.contains(self.config.me.process)
+            && !self.is_believed(from, nonce)
+            && !seeking.is_bound_to(from)
+            && !self.believes_all(now)
+        {
+            return self.fetch_first(now, view.lineage, step);
         }
         let burnt = view.departed.iter().any(|(process, _)| *process == self.config.me.process);
         if burnt && matches!(self.phase, MemberPhase::Seeking(_)) {

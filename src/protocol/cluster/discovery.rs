@@ -24,6 +24,8 @@ struct SeedReply {
     me: MemberInfo,
     belonging: Affiliation,
     at: Time,
+    /// The process at a known address said it, when it was asked.
+    is_proven: bool,
 }
 
 /// A founding that this process agreed to.
@@ -179,11 +181,12 @@ impl Discovery {
         config: &Config,
         now: Time,
         me: MemberInfo,
-        asked: Option<SocketAddr>,
+        (asked, is_proven): (Option<SocketAddr>, bool),
         belonging: Affiliation,
         out: &mut Vec<Output>,
     ) -> FoundingOutcome {
         if let Some(bound) = &self.bound
+            && is_proven
             && bound.coordinator.addr == me.addr
             && bound.coordinator.process != me.process
         {
@@ -200,8 +203,10 @@ impl Discovery {
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
         let has_room =
             self.heard.len() < self.most + self.seeds.len() || self.heard.contains_key(&addr);
-        if matters && has_room {
-            self.heard.insert(addr, SeedReply { me, belonging, at: now });
+        // A stranger can name any address. What was heard from there before stands.
+        let is_doubtful = !is_proven && self.heard.get(&addr).is_some_and(|heard| heard.is_proven);
+        if matters && has_room && !is_doubtful {
+            self.heard.insert(addr, SeedReply { me, belonging, at: now, is_proven });
         }
         if known {
             return FoundingOutcome::Seeking;
@@ -228,7 +233,13 @@ impl Discovery {
         let Some(first) = view.members.first() else { return FoundingOutcome::Seeking };
         let in_it = view.contains(config.me.process) && view.is_sound();
         let known = self.knows_a_cluster();
+        // Without authentication only a seed that was asked proves that it is one.
+        let is_seed = config.nonce.is_none()
+            || self.heard.get(&first.info.addr).is_some_and(|heard| {
+                heard.is_proven && heard.me.process == from && self.seeds.contains(&first.info.addr)
+            });
         if first.info.process != from
+            || !is_seed
             || view.lineage.founder != from
             || !in_it
             || known
@@ -321,11 +332,11 @@ impl Discovery {
             |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.belonging {
             Affiliation::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
-                Some((*led, *view, elder, &heard.me))
+                Some(((heard.is_proven, *led, *view), elder, &heard.me))
             }
             _ => None,
         });
-        if let Some((_, heard, elder, via)) = best.max_by_key(|(led, view, _, _)| (*led, *view)) {
+        if let Some(((_, _, heard), elder, via)) = best.max_by_key(|(rank, _, _)| *rank) {
             // Also through the process that told of the cluster: it may reach the elder where this
             // one does not.
             for info in BTreeSet::from([elder, via]) {
@@ -374,6 +385,21 @@ impl Discovery {
         self.propose(&attempt, config, out);
         self.attempt = Some(attempt);
         FoundingOutcome::Seeking
+    }
+
+    /// Whether the process agreed to its founding.
+    pub(crate) fn is_bound_to(&self, process: ProcessId) -> bool {
+        self.bound.as_ref().is_some_and(|bound| bound.coordinator.process == process)
+    }
+
+    /// Addresses in a cluster, as processes at known addresses say.
+    pub(crate) fn proven_addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        self.heard.values().filter(|heard| heard.is_proven).flat_map(|heard| {
+            match &heard.belonging {
+                Affiliation::Member { elder, .. } => vec![heard.me.addr, elder.addr],
+                _ => Vec::new(),
+            }
+        })
     }
 
     /// When this process has listened long enough for a cluster that goes on without it.

@@ -129,6 +129,23 @@ impl Cluster {
         }
     }
 
+    /// A stranger tells a process in no view that it was taken in: known addresses are asked.
+    pub(super) fn fetch_first(&mut self, now: Time, lineage: Lineage, step: &mut Step) {
+        let MemberPhase::Seeking(seeking) = &self.phase else { return };
+        if self.fetched_at != Time::ZERO && now < self.fetched_at + self.config.timing.retry / 8 {
+            return;
+        }
+        let mut addrs: BTreeSet<SocketAddr> = seeking.proven_addrs().collect();
+        addrs.extend(&self.config.seeds);
+        addrs.remove(&self.config.me.addr);
+        self.fetched_at = now;
+        for addr in addrs {
+            let nonce = self.nonce_for(addr);
+            let fetch = Notice::Fetch { lineage, have: ViewNumber(0), nonce };
+            step.out.push(Output::Send { to: addr, process: None, packet: fetch.into() });
+        }
+    }
+
     pub(crate) fn on_notice(
         &mut self,
         now: Time,

@@ -294,3 +294,34 @@ rule!(a_token_above_the_dealt_slots_is_no_grant, TakeAnyToken, |plant: Plant| {
     });
     !is_dealt
 });
+
+rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: Plant| {
+    let mut node = lone();
+    plant(&mut node);
+    let joiners = [ANN, BOB].map(|process| {
+        let addr = SocketAddr::from(([127, 0, 0, 1], 7500 + process.0 as u16));
+        MemberInfo { process, addr, host: None }
+    });
+    let mut hear = |node: &mut Node, me: &MemberInfo, notice: Notice| {
+        let (from, addr, packet) = (me.process, me.addr, notice.into());
+        node.step(NOW, Input::Received { from, addr, packet }, &mut Vec::new());
+        node.cluster.view.as_deref().expect("it has founded").clone()
+    };
+    let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
+    for me in &joiners {
+        view = hear(&mut node, me, Notice::Join { me: me.clone(), heard: view.number });
+    }
+    // Both show themselves while a proposal is under way.
+    let phase = ProposalPhase::Canvassing { willing: BTreeSet::new() };
+    let ballot = Ballot { round: 9, process: node.process() };
+    node.cluster.votes.proposal = Some(Proposal::new(ballot, phase, Time::MAX));
+    for me in &joiners {
+        let beat = Notice::Beat { view: view.number, beat: 1, pulse: 0, confirmed: 0, kept: true };
+        view = hear(&mut node, me, beat);
+    }
+    assert_eq!(view.living().filter(|member| member.learner).count(), 2);
+    node.cluster.votes.proposal = None;
+    node.step(NOW, Input::Timer, &mut Vec::new());
+    let view = node.cluster.view.as_deref().expect("it has founded");
+    view.living().filter(|member| member.learner).count() == 1
+});
