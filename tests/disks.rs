@@ -4,7 +4,9 @@
 
 mod support;
 
-use elderlock::{DataDirError, Guard, JoinError, LockError, Member, MemberEvent, Timing};
+use elderlock::{
+    ConnectionStatus, DataDirError, Guard, JoinError, LockError, Member, MemberEvent, Timing,
+};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -104,8 +106,9 @@ fn tick(runtime: &Runtime) -> Arc<AtomicU64> {
     longest
 }
 
-/// The elder needs a second for each fsync while another member is removed: calls keep their
-/// limits, its program goes on, and nobody loses a lock.
+/// The elder needs a second for each fsync while another member is removed. Then a member whose
+/// disk is as slow joins on the runtime of a holder. Calls keep their limits, both programs go on,
+/// and no member loses a lock.
 #[test]
 fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
     let scratch = Scratch::new("slow-test");
@@ -118,6 +121,7 @@ fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
         .args(["--exact", "with_a_slow_disk", "--nocapture", "--test-threads=1"])
         .env(SLOW, &scratch.0)
         .env("SLOW_DISK_ON", scratch.0.join("on"))
+        .env("SLOW_DISK_DELAYS", scratch.0.join("delays"))
         .env("LD_PRELOAD", &library)
         .output()
         .expect("the test binary can be started");
@@ -125,11 +129,17 @@ fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
     assert!(output.status.success() && text.contains("with a slow disk: done"), "{text}");
 }
 
+/// How often the disk was slow.
+fn delays(dir: &Path) -> u64 {
+    std::fs::metadata(dir.join("delays")).map_or(0, |file| file.len())
+}
+
 /// Not a test: the program that runs where the disk is slow.
 #[test]
 fn with_a_slow_disk() {
     let Some(dir) = std::env::var_os(SLOW).map(PathBuf::from) else { return };
-    let mut addrs: Vec<SocketAddr> = ports::free(4);
+    let mut addrs: Vec<SocketAddr> = ports::free(6);
+    let (joining, cancelled) = (addrs.pop().expect("a sixth"), addrs.pop().expect("a fifth"));
     addrs.sort();
     // The seed with the lowest address is the elder.
     let dirs: Vec<PathBuf> = ["slow", "one", "two", "three"].map(|name| dir.join(name)).into();
@@ -161,11 +171,45 @@ fn with_a_slow_disk() {
         "removed after {:?}, longest call {longest:?}, longest pause {pause:?} ms",
         began.elapsed()
     );
+    assert!(delays(&dir) > 0, "the elder's disk is slow while the fourth is removed");
     assert!(longest < limit + Duration::from_millis(700), "a call took {longest:?}");
     assert!(
         pause.load(Ordering::Relaxed) < 700,
         "the program's timers stood still for {pause:?} ms"
     );
+
+    let pause = tick(&members[1].runtime);
+    let before = delays(&dir);
+    let join = builder(joining, &addrs, &dir.join("slow-too")).join();
+    let join = members[1].runtime.spawn(join);
+    let fifth = members[1].runtime.block_on(join).expect("the task ends").expect("it joins");
+    assert_eq!(fifth.connection_status(), ConnectionStatus::Connected);
+    assert!(delays(&dir) > before, "its disk is slow while it joins");
+    assert!(
+        pause.load(Ordering::Relaxed) < 700,
+        "a join stopped its runtime's timers for {pause:?} ms"
+    );
+
+    // A join is dropped while its disk is slow: the next one finds the directory free.
+    let third = dir.join("slow-three");
+    let join = members[1].runtime.spawn(builder(cancelled, &addrs, &third).join());
+    wait::until("its probe is written", || {
+        if third.join("vote.next").exists() { Ok(()) } else { Err(String::new()) }
+    });
+    join.abort();
+    let aborted = members[1].runtime.block_on(join).expect_err("its disk answers later");
+    assert!(aborted.is_cancelled());
+    let began = Instant::now();
+    let again = loop {
+        match members[1].runtime.block_on(builder(cancelled, &addrs, &third).join()) {
+            Err(JoinError::DataDir { why: DataDirError::InUse, .. }) => {
+                assert!(began.elapsed() < Duration::from_secs(5), "the directory is free soon");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            joined => break joined.expect("it joins"),
+        }
+    };
+    assert_eq!(again.connection_status(), ConnectionStatus::Connected);
     for guard in &guards {
         guard.fence().expect("no member loses a lock");
     }

@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
+use tokio::sync::oneshot;
 
 /// The file with the vote.
 const VOTE: &str = "vote";
@@ -86,11 +87,27 @@ pub enum DataDirError {
 }
 
 impl Disk {
-    /// Opens a directory, made if need be, and reads the vote that an earlier process left.
-    pub(crate) fn open(
-        path: &Path,
-        cluster: &str,
+    /// [Opens](Disk::open) a directory in a thread of its own: a slow disk holds up neither the
+    /// caller's runtime nor the end of that runtime.
+    ///
+    /// # Cancel safety
+    /// The thread finishes the call that it is in. It frees the directory when no caller waits.
+    pub(crate) async fn open_aside(
+        path: PathBuf,
+        cluster: String,
     ) -> Result<(Disk, Option<StoredVote>), DataDirError> {
+        let (answer, opened) = oneshot::channel();
+        let open = move || {
+            if !answer.is_closed() {
+                let _ = answer.send(Disk::open(&path, &cluster));
+            }
+        };
+        std::thread::Builder::new().name("elderlock-disk".to_owned()).spawn(open)?;
+        opened.await.unwrap_or_else(|_| Err(io::Error::other("the opening thread died").into()))
+    }
+
+    /// Opens a directory, made if need be, and reads the vote that an earlier process left.
+    fn open(path: &Path, cluster: &str) -> Result<(Disk, Option<StoredVote>), DataDirError> {
         make_directory(path)?;
         let mut lock = private();
         let lock = lock.create(true).truncate(false).write(true).open(path.join(LOCK))?;

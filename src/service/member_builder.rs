@@ -307,14 +307,16 @@ impl MemberBuilder {
     }
 
     /// Joins the cluster, or founds it with the other seeds, and completes when this member may
-    /// hold locks.
+    /// hold locks. A slow disk under the [data directory](MemberBuilder::data_dir) does not hold up
+    /// the runtime: a thread opens the directory.
     ///
     /// # Errors
     /// [`JoinError`]. Nothing is left behind: the port is free again, and no other member counts
     /// this process as a member for longer than its lease.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves again, in the background.
+    /// Dropping the future leaves again, in the background. The data directory is free again as
+    /// soon as the disk has answered the call under way, and its vote is whole.
     pub async fn join(self) -> Result<Member, JoinError> {
         let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
         self.check()?;
@@ -336,9 +338,12 @@ impl MemberBuilder {
         );
         let (disk, stored) = match &self.data_dir {
             Some(path) => {
-                let opened = Disk::open(path, &self.cluster);
-                let (disk, stored) =
-                    opened.map_err(|why| JoinError::DataDir { path: path.clone(), why })?;
+                let left = self.join_limit.saturating_sub(started.elapsed());
+                let opening = Disk::open_aside(path.clone(), self.cluster.clone());
+                let opened = tokio::time::timeout(left, opening).await;
+                let (disk, stored) = opened
+                    .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+                    .map_err(|why| JoinError::DataDir { path: path.clone(), why })?;
                 (Some(Box::new(disk) as Box<dyn VoteStorage>), stored)
             }
             None => (None, None),
