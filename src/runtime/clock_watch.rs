@@ -141,6 +141,11 @@ pub(crate) mod tests {
             self.0
         }
 
+        pub(crate) fn step_wall(&mut self, seconds: i64) {
+            let wall = self.0.wall.as_secs().saturating_add_signed(seconds);
+            self.0.wall = Duration::new(wall, self.0.wall.subsec_nanos());
+        }
+
         fn sleep(&mut self, span: Duration) {
             self.0.boottime = self.0.boottime + span;
             self.0.wall += span;
@@ -191,10 +196,10 @@ pub(crate) mod tests {
         clocks.sleep(Duration::from_secs(3600));
         assert_eq!(finds(&mut watch, &mut clocks, 0), Finding::default());
         (0..20).for_each(|_| assert_eq!(finds(&mut watch, &mut clocks, 0).distrust, None));
-        clocks.0.wall -= Duration::from_secs(60);
+        clocks.step_wall(-60);
         let found = finds(&mut watch, &mut clocks, 0);
         assert_eq!((found.distrust, found.wall_jump), (None, Some(-60_000)));
-        clocks.0.wall += Duration::from_secs(60);
+        clocks.step_wall(60);
         assert_eq!(finds(&mut watch, &mut clocks, 0).wall_jump, Some(60_000));
         assert_eq!(finds(&mut watch, &mut clocks, 0).wall_jump, None);
     }

@@ -317,6 +317,14 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_and_comes_back_when_it_
         other.look_at_clocks(clocks.run(EVERY, 10_000));
     }
     guard.fence().expect("within the bound");
+    // No lease goes by the wall clock.
+    for seconds in [60, -60] {
+        clocks.step_wall(seconds);
+        other.look_at_clocks(clocks.run(EVERY, 0));
+        let jumped = MemberEvent::WallClockJumped { millis: seconds * 1_000 };
+        happens(&mut events, |event| *event == jumped).await;
+        guard.fence().expect("a jump of the wall clock ends no hold");
+    }
     for _ in 0..3 {
         other.look_at_clocks(clocks.run(EVERY, 80_000));
     }
