@@ -230,6 +230,49 @@ mod tests {
         assert_eq!(last.first, view.next(&Change::default()).first_token());
     }
 
+    /// A view takes a slot, and a second has 2,048.
+    #[test]
+    fn a_second_has_room_for_2048_views_and_the_next_view_waits_for_one_slot() {
+        let mut view = founded_at(AHEAD + 1);
+        let mut dealer = elder(0, &view);
+        let mut last = Token::new(Slot(0), 0);
+        for slot in 1..=2_048 {
+            assert_eq!(dealer.may_deal(at(slot)), Ok(()), "view {slot}");
+            let range = dealer.deal(at(slot), 1);
+            assert!(range.first > last, "view {slot}");
+            last = range.last;
+            view = later(&view);
+            dealer.on_view(&view);
+        }
+        let second = at(0) + Duration::from_secs(1);
+        assert_eq!(at(2_048), second);
+        assert_eq!(dealer.may_deal(second), Err(Some(at(2_049))));
+        assert_eq!(dealer.may_deal(at(2_049)), Ok(()));
+    }
+
+    /// A slot has 1,024 first ranges, and a second has 2,048 slots.
+    #[test]
+    fn a_second_has_room_for_2_million_first_ranges_and_the_next_range_waits_for_one_slot() {
+        let mut view = founded_at(AHEAD + 1);
+        let mut dealer = elder(0, &view);
+        let mut next = view.first_token();
+        for slot in 1..=2_048 {
+            for number in 0..1_024 {
+                if dealer.may_deal(at(slot)) == Err(None) {
+                    assert!(dealer.wants_more_slots(), "slot {slot}, range {number}");
+                    view = view.next(&Change { longer: true, ..Change::default() });
+                    dealer.on_view(&view);
+                }
+                assert_eq!(dealer.may_deal(at(slot)), Ok(()), "slot {slot}, range {number}");
+                let range = dealer.deal(at(slot), 1);
+                assert_eq!((range.first, range.len()), (next, u64::from(LIMITS.first_range)));
+                next = range.last.plus(1);
+            }
+        }
+        assert_eq!(dealer.may_deal(at(2_048)), Err(Some(at(2_049))));
+        assert_eq!(dealer.may_deal(at(2_049)), Ok(()));
+    }
+
     #[test]
     fn the_last_slot_of_all_is_no_views() {
         let last = View { first_slot: Slot(Slot::MAX.0 - 2), ..founded_at(1) };
