@@ -221,15 +221,15 @@ pub enum Command {
         /// The service.
         service: ServiceName,
     },
-    /// Have the service's grantor confirm the end of a request. Answered `Confirmed`, or
-    /// `Unconfirmed` if no grantor confirms it within one member lease, unless `Release` of this
-    /// request comes first.
+    /// Have the service's grantor confirm the end of a request, or how much is left of a hold that
+    /// was reduced. Answered `Confirmed`, or `Unconfirmed` if no grantor confirms it within one
+    /// member lease, unless `Release` of this request comes first.
     Confirm {
         /// A number never used before in this process.
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// The request that is over.
+        /// The request that is over, or reduced.
         over: RequestId,
     },
     /// Ask the service's grantor. Answered `QueryReply`, or `Undecided` without an answer in time.
@@ -443,7 +443,7 @@ pub enum Outcome {
     /// The service is destroyed, or a request is over, here, and no grantor has confirmed it in
     /// time.
     Unconfirmed,
-    /// The grantor knows that the request is over.
+    /// The grantor knows that the request is over, or how much is left of it.
     Confirmed,
     /// The grantor's answer.
     QueryReply(QueryReply),

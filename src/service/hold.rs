@@ -235,22 +235,7 @@ impl HoldHandle {
         let (over, service) = (self.request(), self.service.clone());
         let is_last = self.let_go();
         drop(self);
-        async move {
-            if !is_last? || planted!(ConfirmUnheard) {
-                return Ok(());
-            }
-            let name = service.name.clone();
-            match CommandFuture::new(service, move |request| Command::Confirm {
-                request,
-                service: name,
-                over,
-            })
-            .await
-            {
-                Err(Outcome::Confirmed) => Ok(()),
-                _ => Err(ReleaseError::Unconfirmed),
-            }
-        }
+        async move { if is_last? { confirmed(service, over).await } else { Ok(()) } }
     }
 
     pub(super) fn debug(&self, kind: &str, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -264,6 +249,22 @@ impl HoldHandle {
         text.field("token", &self.cell.token())
             .field("lost", &self.cell.lost_reason())
             .finish_non_exhaustive()
+    }
+}
+
+/// Waits until the grantor has heard that a request is over, or how much of its hold is left.
+pub(super) async fn confirmed(
+    service: Arc<ServiceHandle>,
+    over: RequestId,
+) -> Result<(), ReleaseError> {
+    if planted!(ConfirmUnheard) {
+        return Ok(());
+    }
+    let name = service.name.clone();
+    let confirm = |request| Command::Confirm { request, service: name, over };
+    match CommandFuture::new(service, confirm).await {
+        Err(Outcome::Confirmed) => Ok(()),
+        _ => Err(ReleaseError::Unconfirmed),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `PermitGuard`: permits of an object.
 
 use super::held::{held, held_by_token};
-use super::hold::HoldHandle;
+use super::hold::{HoldHandle, confirmed};
 use super::lock_error::{Lost, ReleaseError};
 use crate::protocol::{LostReason, Metadata, Permits, Token, Want};
 use crate::runtime::planted;
@@ -168,6 +168,36 @@ impl Lease {
     /// Curator: `Lease.close`.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.fence().map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
+    }
+
+    /// Releases it, and waits until the grantor has heard of it: a request of any member that
+    /// begins later is not refused because of this permit. See
+    /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: it had been lost before. [`ReleaseError::Unconfirmed`]: no grantor
+    /// has answered. It is released all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases it too.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let pools = member.lock_service("pools").await?;
+    /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
+    /// let mut leases = pools.permits("db", 3).await?.into_leases();
+    /// leases.remove(1).release_and_confirm().await?;
+    /// let next = pools.try_permits("db", 1).await?; // of whatever member
+    /// # Ok(()) }
+    /// ```
+    pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {
+        let held = self.fence().map(drop);
+        let (service, hold) = (self.hold.service.clone(), self.hold.request());
+        drop(self);
+        held.map_err(|lost| ReleaseError::Lost(lost.reason))?;
+        confirmed(service, hold).await
     }
 
     /// Its token as a number for logs, without a claim that it is still held.

@@ -389,6 +389,11 @@ async fn permits_and_values_far_from_the_grantor_can_be_watched_and_given_back_a
     poll_k_then_drop(async || pair.there.try_permits("pool", 2).into_future(), only_it).await;
     poll_k_then_drop(async || permits(HANG).await.release(), only_it).await;
     poll_k_then_drop(async || permits(HANG).await.into_leases().remove(1).release(), only_it).await;
+    poll_k_then_drop(
+        async || permits(HANG).await.into_leases().remove(1).release_and_confirm(),
+        only_it,
+    )
+    .await;
     let watched = async || {
         let permits = permits(10 * MS).await;
         async move { permits.lost().await }
@@ -747,6 +752,40 @@ async fn no_try_meets_a_hold_whose_release_was_confirmed_also_while_the_grantor_
         }
     }
     pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_for_a_permit_is_granted_when_the_release_of_one_was_confirmed() {
+    let pair = Pair::new().await;
+    let _pools = [
+        pair.here.open("pool", 3_u32.to_le_bytes()).await.unwrap(),
+        pair.there.open("pool", 3_u32.to_le_bytes()).await.unwrap(),
+    ];
+    for round in 0..200 {
+        let (one, other) =
+            if round % 2 == 0 { (&pair.there, &pair.here) } else { (&pair.here, &pair.there) };
+        let mut leases = one.permits("pool", 3).wait(HANG).await.unwrap().into_leases();
+        let moving = (round % 10 == 9).then(|| {
+            let other = other.clone();
+            tokio::spawn(async move { other.become_grantor().await })
+        });
+        leases.remove(1).release_and_confirm().await.unwrap();
+        assert!(leases.iter().all(|lease| lease.fence().is_ok()));
+        let next = match other.try_permits("pool", 1).await {
+            // It has yet to begin.
+            Err(TryLockError::Undecided) if moving.is_some() => {
+                other.permits("pool", 1).wait(HANG).await
+            }
+            next => Ok(next.unwrap_or_else(|error| panic!("round {round}: {error:?}"))),
+        };
+        assert!(other.try_permits("pool", 1).await.is_err(), "round {round}: two are held yet");
+        leases.remove(1).release_and_confirm().await.unwrap();
+        leases.remove(0).release_and_confirm().await.unwrap();
+        next.unwrap().release_and_confirm().await.unwrap();
+        if let Some(moving) = moving {
+            moving.await.unwrap().unwrap();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -115,7 +115,7 @@ async fn apart(worker: &Workload, service: &LockService, guard: PermitGuard, beg
     }
     let kept = leases.pop();
     for lease in leases {
-        hand_on(worker, lease, left.clone());
+        hand_on(worker, service, lease, (hold, left.clone()));
     }
     worker.rest(1, 100).await;
     while let Some(lease) = kept.as_ref().filter(|_| left.get() > 1 || worker.below(2) > 0) {
@@ -128,22 +128,57 @@ async fn apart(worker: &Workload, service: &LockService, guard: PermitGuard, beg
     left.set(left.get() - 1);
 }
 
-/// Another task of the process takes the lease, and may hand it on.
-fn hand_on(worker: &Workload, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
+/// Another task of the process takes the lease, and may hand it on. With it go the hold's token and
+/// how many of its leases are left.
+fn hand_on(
+    worker: &Workload,
+    service: &LockService,
+    lease: Rc<Lease>,
+    (hold, left): (Token, Rc<Cell<u32>>),
+) {
+    let service = service.clone();
     worker.begin("a lease", move |next| async move {
         next.rest(1, 150).await;
         if next.below(3) == 0 {
             next.count("permits handed on");
-            return hand_on(&next, lease, left);
+            return hand_on(&next, &service, lease, (hold, left));
         }
         next.note(|| format!("ends the lease {:?}", lease.token()));
-        if next.below(2) == 0
+        let how = next.below(3);
+        let mut is_confirmed = false;
+        if how < 2
             && let Some(lease) = Rc::into_inner(lease)
         {
-            let _ = lease.release().await;
+            if how == 0 {
+                let _ = lease.release().await;
+            } else {
+                let release = lease.release_and_confirm();
+                is_confirmed = next.fickle("the confirmation", release).await == Some(Ok(()));
+            }
         }
         left.set(left.get() - 1);
+        if is_confirmed {
+            next.count("releases confirmed");
+            confirmed(&next, &service, hold, left.get()).await;
+        }
     });
+}
+
+/// `confirmed_is_free`: no look that begins after a confirmed release finds more of the hold than
+/// the leases that were `left`.
+async fn confirmed(worker: &Workload, service: &LockService, hold: Token, left: u32) {
+    let Ok(seen) = service.inspect(NAME).await else { return };
+    let more = |mode: &Held| matches!(mode, Held::Permits(many) if *many > left);
+    if let Some(holder) =
+        seen.holders.iter().find(|holder| holder.token == hold && more(&holder.mode))
+    {
+        let what = format!(
+            "{left} leases of {hold:?} were left when a release was confirmed, and the grantor \
+             has {:?}",
+            holder.mode
+        );
+        worker.harness.checker.fail("confirmed_is_free", what);
+    }
 }
 
 /// `leases_end_one_by_one`: without faults the grantor knows within a second how many of the

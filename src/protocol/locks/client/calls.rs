@@ -2,8 +2,8 @@
 //! call asks
 //! - to be the grantor (a *bid*);
 //! - for a look at the grantor's table;
-//! - for a confirmation that the grantor knows of the end of one request, or of all requests of
-//!   this member;
+//! - for a confirmation that the grantor knows of the end of one request, of all requests of this
+//!   member, or of how much is left of one hold;
 //! - to turn a share into the lock;
 //! - to write into an object;
 //! - to have a hold back.
@@ -31,7 +31,8 @@ pub(super) enum CallKind {
     Bid,
     /// To have the grantor look; in which epoch it was asked to.
     Look(Query, Option<Epoch>),
-    /// To hear that the grantor knows of the end of a request; in which epoch it was asked.
+    /// To hear that the grantor knows of the end of a request, or of how much is left of its hold;
+    /// in which epoch it was asked.
     Confirm(RequestId, Option<Epoch>),
     /// To have a hold back.
     Revoke(Box<revocation::RevocationCall>),
@@ -89,7 +90,7 @@ impl ServiceState {
         only: Option<RequestId>,
         cx: &mut StepContext,
     ) {
-        let objects = &self.objects;
+        let (objects, requests) = (&self.objects, &self.requests);
         let mut ask = |request: RequestId, call: &mut PendingCall| {
             if let CallKind::Write(name, ..) = &call.what
                 && objects.get(name).is_none_or(|object| object.writing != Some(request))
@@ -102,9 +103,20 @@ impl ServiceState {
             }
             if let CallKind::Confirm(over, _) = call.what {
                 // Before the question, on the same link: a grantor that answers the question has
-                // heard the release.
+                // heard the release, or how much of the hold is left.
                 let service = service.clone();
-                cx.send(grantor, GrantorMessage::Release { service, request: over });
+                let word = match requests.get(&over) {
+                    Some(ClientRequest {
+                        want,
+                        state: ClientRequestState::Held { token, .. },
+                        ..
+                    }) => {
+                        let (want, token) = (want.clone(), *token);
+                        GrantorMessage::Reduce { service, epoch, request: over, want, token }
+                    }
+                    _ => GrantorMessage::Release { service, request: over },
+                };
+                cx.send(grantor, word);
             }
             if let Some(question) = call.what.question(service, epoch, request) {
                 cx.send(grantor, question);
@@ -364,8 +376,8 @@ impl LockClient {
         self.pursue(&service, Some(request), cx);
     }
 
-    /// The application wants to hear that the grantor knows of the end of a request. After `limit`
-    /// no caller waits for it any longer. Only a grantor that acts answers, whichever it is by
+    /// The application wants to hear that the grantor knows of the end of a request, or of how much
+    /// is left of its hold. After `limit` no caller waits for it any longer. Only a grantor that acts answers, whichever it is by
     /// then.
     pub(crate) fn confirm(
         &mut self,
