@@ -4,6 +4,8 @@
 use elderlock::protocol::{GrantorState, LostReason, Outcome, Timing};
 use elderlock_sim::World;
 use elderlock_sim::history::Ask;
+use elderlock_sim::invariants::last_young_turk_wins;
+use elderlock_sim::liveness::Demand;
 use elderlock_sim::rule::RuleId;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -1112,4 +1114,19 @@ fn a_grantor_that_destroys_the_service_hands_it_over() {
     w.granted(next);
     let refused = w.try_lock(order[1], "s", "x");
     assert!(matches!(answered(&mut w, refused), Outcome::Held(_)), "and it is used again at once");
+}
+
+/// `last_young_turk_wins` lets an asker ask anew only if it was expelled. One that lives, hears
+/// `Won` and does not act breaks it: here a grantor whose lease is over and stays so.
+#[test]
+fn a_living_asker_that_hears_won_and_never_acts_breaks_the_invariant() {
+    let mut w = World::new(77).members(3).lenient();
+    w.settle();
+    w.hold_lock(2, "s", "x");
+    w.isolate(2);
+    w.expect("its lease is over", |w| !w.is_ready(2));
+    assert!(!last_young_turk_wins::demand(&mut w, &Demand::of(&Timing::fast())));
+    let broken = w.broken().expect("it is told");
+    assert_eq!(broken.invariant, last_young_turk_wins::NAME);
+    assert!(broken.what.starts_with("m2 asks to grant s, hears Some(Won)"), "{}", broken.what);
 }
