@@ -30,6 +30,8 @@ pub mod log;
 pub mod meter;
 pub mod network;
 mod observers;
+#[cfg(elderlock_mutants)]
+pub mod planted;
 pub mod quorum;
 pub mod rare;
 #[cfg(feature = "recipes")]

@@ -1,7 +1,11 @@
 //! Stories told as scripts, with their results: a change of either is read as a diff.
 
+#[cfg(elderlock_mutants)]
+use elderlock_sim::planted;
 use elderlock_sim::script::ScriptRunner;
 use elderlock_sim::step::Step;
+#[cfg(elderlock_mutants)]
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
@@ -43,12 +47,12 @@ fn every_regression_holds() {
 }
 
 /// A script that names a mutant and the invariant that it breaks does break so: logs of planted
-/// breaks, and stories that need one guard.
+/// breaks, and stories that need one guard. A file that is told to find a mutant names it.
 #[cfg(elderlock_mutants)]
 #[test]
 fn every_script_of_a_mutant_breaks_with_it() {
     use elderlock::protocol::mutant::ProtocolMutant;
-    let mut told = 0;
+    let mut told = Vec::new();
     for file in files("regressions").into_iter().chain(files("scripts")) {
         let script = std::fs::read_to_string(&file).unwrap();
         let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else {
@@ -61,9 +65,33 @@ fn every_script_of_a_mutant_breaks_with_it() {
         let found = runner.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
         let lock = found.lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
         assert_eq!(format!("{}{lock}", found.invariant), broken, "{}", file.display());
-        told += 1;
+        told.push((mutant, file));
     }
-    assert!(told > 0);
+    let (unit_tested, others): (BTreeSet<_>, BTreeSet<_>) =
+        ProtocolMutant::ALL.into_iter().partition(|mutant| planted::has_unit_test(*mutant));
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    for mutant in others {
+        let Some(place) = planted::told_in(mutant) else { continue };
+        let is_named = if place.ends_with(".rs") {
+            let text = std::fs::read_to_string(folder.join(place)).unwrap();
+            text.contains(&format!("ProtocolMutant::{mutant:?}"))
+        } else {
+            told.contains(&(mutant, folder.join(place)))
+        };
+        assert!(is_named, "{place} does not name {mutant:?}");
+    }
+    assert_eq!(unit_tested, told_in_rules(&folder.join("../src/protocol")));
+}
+
+/// The mutants that the unit tests of the core plant: those of the rules, and one of links.
+#[cfg(elderlock_mutants)]
+fn told_in_rules(core: &std::path::Path) -> BTreeSet<elderlock::protocol::mutant::ProtocolMutant> {
+    let read = |file: &str| std::fs::read_to_string(core.join(file)).unwrap();
+    let (rules, link) = (read("node/tests/rules.rs"), read("link.rs"));
+    let rules = rules.split("\nrule!(").skip(1).filter_map(|rule| rule.split(',').nth(1));
+    let links = link.split("ProtocolMutant::").skip(1);
+    let links = links.filter_map(|rest| rest.split(|char: char| !char.is_alphanumeric()).next());
+    rules.chain(links).map(|name| name.trim().parse().unwrap()).collect()
 }
 
 /// A violation in chaos is shrunk to a few steps, saved, and breaks again from the file, for the

@@ -51,6 +51,7 @@ mod hunt {
     use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
     use elderlock_sim::chaos::{ChaosPlan, run_seed};
+    use elderlock_sim::planted::{has_unit_test, told_in};
     use elderlock_sim::shrink::{save, shrink, shrink_log};
     use elderlock_sim::world::Violation;
     use std::collections::BTreeMap;
@@ -269,47 +270,6 @@ mod hunt {
             | ProtocolMutant::CountUnstored
             | ProtocolMutant::CallItKept => &["told_after_kept"],
         }
-    }
-
-    /// The script, log or test of one that chaos does not find for sure. `tests/scripts.rs` sees
-    /// the scripts and logs break.
-    fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
-        match mutant {
-            ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
-            ProtocolMutant::FoundAtTheClock => Some("tests/founding.rs"),
-            ProtocolMutant::HearOnlyInventories => {
-                Some("regressions/an_epoch_is_heard_of_after_the_inventory")
-            }
-            ProtocolMutant::ReviveTheDeaf => {
-                Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
-            }
-            ProtocolMutant::YieldForEver => {
-                Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is
-    /// hunted only if it is named.
-    fn has_unit_test(mutant: ProtocolMutant) -> bool {
-        matches!(
-            mutant,
-            ProtocolMutant::RepeatAllAtOnce
-                | ProtocolMutant::StandByElderThoughBound
-                | ProtocolMutant::RenewThoughDeposed
-                | ProtocolMutant::BelieveAnyVacant
-                | ProtocolMutant::EndInSilence
-                | ProtocolMutant::ForgetOwnOrder
-                | ProtocolMutant::ForgetAtOnce
-                | ProtocolMutant::SeeWithoutLease
-                | ProtocolMutant::AtOnceThoughLate
-                | ProtocolMutant::AskNoJoiners
-                | ProtocolMutant::AcceptPromisesNothing
-                | ProtocolMutant::BelieveAnyWitness
-                | ProtocolMutant::TakeAnyToken
-                | ProtocolMutant::PromoteAll
-        )
     }
 
     /// The seed that found it by the table, counted from the first one as 1.

@@ -1,0 +1,44 @@
+//! Where the planted defects of the core are found that chaos does not find for sure.
+
+use elderlock::protocol::mutant::ProtocolMutant;
+
+/// The script, log or test of one that chaos does not find for sure. `tests/scripts.rs` sees the
+/// scripts and logs break.
+pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
+    match mutant {
+        ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
+        ProtocolMutant::FoundAtTheClock => Some("tests/founding.rs"),
+        ProtocolMutant::HearOnlyInventories => {
+            Some("regressions/an_epoch_is_heard_of_after_the_inventory")
+        }
+        ProtocolMutant::ReviveTheDeaf => {
+            Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
+        }
+        ProtocolMutant::YieldForEver => {
+            Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
+        }
+        _ => None,
+    }
+}
+
+/// Whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is hunted
+/// only if it is named.
+pub fn has_unit_test(mutant: ProtocolMutant) -> bool {
+    matches!(
+        mutant,
+        ProtocolMutant::RepeatAllAtOnce
+            | ProtocolMutant::StandByElderThoughBound
+            | ProtocolMutant::RenewThoughDeposed
+            | ProtocolMutant::BelieveAnyVacant
+            | ProtocolMutant::EndInSilence
+            | ProtocolMutant::ForgetOwnOrder
+            | ProtocolMutant::ForgetAtOnce
+            | ProtocolMutant::SeeWithoutLease
+            | ProtocolMutant::AtOnceThoughLate
+            | ProtocolMutant::AskNoJoiners
+            | ProtocolMutant::AcceptPromisesNothing
+            | ProtocolMutant::BelieveAnyWitness
+            | ProtocolMutant::TakeAnyToken
+            | ProtocolMutant::PromoteAll
+    )
+}
