@@ -1,9 +1,10 @@
 //! How a cluster begins, grows and shrinks.
 
-use elderlock::protocol::{Limits, Outcome, Timing, Token};
+use elderlock::protocol::{Limits, Outcome, ProcessId, Slot, Timing, Token};
 use elderlock_sim::World;
 use elderlock_sim::kind::kind;
 use elderlock_sim::record::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Issue: founding by one.
@@ -401,10 +402,45 @@ fn lineages_that_live_at_once_share_numbers_and_no_write() {
     assert!(equal > 100 && refused > 100, "{equal} equal tokens, {refused} writes refused");
 }
 
-/// The planted defect of the rule before.
+/// Issue 19.1: sites that found alone, up to a second apart or at once, again and again, with views
+/// of few tokens or ranges of whole slots. No token of a lineage comes twice. A founding deals above
+/// all that any lineage had dealt before it. A fenced table takes the writes that it should.
+#[test]
+fn foundings_at_random_deal_above_all_that_was_dealt_before() {
+    let mut seen = Foundings::default();
+    for seed in 0..36 {
+        let found = found_at_random(founders(seed), seed);
+        seen.add(&found.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")));
+    }
+    assert!(seen.foundings > 600 && seen.granted > 3_000, "{seen:?}");
+    assert!(seen.equal > 10 && seen.refused > 100, "{seen:?}");
+}
+
+/// Slots halve with each view that is not used up. So members that join in quick succession after a
+/// burst of services do not make ranges wait for seconds.
+#[test]
+fn views_that_follow_a_long_one_do_not_run_ahead_of_the_clock() {
+    let limits = Limits { first_range: 1 << 26, ..Limits::DEFAULT };
+    let mut w = World::new(80).members(13).asleep().found_alone(0).limits(limits);
+    w.start(0);
+    w.expect("it founds", |w| w.is_ready(0));
+    for number in 0..160 {
+        w.hold_lock(0, &format!("s{number}"), "x");
+    }
+    let longest = w.view(0).map_or(0, |view| view.slots);
+    assert!(longest >= 512, "{longest} slots: the burst needs long views");
+    for joiner in 1..13 {
+        w.start(joiner);
+        w.expect("it has joined", |w| w.is_ready(joiner));
+    }
+    let next = w.lock(0, "another", "x");
+    w.expect_within("no range waits for long", Duration::from_secs(2), |w| w.is_granted(next));
+}
+
+/// The planted defects of the rules before.
 #[cfg(elderlock_mutants)]
 #[test]
-fn planted_foundings_at_the_clock_deal_tokens_that_were_dealt() {
+fn planted_breaks_of_foundings_deal_tokens_that_were_dealt() {
     use elderlock::protocol::mutant::ProtocolMutant;
     let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };
     let world = World::new(6)
@@ -414,6 +450,118 @@ fn planted_foundings_at_the_clock_deal_tokens_that_were_dealt() {
         .mutant(ProtocolMutant::FoundAtTheClock);
     let (tokens, broken) = found_again_and_again(world.lenient(), 0, 64);
     assert!(broken.is_some() || !tokens.is_sorted_by(|one, next| one < next));
+
+    for mutant in [ProtocolMutant::FoundAtTheClock] {
+        let is_found = |seed| found_at_random(founders(seed).mutant(mutant), seed).is_err();
+        assert!((0..36).any(is_found), "{mutant:?} is not found");
+    }
+}
+
+/// One to three sites that found alone, cut off from each other.
+fn founders(seed: u64) -> World {
+    let limits = match seed % 3 {
+        0 => Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT },
+        1 => Limits { first_range: 1 << 22, ..Limits::DEFAULT },
+        _ => Limits { first_range: 1 << 26, ..Limits::DEFAULT },
+    };
+    let sites = 1 + (seed / 3 % 3) as usize;
+    let mut w = World::new(7_000 + seed).members(sites).asleep().lenient().limits(limits);
+    for place in 0..sites {
+        w = w.found_alone(place);
+    }
+    // Each of several has a lineage of its own at the same time.
+    if sites > 1 { w.two_lineages_may_meet() } else { w }
+}
+
+/// What the random foundings came to.
+#[derive(Default, Debug)]
+struct Foundings {
+    foundings: usize,
+    granted: usize,
+    /// Tokens that two lineages dealt.
+    equal: usize,
+    /// Writes that the fenced table refused.
+    refused: usize,
+}
+
+impl Foundings {
+    fn add(&mut self, other: &Foundings) {
+        self.foundings += other.foundings;
+        self.granted += other.granted;
+        self.equal += other.equal;
+        self.refused += other.refused;
+    }
+}
+
+/// Starts, kills and uses the sites at random. `Err`: what is wrong.
+fn found_at_random(mut w: World, seed: u64) -> Result<Foundings, String> {
+    let mut drawn = 0;
+    let mut draw = |below: u64| {
+        drawn += 1;
+        elderlock_sim::chance::mix(&[seed, drawn]) % below
+    };
+    w.places().for_each(|place| w.isolate(place));
+    let mut seen = Foundings::default();
+    // Each with the founder of its lineage.
+    let mut granted: BTreeSet<(Token, ProcessId)> = BTreeSet::new();
+    // The highest token of each lineage, by its first slot, when the process at each site began.
+    let mut before = vec![BTreeMap::new(); w.places().len()];
+    let mut highest: BTreeMap<Slot, Token> = BTreeMap::new();
+    let mut table: BTreeMap<String, (Token, ProcessId)> = BTreeMap::new();
+    for _ in 0..80 {
+        if draw(2) == 0 {
+            w.run_for(Duration::from_micros(draw(1_000_000)));
+        }
+        let place = draw(w.places().len() as u64) as usize;
+        if !w.is_alive(place) {
+            before[place] = highest.clone();
+            w.start(place);
+            w.run_until(|w| w.is_ready(place), Duration::from_secs(30));
+            seen.foundings += 1;
+        } else if draw(3) == 0 {
+            w.crash(place);
+            continue;
+        }
+        for _ in 0..draw(40) {
+            let service = format!("s{}", draw(400));
+            let ask = w.lock(place, &service, "x");
+            w.run_until(|w| w.is_answered(ask), Duration::from_secs(30));
+            if let Some(broken) = w.broken() {
+                return Err(format!("{broken:?}"));
+            }
+            let lineage = w.view(place).map(|view| view.lineage);
+            let (Some(token), Some(lineage)) = (w.token(ask), lineage) else {
+                return Err(format!("m{place} gets no lock of {service}"));
+            };
+            seen.granted += 1;
+            // Foundings by clocks that show one slot begin at one slot.
+            let earlier = before[place].range(..lineage.founded).map(|(_, token)| *token).max();
+            if earlier >= Some(token) {
+                return Err(format!("{token:?} is dealt after {earlier:?} of an earlier lineage"));
+            }
+            let last = highest.entry(lineage.founded).or_insert(token);
+            *last = token.max(*last);
+            let lineage = lineage.founder;
+            seen.equal += usize::from(granted.iter().any(|(other, _)| *other == token));
+            if !granted.insert((token, lineage)) {
+                return Err(format!("{token:?} comes twice in {lineage:?}"));
+            }
+            let pair = (token, lineage);
+            let is_newer = |(last, of): &(Token, ProcessId)| {
+                token > *last || (token == *last && lineage == *of)
+            };
+            let takes = table.get(&service).is_none_or(is_newer);
+            if w.write_with(ask, token) != takes {
+                return Err(format!("the table of {service} takes {pair:?}: {}", !takes));
+            }
+            seen.refused += usize::from(!takes);
+            if takes {
+                table.insert(service, pair);
+            }
+            w.release(ask);
+        }
+    }
+    w.broken().map_or(Ok(seen), |broken| Err(format!("{broken:?}")))
 }
 
 fn found_again_and_again(mut w: World, gap: u64, asks: u32) -> (Vec<Token>, Option<String>) {
