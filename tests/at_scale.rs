@@ -3,8 +3,10 @@
 
 mod support;
 
-use elderlock::{Grant, LockFuture, LockService, Semaphore, Token};
+use elderlock::{Grant, LockFuture, LockService, Semaphore, Timing, Token};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use support::local::{Local, left_over, soon, until};
 use support::rng::Rng;
 use tokio::task::JoinHandle;
@@ -162,9 +164,9 @@ async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lea
         guards.push(soon(service.lock(format!("lock-{number}"))).await.expect("it is free"));
     }
     let addr = grantor.addr().to_string();
-    let (mut longest, mut whole) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
+    let (mut longest, mut whole) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..20 {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let status = elderlock::query_status(&addr, grantor.cluster()).await.expect("it answers");
         longest = longest.max(start.elapsed());
         let stock =
@@ -172,7 +174,7 @@ async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lea
         assert_eq!((stock.held_here, stock.locks.len() + stock.more_locks), (held, held));
     }
     for _ in 0..2 {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let status = grantor.status();
         whole = whole.max(start.elapsed());
         assert_eq!(status.services.iter().map(|of| of.locks.len()).sum::<usize>(), held);
@@ -180,4 +182,105 @@ async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lea
     println!("{held} held: asked from outside {longest:?}, whole {whole:?} (longest)");
     // They would be lost for good.
     assert!(guards.iter().all(|guard| guard.fence().is_ok()));
+}
+
+/// Measures how long other calls at a member wait for one of its turns.
+struct TurnWatch {
+    longest: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl TurnWatch {
+    /// `service` is a handle of that member.
+    fn start(service: &LockService) -> TurnWatch {
+        let (longest, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (own, ends, service) = (longest.clone(), is_over.clone(), service.clone());
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let asked = Instant::now();
+                service.is_grantor();
+                own.fetch_max(asked.elapsed().as_millis() as u64, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        TurnWatch { longest, is_over, thread: Some(thread) }
+    }
+
+    /// The longest wait since the last call of this.
+    fn longest(&self) -> Duration {
+        // A wait that has begun belongs to what was done until now.
+        std::thread::sleep(Duration::from_millis(20));
+        Duration::from_millis(self.longest.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl Drop for TurnWatch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The turns that grow with a member's holds: how long other calls at the member wait for them.
+/// `ELDERLOCK_TEST_HELD=1000000` in a release build measures them with a million holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turns_that_visit_all_holds_of_a_member_lose_none_before_its_lease_is_over() {
+    let given = std::env::var("ELDERLOCK_TEST_HELD").ok();
+    let held = given.map_or(HELD / 5, |held| held.parse().expect("a number"));
+    // A turn with very many holds must not cost the lease that the next step needs.
+    let timing = if held > HELD { Timing::wan() } else { Timing::lan() };
+    let mut local = Local::start_with(3, timing).await;
+    let services = local.services("stock").await;
+    let turns: Vec<TurnWatch> = services.iter().map(TurnWatch::start).collect();
+    let mut guards = Vec::with_capacity(held);
+    for number in 0..held {
+        guards.push(soon(services[1].lock(format!("lock-{number}"))).await.expect("it is free"));
+    }
+    turns.iter().for_each(|turn| _ = turn.longest());
+
+    soon(services[2].become_grantor()).await.expect("it becomes the grantor");
+    println!(
+        "{held} held, a hand-over: {:?} at the former grantor, {:?} at the next one",
+        turns[1].longest(),
+        turns[2].longest()
+    );
+    assert!(guards.iter().all(|guard| guard.fence().is_ok()));
+
+    local.kill(2);
+    let other = soon(services[0].lock("another")).await.expect("it is free");
+    println!(
+        "{held} held, a recovery: {:?} at the member that reports, {:?} at the next grantor",
+        turns[1].longest(),
+        turns[0].longest()
+    );
+    assert!(guards.iter().all(|guard| guard.fence().is_ok()));
+    drop(other);
+
+    // Its releases are deferred while the other thread has the engine.
+    let kept = guards.split_off(held / 2);
+    let dropped = Instant::now();
+    let moving = tokio::spawn({
+        let next = services[1].clone();
+        async move { next.become_grantor().await }
+    });
+    let dropping = std::thread::spawn(move || drop(guards));
+    soon(moving).await.expect("no panic").expect("it becomes the grantor");
+    dropping.join().expect("no panic");
+    println!(
+        "{} released in {:?} during a hand-over: {:?} at the holder, {:?} at the former grantor",
+        held / 2,
+        dropped.elapsed(),
+        turns[1].longest(),
+        turns[0].longest()
+    );
+
+    local.kill(0);
+    until(|| kept.iter().all(|guard| guard.fence().is_err())).await;
+    let lost = turns[1].longest();
+    until(|| left_over(&local.members[1]) == (0, 0)).await;
+    let ended = turns[1].longest();
+    println!("{} held, the end of the lease: {:?}", kept.len(), lost.max(ended));
 }

@@ -189,7 +189,7 @@ impl Lease {
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
     /// let mut leases = pools.permits("db", 3).await?.into_leases();
     /// leases.remove(1).release_and_confirm().await?;
-    /// let next = pools.try_permits("db", 1).await?; // of whatever member
+    /// let next = pools.try_permits("db", 1).await?; // of any member
     /// # Ok(()) }
     /// ```
     pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {

@@ -377,8 +377,8 @@ impl LockClient {
     }
 
     /// The application wants to hear that the grantor knows of the end of a request, or of how much
-    /// is left of its hold. After `limit` no caller waits for it any longer. Only a grantor that acts answers, whichever it is by
-    /// then.
+    /// is left of its hold. After `limit` no caller waits for it any longer. Only a grantor that
+    /// acts answers, whichever it is by then.
     pub(crate) fn confirm(
         &mut self,
         (request, service): (RequestId, ServiceName),
