@@ -7,7 +7,9 @@ use elderlock::protocol::mutant::ProtocolMutant;
 pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
     match mutant {
         ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
-        ProtocolMutant::FoundAtTheClock => Some("tests/founding.rs"),
+        ProtocolMutant::FoundAtTheClock | ProtocolMutant::DealBeyondLimit => {
+            Some("tests/founding.rs")
+        }
         ProtocolMutant::HearOnlyInventories => {
             Some("regressions/an_epoch_is_heard_of_after_the_inventory")
         }

@@ -403,8 +403,8 @@ fn lineages_that_live_at_once_share_numbers_and_no_write() {
 }
 
 /// Issue 19.1: sites that found alone, up to a second apart or at once, again and again, with views
-/// of few tokens or ranges of whole slots. No token of a lineage comes twice. A founding deals above
-/// all that any lineage had dealt before it. A fenced table takes the writes that it should.
+/// of few tokens or ranges of whole slots. No token of a lineage comes twice. A founding deals
+/// above all that any lineage had dealt before it. A fenced table takes the writes that it should.
 #[test]
 fn foundings_at_random_deal_above_all_that_was_dealt_before() {
     let mut seen = Foundings::default();
@@ -451,7 +451,7 @@ fn planted_breaks_of_foundings_deal_tokens_that_were_dealt() {
     let (tokens, broken) = found_again_and_again(world.lenient(), 0, 64);
     assert!(broken.is_some() || !tokens.is_sorted_by(|one, next| one < next));
 
-    for mutant in [ProtocolMutant::FoundAtTheClock] {
+    for mutant in [ProtocolMutant::FoundAtTheClock, ProtocolMutant::DealBeyondLimit] {
         let is_found = |seed| found_at_random(founders(seed).mutant(mutant), seed).is_err();
         assert!((0..36).any(is_found), "{mutant:?} is not found");
     }
@@ -473,7 +473,7 @@ fn founders(seed: u64) -> World {
     if sites > 1 { w.two_lineages_may_meet() } else { w }
 }
 
-/// What the random foundings came to.
+/// The sums of random foundings.
 #[derive(Default, Debug)]
 struct Foundings {
     foundings: usize,
@@ -493,7 +493,7 @@ impl Foundings {
     }
 }
 
-/// Starts, kills and uses the sites at random. `Err`: what is wrong.
+/// Starts, kills and uses the sites at random. `Err` names the broken rule.
 fn found_at_random(mut w: World, seed: u64) -> Result<Foundings, String> {
     let mut drawn = 0;
     let mut draw = |below: u64| {

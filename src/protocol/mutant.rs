@@ -319,6 +319,8 @@ pub enum ProtocolMutant {
     QueueOwnersDeadlock,
     /// A holder's suspension is refused as a deadlock though the first that waits has no hold.
     SuspectDeadlock,
+    /// An elder deals beyond its clock and a second.
+    DealBeyondLimit,
 }
 
 /// By its name.
@@ -357,7 +359,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 142] = [
+    pub const ALL: [ProtocolMutant; 143] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -500,5 +502,6 @@ impl ProtocolMutant {
         ProtocolMutant::QueueOwnDeadlock,
         ProtocolMutant::QueueOwnersDeadlock,
         ProtocolMutant::SuspectDeadlock,
+        ProtocolMutant::DealBeyondLimit,
     ];
 }

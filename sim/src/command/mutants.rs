@@ -105,7 +105,9 @@ mod hunt {
                 "token_belongs_to_one_hold",
                 "one_grantor_per_epoch",
             ],
-            ProtocolMutant::FoundAtTheClock => &["tokens_rise", "epochs_rise"],
+            ProtocolMutant::FoundAtTheClock | ProtocolMutant::DealBeyondLimit => {
+                &["tokens_rise", "epochs_rise"]
+            }
             ProtocolMutant::FreeOnHint => &["exclusive_by_lease", "fifo_across_failover"],
             ProtocolMutant::FreeGhosts => &["holds_survive", "fifo_across_failover"],
             ProtocolMutant::TellNobodyOfLeaseEnd | ProtocolMutant::KeepUnwantedGrant => {

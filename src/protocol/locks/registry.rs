@@ -112,6 +112,7 @@ impl Registry {
             }
         }
         let dealer = Dealer::new(clocks, view, *cx.limits);
+        planted!(=> let dealer = dealer.without_limit(cx.mutant));
         Registry {
             entries: BTreeMap::new(),
             asked_in: view.number,

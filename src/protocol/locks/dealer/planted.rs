@@ -3,8 +3,17 @@
 use super::Dealer;
 use crate::protocol::id::{Slot, Token};
 use crate::protocol::message::TokenRange;
+use crate::protocol::mutant::ProtocolMutant;
 
 impl Dealer {
+    /// No range waits for the limit.
+    pub(crate) fn without_limit(mut self, mutant: Option<ProtocolMutant>) -> Dealer {
+        if ProtocolMutant::DealBeyondLimit.is_planted(mutant) {
+            self.founded = Slot::MAX;
+        }
+        self
+    }
+
     /// The next range is this one again.
     pub(crate) fn deal_again(&mut self, range: TokenRange) {
         self.next = range.first;
