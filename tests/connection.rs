@@ -128,7 +128,7 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_open_objec
     let semaphore = soon(Semaphore::open(&stock, "pool", 3)).await.expect("it opens");
     let mut changes = semaphore.limit().changes().expect("it is open");
     let permits = soon(semaphore.acquire(2)).await.expect("three are free");
-    let leases = soon(semaphore.acquire(1)).await.expect("one is free").into_leases();
+    let leases = soon(semaphore.acquire(1)).await.expect("one is free").into_permits();
     let prices = ReadWriteLock::new(&stock, "prices");
     let (reader, writer) =
         (soon(prices.read()).await.expect("free"), ReadWriteLock::new(&stock, "x"));

@@ -383,7 +383,7 @@ async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
     writer.release().await.expect("no member took it");
 
     let pool = soon(Semaphore::open(service, "pool", 2)).await.expect("it opens");
-    let leases = soon(pool.acquire(2).revocable()).await.expect("there are two").into_leases();
+    let leases = soon(pool.acquire(2).revocable()).await.expect("there are two").into_permits();
     let told = revoke(asker, "pool").await.expect("they are revocable");
     assert!(soon(leases[1].revocation().requested()).await.is_some());
     force(asker, &told[0]).await.expect("it was told");

@@ -47,7 +47,7 @@ async fn until_waiting(semaphore: &Semaphore, waiters: u64) {
     .await;
 }
 
-/// Waits until so many permits are in use: giving back is under way while one looks.
+/// Waits until this many permits are in use. Their return may still be under way.
 async fn until_used(semaphore: &Semaphore, used: u64) {
     soon(async {
         while soon(semaphore.usage()).await.expect("the grantor answers").used != used {
@@ -102,7 +102,7 @@ async fn of_three_permits_a_fourth_is_there_when_one_is_closed() {
 async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together() {
     let local = Local::start(2).await;
     let semaphores = semaphores(&local.services("s").await, "x", 5).await;
-    let mut leases = acquire(&semaphores[1], 4).await.into_leases();
+    let mut leases = acquire(&semaphores[1], 4).await.into_permits();
     assert_eq!(leases.len(), 4);
     let mut tokens: Vec<Token> =
         leases.iter().map(|lease| lease.fence().expect("it is held")).collect();
@@ -212,7 +212,7 @@ async fn locks_and_suspensions_are_no_leases() {
     soon(in_line).await;
     let usage = soon(semaphore.usage()).await.expect("the grantor answers");
     assert_eq!((usage.used, usage.holders, usage.waiting), (0, 0, 1));
-    assert_eq!(soon(semaphore.leases()).await.expect("the grantor answers").grants, []);
+    assert_eq!(soon(semaphore.permits_in_use()).await.expect("the grantor answers").grants, []);
     drop((lock, suspending, next));
     let two = soon(waiting).await.expect("its turn comes");
     let usage = soon(semaphore.usage()).await.expect("the grantor answers");
@@ -222,7 +222,7 @@ async fn locks_and_suspensions_are_no_leases() {
 
 /// The leases with their metadata, as this member is told: one row for each.
 async fn leases(semaphore: &Semaphore) -> Vec<HolderInfo> {
-    let seen = soon(semaphore.leases()).await.expect("the grantor answers");
+    let seen = soon(semaphore.permits_in_use()).await.expect("the grantor answers");
     assert_eq!(seen.more, 0);
     seen.iter().cloned().collect()
 }
@@ -236,7 +236,7 @@ async fn each_lease_has_a_token_of_its_own_and_its_data() {
     for of in &semaphores {
         let permits = soon(of.acquire(2).metadata("node data")).await.expect("it fits");
         assert_eq!(permits.metadata().as_bytes(), b"node data");
-        let leases = permits.into_leases();
+        let leases = permits.into_permits();
         assert!(leases.iter().all(|lease| lease.metadata().as_bytes() == b"node data"));
         assert!(leases.iter().all(|lease| (lease.name(), lease.service()) == (&b"x"[..], "s")));
         assert!(leases[0].token() < leases[1].token());
@@ -255,7 +255,7 @@ async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
     let local = Local::start(3).await;
     let semaphores = semaphores(&local.services("s").await, "x", 9).await;
     let mut three =
-        soon(semaphores[1].acquire(3).metadata("three")).await.expect("it fits").into_leases();
+        soon(semaphores[1].acquire(3).metadata("three")).await.expect("it fits").into_permits();
     let _two = soon(semaphores[2].acquire(2).metadata("two")).await.expect("it fits");
     let data = async |semaphore: &Semaphore| {
         let mut data: Vec<_> =
@@ -297,12 +297,12 @@ async fn data_that_is_said_later_is_that_of_later_leases() {
     let early = soon(semaphores[1].acquire(1).metadata("early"))
         .await
         .expect("it fits")
-        .into_leases()
+        .into_permits()
         .remove(0);
     let late = soon(semaphores[1].acquire(1).metadata("late"))
         .await
         .expect("it fits")
-        .into_leases()
+        .into_permits()
         .remove(0);
     assert_eq!(
         (early.metadata().as_bytes(), late.metadata().as_bytes()),
@@ -580,7 +580,7 @@ async fn a_lease_that_is_over_is_closed_without_harm() {
     let local = Local::start(2).await;
     let semaphores = semaphores(&local.services("s").await, "x", 2).await;
     let over =
-        soon(semaphores[1].acquire(2).lease(30 * MS)).await.expect("both are free").into_leases();
+        soon(semaphores[1].acquire(2).lease(30 * MS)).await.expect("both are free").into_permits();
     let both = acquire(&semaphores[0], 2).await;
     for lease in over {
         assert_eq!(lease.release().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
@@ -595,7 +595,7 @@ async fn a_lease_that_is_over_is_closed_without_harm() {
 async fn a_limit_that_shrinks_takes_nothing_away() {
     let local = Local::start(2).await;
     let semaphores = semaphores(&local.services("s").await, "x", 5).await;
-    let mut leases = acquire(&semaphores[1], 5).await.into_leases();
+    let mut leases = acquire(&semaphores[1], 5).await.into_permits();
     soon(semaphores[0].limit().set(2)).await.expect("it is open");
     let usage = soon(semaphores[0].usage()).await.expect("the grantor answers");
     assert_eq!((usage.limit, usage.used, usage.available()), (2, 5, 0));
@@ -668,7 +668,7 @@ async fn permits_limit_and_queue_survive_a_killed_grantor() {
     soon(semaphores[1].limit().set(4)).await.expect("it is open");
     until(|| services[0].is_grantor()).await;
     let _of_grantor = acquire(&semaphores[0], 1).await;
-    let held = acquire(&semaphores[1], 2).await.into_leases();
+    let held = acquire(&semaphores[1], 2).await.into_permits();
     let big = semaphores[2].acquire(3).start();
     soon(big.position()).await.expect("the grantor answers");
     let small = semaphores[1].acquire(1).start();
@@ -763,7 +763,7 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     )
     .await;
     poll_k_then_drop(
-        async || acquire(&semaphores[1], 2).await.into_leases().remove(0).release(),
+        async || acquire(&semaphores[1], 2).await.into_permits().remove(0).release(),
         nothing,
     )
     .await;
@@ -777,7 +777,7 @@ async fn a_lease_that_is_extended_keeps_all_of_its_grant() {
     let semaphore = soon(Semaphore::open(&services[0], "x", 2)).await.expect("it opens");
     let leases = loop {
         let leases =
-            soon(semaphore.acquire(2).lease(50 * MS)).await.expect("both are free").into_leases();
+            soon(semaphore.acquire(2).lease(50 * MS)).await.expect("both are free").into_permits();
         // On a busy machine it may be over by now.
         if leases[1].extend(Duration::from_secs(3600)).is_ok() {
             break leases;
@@ -800,7 +800,7 @@ async fn permits_whose_lease_ended_go_to_the_next_waiter() {
     assert_eq!(held.fence().expect_err("it is over").reason, LostReason::LeaseEnded);
     assert!(next.token() > held.token());
     assert_eq!(soon(held.lost()).await, LostReason::LeaseEnded);
-    assert!(held.into_leases().iter().all(|lease| lease.fence().is_err()));
+    assert!(held.into_permits().iter().all(|lease| lease.fence().is_err()));
 }
 
 /// A semaphore that no member has open does not exist: its limit went with the last one.

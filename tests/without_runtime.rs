@@ -225,9 +225,9 @@ fn objects_are_opened_written_and_watched() {
         let tills = Semaphore::of(&count);
         let permits = run(tills.acquire(2)).expect("there are so many");
         assert_eq!(run(tills.usage()).expect("a member grants").used, 2);
-        assert_eq!(run(tills.leases()).expect("a member grants").iter().count(), 2);
+        assert_eq!(run(tills.permits_in_use()).expect("a member grants").iter().count(), 2);
         assert!(run(tills.try_acquire(6)).is_err());
-        for lease in permits.into_leases() {
+        for lease in permits.into_permits() {
             run(lease.release()).expect("it is held");
         }
 

@@ -7,7 +7,7 @@ use super::mutex::MutexGuard;
 use super::read_write_lock::{ReadGuard, WriteGuard};
 use super::reentrant_mutex::ReentrantGuard;
 use crate::protocol::{LineageId, LostReason, Token};
-use crate::service::{BatchGuard, Guard, Lease, Lost, PermitGuard, ReleaseError, SuspendGuard};
+use crate::service::{BatchGuard, Guard, Lost, Permit, PermitGuard, ReleaseError, SuspendGuard};
 
 /// One fencing token and its lineage, with the knowledge whether the hold goes on: every guard of
 /// one name, and a leader's [`Term`].
@@ -54,8 +54,8 @@ pub trait Fenced {
     fn is_shared(&self) -> bool;
 }
 
-/// Every kind of guard: [`Guard`], [`BatchGuard`], [`SuspendGuard`], [`PermitGuard`], [`Lease`] and
-/// the guards of the recipes. Generic code learns by it of a loss, and gives the guard back.
+/// Every kind of guard: [`Guard`], [`BatchGuard`], [`SuspendGuard`], [`PermitGuard`], [`Permit`]
+/// and the guards of the recipes. Generic code learns by it of a loss, and releases the guard.
 ///
 /// Sealed: a value of such a type is a hold of this library.
 ///
@@ -133,7 +133,7 @@ any_guard!(
     MultiGuard.release,
     SuspendGuard.resume,
     PermitGuard.release,
-    Lease.release
+    Permit.release
 );
 
 /// For guards of one name, and how it is known whether others have it too.
@@ -164,7 +164,7 @@ fenced! {
     SuspendGuard: |_| false,
     ReadGuard: |_| true,
     PermitGuard: |_| true,
-    Lease: |_| true,
+    Permit: |_| true,
     DoubleBarrierGuard: |_| true,
 }
 

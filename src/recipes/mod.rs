@@ -50,7 +50,7 @@ pub use read_write_lock::{ReadGuard, ReadWriteLock, WriteGuard};
 pub use reentrant_mutex::{ReentrantGuard, ReentrantMutex};
 pub use reentry::EnterError;
 pub use schedule::{MissedTicks, Schedule, ScheduleError, Tick};
-pub use semaphore::{Leases, Semaphore, Usage};
+pub use semaphore::{PermitsInUse, Semaphore, Usage};
 pub use shared_count::{CountChanges, CountError, SharedCount, VersionedCount};
 pub use token_gate::{StaleToken, TokenGate};
 

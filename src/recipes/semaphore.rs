@@ -1,4 +1,4 @@
-//! `Semaphore`: so many permits, and no more.
+//! `Semaphore`: a fixed number of permits for all members.
 
 use super::shared_count::SharedCount;
 use crate::protocol::{HolderInfo, Mode};
@@ -6,8 +6,7 @@ use crate::service::{
     InspectError, LockBuilder, LockError, LockService, PermitGuard, ReleaseError, TryLockBuilder,
 };
 
-/// So many permits that the members of a cluster have at once, and no more. How many there are may
-/// change at any time.
+/// A fixed number of permits that the members of a cluster share. The limit may change at any time.
 ///
 /// The limit is the [`SharedCount`] of its name, and lives while a member has the semaphore, or the
 /// count, open. Keep it open while you wait. When no member has it open the limit is forgotten, and
@@ -81,7 +80,7 @@ impl Semaphore {
     }
 
     /// Asks for `permits` at once, 1 to 65,536, all or none, and waits in line for them. The
-    /// permits are returned one by one or together, or taken [apart](PermitGuard::into_leases).
+    /// permits are returned one by one or together, or taken [apart](PermitGuard::into_permits).
     ///
     /// # Errors
     /// [`LockError`]; in every case nothing is held and nothing is queued. [`LockError::NotOpen`]:
@@ -135,8 +134,8 @@ impl Semaphore {
         self.limit.close().await
     }
 
-    /// The leases in use, each with its holder and its metadata, as the grantor sees them. One
-    /// round trip. A waiter tells [`LockService::inspect`] of the same name.
+    /// The permits in use, each with its holder and its metadata, as the grantor sees them. One
+    /// round trip. [`LockService::inspect`] of the same name lists the waiters.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -155,15 +154,15 @@ impl Semaphore {
     /// let shop = member.lock_service("shop").await?;
     /// let tills = Semaphore::open(&shop, "tills", 5).await?;
     /// let mine = tills.acquire(2).metadata("till 3").await?;
-    /// for lease in tills.leases().await?.iter() {
-    ///     println!("{:?} has one, in process {}", lease.metadata, lease.process);
+    /// for permit in tills.permits_in_use().await?.iter() {
+    ///     println!("{:?} has one, in process {}", permit.metadata, permit.process);
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn leases(&self) -> Result<Leases, InspectError> {
+    pub async fn permits_in_use(&self) -> Result<PermitsInUse, InspectError> {
         let seen = self.limit.service().inspect(self.limit.name()).await?;
         let (grants, more) = grants(seen.holders, seen.more_holders);
-        Ok(Leases { grants, more })
+        Ok(PermitsInUse { grants, more })
     }
 
     /// How many permits there are, are in use and are waited for, as the grantor sees it. One round
@@ -219,26 +218,27 @@ fn is_permits(mode: Mode) -> bool {
     matches!(mode, Mode::Permits(_))
 }
 
-/// The leases of a [`Semaphore`] that are in use at an instant, from [`leases`](Semaphore::leases).
+/// The permits of a [`Semaphore`] that are in use at an instant, from
+/// [`permits_in_use`](Semaphore::permits_in_use).
 ///
-/// Permits that are granted at once have one entry, for as long as one of their leases is in use:
-/// its mode says how many are. The grantor knows their number only, not which were returned. So the
-/// token there is that of the first one, in use or not; the others' follow it.
+/// Permits that are granted at once have one entry, for as long as one of them is in use: its mode
+/// says how many are. The grantor knows their number only, not which were returned. So the token
+/// there is that of the first one, in use or not; the others' follow it.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
-pub struct Leases {
+pub struct PermitsInUse {
     /// Up to 256 of the holders.
     pub grants: Vec<HolderInfo>,
     /// How many more hold some.
     pub more: u64,
 }
 
-impl Leases {
-    /// One row for each lease of these grants.
+impl PermitsInUse {
+    /// One row for each permit of these grants.
     pub fn iter(&self) -> impl Iterator<Item = &HolderInfo> {
         self.grants.iter().flat_map(|grant| {
-            let leases = if let Mode::Permits(count) = grant.mode { count } else { 0 };
-            std::iter::repeat_n(grant, leases as usize)
+            let permits = if let Mode::Permits(count) = grant.mode { count } else { 0 };
+            std::iter::repeat_n(grant, permits as usize)
         })
     }
 }

@@ -57,13 +57,13 @@ pub enum RuntimeMutant {
     /// A holder of permits believes in one more than were granted.
     CountOneMore,
     /// Permits that were returned early are still there for their former holder.
-    GivenBackAndKept,
-    /// A lease of one permit that ends returns two.
-    LeaseGivesTwo,
-    /// A lease of one permit that ends returns nothing, until the last of its hold ends.
-    KeepDroppedLease,
-    /// The leases of permits that were granted together have one token.
-    LeasesAlike,
+    ReturnedAndKept,
+    /// A permit that ends returns two.
+    PermitReturnsTwo,
+    /// A permit that ends returns nothing, until the last of its hold ends.
+    KeepDroppedPermit,
+    /// Permits that were granted together have one token.
+    PermitsAlike,
     /// A conditional change of a count is made in every case.
     SetWithoutLook,
     /// A conditional change of a counter is made in every case.
@@ -135,10 +135,10 @@ impl RuntimeMutant {
         RuntimeMutant::WriteByShare,
         RuntimeMutant::ReadWithFirst,
         RuntimeMutant::CountOneMore,
-        RuntimeMutant::GivenBackAndKept,
-        RuntimeMutant::LeaseGivesTwo,
-        RuntimeMutant::KeepDroppedLease,
-        RuntimeMutant::LeasesAlike,
+        RuntimeMutant::ReturnedAndKept,
+        RuntimeMutant::PermitReturnsTwo,
+        RuntimeMutant::KeepDroppedPermit,
+        RuntimeMutant::PermitsAlike,
         RuntimeMutant::SetWithoutLook,
         RuntimeMutant::CounterWithoutLook,
         RuntimeMutant::ReadInSilence,

@@ -56,7 +56,7 @@ pub use lock_service::{DestroyError, LockService};
 pub use member::KeyringError;
 pub use member::{ForceError, LeaveError, Member, ServiceError};
 pub use member_builder::{JoinError, MemberBuilder};
-pub use permit_guard::{Lease, PermitGuard, ReturnPermitsError};
+pub use permit_guard::{Permit, PermitGuard, ReturnPermitsError};
 pub(crate) use request::sealed;
 pub use request::{Grant, LockFuture, TryLockFuture};
 pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeFuture, RevokeOutcome};

@@ -96,7 +96,7 @@ impl PermitGuard {
         self.hold.cell.metadata()
     }
 
-    /// Takes them apart, one [`Lease`] for each permit that is left, in the order of their tokens:
+    /// Takes them apart, one [`Permit`] for each permit that is left, in the order of their tokens:
     /// to hand to tasks, say, each of which releases its own.
     ///
     /// Curator: the collection that `InterProcessSemaphoreV2.acquire(qty)` returns.
@@ -107,21 +107,21 @@ impl PermitGuard {
     /// let member = elderlock::Member::local().await?;
     /// let pools = member.lock_service("pools").await?;
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
-    /// let mut leases = pools.permits("db", 3).await?.into_leases();
-    /// leases.remove(1).release().await?;
+    /// let mut permits = pools.permits("db", 3).await?.into_permits();
+    /// permits.remove(1).release().await?;
     /// let other = pools.try_permits("db", 1).await?;
-    /// assert!(leases[0].fence()? < leases[1].fence()?);
+    /// assert!(permits[0].fence()? < permits[1].fence()?);
     /// # Ok(()) }
     /// ```
-    pub fn into_leases(self) -> Vec<Lease> {
+    pub fn into_permits(self) -> Vec<Permit> {
         let left = Arc::new(AtomicU32::new(self.left));
         let tokens =
-            self.tokens().map(|token| if planted!(LeasesAlike) { self.token() } else { token });
-        tokens.map(|token| Lease { hold: self.hold.clone(), left: left.clone(), token }).collect()
+            self.tokens().map(|token| if planted!(PermitsAlike) { self.token() } else { token });
+        tokens.map(|token| Permit { hold: self.hold.clone(), left: left.clone(), token }).collect()
     }
 }
 
-held!(PermitGuard, Lease);
+held!(PermitGuard, Permit);
 held_by_token!(PermitGuard);
 
 impl std::fmt::Debug for PermitGuard {
@@ -131,20 +131,20 @@ impl std::fmt::Debug for PermitGuard {
 }
 
 /// One permit of several that were granted together, from
-/// [`into_leases`](PermitGuard::into_leases). All of a grant are lost together, and each ends by
+/// [`into_permits`](PermitGuard::into_permits). All of a grant are lost together, and each ends by
 /// itself, in any order: released or dropped.
 ///
 /// Curator: `Lease`.
 #[must_use = "the permit is given back as soon as the lease is dropped"]
 #[clippy::has_significant_drop]
-pub struct Lease {
+pub struct Permit {
     hold: HoldHandle,
     /// How many of the grant are left. Their number is all that the grantor has to know.
     left: Arc<AtomicU32>,
     token: Token,
 }
 
-impl Lease {
+impl Permit {
     fn hold(&self) -> &HoldHandle {
         &self.hold
     }
@@ -187,8 +187,8 @@ impl Lease {
     /// let member = elderlock::Member::local().await?;
     /// let pools = member.lock_service("pools").await?;
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
-    /// let mut leases = pools.permits("db", 3).await?.into_leases();
-    /// leases.remove(1).release_and_confirm().await?;
+    /// let mut permits = pools.permits("db", 3).await?.into_permits();
+    /// permits.remove(1).release_and_confirm().await?;
     /// let next = pools.try_permits("db", 1).await?; // of any member
     /// # Ok(()) }
     /// ```
@@ -206,8 +206,9 @@ impl Lease {
     }
 
     /// The [metadata](crate::LockBuilder::metadata) of its request, which counts for all permits
-    /// that were granted with it. Others read it in [`Semaphore::leases`](crate::Semaphore::leases)
-    /// for as long as the permit is in use. Sends no message.
+    /// that were granted with it. Others read it in
+    /// [`Semaphore::permits_in_use`](crate::Semaphore::permits_in_use) for as long as the permit is
+    /// in use. Sends no message.
     ///
     /// Curator: `Lease.getData`, which asks the server.
     ///
@@ -217,8 +218,8 @@ impl Lease {
     /// let member = elderlock::Member::local().await?;
     /// let pools = member.lock_service("pools").await?;
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
-    /// let leases = pools.permits("db", 2).metadata("report 17").await?.into_leases();
-    /// assert!(leases.iter().all(|lease| lease.metadata().as_bytes() == b"report 17"));
+    /// let permits = pools.permits("db", 2).metadata("report 17").await?.into_permits();
+    /// assert!(permits.iter().all(|permit| permit.metadata().as_bytes() == b"report 17"));
     /// # Ok(()) }
     /// ```
     pub fn metadata(&self) -> Metadata {
@@ -231,14 +232,14 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Permit {
     fn drop(&mut self) {
         let left = self.left.fetch_sub(1, Ordering::AcqRel) - 1;
         // The last one returns the remaining permits by ending the hold. Of two that come the wrong
         // way round the core takes the one that leaves less.
-        let left = if planted!(LeaseGivesTwo) { left.saturating_sub(1) } else { left };
+        let left = if planted!(PermitReturnsTwo) { left.saturating_sub(1) } else { left };
         if let ([name], Ok(left)) = (self.hold.want.names(), Permits::new(left))
-            && !planted!(KeepDroppedLease)
+            && !planted!(KeepDroppedPermit)
         {
             let want = Want::Permits(name.clone(), left);
             self.hold.service.engine.narrow_unheard(&self.hold.cell, want);
@@ -246,9 +247,9 @@ impl Drop for Lease {
     }
 }
 
-impl std::fmt::Debug for Lease {
+impl std::fmt::Debug for Permit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lease")
+        f.debug_struct("Permit")
             .field("token", &self.token)
             .field("fence", &self.fence())
             .finish_non_exhaustive()

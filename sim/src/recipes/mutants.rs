@@ -52,9 +52,11 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::CountOneMore | RuntimeMutant::GivenBackAndKept => {
             (WorkloadKind::Semaphore, &["permits_never_exceed_limit"])
         }
-        RuntimeMutant::LeaseGivesTwo => (WorkloadKind::Semaphore, &["permits_never_exceed_limit"]),
-        RuntimeMutant::KeepDroppedLease => (WorkloadKind::Semaphore, &["leases_end_one_by_one"]),
-        RuntimeMutant::LeasesAlike => (WorkloadKind::Semaphore, &["token_belongs_to_one_hold"]),
+        RuntimeMutant::PermitReturnsTwo => {
+            (WorkloadKind::Semaphore, &["permits_never_exceed_limit"])
+        }
+        RuntimeMutant::KeepDroppedPermit => (WorkloadKind::Semaphore, &["leases_end_one_by_one"]),
+        RuntimeMutant::PermitsAlike => (WorkloadKind::Semaphore, &["token_belongs_to_one_hold"]),
         RuntimeMutant::SetWithoutLook => (WorkloadKind::Count, &["values_are_seen_in_order"]),
         RuntimeMutant::CounterWithoutLook => (WorkloadKind::Counter, &["additions_add_up"]),
         RuntimeMutant::ReadInSilence | RuntimeMutant::WriteOverLater => {

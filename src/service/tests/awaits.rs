@@ -388,9 +388,9 @@ async fn permits_and_values_far_from_the_grantor_can_be_watched_and_given_back_a
     let permits = async |lease| pair.there.permits("pool", 2).lease(lease).await.unwrap();
     poll_k_then_drop(async || pair.there.try_permits("pool", 2).into_future(), only_it).await;
     poll_k_then_drop(async || permits(HANG).await.release(), only_it).await;
-    poll_k_then_drop(async || permits(HANG).await.into_leases().remove(1).release(), only_it).await;
+    poll_k_then_drop(async || permits(HANG).await.into_permits().remove(1).release(), only_it).await;
     poll_k_then_drop(
-        async || permits(HANG).await.into_leases().remove(1).release_and_confirm(),
+        async || permits(HANG).await.into_permits().remove(1).release_and_confirm(),
         only_it,
     )
     .await;
@@ -400,7 +400,7 @@ async fn permits_and_values_far_from_the_grantor_can_be_watched_and_given_back_a
     };
     poll_a_wait_then_drop(watched, only_it).await;
     let watched = async || {
-        let leases = permits(10 * MS).await.into_leases();
+        let leases = permits(10 * MS).await.into_permits();
         async move { leases[1].lost().await }
     };
     poll_a_wait_then_drop(watched, only_it).await;
@@ -764,7 +764,7 @@ async fn a_try_for_a_permit_is_granted_when_the_release_of_one_was_confirmed() {
     for round in 0..200 {
         let (one, other) =
             if round % 2 == 0 { (&pair.there, &pair.here) } else { (&pair.here, &pair.there) };
-        let mut leases = one.permits("pool", 3).wait(HANG).await.unwrap().into_leases();
+        let mut leases = one.permits("pool", 3).wait(HANG).await.unwrap().into_permits();
         let moving = (round % 10 == 9).then(|| {
             let other = other.clone();
             tokio::spawn(async move { other.become_grantor().await })

@@ -3,7 +3,7 @@
 use super::{Workload, goes_on};
 use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{
-    Lease, LockError, LockService, Member, Mode as Held, PermitGuard, Semaphore, Token,
+    LockError, LockService, Member, Mode as Held, Permit, PermitGuard, Semaphore, Token,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -105,7 +105,7 @@ async fn apart(worker: &Workload, service: &LockService, guard: PermitGuard, beg
     worker.count("permits taken apart");
     worker.note(|| format!("takes {many} permits of {hold:?} apart"));
     let left = Rc::new(Cell::new(many));
-    let mut leases: Vec<Rc<Lease>> = guard.into_leases().into_iter().map(Rc::new).collect();
+    let mut leases: Vec<Rc<Permit>> = guard.into_permits().into_iter().map(Rc::new).collect();
     for lease in &leases {
         let seen = Rc::downgrade(lease);
         let belief = Box::new(move || seen.upgrade()?.fence().ok());
@@ -133,7 +133,7 @@ async fn apart(worker: &Workload, service: &LockService, guard: PermitGuard, beg
 fn hand_on(
     worker: &Workload,
     service: &LockService,
-    lease: Rc<Lease>,
+    lease: Rc<Permit>,
     (hold, left): (Token, Rc<Cell<u32>>),
 ) {
     let service = service.clone();

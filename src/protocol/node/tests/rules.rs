@@ -302,7 +302,7 @@ rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: P
         let addr = SocketAddr::from(([127, 0, 0, 1], 7500 + process.0 as u16));
         MemberInfo { process, addr, host: None }
     });
-    let mut hear = |node: &mut Node, me: &MemberInfo, notice: Notice| {
+    let hear = |node: &mut Node, me: &MemberInfo, notice: Notice| {
         let (from, addr, packet) = (me.process, me.addr, notice.into());
         node.step(NOW, Input::Received { from, addr, packet }, &mut Vec::new());
         node.cluster.view.as_deref().expect("it has founded").clone()
