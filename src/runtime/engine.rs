@@ -365,14 +365,14 @@ impl Engine {
     }
 
     /// The status that readers of all changes know, and the changes from then on.
-    pub(crate) fn subscribe_standing(
+    pub(crate) fn subscribe_status(
         &self,
     ) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
         let mut readers = lock(&self.readers);
         // First, so that no reader begins with a status that is known to be old.
         self.hand_out(&mut readers);
         let start = match &*readers {
-            Some(readers) => (readers.told, readers.standings.subscribe()),
+            Some(readers) => (readers.told, readers.statuses.subscribe()),
             None => (ConnectionStatus::Lost, broadcast::channel(1).1),
         };
         drop(readers);
@@ -994,7 +994,7 @@ impl Engine {
 
     /// Says that the member is suspended; at its end the turn says the true status.
     pub(crate) fn flicker(&self) {
-        self.turn(|state, after| state.note_standing(ConnectionStatus::Suspended, after));
+        self.turn(|state, after| state.note_status(ConnectionStatus::Suspended, after));
     }
 }
 

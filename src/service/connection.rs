@@ -49,7 +49,7 @@ pub enum ConnectionState {
         /// How many, the last one among them.
         count: u64,
         /// The member's status after them.
-        standing: ConnectionStatus,
+        status: ConnectionStatus,
     },
 }
 
@@ -57,16 +57,13 @@ impl ConnectionState {
     /// Whether the member's lease runs after this.
     pub fn is_connected(&self) -> bool {
         use ConnectionState::{Connected, Missed, Reconnected};
-        matches!(
-            self,
-            Connected | Reconnected | Missed { standing: ConnectionStatus::Connected, .. }
-        )
+        matches!(self, Connected | Reconnected | Missed { status: ConnectionStatus::Connected, .. })
     }
 }
 
 impl From<ConnectionStatus> for ConnectionState {
-    fn from(standing: ConnectionStatus) -> Self {
-        match standing {
+    fn from(status: ConnectionStatus) -> Self {
+        match status {
             ConnectionStatus::Connected => ConnectionState::Connected,
             ConnectionStatus::Suspended => ConnectionState::Suspended,
             ConnectionStatus::Lost => ConnectionState::Lost,
@@ -88,7 +85,7 @@ pub struct Connection {
 
 impl Connection {
     pub(super) fn new(engine: &Engine) -> Self {
-        let (first, changes) = engine.subscribe_standing();
+        let (first, changes) = engine.subscribe_status();
         Connection { first: Some(first), changes }
     }
 
@@ -117,7 +114,7 @@ impl Connection {
             Ok(ConnectionStatus::Connected) if !planted!(ConnectAgain) => {
                 Some(ConnectionState::Reconnected)
             }
-            Ok(standing) => Some(standing.into()),
+            Ok(status) => Some(status.into()),
             Err(RecvError::Closed) => None,
             Err(RecvError::Lagged(count)) => Some(self.skip(count)),
         }
@@ -126,13 +123,13 @@ impl Connection {
     /// The reader fell `count` changes behind the kept ones. The kept ones are old, too, except the
     /// last.
     fn skip(&mut self, mut count: u64) -> ConnectionState {
-        let mut standing = ConnectionStatus::Lost;
+        let mut status = ConnectionStatus::Lost;
         loop {
             match self.changes.try_recv() {
-                Ok(next) => (count, standing) = (count + 1, next),
+                Ok(next) => (count, status) = (count + 1, next),
                 Err(TryRecvError::Lagged(more)) => count += more,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => {
-                    return ConnectionState::Missed { count, standing };
+                    return ConnectionState::Missed { count, status };
                 }
             }
         }

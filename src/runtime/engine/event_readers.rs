@@ -4,9 +4,9 @@ use super::super::clock_watch::Rates;
 use crate::protocol::{Event, ProcessId};
 use tokio::sync::broadcast;
 
-/// Changes of standing kept for a slow reader. Each takes a member lease or a join, so this is
+/// Changes of status kept for a slow reader. Each takes a member lease or a join, so this is
 /// minutes of trouble.
-const STANDING_RING: usize = 64;
+const STATUS_RING: usize = 64;
 
 /// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader
 /// that stopped.
@@ -39,7 +39,7 @@ pub(crate) enum Announcement {
 #[allow(clippy::large_enum_variant)] // views and connection statuses are rare
 pub(super) enum ReaderUpdate {
     Happened(Announcement),
-    Stands(ConnectionStatus),
+    Status(ConnectionStatus),
 }
 
 /// How a member stands with its cluster, from
@@ -63,7 +63,7 @@ pub enum ConnectionStatus {
 /// The readers of a member's events.
 pub(super) struct EventReaders {
     pub(super) events: broadcast::Sender<Announcement>,
-    pub(super) standings: broadcast::Sender<ConnectionStatus>,
+    pub(super) statuses: broadcast::Sender<ConnectionStatus>,
     /// The status that was told last: where a new reader begins.
     pub(super) told: ConnectionStatus,
 }
@@ -72,7 +72,7 @@ impl EventReaders {
     pub(super) fn new() -> EventReaders {
         EventReaders {
             events: broadcast::Sender::new(EVENT_RING),
-            standings: broadcast::Sender::new(STANDING_RING),
+            statuses: broadcast::Sender::new(STATUS_RING),
             told: ConnectionStatus::Lost,
         }
     }
@@ -81,9 +81,9 @@ impl EventReaders {
         // Sending fails without readers, which is no fault.
         match changed {
             ReaderUpdate::Happened(announcement) => _ = self.events.send(announcement),
-            ReaderUpdate::Stands(standing) => {
-                self.told = standing;
-                let _ = self.standings.send(standing);
+            ReaderUpdate::Status(status) => {
+                self.told = status;
+                let _ = self.statuses.send(status);
             }
         }
     }

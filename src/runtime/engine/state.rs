@@ -86,7 +86,7 @@ pub(super) struct EngineState {
     joined_before: bool,
     pub(super) phase: EnginePhase,
     /// The status that was announced last.
-    standing: ConnectionStatus,
+    status: ConnectionStatus,
     /// Packets, counted for the timer task.
     pub(super) mail: PacketCounts,
     /// The spans that have begun and not ended, for subscribers.
@@ -165,7 +165,7 @@ impl EngineState {
             mute_since: Time::ZERO,
             joined_before: false,
             phase,
-            standing: ConnectionStatus::Lost,
+            status: ConnectionStatus::Lost,
             mail: PacketCounts::new(),
             watch: SpanTracker::default(),
         }
@@ -529,7 +529,7 @@ impl EngineState {
     ) {
         if event == Event::Suspended {
             // Here, or no reader would hear of it if the same step resumes it.
-            self.note_standing(ConnectionStatus::Suspended, after);
+            self.note_status(ConnectionStatus::Suspended, after);
         }
         if let Event::ViewInstalled(view) = &event {
             self.network.installed(view);
@@ -568,7 +568,7 @@ impl EngineState {
             own.answer.get_or_insert_with(|| closed(reason));
         }
         self.end_all(reason, after);
-        self.note_standing(ConnectionStatus::Lost, after);
+        self.note_status(ConnectionStatus::Lost, after);
         if self.phase.ready {
             self.joined_before = true;
             self.phase.ready = false;
@@ -599,7 +599,7 @@ impl EngineState {
             return;
         }
         self.end_all(LostReason::Left, after);
-        self.note_standing(ConnectionStatus::Lost, after);
+        self.note_status(ConnectionStatus::Lost, after);
         self.phase.ready = false;
         self.phase.closed = Some(closed);
         (self.disk, self.writer) = (None, None);
@@ -692,11 +692,11 @@ impl EngineState {
         }
     }
 
-    pub(super) fn note_standing(&mut self, standing: ConnectionStatus, after: &mut TurnEffects) {
-        if std::mem::replace(&mut self.standing, standing) != standing
-            && !(planted!(SuspendInSilence) && standing == ConnectionStatus::Suspended)
+    pub(super) fn note_status(&mut self, status: ConnectionStatus, after: &mut TurnEffects) {
+        if std::mem::replace(&mut self.status, status) != status
+            && !(planted!(SuspendInSilence) && status == ConnectionStatus::Suspended)
         {
-            after.announcements.push(ReaderUpdate::Stands(standing));
+            after.announcements.push(ReaderUpdate::Status(status));
         }
     }
 
@@ -717,7 +717,7 @@ impl EngineState {
                 after.announce(Announcement::Rejoined(self.config.me.process));
             }
         }
-        self.note_standing(self.stands(), after);
+        self.note_status(self.stands(), after);
         let deadline = self.deadline();
         if deadline < self.armed && !is_planted(ThreadMutant::TimerSleepsOn) {
             self.armed = deadline;

@@ -199,18 +199,17 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
 }
 
 #[test]
-fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once() {
+fn a_reader_of_statuses_begins_with_the_present_one_and_hears_each_change_once() {
     let engine = engine();
-    let (first, mut changes) = engine.subscribe_standing();
+    let (first, mut changes) = engine.subscribe_status();
     assert_eq!(
         (first, engine.connection_status()),
         (ConnectionStatus::Connected, ConnectionStatus::Connected)
     );
-    for standing in
-        [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost]
+    for status in [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost]
     {
         // At its end the turn says the true status.
-        engine.turn(|state, after| state.note_standing(standing, after));
+        engine.turn(|state, after| state.note_status(status, after));
     }
     let mut heard = std::iter::from_fn(|| changes.try_recv().ok());
     let (suspended, connected, lost) =
@@ -224,7 +223,7 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
         (changes.try_recv(), engine.connection_status()),
         (Ok(ConnectionStatus::Lost), ConnectionStatus::Lost)
     );
-    assert_eq!(engine.subscribe_standing().0, ConnectionStatus::Lost);
+    assert_eq!(engine.subscribe_status().0, ConnectionStatus::Lost);
 }
 
 /// The local grants of a service that this member grants.

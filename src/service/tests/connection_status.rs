@@ -98,7 +98,7 @@ async fn a_slow_reader_of_the_connection_hears_how_many_changes_it_missed_and_th
         member.flicker();
     }
     assert_eq!(next(&mut connection).await, Some(ConnectionState::Connected));
-    let missed = ConnectionState::Missed { count: 200, standing: ConnectionStatus::Connected };
+    let missed = ConnectionState::Missed { count: 200, status: ConnectionStatus::Connected };
     assert_eq!(next(&mut connection).await, Some(missed));
     assert!(missed.is_connected());
     member.flicker();

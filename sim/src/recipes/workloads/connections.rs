@@ -112,7 +112,7 @@ impl Listener<'_> {
 
     /// Reads all pending states. Asking for the connection status makes the member read its clock.
     async fn hear(&mut self) {
-        let standing = self.worker.member.connection_status();
+        let status = self.worker.member.connection_status();
         while !self.is_over {
             match at_once(self.connection.next()).await {
                 Some(Some(state)) => self.on_state(state),
@@ -125,11 +125,11 @@ impl Listener<'_> {
                 ConnectionStatus::Connected
             }
             ConnectionState::Suspended => ConnectionStatus::Suspended,
-            ConnectionState::Missed { standing, .. } => *standing,
+            ConnectionState::Missed { status, .. } => *status,
             _ => ConnectionStatus::Lost,
         });
-        if last != Some(standing) {
-            self.fail("states_come_in_order", format!("the member is {standing:?}"));
+        if last != Some(status) {
+            self.fail("states_come_in_order", format!("the member is {status:?}"));
         }
         let breaks = self.breaks();
         for kept in &self.kept {
