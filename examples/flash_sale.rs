@@ -4,9 +4,10 @@
 //!
 //! A purchase reads the stock, thinks, and writes that stock back, less one: two at a time sell the
 //! same piece twice. The first sale goes without a lock, and sells more than there is. The second
-//! one takes a lock on the goods for each purchase, and writes with its token: it sells the stock
-//! and nothing more, whichever process a buyer asks. Exits with 1 if the second sale oversells, or
-//! if the first one does not, because then the load would show nothing.
+//! one takes a lock on the goods for each purchase, and writes with its token and its lineage: it
+//! sells the stock and nothing more, whichever process a buyer asks. Exits with 1 if the second
+//! sale oversells, or if the first one does not, because then the load would show nothing. It also
+//! exits with 1 if the table takes an equal token of another lineage.
 //!
 //! Curator: the goods service with an `InterProcessMutex` around each purchase.
 
@@ -89,20 +90,30 @@ async fn purchase(State(shop): State<Arc<Shop>>, Path(goods): Path<i64>) -> Answ
         Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
     };
     match guard.fence() {
-        // Released when the guard is dropped, for any result.
-        Ok(token) => shop.sell(goods, token.as_i64()).await,
+        // The drop of the guard releases the lock, for any result.
+        Ok(token) => {
+            let fence = Fence { token: token.as_i64(), lineage: guard.lineage().as_i64() };
+            shop.sell(goods, fence).await
+        }
         Err(lost) => (StatusCode::SERVICE_UNAVAILABLE, lost.to_string()),
     }
 }
 
-/// The same without.
+/// A purchase without a lock.
 async fn purchase_unlocked(State(shop): State<Arc<Shop>>, Path(goods): Path<i64>) -> Answer {
-    shop.sell(goods, 0).await
+    shop.sell(goods, Fence::default()).await
+}
+
+/// The identity of a grant: no other grant has the same pair. The default is that of a new row.
+#[derive(Clone, Copy, Default)]
+struct Fence {
+    token: i64,
+    lineage: i64,
 }
 
 impl Shop {
-    async fn sell(&self, goods: i64, token: i64) -> Answer {
-        let stock = match self.stock(goods, token) {
+    async fn sell(&self, goods: i64, fence: Fence) -> Answer {
+        let stock = match self.stock(goods, fence) {
             Ok(stock) => stock,
             Err(error) => return (StatusCode::NOT_FOUND, error.to_string()),
         };
@@ -112,7 +123,11 @@ impl Shop {
         if stock < 1 {
             return (StatusCode::CONFLICT, "insufficient inventory".into());
         }
-        match self.write(goods, stock - 1, token) {
+        let written = {
+            let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+            write(&mut table, goods, stock - 1, fence)
+        };
+        match written {
             Ok(true) => (StatusCode::OK, format!("sold piece {stock} of goods {goods}")),
             Ok(false) => {
                 (StatusCode::CONFLICT, "another purchase came after this one and was first".into())
@@ -121,28 +136,29 @@ impl Shop {
         }
     }
 
-    /// The stock. From now on nobody with a lower token changes it.
-    fn stock(&self, goods: i64, token: i64) -> rusqlite::Result<i64> {
+    /// The stock. From now on no holder of a lower token changes it.
+    fn stock(&self, goods: i64, fence: Fence) -> rusqlite::Result<i64> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = "UPDATE goods SET fence = max(fence, ?2) WHERE id = ?1 RETURNING stock";
-        table.query_row(look, params![goods, token], |row| row.get(0))
+        let look = "UPDATE goods SET lineage = CASE WHEN fence < ?2 THEN ?3 ELSE lineage END,
+                                     fence = max(fence, ?2)
+                     WHERE id = ?1 RETURNING stock";
+        table.query_row(look, params![goods, fence.token, fence.lineage], |row| row.get(0))
     }
+}
 
-    /// Writes the remaining stock and the sale; false: a higher token was there before.
-    fn write(&self, goods: i64, left: i64, token: i64) -> rusqlite::Result<bool> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let write = table.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let update = "UPDATE goods SET stock = ?2, fence = ?3 WHERE id = ?1 AND fence <= ?3";
-        let written = write.execute(update, params![goods, left, token])? == 1;
-        if written {
-            write.execute(
-                "INSERT INTO sales (goods, piece) VALUES (?, ?)",
-                params![goods, left + 1],
-            )?;
-        }
-        write.commit()?;
-        Ok(written)
+/// Writes the remaining stock and the sale. False: the table has a higher token, or an equal one of
+/// another lineage.
+fn write(table: &mut Connection, goods: i64, left: i64, fence: Fence) -> rusqlite::Result<bool> {
+    let write = table.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let update = "UPDATE goods SET stock = ?2, fence = ?3, lineage = ?4
+                   WHERE id = ?1 AND (fence < ?3 OR (fence = ?3 AND lineage = ?4))";
+    let written = write.execute(update, params![goods, left, fence.token, fence.lineage])? == 1;
+    if written {
+        let sale = "INSERT INTO sales (goods, piece) VALUES (?, ?)";
+        write.execute(sale, params![goods, left + 1])?;
     }
+    write.commit()?;
+    Ok(written)
 }
 
 fn open(path: &str) -> rusqlite::Result<Connection> {
@@ -158,10 +174,11 @@ async fn sell_out() -> Done<ExitCode> {
     let directory = Directory::make("flash-sale")?;
     let path = directory.path().join("goods.db").display().to_string();
     ClusterKey::generate()?.write_file(key_beside(&path))?;
-    let table = open(&path)?;
+    let mut table = open(&path)?;
     table.execute_batch(&format!(
         "CREATE TABLE goods (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL,
-                             fence INTEGER NOT NULL DEFAULT 0);
+                             fence INTEGER NOT NULL DEFAULT 0,
+                             lineage INTEGER NOT NULL DEFAULT 0);
          CREATE TABLE sales (id INTEGER PRIMARY KEY, goods INTEGER NOT NULL,
                              piece INTEGER NOT NULL);
          INSERT INTO goods (id, stock) VALUES ({UNLOCKED}, {STOCK}), ({LOCKED}, {STOCK});"
@@ -199,6 +216,14 @@ async fn sell_out() -> Done<ExitCode> {
     };
     if with != right {
         println!("broken: {STOCK} pieces are to be sold, none of them twice");
+        return Ok(ExitCode::FAILURE);
+    }
+    let last =
+        table.query_row("SELECT fence, lineage FROM goods WHERE id = ?", [LOCKED], |row| {
+            Ok(Fence { token: row.get(0)?, lineage: row.get(1)? })
+        })?;
+    if write(&mut table, LOCKED, 0, Fence { lineage: !last.lineage, ..last })? {
+        println!("broken: the table took an equal token of another lineage");
         return Ok(ExitCode::FAILURE);
     }
     println!("kept: {STOCK} of {STOCK} pieces sold, none of them twice");

@@ -5,9 +5,10 @@
 //! the job (SIGSTOP), as a long pause would do it. The one after that runs the job for the tick
 //! that was left undone: `Schedule` remembers the last finished one. Then the stopped one wakes and
 //! makes its late write. The table refuses that, because its token is lower than one that it has
-//! seen. It refuses a tick that it has, too: the last finished tick may be undone with a leader
-//! that was the grantor. So no tick is written twice, and none is missed. If one was, this exits
-//! with 1: see it with `-- --no-fence`, where the table looks at neither.
+//! seen. An equal token of another lineage is refused likewise. It refuses a tick that it has, too:
+//! the last finished tick may be undone with a leader that was the grantor. So no tick is written
+//! twice, and none is missed. If one was, this exits with 1: see it with `-- --no-fence`, where the
+//! table looks at neither.
 //!
 //! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the
 //! job, and nothing stops the one that wakes too late.
@@ -26,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{Directory, Done, Process, free_addrs, key_beside};
 
-/// The job runs so often.
+/// The period of the job.
 const TICK: Duration = Duration::from_millis(200);
 /// Far longer than any step takes.
 const HANG: Duration = Duration::from_secs(30);
@@ -70,15 +71,16 @@ async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done
 }
 
 /// The job: any work that is done once per tick. Each effect on the world carries the number of the
-/// tick and the token of its leader.
+/// tick, and the token and the lineage of its leader.
 fn report(number: usize, tick: &Tick, books: &mut Books, stops: &AtomicBool) -> Done {
-    let (tick, token) = (tick.number(), tick.token().as_i64());
+    let fence = Fence { token: tick.token().as_i64(), lineage: tick.lineage().as_i64() };
+    let (tick, token) = (tick.number(), fence.token);
     if stops.swap(false, Ordering::SeqCst) {
         println!("node {number} is stopped in the middle of tick {tick}");
         kill_process(getpid(), Signal::STOP)?;
         println!("node {number} wakes, and writes for tick {tick}");
     }
-    match books.write(tick, token, number)? {
+    match books.write(tick, fence, number)? {
         Written::Now => println!("node {number} ran tick {tick}, token {token}"),
         Written::Before => println!("node {number} found tick {tick} done"),
         Written::Refused => {
@@ -99,20 +101,28 @@ fn listen(stops: Arc<AtomicBool>) {
     });
 }
 
+/// The identity of a grant: no other grant has the same pair.
+#[derive(Clone, Copy)]
+struct Fence {
+    token: i64,
+    lineage: i64,
+}
+
 /// The outcome of the write of a tick.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Now,
     /// It is there already.
     Before,
-    /// A leader with a higher token came before.
+    /// The table has a higher token, or an equal one of another lineage.
     Refused,
 }
 
 /// The table that the job writes.
 struct Books {
     file: Connection,
-    /// Whether it refuses tokens lower than the highest it has seen.
+    /// Whether it refuses tokens lower than the highest it has seen, and equal ones of another
+    /// lineage.
     fenced: bool,
 }
 
@@ -123,8 +133,8 @@ impl Books {
         file.pragma_update(None, "journal_mode", "wal")?;
         file.execute_batch(
             "CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER,
-                                             fence INTEGER NOT NULL);
-             INSERT OR IGNORE INTO job (id, last, fence) VALUES (1, NULL, 0);
+                                             fence INTEGER NOT NULL, lineage INTEGER NOT NULL);
+             INSERT OR IGNORE INTO job (id, last, fence, lineage) VALUES (1, NULL, 0, 0);
              CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, tick INTEGER, token INTEGER,
                                               node INTEGER);
              CREATE TABLE IF NOT EXISTS refusals (tick INTEGER, token INTEGER, node INTEGER);
@@ -140,13 +150,16 @@ impl Books {
     }
 
     /// Writes the result of the job for a tick, unless that is there, or from a later leader.
-    fn write(&mut self, tick: i64, token: i64, node: usize) -> Done<Written> {
+    fn write(&mut self, tick: i64, fence: Fence, node: usize) -> Done<Written> {
+        let Fence { token, lineage } = fence;
         let write = self.file.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let query = "SELECT last, fence FROM job";
-        let (last, fence) =
-            write.query_row(query, [], |row| Ok((row.get::<_, Option<i64>>(0)?, row.get(1)?)))?;
+        let (last, seen) = write.query_row("SELECT last, fence, lineage FROM job", [], |row| {
+            let seen = Fence { token: row.get(1)?, lineage: row.get(2)? };
+            Ok((row.get::<_, Option<i64>>(0)?, seen))
+        })?;
+        let is_stale = token < seen.token || (token == seen.token && lineage != seen.lineage);
         let written = match self.fenced {
-            true if token < fence => Written::Refused,
+            true if is_stale => Written::Refused,
             true if last.is_some_and(|last| tick <= last) => Written::Before,
             _ => Written::Now,
         };
@@ -155,7 +168,9 @@ impl Books {
             Written::Refused => "refusals",
             Written::Before => return Ok(written),
         };
-        write.execute("UPDATE job SET fence = max(fence, ?)", [token])?;
+        if token > seen.token {
+            write.execute("UPDATE job SET fence = ?, lineage = ?", [token, lineage])?;
+        }
         if written == Written::Now {
             write.execute("UPDATE job SET last = ?", [tick])?;
         }
@@ -178,7 +193,7 @@ impl Books {
             .optional()?)
     }
 
-    /// Waits for so many more runs; the token and node of the last of them.
+    /// Waits for `count` more runs. Returns the token and the node of the last of them.
     fn more_runs(&self, count: i64) -> Done<(i64, usize)> {
         let goal = self.number("SELECT max(id) FROM runs")? + count;
         wait(|| Ok(self.number("SELECT max(id) FROM runs")? >= goal))?;
@@ -209,7 +224,7 @@ fn oversee(fenced: bool) -> Done<ExitCode> {
     let directory = Directory::make("scheduler")?;
     let table = directory.path().join("jobs.db");
     ClusterKey::generate()?.write_file(key_beside(&table))?;
-    let books = Books::open(&table, fenced)?;
+    let mut books = Books::open(&table, fenced)?;
     let addrs = free_addrs(4);
     let mut nodes = Vec::new();
     for number in 0..addrs.len() {
@@ -252,6 +267,14 @@ fn oversee(fenced: bool) -> Done<ExitCode> {
     let refused = books.number("SELECT count(*) FROM refusals")?;
     if runs != ticks || ticks != span || refused == 0 {
         println!("broken: {ticks} of {span} ticks ran, {} of them twice", runs - ticks);
+        return Ok(ExitCode::FAILURE);
+    }
+    let (last, fence) =
+        books.file.query_row("SELECT last, fence, lineage FROM job", [], |row| {
+            Ok((row.get::<_, i64>(0)?, Fence { token: row.get(1)?, lineage: row.get(2)? }))
+        })?;
+    if books.write(last + 1, Fence { lineage: !fence.lineage, ..fence }, 0)? != Written::Refused {
+        println!("broken: the table took an equal token of another lineage");
         return Ok(ExitCode::FAILURE);
     }
     println!(
