@@ -49,7 +49,7 @@ fn offers(criterion: &mut Criterion) {
             });
         });
         grantor.absorb(1);
-        assert!(grantor.offers(&names[0]), "what was taken is given back");
+        assert!(grantor.offers(&names[0]), "what was taken is released");
     }
 }
 

@@ -2,7 +2,7 @@
 //! that is too much:
 //!
 //! - a free lock and its release at its grantor, alone and beside many that are held, by commands;
-//! - the work of the core for a free lock that is taken without a step, and given back before the
+//! - the work of the core for a free lock that is taken without a step, and released before the
 //!   next one;
 //! - a release that grants the lock to the next of some waiters, and of many;
 //! - the request for a lock, and its grant, to bytes and back;

@@ -113,7 +113,7 @@ async fn work(
             };
         book.lock().expect("no worker panics").granted(guard.fence()?, permits);
         tokio::time::sleep(Duration::from_millis(u64::from(5 + worker % 7 * 5))).await;
-        // Before it is given back: from then on others may have it.
+        // Before it is returned: from then on others may have it.
         book.lock().expect("no worker panics").held.remove(&guard.token());
         guard.release().await?;
     }

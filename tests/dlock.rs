@@ -539,7 +539,7 @@ async fn a_wait_that_is_dropped_leaves_nothing() {
 /// testReleaseOrphanedGrant_RemoteWithDestroy, testDestroyLockServiceAfterGrantResponse: the grant
 /// has come, and the caller looks away, or destroys the service, before it takes the grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_no_caller_takes_is_given_back() {
+async fn a_grant_that_no_caller_takes_is_released() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     lock(&services[0], "first").await.release().await.expect("it was held");
@@ -829,7 +829,7 @@ async fn a_circle_of_holders_that_wait_for_each_other_can_be_seen_and_broken() {
     soon(services[0].revoke("y")).await.expect("it is revocable");
     assert!(soon(other.revocation().requested()).await.is_some());
     other.release().await.expect("it was held");
-    soon(waiting).await.expect("it was given back").release().await.expect("it was held");
+    soon(waiting).await.expect("it was released").release().await.expect("it was held");
     held.release().await.expect("it was held");
 }
 

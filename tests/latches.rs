@@ -295,7 +295,7 @@ async fn listeners_hear_each_change_once_and_in_order() {
 }
 
 /// Curator: `LeaderLatch.close`, CloseMode.SILENT: the listeners are cleared first, so they hear
-/// nothing. CloseMode.NOTIFY_LEADER: they are told. There the lead is given back before that; here
+/// nothing. CloseMode.NOTIFY_LEADER: they are told. There the lead is released before that; here
 /// after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_leads() {
@@ -463,7 +463,7 @@ async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     }
     first.fence().expect("it decides itself");
     soon(one.close()).await.expect("it leads");
-    assert_eq!(soon(revocation.requested()).await, None, "nothing is left to be given back");
+    assert_eq!(soon(revocation.requested()).await, None, "nothing is left to be released");
     let second = term(&firm).await;
     match soon(service.revoke("leader").wait(HANG)).await {
         Err(RevokeError::NotRevocable(holder)) => assert_eq!(holder.token, second.token()),

@@ -25,7 +25,7 @@ async fn two_services(member: &Member) -> (LockService, LockService) {
 
 /// Curator `InterProcessMultiLock.acquire`: all are held, and `release` gives all back.
 #[tokio::test]
-async fn locks_of_several_services_are_held_and_given_back_together() {
+async fn locks_of_several_services_are_held_and_released_together() {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
@@ -92,7 +92,7 @@ async fn multi_locks_put_together_in_any_order_never_wait_for_each_other() {
 
 /// Curator `InterProcessMultiLock.acquire(time)`: gives each lock the whole limit.
 #[tokio::test]
-async fn one_limit_holds_for_the_whole_and_earlier_grants_are_given_back() {
+async fn one_limit_holds_for_the_whole_and_earlier_grants_are_released() {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
@@ -112,7 +112,7 @@ async fn one_limit_holds_for_the_whole_and_earlier_grants_are_given_back() {
         until(|| left_over(&local.members[0]) == (0, 0)).await;
         soon(of_other.lock_all(["alice", "bob"]))
             .await
-            .expect("given back")
+            .expect("released")
             .release()
             .await
             .expect("held");
@@ -154,9 +154,9 @@ async fn the_loss_of_one_is_the_loss_of_all() {
         LostReason::Destroyed
     );
     assert!(all.extend(HANG).unwrap_err().is_lost());
-    assert!(accounts.try_lock("alice").await.is_err(), "until it is given back");
+    assert!(accounts.try_lock("alice").await.is_err(), "until it is released");
     assert_eq!(all.release().await, Err(ReleaseError::Lost(LostReason::Destroyed)));
-    accounts.try_lock("alice").await.expect("given back").release().await.expect("held");
+    accounts.try_lock("alice").await.expect("released").release().await.expect("held");
     let error = multi.acquire().await.unwrap_err();
     assert_eq!(
         error,
@@ -541,7 +541,7 @@ async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
 }
 
 #[tokio::test]
-async fn a_multi_lock_is_watched_protected_and_given_back_at_any_poll() {
+async fn a_multi_lock_is_watched_protected_and_released_at_any_poll() {
     let member = Member::local().await.expect("a local member");
     let (accounts, orders) = two_services(&member).await;
     let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, ["17"]);

@@ -361,7 +361,7 @@ async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
     soon(here.lock("a")).await.expect("free").release().await.expect("held");
 }
 
-/// Curator users lose the lock of a thread that dies; here it is given back as the guard is
+/// Curator users lose the lock of a thread that dies; here it is released as the guard is
 /// dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_panics_gives_the_lock_back() {

@@ -169,19 +169,19 @@ fn a_cut_shorter_than_the_lease_costs_nothing() {
         let waiting = peers[others[2]].begin_lock("stock", "x");
         peers[grantor].until_waiting("stock", "x", 1);
         network.split(&[away]);
-        // Asked, given back and asked again while nothing comes through.
+        // The lock is requested, released and requested again while nothing comes through.
         let asked = peers[others[3]].begin_lock("stock", "y");
         peers[others[1]].release(&held).expect("it is held");
         let again = peers[others[1]].begin_lock("stock", "x");
         std::thread::sleep(Duration::from_millis(300 + rng.below(500)));
         network.heal();
-        let next = Grant::read(&waiting.wait().expect("it was given back"));
+        let next = Grant::read(&waiting.wait().expect("it was released"));
         assert!(next.token > held.token);
         assert!(again.poll().is_none(), "one at a time");
         let other = Grant::read(&asked.wait().expect("it is free"));
         peers[others[3]].release(&other).expect("it is held");
         peers[others[2]].release(&next).expect("it is held");
-        let last = Grant::read(&again.wait().expect("it was given back"));
+        let last = Grant::read(&again.wait().expect("it was released"));
         assert!(last.token > next.token);
         peers[others[1]].release(&last).expect("it is held");
         assert_eq!(peers[grantor].fence(&first), Ok(first.token), "{:#?}", peers[grantor].events());

@@ -85,7 +85,7 @@ async fn a_holder_is_told_and_gives_the_lock_back_to_the_waiter() {
         let request = soon(listens).await.expect("no panic");
         assert_eq!(request.process, cluster.local.members[waits].process());
         assert_eq!(request.metadata.as_bytes(), b"for the test");
-        soon(waiting).await.expect("it was given back").release().await.expect("it is held");
+        soon(waiting).await.expect("it was released").release().await.expect("it is held");
     }
     cluster.nothing().await;
 }
@@ -105,7 +105,7 @@ async fn a_holder_that_is_told_may_keep_the_lock() {
     assert!(soon(cluster.services[0].try_lock("x")).await.is_err());
     guard.fence().expect("it is still held");
     guard.release().await.expect("it was held until now");
-    assert_eq!(soon(revocation.requested()).await, None, "there is nothing left to give back");
+    assert_eq!(soon(revocation.requested()).await, None, "there is nothing left to release");
     cluster.nothing().await;
 }
 

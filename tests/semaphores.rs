@@ -375,7 +375,7 @@ async fn as_many_as_there_are_permits_have_one_at_once() {
     nothing_is_left(&local).await;
 }
 
-/// TestInterProcessSemaphore.testReleaseInChunks: a hundred tasks, eleven permits, given back in
+/// TestInterProcessSemaphore.testReleaseInChunks: a hundred tasks, eleven permits, released in
 /// chunks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_tasks_pass_through_eleven_permits() {

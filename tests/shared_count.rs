@@ -31,7 +31,7 @@ fn get(count: &SharedCount) -> VersionedCount {
 async fn listeners_at_every_member_see_each_change_in_order() {
     let local = Local::start(3).await;
     let counts = counts(&local.services("s").await, "x", 10).await;
-    // As many as there are listeners are given back for each change that all have seen.
+    // Each change that all listeners have seen returns one permit for each listener.
     let seen = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
     let listeners: Vec<_> = (0..5)
         .map(|number| {

@@ -152,7 +152,7 @@ fn a_multi_lock_with_a_lease_waits() {
 }
 
 #[test]
-fn locks_are_asked_for_and_given_back() {
+fn locks_are_asked_for_and_released() {
     let (_local, here, there) = pair("locks");
     for (service, other) in [(&here, &there), (&there, &here)] {
         let guard = run(service.lock("a")).expect("it is free");

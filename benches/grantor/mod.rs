@@ -67,7 +67,7 @@ impl Grantor {
         self.node.offer(NOW, &self.service, name).is_some()
     }
 
-    /// So many were, and are given back.
+    /// Enters `spent` tokens that were used for locks, which are released again.
     pub(crate) fn absorb(&mut self, spent: u64) {
         self.node.absorb(&self.service, spent, []);
     }

@@ -57,7 +57,7 @@ pub(crate) struct RevokeArgs {
     join_seconds: u64,
 }
 
-/// How often it is looked whether it was given back.
+/// The interval between two looks whether the holders have released the lock.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A grantor that goes is replaced by then.

@@ -359,7 +359,7 @@ impl ChaosRun {
             36..54 => {
                 let call =
                     some(&mut dice, claims(|call| matches!(call.mode, HoldMode::Permits(2..))));
-                call.map(|call| Step::GiveBack(call, 1))
+                call.map(|call| Step::ReturnPermits(call, 1))
             }
             _ => None,
         };

@@ -51,7 +51,7 @@ states! {
     OldGrantRefused "grant of an older epoch arrives"
         "A grant arrives at a member that has since answered a later epoch's recovery: it has to \
          be refused."
-    UnwantedGrant "unwanted grant given back"
+    UnwantedGrant "unwanted grant released"
         "A grant arrives for a request that is over: if the member kept it, the lock would be \
          taken for ever."
     CancelledInFlight "waiter cancelled while its grant is in flight"

@@ -51,7 +51,7 @@ pub enum Step {
     /// The client extends its hold to at least this time from now.
     Extend(usize, Duration),
     /// The client returns this many of its permits.
-    GiveBack(usize, u32),
+    ReturnPermits(usize, u32),
     /// The client's lock becomes a share.
     Downgrade(usize),
     /// The client asks the guard for its token and keeps it for later.
@@ -309,7 +309,7 @@ impl Step {
             Step::Ask { call, .. } => Some(*call),
             Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(*call),
             Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(*call),
-            Step::GiveBack(call, _) | Step::Downgrade(call) => Some(*call),
+            Step::ReturnPermits(call, _) | Step::Downgrade(call) => Some(*call),
             Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(*call),
             _ => None,
         }
@@ -320,7 +320,7 @@ impl Step {
             Step::Ask { call, .. } => Some(call),
             Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(call),
             Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(call),
-            Step::GiveBack(call, _) | Step::Downgrade(call) => Some(call),
+            Step::ReturnPermits(call, _) | Step::Downgrade(call) => Some(call),
             Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(call),
             _ => None,
         }
@@ -456,7 +456,7 @@ impl World {
             Step::Extend(call, lease) => {
                 self.with(*call, |world, ask| world.extend(ask, lease.as_millis() as u64))
             }
-            Step::GiveBack(call, count) => {
+            Step::ReturnPermits(call, count) => {
                 self.named(*call).is_some_and(|ask| self.return_permits(ask, *count))
             }
             Step::Downgrade(call) => self.named(*call).is_some_and(|ask| self.downgrade(ask)),

@@ -894,7 +894,7 @@ fn a_release_that_is_there_before_the_table_is_not_undone() {
     w.run_for(ms(5));
     let done = w.hold_kind(holder, turk, "Release");
     w.release(held);
-    w.expect("it gives back at the young turk", |w| w.matched(done) > 0);
+    w.expect("it releases at the young turk", |w| w.matched(done) > 0);
     w.let_go(done);
     w.run_for(ms(5));
     assert_eq!(granting(&w, turk), Some(GrantorState::Receiving));
@@ -1048,7 +1048,7 @@ fn a_service_that_is_destroyed_and_used_again_knows_nothing_of_before() {
 
 /// Geode 6 number 12: the grant is being delivered when the service is destroyed.
 #[test]
-fn a_grant_that_crosses_the_destruction_is_given_back() {
+fn a_grant_that_crosses_the_destruction_is_released() {
     let (mut w, order) = with_grantor(8, 3);
     let (grantor, user) = (order[1], order[2]);
     let late = w.hold_kind(grantor, user, "Grant");

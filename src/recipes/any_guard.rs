@@ -93,7 +93,7 @@ pub trait AnyGuard: sealed::SealedGuard + Send + Sync + Sized {
     /// Gives the hold back and says whether it was held until now. Does not wait for the grantor.
     ///
     /// # Errors
-    /// [`ReleaseError::Lost`]: it had been lost before. It is given back all the same.
+    /// [`ReleaseError::Lost`]: it had been lost before. It is released all the same.
     ///
     /// # Cancel safety
     /// Dropping the future gives it back too.

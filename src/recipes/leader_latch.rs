@@ -4,13 +4,13 @@
 //! Latent ->[start] Started
 //! Started ->[close, drop; the member leaves, the service is destroyed here] Closed
 //!
-//! Started:     +--- the lead is lost: it is given back, and asked for again ---+
+//! Started:     +---- the lead is lost: it is released, and asked for again ----+
 //!              v                                                               |
 //!         waits in line ->[granted] leads (IsLeader) ->[lease or member lease over,
 //!                                                       expelled; resign] (NotLeader)
 //! ```
 //! All of it is one value behind a watch channel. An event is put into the log in the same step as
-//! its change, so no reader sees one without the other. A lead is given back after that step, so no
+//! its change, so no reader sees one without the other. A lead is released after that step, so no
 //! other latch leads before the end is told here.
 
 use super::leadership::{
@@ -157,8 +157,8 @@ impl LatchCore {
         self.tenure.as_ref().map(|tenure| tenure.term().clone())
     }
 
-    /// Ends the term, for its handles and for its listeners. The lead is given back when the
-    /// returned value is dropped; not while the state is borrowed, for the same reason.
+    /// Ends the term, for its handles and for its listeners. The lead is released when the returned
+    /// value is dropped; not while the state is borrowed, for the same reason.
     fn depose(&mut self, mode: CloseMode) -> Option<HeldTerm> {
         let tenure = self.tenure.take()?;
         let (token, end) = (tenure.term().token(), tenure.term().resign());
@@ -542,7 +542,7 @@ impl LeaderLatch {
 
     /// As [`close`](LeaderLatch::close), and chooses the event that its readers hear. With
     /// [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before the lead is
-    /// given back.
+    /// released.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.
@@ -550,7 +550,7 @@ impl LeaderLatch {
     /// # Cancel safety
     /// As of `close`.
     ///
-    /// Curator: `LeaderLatch.close(closeMode)`, which gives back first and tells then.
+    /// Curator: `LeaderLatch.close(closeMode)`, which releases first and tells then.
     pub async fn close_with(&self, mode: CloseMode) -> Result<(), CloseError> {
         match close(&self.state, LatchEnd::Closed, mode) {
             LatchPhase::Started => {}
@@ -567,8 +567,8 @@ impl LeaderLatch {
 
     /// Gives up the lead, if `term` is the term in which it leads, and stands again, at the end of
     /// the line: if others wait, the first of them leads next. The readers of its events hear
-    /// [`LatchEvent::NotLeader`] before the lead is given back. Returns whether the term was given
-    /// up by this call; if it was over before, nothing is changed.
+    /// [`LatchEvent::NotLeader`] before the lead is released. Returns whether the term was given up
+    /// by this call; if it was over before, nothing is changed.
     ///
     /// Curator: none; there the latch is closed, and another one made.
     ///

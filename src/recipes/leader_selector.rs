@@ -10,10 +10,10 @@ use std::time::Duration;
 /// Runs work while it leads: of all selectors and [latches](super::LeaderLatch) of one name, in all
 /// members, one does.
 ///
-/// [`run_once`](LeaderSelector::run_once) waits in line, runs the work for one term and gives the
-/// lead back; [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment
+/// [`run_once`](LeaderSelector::run_once) waits in line, runs the work for one term and releases
+/// the lead; [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment
 /// that the lead is lost or [interrupted](LeaderSelector::interrupt), and always before the lead is
-/// given back. It can be stopped only where it awaits: each side effect still wants the
+/// released. It can be stopped only where it awaits: each side effect still wants the
 /// [token](Term::fence) of the term, and a resource that checks it.
 ///
 /// There is nothing to start or to close: dropping the future that runs gives up the place in line,

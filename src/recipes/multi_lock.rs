@@ -91,7 +91,7 @@ impl Acquire<MultiGuard, MultiLockError> {
     /// The owner of the locks. It enters at once the locks that it has already, by a multi lock or
     /// by a [`ReentrantMutex`](crate::ReentrantMutex), and asks for the rest. It enters the locks
     /// granted here by either, so it may acquire the same multi lock again. Locks of a service that
-    /// were granted together are given back together, with the last guard of any of them. A lease
+    /// were granted together are released together, with the last guard of any of them. A lease
     /// that is given counts for entered locks, too. An owner that has some of the locks and waits
     /// for others may meet another one that does so the other way round. Without an owner nothing
     /// is entered. It counts for suspensions as well, see
@@ -269,7 +269,7 @@ async fn third_of(lease: Option<Duration>, service: &LockService) {
 
 /// Locks of one or several services, held together, from [`MultiLock::acquire`]. They are given
 /// back as one; if one of them is lost, none of them gives a token any more.
-#[must_use = "the locks are given back as soon as the guard is dropped"]
+#[must_use = "the locks are released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct MultiGuard {

@@ -132,7 +132,7 @@ impl Acquire<MutexGuard, LockError> {
 /// ```
 ///
 /// Curator: the `Lease` within `InterProcessSemaphoreMutex`, which is not public.
-#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct MutexGuard(Guard);

@@ -686,7 +686,7 @@ impl ClaimTask {
                 over.iter().for_each(|hold| _ = state.owned.remove(&hold.name));
                 false
             });
-            // One that was lost is given back.
+            // One that was lost is released.
             over.iter().for_each(|hold| hold.end());
         }
         held

@@ -234,7 +234,7 @@ impl Acquire<WriteGuard, EnterError> {
 }
 
 /// A [`ReadWriteLock`] that is held for reading, beside other readers.
-#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct ReadGuard(Guard);
@@ -249,7 +249,7 @@ pub struct ReadGuard(Guard);
 /// let inner = writer.reenter();
 /// # }
 /// ```
-#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct WriteGuard(Guard);

@@ -21,7 +21,7 @@ use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 ///
 /// A [`MultiLock`](crate::MultiLock) or a writer of a [`ReadWriteLock`](crate::ReadWriteLock) that
 /// was acquired for the owner and has the lock is entered likewise, and enters it. Locks that were
-/// granted together are given back together, with the last guard of any of the locks of that
+/// granted together are released together, with the last guard of any of the locks of that
 /// service.
 ///
 /// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude
@@ -144,7 +144,7 @@ impl Acquire<ReentrantGuard, EnterError> {
 /// let share = guard.downgrade();
 /// # }
 /// ```
-#[must_use = "the lock is given back when all guards are dropped"]
+#[must_use = "the lock is released when all guards are dropped"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct ReentrantGuard(Guard);

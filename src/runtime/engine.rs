@@ -452,7 +452,7 @@ impl Engine {
             return self.release_request(request, now);
         }
         let Ok(state) = self.state.try_read() else {
-            self.side.push(DeferredCommand::GiveBack(cell.clone()));
+            self.side.push(DeferredCommand::Release(cell.clone()));
             return self.empty_side();
         };
         // The core hears of it under the other lock, and gives it its number.
@@ -759,7 +759,7 @@ impl Engine {
         for command in self.side.take() {
             let command = match command {
                 DeferredCommand::Command(command) => Some(command),
-                DeferredCommand::GiveBack(cell) => {
+                DeferredCommand::Release(cell) => {
                     cell.request().map(|request| Command::Release { request })
                 }
                 DeferredCommand::Reduce(cell, want) => {

@@ -26,8 +26,8 @@ pub enum RuntimeMutant {
     AskAgain,
     /// A grant of a reentrant mutex is not told to the other tasks of the same owner.
     LetNoSiblingIn,
-    /// The first guard of a hold that is dropped releases it, and the others believe on.
-    GiveBackWithFirst,
+    /// The first dropped guard of a hold releases it, and the other guards stay good.
+    ReleaseWithFirst,
     /// A multi lock asks anew for its owner's locks.
     MultiAsksAgain,
     /// A multi lock takes its services in the order in which they were named.
@@ -120,7 +120,7 @@ impl RuntimeMutant {
         RuntimeMutant::EnterForOthers,
         RuntimeMutant::AskAgain,
         RuntimeMutant::LetNoSiblingIn,
-        RuntimeMutant::GiveBackWithFirst,
+        RuntimeMutant::ReleaseWithFirst,
         RuntimeMutant::MultiAsksAgain,
         RuntimeMutant::MultiWithoutOrder,
         RuntimeMutant::MultiKeepsFirst,

@@ -11,7 +11,7 @@ use crate::protocol::Token;
 /// The documentation of a [`Guard`](crate::Guard) holds for this one.
 ///
 /// Geode: the batches of try-locks behind its transactions, which are not public.
-#[must_use = "the locks are given back as soon as the guard is dropped"]
+#[must_use = "the locks are released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct BatchGuard {
     hold: HoldHandle,

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 ///
 /// Geode: none; there a lock belongs to a thread. Curator: `InterProcessMutex` between `acquire`
 /// and `release`.
-#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard {
     hold: HoldHandle,

@@ -48,8 +48,8 @@ impl Drop for HoldHandle {
         }
         if self.leave() {
             let _ = self.end();
-        } else if planted!(GiveBackWithFirst) {
-            self.give_back(self.cell.fence_now().1);
+        } else if planted!(ReleaseWithFirst) {
+            self.release_hold(self.cell.fence_now().1);
         }
     }
 }
@@ -125,14 +125,14 @@ impl HoldHandle {
         // Also if it is lost: the core may not have noticed a loss that the clock has shown to a
         // guard.
         if !planted!(KeepDroppedHold) {
-            self.give_back(now);
+            self.release_hold(now);
         }
         // After it: the application's recorder must not be able to keep a lock.
         self.cell.end(held.err());
         held
     }
 
-    fn give_back(&self, now: Time) {
+    fn release_hold(&self, now: Time) {
         self.service.engine.release(
             &self.service.local_grants,
             self.want.names().first(),

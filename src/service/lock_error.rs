@@ -368,13 +368,9 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Expelled => "the cluster went on without this member",
         LostReason::Superseded => "another hold of it has a higher token",
         LostReason::Left => "the member has left",
-        LostReason::Destroyed => "its service was destroyed at this member",
-        LostReason::Revoked => {
-            "it was taken away after its holder had been told that it is wanted back"
-        }
-        LostReason::Released => "it was given back",
-        LostReason::Forked => {
-            "this process was forked off the one that has it: join after the fork"
-        }
+        LostReason::Destroyed => "the service was destroyed at this member",
+        LostReason::Revoked => "it was revoked after its holder had been told of the request",
+        LostReason::Released => "it was released",
+        LostReason::Forked => "this process is a forked copy of the holder; join after the fork",
     }
 }

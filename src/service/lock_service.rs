@@ -588,8 +588,8 @@ impl LockService {
     }
 
     /// Asks for a lock back: tells every holder, and completes when the holders' members have
-    /// confirmed it. The holders decide: each may give the lock back at once, after a while or
-    /// never. Any member may ask, whether it waits for the lock or not.
+    /// confirmed it. The holders decide: each may release the lock at once, after a while or never.
+    /// Any member may ask, whether it waits for the lock or not.
     ///
     /// The holders at the moment of the grantor's answer are told; waiters and later holders are
     /// not. All holders of shares are told, and all holders of permits of an object of that name. A

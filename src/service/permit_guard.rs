@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The documentation of a [`Guard`](crate::Guard) holds for this one.
 ///
 /// Curator: the `Lease`s of `InterProcessSemaphoreV2`.
-#[must_use = "the permits are given back as soon as the guard is dropped"]
+#[must_use = "the permits are returned as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct PermitGuard {
     hold: HoldHandle,
@@ -84,7 +84,7 @@ impl PermitGuard {
         if !narrowed {
             return Err(ReturnPermitsError::Lost(Lost { reason: LostReason::LeaseEnded }));
         }
-        if !planted!(GivenBackAndKept) {
+        if !planted!(ReturnedAndKept) {
             self.left = left.get();
         }
         Ok(())
@@ -135,7 +135,7 @@ impl std::fmt::Debug for PermitGuard {
 /// itself, in any order: released or dropped.
 ///
 /// Curator: `Lease`.
-#[must_use = "the permit is given back as soon as the lease is dropped"]
+#[must_use = "the permit is returned as soon as it is dropped"]
 #[clippy::has_significant_drop]
 pub struct Permit {
     hold: HoldHandle,

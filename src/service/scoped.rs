@@ -87,7 +87,7 @@ pub enum WithError {
     #[error(transparent)]
     NotGranted(#[from] LockError),
     /// The lock was lost before it was released. The work was dropped where it stood, or had just
-    /// completed. The lock is given back.
+    /// completed. The lock is released.
     #[error("{0} before the work was done")]
     Lost(#[from] Lost),
 }

@@ -332,7 +332,7 @@ async fn a_task_that_dropped_a_guard_can_lock_again_at_once() {
 }
 
 #[test]
-fn guards_dropped_by_many_threads_outside_any_runtime_are_all_given_back() {
+fn guards_dropped_by_many_threads_outside_any_runtime_are_all_released() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (member, stock) = runtime.block_on(service());
@@ -351,7 +351,7 @@ fn guards_dropped_by_many_threads_outside_any_runtime_are_all_given_back() {
 }
 
 #[test]
-fn a_guard_dropped_during_thread_teardown_is_given_back() {
+fn a_guard_dropped_during_thread_teardown_is_released() {
     thread_local! {
         static KEPT: std::cell::RefCell<Option<Guard>> = const { std::cell::RefCell::new(None) };
     }

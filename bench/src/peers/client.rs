@@ -163,7 +163,7 @@ impl Locker for Client {
     }
 }
 
-/// Why a lock cannot be given back.
+/// Why a lock cannot be released.
 const NOT_HELD: &str = "the lock was not held";
 
 /// Such a lock belongs to a connection.

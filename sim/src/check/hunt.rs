@@ -181,7 +181,7 @@ fn say(world: &World, what: &Move) -> String {
         Move::Step(Step::Ask { call, place, .. }) => {
             format!("a client at m{place} asks for the lock (call {call})")
         }
-        Move::Step(Step::Release(call)) => format!("call {call} is given back"),
+        Move::Step(Step::Release(call)) => format!("call {call} is released"),
         Move::Step(Step::Crash(place)) => format!("m{place} is killed"),
         Move::Step(Step::Start(place)) => format!("a process starts at m{place}"),
         Move::Step(Step::LoseDisk(place)) => format!("the data directory of m{place} is lost"),

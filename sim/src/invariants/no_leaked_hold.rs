@@ -56,7 +56,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
             .filter_map(|place| world.status(place))
             .map(|status| status.services)
             .collect();
-        world.fail(NAME, format!("all is given back and there is still {left:?}"));
+        world.fail(NAME, format!("all holds are released and there is still {left:?}"));
         return false;
     }
     // A detour ends a member lease after the last fault, and the answers to it another one later.

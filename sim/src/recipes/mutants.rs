@@ -29,7 +29,7 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::EnterForOthers => (WorkloadKind::Mutexes, &["exclusive_by_lease"]),
         RuntimeMutant::AskAgain => (WorkloadKind::Mutexes, &["owners_know_what_they_hold"]),
         RuntimeMutant::LetNoSiblingIn => (WorkloadKind::Mutexes, &["owners_enter_together"]),
-        RuntimeMutant::GiveBackWithFirst => (WorkloadKind::Mutexes, &["exclusive_by_lease"]),
+        RuntimeMutant::ReleaseWithFirst => (WorkloadKind::Mutexes, &["exclusive_by_lease"]),
         RuntimeMutant::MultiAsksAgain => (WorkloadKind::Mutexes, &["owners_enter_together"]),
         RuntimeMutant::MultiWithoutOrder | RuntimeMutant::MultiKeepsFirst => {
             (WorkloadKind::Mutexes, STUCK)
@@ -49,7 +49,7 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::WriteByShare | RuntimeMutant::ReadWithFirst => {
             (WorkloadKind::ReadWrite, &["no_writer_with_reader", "owners_enter_together"])
         }
-        RuntimeMutant::CountOneMore | RuntimeMutant::GivenBackAndKept => {
+        RuntimeMutant::CountOneMore | RuntimeMutant::ReturnedAndKept => {
             (WorkloadKind::Semaphore, &["permits_never_exceed_limit"])
         }
         RuntimeMutant::PermitReturnsTwo => {

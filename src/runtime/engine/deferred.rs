@@ -19,7 +19,7 @@ pub(super) struct DeferredQueue {
 pub(super) enum DeferredCommand {
     Command(Command),
     /// To release a local grant; the core knows of it by the time this is done.
-    GiveBack(Arc<HoldCell>),
+    Release(Arc<HoldCell>),
     /// To reduce a hold, which may be a local grant.
     Reduce(Arc<HoldCell>, Want),
 }

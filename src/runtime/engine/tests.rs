@@ -54,7 +54,7 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
 }
 
 #[test]
-fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
+fn a_release_while_another_thread_has_the_lock_is_done_when_that_thread_leaves_it() {
     let engine = engine();
     let (request, answer) = ask(&engine, Wait::Forever);
     assert!(matches!(answer, Some(Ok(_))));

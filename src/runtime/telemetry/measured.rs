@@ -416,7 +416,7 @@ fn describe() {
     describe_counter!(
         "elderlock_releases_total",
         count,
-        "Holds of this member that it gave back in time."
+        "Holds of this member that it released in time."
     );
     describe_counter!(
         "elderlock_recoveries_total",

@@ -378,7 +378,7 @@ async fn batches_and_suspensions_far_from_the_grantor_can_be_dropped_at_any_poll
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_and_values_far_from_the_grantor_can_be_watched_and_given_back_at_any_poll() {
+async fn permits_and_values_far_from_the_grantor_can_be_watched_and_released_at_any_poll() {
     let pair = Pair::new().await;
     let pool = pair.there.open("pool", 3_u32.to_le_bytes()).await.unwrap();
     let only_it = async |_| {
@@ -557,11 +557,8 @@ async fn a_destruction_dropped_at_any_poll_goes_on_or_has_never_begun() {
     poll_a_wait_then_drop(
         async || {
             let service = pair.other.lock_service("inventory").await.unwrap();
-            let guard = service
-                .lock("a")
-                .wait(HANG)
-                .await
-                .expect("what was destroyed before is given back");
+            let guard =
+                service.lock("a").wait(HANG).await.expect("what was destroyed before is released");
             let waiting = tokio::spawn(service.lock("b").into_future());
             come(|| queued(&pair.grantor) == 1).await;
             *last.lock().unwrap() = Some((service.clone(), guard, waiting));

@@ -157,7 +157,7 @@ fn share_one_lock() {
     alone.end();
 }
 
-fn give_back_while_another_has_the_engine() {
+fn release_while_another_has_the_engine() {
     let alone = alone();
     let guard = lock(&alone.stock).expect("it is free");
     let other = block_on(alone.stock.lock("b").into_future()).expect("it is free");
@@ -216,7 +216,7 @@ fn take_locks_beside_each_other() {
     alone.end();
 }
 
-fn give_back_while_others_look_at_the_core() {
+fn release_while_others_look_at_the_core() {
     let alone = alone();
     drop(lock(&alone.stock).expect("it is free"));
     let guard = lock(&alone.stock).expect("it is free");
@@ -241,7 +241,7 @@ fn drop_a_wait_while_its_grant_arrives() {
             // The grant may be there, on its way, or far: the future is dropped in any case.
             let _ = poll_once(wait.as_mut()).is_ready() || poll_once(wait.as_mut()).is_ready();
         }),
-        on(move || drop(lock(&patient).expect("it is given back"))),
+        on(move || drop(lock(&patient).expect("it is released"))),
     ]);
     alone.end();
 }
@@ -266,7 +266,7 @@ fn wait_with_another_waker_than_at_first() {
     alone.end();
 }
 
-fn give_back_while_the_lease_ends() {
+fn release_while_the_lease_ends() {
     let alone = alone();
     let guard = lock_with_lease(&alone.stock);
     let stock = alone.stock.clone();
@@ -467,15 +467,15 @@ macro_rules! stories {
 
 stories! {
     of_three_threads_one_holds_at_a_time_and_each_gets_its_turn: share_one_lock;
-    a_guard_dropped_while_another_has_the_engine_is_given_back:
-        give_back_while_another_has_the_engine;
+    a_guard_dropped_while_another_has_the_engine_is_released:
+        release_while_another_has_the_engine;
     locks_that_are_taken_beside_each_other_are_known_to_whoever_looks: take_locks_beside_each_other;
-    a_guard_dropped_while_others_look_at_the_core_is_given_back:
-        give_back_while_others_look_at_the_core;
+    a_guard_dropped_while_others_look_at_the_core_is_released:
+        release_while_others_look_at_the_core;
     a_wait_dropped_while_its_grant_arrives_leaves_nothing_behind:
         drop_a_wait_while_its_grant_arrives;
     a_wait_that_moves_to_another_task_is_woken_there: wait_with_another_waker_than_at_first;
-    a_lease_that_ends_while_its_lock_is_given_back_ends_it_once: give_back_while_the_lease_ends;
+    a_lease_that_ends_while_its_lock_is_released_ends_it_once: release_while_the_lease_ends;
     a_lease_that_nobody_gives_back_ends_by_the_timer: hold_until_the_lease_ends;
     a_lease_is_extended_or_over_but_not_both: extend_while_the_lease_ends;
     whoever_holds_waits_or_listens_hears_that_the_member_has_left: leave_while_others_hold_and_wait;
@@ -499,14 +499,14 @@ fn a_schedule_is_told_twice_alike() {
 #[test]
 fn each_planted_break_is_found() {
     let breaks: [(ThreadMutant, fn()); 12] = [
-        (ThreadMutant::SideQueueStays, give_back_while_another_has_the_engine),
-        (ThreadMutant::LooksOnce, give_back_while_another_has_the_engine),
+        (ThreadMutant::SideQueueStays, release_while_another_has_the_engine),
+        (ThreadMutant::LooksOnce, release_while_another_has_the_engine),
         (ThreadMutant::OldWaker, wait_with_another_waker_than_at_first),
         (ThreadMutant::LossUntold, hold_until_the_lease_ends),
         (ThreadMutant::TimerSleepsOn, hold_until_the_lease_ends),
         (ThreadMutant::PhaseGoesBack, close_while_becoming_ready),
         (ThreadMutant::EventStays, tell_events_of_several_threads),
-        (ThreadMutant::ReaderKeepsSide, give_back_while_others_look_at_the_core),
+        (ThreadMutant::ReaderKeepsSide, release_while_others_look_at_the_core),
         (ThreadMutant::LocalGrantsStay, share_one_lock),
         (ThreadMutant::LocalGrantsStay, take_locks_beside_each_other),
         (ThreadMutant::TokenFirst, share_one_lock),

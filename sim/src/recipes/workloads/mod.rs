@@ -140,7 +140,7 @@ impl WorkloadKind {
             WorkloadKind::Semaphore => &[
                 "permits held",
                 "limits set",
-                "permits given back early",
+                "permits released early",
                 "permits handed on",
                 "leases looked up",
             ],

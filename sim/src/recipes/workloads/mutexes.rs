@@ -71,7 +71,7 @@ async fn reentrant(worker: &Workload, service: &'static str, locks: &LockService
             return worker.harness.checker.fail("owners_know_what_they_hold", what);
         }
     }
-    // In any order: the last one gives the lock back.
+    // The guards end in any order, and the last one releases the lock.
     while !guards.is_empty() {
         let next = worker.below(guards.len() as u64) as usize;
         drop(guards.swap_remove(next));

@@ -87,7 +87,7 @@ async fn hold(worker: &Workload, service: &LockService, guard: PermitGuard, bega
     worker.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
     worker.rest(1, 150).await;
     if worker.below(3) == 0 && guard.borrow().permits() > 1 {
-        worker.count("permits given back early");
+        worker.count("permits released early");
         let given = guard.borrow_mut().return_permits(1);
         worker.note(|| format!("gave one back: {given:?}"));
         worker.rest(1, 100).await;

@@ -23,7 +23,7 @@ use std::hash::BuildHasher;
 #[repr(align(16))]
 struct FilterBlock([u32; 4]);
 
-/// The unit in which memory is taken and given back: 4 KiB.
+/// The unit in which memory is taken and released: 4 KiB.
 type FilterPage = [FilterBlock; BLOCKS];
 
 const BLOCKS: usize = 256;

@@ -19,7 +19,7 @@
 //!
 //! - The current filter has the names of the tree, or no pages: then every name may be there.
 //! - The next filter has the names of the tree up to the mark.
-//! - A change of the tree moves at most [`MOVED`] names, and gives back one page at most. A filter
+//! - A change of the tree moves at most [`MOVED`] names, and releases one page at most. A filter
 //!   that begins is a word for each page, and its pages come with the first name that is in them.
 //! - Few names have no filter, and take no memory for it.
 //! - The filters are no part of a map's value: two `NameMap` with the same tree are equal.
