@@ -436,8 +436,8 @@ async fn readers_and_suspensions_are_no_participants() {
     term(&other).await;
 }
 
-/// Curator `Revocable`, which its leaders are not: the leader is told that the lead is wanted back,
-/// and closes; or it is taken away, and the former leader waits behind all others.
+/// Curator `Revocable`, which its leaders are not: the leader is told that the lead is requested
+/// back, and closes; or it is taken away, and the former leader waits behind all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     let local = Local::start(2).await;

@@ -262,7 +262,7 @@ async fn an_impossible_multi_lock_is_an_error_and_nothing_is_held() {
 /// Curator `Revocable`, which its `InterProcessMultiLock` is not: the holder is told of each
 /// request to have any of the locks back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_wanted_back() {
+async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_requested_back() {
     let (local, [accounts, orders], multi) = far_from_the_grantor().await;
     let all = soon(multi.acquire().revocable()).await.expect("granted");
     let mut revocation = all.revocation();

@@ -18,7 +18,7 @@ use support::local::{Local, MS, left_over, poll_a_wait_then_drop, poll_once, soo
 /// The tokens of the partitions that a worker serves.
 type Served = Arc<Mutex<BTreeMap<String, Token>>>;
 
-/// A claimant whose tasks serve each partition until it is wanted back.
+/// A claimant whose tasks serve each partition until it is requested back.
 struct Worker {
     partitions: Arc<Partitions>,
     served: Served,

@@ -49,7 +49,7 @@ async fn revocable(service: &LockService, name: &str) -> Guard {
     soon(service.lock(name).revocable()).await.expect("it is granted")
 }
 
-/// The holders that were told that the lock is wanted back.
+/// The holders that were told that the lock is requested back.
 async fn revoke(service: &LockService, name: &str) -> Result<Vec<HolderInfo>, RevokeError> {
     soon(service.revoke(name).metadata("for the test").wait(HANG)).await.map(|asked| asked.told)
 }

@@ -123,7 +123,7 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     };
     for holder in &asked.told {
         println!(
-            "{} was told that {what} is wanted back: {}",
+            "{} was told that {what} is requested back: {}",
             who(member, holder),
             args.why.escape_debug()
         );

@@ -112,7 +112,7 @@ fn held(lock: &LockStatus) -> String {
                 Mode::Permits(_) => "permits held",
                 _ => "held",
             };
-            format!("{how} by {process} with token {token}{}", wanted_back(*revocable))
+            format!("{how} by {process} with token {token}{}", revocability(*revocable))
         }
     };
     if lock.holders > 1 {
@@ -128,7 +128,7 @@ fn held(lock: &LockStatus) -> String {
 fn suspension(lock: &LockStatus) -> String {
     let (process, why, state) = match (&lock.holder, &lock.next) {
         (Some(HolderInfo { process, metadata, token, revocable, .. }), _) => {
-            (process, metadata, format!("suspended with token {token}{}", wanted_back(*revocable)))
+            (process, metadata, format!("suspended with token {token}{}", revocability(*revocable)))
         }
         (None, Some(WaiterInfo { process, metadata, .. })) => {
             (process, metadata, "not suspended yet".to_owned())
@@ -138,8 +138,8 @@ fn suspension(lock: &LockStatus) -> String {
     format!("  {state} by {process}{}; {} waiting\n", reason(why), lock.waiters)
 }
 
-/// Whether a hold may be wanted back.
-fn wanted_back(revocable: bool) -> &'static str {
+/// Tells that other members may request the hold back.
+fn revocability(revocable: bool) -> &'static str {
     if revocable { ", revocable" } else { "" }
 }
 

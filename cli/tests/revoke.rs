@@ -59,7 +59,7 @@ async fn a_holder_that_is_asked_gives_the_lock_back() {
         revoke(&member, &["inventory", "sku-42", "--why", "stock-taking", "--wait", "2m"]).await;
     let me = format!("process {process} at {} with token {token} (till 3)", member.addr());
     let expected = format!(
-        "{me} was told that sku-42 of inventory is wanted back: stock-taking\n{me} released it\n"
+        "{me} was told that sku-42 of inventory is requested back: stock-taking\n{me} released it\n"
     );
     assert_eq!((said.as_str(), code), (expected.as_str(), Some(0)));
     let told = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
@@ -103,13 +103,13 @@ async fn a_share_that_became_the_lock_was_not_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspension_is_wanted_back_by_leaving_out_the_name() {
+async fn a_suspension_is_requested_back_by_leaving_out_the_name() {
     let (member, service) = founded().await;
     let suspended =
         service.suspend().revocable().reason("stock-taking").await.expect("no lock is held");
     let (said, code) = revoke(&member, &["inventory", "--wait", "0s", "--force"]).await;
     assert!(
-        said.contains("(stock-taking) was told that the suspension of inventory is wanted back"),
+        said.contains("(stock-taking) was told that the suspension of inventory is requested back"),
         "{said}"
     );
     assert_eq!(

@@ -424,7 +424,7 @@ pub struct HolderInfo {
     pub token: Token,
     /// How it holds it.
     pub mode: Mode,
-    /// Whether it may be [wanted back](crate::LockBuilder::revocable).
+    /// Whether it may be [requested back](crate::LockBuilder::revocable).
     pub revocable: bool,
     /// Its metadata.
     pub metadata: Metadata,

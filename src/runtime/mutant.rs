@@ -92,9 +92,9 @@ pub enum RuntimeMutant {
     ConnectAgain,
     /// The guards of a member stay good though it is suspended, or lost.
     GuardsOutliveMember,
-    /// A holder is told twice that its lock is wanted back.
+    /// A holder is told twice that its lock is requested back.
     WantTwice,
-    /// A holder is not told that its lock is wanted back, and is reported as told.
+    /// A holder is not told that its lock is requested back, and is reported as told.
     WantInSilence,
     /// The guards of a lock that was taken away stay good.
     TakenAndKept,

@@ -593,7 +593,7 @@ impl LockService {
     ///
     /// The holders at the moment of the grantor's answer are told; waiters and later holders are
     /// not. All holders of shares are told, and all holders of permits of an object of that name. A
-    /// batch with the lock is wanted back as a whole. Each call is told once.
+    /// batch with the lock is requested back as a whole. Each call is told once.
     ///
     /// # Errors
     /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.

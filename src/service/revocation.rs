@@ -1,4 +1,4 @@
-//! Revocation: a holder is told that its lock is wanted back, and decides.
+//! Revocation: a holder is told that its lock is requested back, and decides.
 
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
@@ -191,7 +191,7 @@ pub(super) async fn take(
     }
 }
 
-/// The holders that were told that a lock is wanted back. Holders that released it meanwhile are
+/// The holders that were told that a lock is requested back. Holders that released it meanwhile are
 /// left out.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
@@ -226,7 +226,7 @@ pub enum RevokeError {
         .0.token
     )]
     NotRevocable(HolderInfo),
-    /// Nothing was taken away: the holder has not been told that the lock is wanted back.
+    /// Nothing was taken away: the holder has not been told that the lock is requested back.
     /// [`revoke`](crate::LockService::revoke) it first.
     #[error("the holder has not been told of a revocation; revoke first")]
     Untold,

@@ -182,7 +182,7 @@ impl World {
                 Arc::make_mut(&mut self.history).lose(ask, reason);
             }
             Output::RevocationRequested { request, .. } => {
-                self.note(place, |_| format!("{request:?} is wanted back"));
+                self.note(place, |_| format!("{request:?} is requested back"));
                 let output = UnaskedOutput::Revocation;
                 let Some(ask) = self.asked(place, process, request, output) else { return };
                 self.tell(&Observation::Wanted { ask });

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A call that other members answer and that is no request for a lock is a pending call
-//! (`calls.rs`). Open objects are in `objects.rs`. A hold that is wanted back is in
+//! (`calls.rs`). Open objects are in `objects.rs`. A hold that is requested back is in
 //! `revocation.rs`.
 
 use crate::protocol::cluster::view::View;

@@ -104,7 +104,7 @@ pub(super) enum PendingRequest {
 pub(super) struct TurnEffects {
     pub(super) wakers: Vec<Waker>,
     pub(super) lost: Vec<Arc<HoldCell>>,
-    /// Holds that are wanted back, and objects that have something new to tell.
+    /// Holds that are requested back, and objects that have something new to tell.
     pub(super) changed: Vec<Arc<HoldCell>>,
     /// Values whose destructors may be the user's.
     pub(super) trash: Vec<PendingRequest>,

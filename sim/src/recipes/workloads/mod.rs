@@ -168,9 +168,12 @@ impl WorkloadKind {
                 "losses heard of",
                 "guards that failed",
             ],
-            WorkloadKind::Revocations => {
-                &["locks wanted back", "holders told", "holds taken away", "untold not taken away"]
-            }
+            WorkloadKind::Revocations => &[
+                "locks requested back",
+                "holders told",
+                "holds taken away",
+                "untold not taken away",
+            ],
         }
     }
 

@@ -86,7 +86,7 @@ async fn hold(worker: &Workload, name: &'static str, guard: Guard, is_revocable:
             worker.count("requests heard");
             if !heard.insert(request.metadata.clone()) {
                 let what = format!(
-                    "worker {} was told twice that {name} is wanted back: {request:?}",
+                    "worker {} was told twice that {name} is requested back: {request:?}",
                     worker.number
                 );
                 checker.fail("asked_back_once", what);
@@ -129,7 +129,7 @@ async fn ask(worker: &Workload, service: &LockService) {
     let name = *worker.pick(&NAMES);
     let checker = &worker.harness.checker;
     let word = format!("{}-{}", worker.number, checker.now());
-    worker.count("locks wanted back");
+    worker.count("locks requested back");
     let mut wish = service.revoke(name).metadata(&word);
     if worker.below(3) == 0 {
         wish = wish.wait(worker.millis(1, 2_000));

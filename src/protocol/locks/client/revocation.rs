@@ -1,4 +1,4 @@
-//! Revocation: a hold that is revocable can be wanted back, and taken away once its holder has been
+//! Revocation: a revocable hold can be requested back, and taken away once its holder has been
 //! told.
 //!
 //! ```text
@@ -11,12 +11,12 @@
 //! away: its guards fail first, and then it is released like any other.
 //!
 //! - `told_before_taken`: a hold is taken away only after its holder has been told that it is
-//!   wanted back.
+//!   requested back.
 
 use super::*;
 use crate::protocol::message::ClientMessage;
 
-/// A pending call: to have the holders of something told that it is wanted back, or to take away
+/// A pending call: to have the holders of something told that it is requested back, or to take away
 /// the hold of one of them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct RevocationCall {
@@ -151,7 +151,7 @@ impl LockClient {
         self.repeat(request, cx);
     }
 
-    /// The grantor lists the holders of a lock, or of the suspension, that is wanted back.
+    /// The grantor lists the holders of a lock, or of the suspension, that is requested back.
     pub(super) fn on_holders(
         &mut self,
         request: RequestId,
