@@ -46,19 +46,19 @@ pub(crate) fn held(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    let mut stage = BenchCluster::set(2, logs.to_owned())?;
-    stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
-    hold(&mut stage, 0, FEW_HELD)?;
-    let few = slow_down(&mut stage, FEW_HELD, args, progress, sheet)?;
+    let mut cluster = BenchCluster::set(2, logs.to_owned())?;
+    cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
+    hold(&mut cluster, 0, FEW_HELD)?;
+    let few = slow_down(&mut cluster, FEW_HELD, args, progress, sheet)?;
     let (mut there, mut memory) = (FEW_HELD, [0; 2]);
     for many in tables(args.table).into_iter().skip(1) {
         progress.say(&format!("{many} locks are taken"));
         // Not while rates are measured, because counting has a cost.
-        count(&mut stage, true)?;
-        let before = allocated(&mut stage)?;
-        hold(&mut stage, there, many - there)?;
-        let after = allocated(&mut stage)?;
-        count(&mut stage, false)?;
+        count(&mut cluster, true)?;
+        let before = allocated(&mut cluster)?;
+        hold(&mut cluster, there, many - there)?;
+        let after = allocated(&mut cluster)?;
+        count(&mut cluster, false)?;
         there = many;
         for place in [GRANTOR, HOLDER] {
             memory[place] += after[place] - before[place];
@@ -74,7 +74,7 @@ pub(crate) fn held(
         let both = Figure::new("memory of each", Unit::Bytes);
         let both = if is_last { both.at_most(BYTES) } else { both };
         sheet.note(many, both, each(GRANTOR) + each(HOLDER));
-        let full = slow_down(&mut stage, many, args, progress, sheet)?;
+        let full = slow_down(&mut cluster, many, args, progress, sheet)?;
         for ((few, few_floor), (full, full_floor)) in few.iter().zip(full) {
             let (slower, floor) = (few / full, few_floor / full_floor);
             sheet.note(
@@ -91,24 +91,24 @@ pub(crate) fn held(
     Ok(())
 }
 
-fn hold(stage: &mut BenchCluster, first: u32, count: u32) -> BenchResult<()> {
-    stage.ask(HOLDER, &BenchOrder::Hold { first, count }, BenchReport::holding).map(drop)
+fn hold(cluster: &mut BenchCluster, first: u32, count: u32) -> BenchResult<()> {
+    cluster.ask(HOLDER, &BenchOrder::Hold { first, count }, BenchReport::holding).map(drop)
 }
 
-fn count(stage: &mut BenchCluster, on: bool) -> BenchResult<()> {
+fn count(cluster: &mut BenchCluster, on: bool) -> BenchResult<()> {
     [GRANTOR, HOLDER]
         .into_iter()
-        .try_for_each(|place| stage.ask(place, &BenchOrder::Count(on), BenchReport::done))
+        .try_for_each(|place| cluster.ask(place, &BenchOrder::Count(on), BenchReport::done))
 }
 
-fn allocated(stage: &mut BenchCluster) -> BenchResult<[i64; 2]> {
-    stage.pause(SETTLE)?;
-    Ok([stage.usage(GRANTOR)?.allocated, stage.usage(HOLDER)?.allocated])
+fn allocated(cluster: &mut BenchCluster) -> BenchResult<[i64; 2]> {
+    cluster.pause(SETTLE)?;
+    Ok([cluster.usage(GRANTOR)?.allocated, cluster.usage(HOLDER)?.allocated])
 }
 
 /// The rate of free locks at the grantor's own member, and that of L, in each round.
 fn slow_down(
-    stage: &mut BenchCluster,
+    cluster: &mut BenchCluster,
     held: u32,
     args: &BenchArgs,
     progress: &Progress,
@@ -119,7 +119,7 @@ fn slow_down(
     let (locks, table) =
         (Load::Locks { tasks: 1, names, timed: false }, Load::Table { tasks: 1, names });
     let mut rate =
-        |load| -> BenchResult<f64> { Ok(stage.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
+        |load| -> BenchResult<f64> { Ok(cluster.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
     rate(table)?; // it fills its table first, which may take longer than a round
     for round in 1..=args.rounds {
         progress.say(&format!("{held} locks held, round {round} of {}", args.rounds));
@@ -144,21 +144,22 @@ pub(crate) fn names(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    let mut stage = BenchCluster::set(2, logs.to_owned())?;
-    stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
-    count(&mut stage, true)?;
+    let mut cluster = BenchCluster::set(2, logs.to_owned())?;
+    cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
+    count(&mut cluster, true)?;
     let mut first = 0;
-    let mut pass = |stage: &mut BenchCluster, place: usize, count: u32| -> BenchResult<f64> {
-        let (from, to) = stage.ask(place, &BenchOrder::Pass { first, count }, BenchReport::did)?;
+    let mut pass = |cluster: &mut BenchCluster, place: usize, count: u32| -> BenchResult<f64> {
+        let (from, to) =
+            cluster.ask(place, &BenchOrder::Pass { first, count }, BenchReport::did)?;
         first += count;
         Ok(f64::from(count) / between(from, to).as_secs_f64())
     };
     // The first names create state that stays.
     for place in [GRANTOR, HOLDER] {
-        pass(&mut stage, place, WARM_UP)?;
+        pass(&mut cluster, place, WARM_UP)?;
     }
-    let before = allocated(&mut stage)?;
-    let resident = resident(&mut stage)?;
+    let before = allocated(&mut cluster)?;
+    let resident = resident(&mut cluster)?;
     let each = args.names.div_ceil(args.rounds);
     let mut more = 0.0;
     for round in 1..=args.rounds {
@@ -167,16 +168,16 @@ pub(crate) fn names(
             (GRANTOR, "names, at the grantor's own member"),
             (HOLDER, "names, from the other member"),
         ] {
-            sheet.note(args.names, Figure::rate(name), pass(&mut stage, place, each)?);
+            sheet.note(args.names, Figure::rate(name), pass(&mut cluster, place, each)?);
         }
-        let after = allocated(&mut stage)?;
+        let after = allocated(&mut cluster)?;
         more = (after.iter().sum::<i64>() - before.iter().sum::<i64>()) as f64;
         sheet.note(
             args.names,
             Figure::new("memory in use, more than before", Unit::Bytes).at_most(LEFT_BEHIND),
             more,
         );
-        let more = self::resident(&mut stage)? - resident;
+        let more = self::resident(&mut cluster)? - resident;
         sheet.note(args.names, Figure::new("resident memory, more than before", Unit::Bytes), more);
         progress.step();
     }
@@ -187,8 +188,8 @@ pub(crate) fn names(
 }
 
 /// The memory of the machine that both use.
-fn resident(stage: &mut BenchCluster) -> BenchResult<f64> {
-    Ok((stage.usage(GRANTOR)?.resident + stage.usage(HOLDER)?.resident) as f64)
+fn resident(cluster: &mut BenchCluster) -> BenchResult<f64> {
+    Ok((cluster.usage(GRANTOR)?.resident + cluster.usage(HOLDER)?.resident) as f64)
 }
 
 /// Many requests wait for one name. Half of them give up, from the middle, and the others are
@@ -200,16 +201,17 @@ pub(crate) fn waiters(
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
     let many = args.queue.max(2 * FEW_WAITING);
-    let mut stage = BenchCluster::set(1, logs.to_owned())?;
-    stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
+    let mut cluster = BenchCluster::set(1, logs.to_owned())?;
+    cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let mut few = None;
         for waiters in [FEW_WAITING, many] {
-            let costs = stage.ask(GRANTOR, &BenchOrder::Queue(waiters), |report| match report {
-                BenchReport::Queued { join, cancel, grant } => Some([*join, *cancel, *grant]),
-                _ => None,
-            })?;
+            let costs =
+                cluster.ask(GRANTOR, &BenchOrder::Queue(waiters), |report| match report {
+                    BenchReport::Queued { join, cancel, grant } => Some([*join, *cancel, *grant]),
+                    _ => None,
+                })?;
             for (name, nanos) in
                 ["to join", "to give up", "to be granted it"].into_iter().zip(costs)
             {

@@ -61,7 +61,7 @@ impl BenchCluster {
         directory: PathBuf,
     ) -> BenchResult<BenchCluster> {
         let addresses = free_addresses(room).map_err(|error| error.to_string())?;
-        let mut stage = BenchCluster {
+        let mut cluster = BenchCluster {
             processes: Processes::new(),
             directory,
             addresses,
@@ -73,9 +73,9 @@ impl BenchCluster {
             leaving: None,
         };
         for place in 0..members {
-            stage.enter(place)?;
+            cluster.enter(place)?;
         }
-        Ok(stage)
+        Ok(cluster)
     }
 
     /// This many clients of another lock service.
@@ -86,10 +86,10 @@ impl BenchCluster {
         at: SocketAddr,
         directory: PathBuf,
     ) -> BenchResult<BenchCluster> {
-        let mut stage = BenchCluster::with_room(0, count, directory)?;
-        stage.rival = Some((rival, at));
-        (0..count).try_for_each(|place| stage.enter(place))?;
-        Ok(stage)
+        let mut cluster = BenchCluster::with_room(0, count, directory)?;
+        cluster.rival = Some((rival, at));
+        (0..count).try_for_each(|place| cluster.enter(place))?;
+        Ok(cluster)
     }
 
     /// How the process of this place is started.

@@ -36,14 +36,14 @@ struct Used {
 }
 
 /// The resources that each used while all were idle.
-fn watch(stage: &mut BenchCluster, members: usize) -> BenchResult<Vec<Used>> {
-    let usages = |stage: &mut BenchCluster| -> BenchResult<Vec<Usage>> {
-        (0..members).map(|place| stage.usage(place)).collect()
+fn watch(cluster: &mut BenchCluster, members: usize) -> BenchResult<Vec<Used>> {
+    let usages = |cluster: &mut BenchCluster| -> BenchResult<Vec<Usage>> {
+        (0..members).map(|place| cluster.usage(place)).collect()
     };
-    stage.pause(SETTLE)?;
-    let before = usages(stage)?;
-    stage.pause(LOOK)?;
-    let after = usages(stage)?;
+    cluster.pause(SETTLE)?;
+    let before = usages(cluster)?;
+    cluster.pause(LOOK)?;
+    let after = usages(cluster)?;
     let used = before.iter().zip(&after).map(|(before, after)| Used {
         busy: (after.busy - before.busy) as f64 / (after.at - before.at) as f64,
         traffic: (after.traffic - before.traffic) as f64
@@ -68,11 +68,11 @@ pub(crate) fn idle(
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
     let size = IDLERS as u32;
-    let mut stage = BenchCluster::set(IDLERS, logs.to_owned())?;
-    stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
+    let mut cluster = BenchCluster::set(IDLERS, logs.to_owned())?;
+    cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
-        let used = watch(&mut stage, IDLERS)?;
+        let used = watch(&mut cluster, IDLERS)?;
         let busiest = Figure::new("of one core, the busiest", Unit::Share).at_most(IDLE_BUSY);
         sheet.note(size, busiest, most(&used, |used| used.busy));
         let largest = Figure::new("in memory, the largest", Unit::Bytes).at_most(IDLE_RESIDENT);
@@ -106,16 +106,16 @@ pub(crate) fn members(
     let sizes = sizes(args.members);
     for round in 1..=args.rounds {
         let room = args.members.max(FEWEST as u32) as usize;
-        let mut stage = BenchCluster::with_room(FEWEST, room, logs.to_owned())?;
-        stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
+        let mut cluster = BenchCluster::with_room(FEWEST, room, logs.to_owned())?;
+        cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
         let (mut there, mut few) = (FEWEST, None);
         for &members in &sizes {
             progress.say(&format!("{members} members, round {round} of {}", args.rounds));
             while there < members {
-                stage.enter(there)?;
+                cluster.enter(there)?;
                 there += 1;
             }
-            let used = watch(&mut stage, members)?;
+            let used = watch(&mut cluster, members)?;
             let size = members as u32;
             let (busy, traffic) = (mean(&used, |used| used.busy), mean(&used, |used| used.traffic));
             sheet.note(size, Figure::new("of one core, each", Unit::Share), busy);
@@ -138,7 +138,7 @@ pub(crate) fn members(
                 sheet.note(size, flat, traffic / few_traffic);
             }
             let change = Figure::time("view change").at_most(VIEW.as_secs_f64());
-            sheet.note_time(size, change, view_change(&mut stage, members)?);
+            sheet.note_time(size, change, view_change(&mut cluster, members)?);
             progress.step();
         }
     }
@@ -147,20 +147,20 @@ pub(crate) fn members(
 
 /// Kills the last member and starts it again. Returns the time until all others had the view
 /// without it.
-fn view_change(stage: &mut BenchCluster, members: usize) -> BenchResult<Duration> {
+fn view_change(cluster: &mut BenchCluster, members: usize) -> BenchResult<Duration> {
     let last = members - 1;
-    let dead = stage.process(last).to_owned();
-    let from = stage.kill(last);
+    let dead = cluster.process(last).to_owned();
+    let from = cluster.kill(last);
     let mut to = from;
     for place in 0..last {
         let (at, ..) =
-            stage.event(from, "a view without the dead", |there, event| match event {
+            cluster.event(from, "a view without the dead", |there, event| match event {
                 Event::View(members) if there == place && !members.contains(&dead) => Some(()),
                 _ => None,
             })?;
         to = to.max(at);
     }
-    stage.enter(last)?;
+    cluster.enter(last)?;
     Ok(between(from, to))
 }
 

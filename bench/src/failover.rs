@@ -65,27 +65,27 @@ pub(crate) fn fail_over(
 
 impl Victim {
     fn kill(&self, logs: &Path) -> BenchResult<Duration> {
-        let mut stage = BenchCluster::set(MEMBERS, logs.to_owned())?;
-        stage.ask(self.grantor, &BenchOrder::Become, BenchReport::did)?;
-        let before = stage.ask(
+        let mut cluster = BenchCluster::set(MEMBERS, logs.to_owned())?;
+        cluster.ask(self.grantor, &BenchOrder::Become, BenchReport::did)?;
+        let before = cluster.ask(
             BYSTANDER,
             &BenchOrder::Hold { first: 0, count: HOLDS },
             BenchReport::holding,
         )?;
-        stage.ask(self.place, &BenchOrder::HoldQueues(1), BenchReport::done)?;
-        stage.order(WAITER, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
-        stage.stand_in_line(BYSTANDER, 1, 1)?;
-        stage.pause(SETTLE)?;
+        cluster.ask(self.place, &BenchOrder::HoldQueues(1), BenchReport::done)?;
+        cluster.order(WAITER, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
+        cluster.stand_in_line(BYSTANDER, 1, 1)?;
+        cluster.pause(SETTLE)?;
 
-        let from = stage.kill(self.place);
-        let granted = stage.any_report(
-            "for the next in line to have the lock",
-            |place, report| match report {
-                BenchReport::Served(served) if place == WAITER => Some(served[0].at),
-                _ => None,
-            },
-        )?;
-        let after = stage.ask(BYSTANDER, &BenchOrder::Check, BenchReport::holding)?;
+        let from = cluster.kill(self.place);
+        let granted =
+            cluster.any_report("for the next in line to have the lock", |place, report| {
+                match report {
+                    BenchReport::Served(served) if place == WAITER => Some(served[0].at),
+                    _ => None,
+                }
+            })?;
+        let after = cluster.ask(BYSTANDER, &BenchOrder::Check, BenchReport::holding)?;
         match before == after {
             true => Ok(between(from, granted)),
             false => Err(format!("member {BYSTANDER} held {before:?} and holds {after:?}")),

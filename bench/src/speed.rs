@@ -41,10 +41,10 @@ pub(crate) fn local(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    let mut stage = BenchCluster::set(1, logs.to_owned())?;
-    stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
+    let mut cluster = BenchCluster::set(1, logs.to_owned())?;
+    cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
     let mut rate =
-        |load| -> BenchResult<f64> { Ok(stage.run(&[(0, load)], args.span())?[0].rate()) };
+        |load| -> BenchResult<f64> { Ok(cluster.run(&[(0, load)], args.span())?[0].rate()) };
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let mut both = |threads, names| -> BenchResult<[f64; 2]> {
@@ -78,10 +78,11 @@ pub(crate) fn local(
         progress.step();
     }
 
-    let (allocations, frames) = stage.ask(0, &BenchOrder::Turn(TURNS), |report| match report {
-        BenchReport::Turned { allocations, frames } => Some((*allocations, *frames)),
-        _ => None,
-    })?;
+    let (allocations, frames) =
+        cluster.ask(0, &BenchOrder::Turn(TURNS), |report| match report {
+            BenchReport::Turned { allocations, frames } => Some((*allocations, *frames)),
+            _ => None,
+        })?;
     let each = |count: u64| count as f64 / TURNS as f64;
     sheet.note(
         1,
@@ -156,7 +157,7 @@ pub(crate) fn remote_many(
 
 /// Two members: the grantor, and one that wants its locks.
 struct Pair {
-    stage: BenchCluster,
+    cluster: BenchCluster,
     echo: std::net::SocketAddr,
     /// The process that answers all frames of one read together.
     echo_together: std::net::SocketAddr,
@@ -164,11 +165,11 @@ struct Pair {
 
 impl Pair {
     fn set(logs: &Path) -> BenchResult<Pair> {
-        let mut stage = BenchCluster::set(2, logs.to_owned())?;
-        stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
-        let echo = stage.listener(0, &BenchOrder::Echo(false))?;
-        let echo_together = stage.listener(0, &BenchOrder::Echo(true))?;
-        Ok(Pair { stage, echo, echo_together })
+        let mut cluster = BenchCluster::set(2, logs.to_owned())?;
+        cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
+        let echo = cluster.listener(0, &BenchOrder::Echo(false))?;
+        let echo_together = cluster.listener(0, &BenchOrder::Echo(true))?;
+        Ok(Pair { cluster, echo, echo_together })
     }
 
     fn locks(&mut self, tasks: u32, args: &BenchArgs) -> BenchResult<Ran> {
@@ -184,7 +185,7 @@ impl Pair {
     }
 
     fn run(&mut self, load: Load, args: &BenchArgs) -> BenchResult<Ran> {
-        Ok(self.stage.run(&[(1, load)], args.span())?.remove(0))
+        Ok(self.cluster.run(&[(1, load)], args.span())?.remove(0))
     }
 }
 
@@ -195,19 +196,19 @@ pub(crate) fn contended(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    let mut stage = BenchCluster::set(CROWD + 1, logs.to_owned())?;
-    stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
+    let mut cluster = BenchCluster::set(CROWD + 1, logs.to_owned())?;
+    cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
     let size = CROWD as u32;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let fight = Load::Locks { tasks: 1, names: Names::One, timed: true };
         let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|place| (place, fight)).collect();
-        let fought = stage.run(&fighters, args.span())?;
+        let fought = cluster.run(&fighters, args.span())?;
 
-        let at = stage.listener(0, &BenchOrder::Hub(size))?;
+        let at = cluster.listener(0, &BenchOrder::Hub(size))?;
         let rim: Vec<(usize, Load)> =
             (1..=CROWD).map(|place| (place, Load::Spoke { at, brings: place == 1 })).collect();
-        let passed = stage.run(&rim, args.span())?;
+        let passed = cluster.run(&rim, args.span())?;
 
         let turns = |ran: &[Ran]| {
             ran.iter().map(|ran| ran.turns as f64).sum::<f64>() / args.span().as_secs_f64()

@@ -99,7 +99,7 @@ fn measure(
 
 /// One cluster with its holds.
 struct TakeoverRun {
-    stage: BenchCluster,
+    cluster: BenchCluster,
     holds: u32,
     waiters: u32,
     /// Of each of `HOLDERS`.
@@ -108,32 +108,32 @@ struct TakeoverRun {
 
 impl TakeoverRun {
     fn begin(holds: u32, waiters: u32, logs: &Path) -> BenchResult<TakeoverRun> {
-        let mut stage = BenchCluster::set(MEMBERS, logs.to_owned())?;
-        stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
+        let mut cluster = BenchCluster::set(MEMBERS, logs.to_owned())?;
+        cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
         let mut held = Vec::new();
         for (number, &place) in (0..).zip(&HOLDERS) {
             let parts = HOLDERS.len() as u32;
             let (first, next) = (holds * number / parts, holds * (number + 1) / parts);
-            held.push(stage.ask(
+            held.push(cluster.ask(
                 place,
                 &BenchOrder::Hold { first, count: next - first },
                 BenchReport::holding,
             )?);
         }
-        Ok(TakeoverRun { stage, holds, waiters, held })
+        Ok(TakeoverRun { cluster, holds, waiters, held })
     }
 
     fn round(&mut self, kind: TakeoverKind) -> BenchResult<Vec<(Figure, Duration)>> {
         let before = self.queue_up()?;
-        self.stage.ask(CLIENT, &BenchOrder::Probe, BenchReport::done)?;
-        self.stage.pause(SETTLE)?;
+        self.cluster.ask(CLIENT, &BenchOrder::Probe, BenchReport::done)?;
+        self.cluster.pause(SETTLE)?;
         let measured = match kind {
             TakeoverKind::Transfer => self.transfer()?,
             TakeoverKind::HandOff => self.hand_off()?,
             TakeoverKind::Recovery => self.recovery()?,
         };
-        self.stage.pause(SETTLE)?;
-        let probes = self.stage.ask(CLIENT, &BenchOrder::Rest, |report| match report {
+        self.cluster.pause(SETTLE)?;
+        let probes = self.cluster.ask(CLIENT, &BenchOrder::Rest, |report| match report {
             BenchReport::Probed(probes) => Some(probes.clone()),
             _ => None,
         })?;
@@ -146,26 +146,26 @@ impl TakeoverRun {
 
     /// Starts all waiters. Returns the order of each queue.
     fn queue_up(&mut self) -> BenchResult<Vec<Vec<u32>>> {
-        self.stage.ask(CLIENT, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
+        self.cluster.ask(CLIENT, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
         for (number, &place) in (0..).zip(&HOLDERS) {
             let own = (0..self.waiters).filter(|waiter| waiter % HOLDERS.len() as u32 == number);
             let places =
                 own.map(|waiter| Place { queue: waiter / HOLDERS.len() as u32 % QUEUES, waiter });
-            self.stage.order(place, &BenchOrder::Wait(places.collect()));
+            self.cluster.order(place, &BenchOrder::Wait(places.collect()));
         }
-        self.stage.stand_in_line(CLIENT, QUEUES, self.waiters)?;
+        self.cluster.stand_in_line(CLIENT, QUEUES, self.waiters)?;
         Ok(self.look()?.1)
     }
 
     fn look(&mut self) -> BenchResult<(Holdings, Vec<Vec<u32>>)> {
-        self.stage.ask(CLIENT, &BenchOrder::Look(QUEUES), |report| match report {
+        self.cluster.ask(CLIENT, &BenchOrder::Look(QUEUES), |report| match report {
             BenchReport::Seen { holdings, queues } => Some((*holdings, queues.clone())),
             _ => None,
         })
     }
 
     fn transfer(&mut self) -> BenchResult<Measured> {
-        let (from, to) = self.stage.ask(TURK, &BenchOrder::Become, BenchReport::did)?;
+        let (from, to) = self.cluster.ask(TURK, &BenchOrder::Become, BenchReport::did)?;
         Ok(Measured {
             from,
             to,
@@ -175,9 +175,9 @@ impl TakeoverRun {
     }
 
     fn hand_off(&mut self) -> BenchResult<Measured> {
-        let (from, to) = self.stage.ask(GRANTOR, &BenchOrder::Leave, BenchReport::did)?;
-        let (acts, ..) = self.stage.event(from, "a successor", grants)?;
-        self.stage.end(GRANTOR)?;
+        let (from, to) = self.cluster.ask(GRANTOR, &BenchOrder::Leave, BenchReport::did)?;
+        let (acts, ..) = self.cluster.event(from, "a successor", grants)?;
+        self.cluster.end(GRANTOR)?;
         let what = vec![
             ("until the successor grants", from, acts, Some(TARGET)),
             ("the leave", from, to, Some(TARGET)),
@@ -186,11 +186,11 @@ impl TakeoverRun {
     }
 
     fn recovery(&mut self) -> BenchResult<Measured> {
-        let dead = self.stage.process(GRANTOR).to_owned();
-        let from = self.stage.kill(GRANTOR);
-        let (to, grantor, ()) = self.stage.event(from, "a new grantor", grants)?;
+        let dead = self.cluster.process(GRANTOR).to_owned();
+        let from = self.cluster.kill(GRANTOR);
+        let (to, grantor, ()) = self.cluster.event(from, "a new grantor", grants)?;
         let (seen, ..) =
-            self.stage.event(from, "a view without the dead", |place, event| match event {
+            self.cluster.event(from, "a view without the dead", |place, event| match event {
                 Event::View(members) if place == grantor && !members.contains(&dead) => Some(()),
                 _ => None,
             })?;
@@ -202,7 +202,7 @@ impl TakeoverRun {
     fn check(&mut self) -> BenchResult<()> {
         let mut all = Holdings::default();
         for (place, before) in HOLDERS.iter().zip(self.held.clone()) {
-            let now = self.stage.ask(*place, &BenchOrder::Check, BenchReport::holding)?;
+            let now = self.cluster.ask(*place, &BenchOrder::Check, BenchReport::holding)?;
             if now != before {
                 return Err(format!("member {place} held {before:?} and holds {now:?}"));
             }
@@ -220,16 +220,18 @@ impl TakeoverRun {
 
     /// All waiters are served, in order.
     fn serve(&mut self, before: &[Vec<u32>]) -> BenchResult<()> {
-        self.stage.ask(CLIENT, &BenchOrder::FreeQueues, BenchReport::done)?;
+        self.cluster.ask(CLIENT, &BenchOrder::FreeQueues, BenchReport::done)?;
         let mut served: Vec<BTreeMap<i64, u32>> = vec![BTreeMap::new(); QUEUES as usize];
         // Those of one member may be the last, so they are waited for in any order.
         let mut open = HOLDERS.to_vec();
         while !open.is_empty() {
-            let (place, grants) = self.stage.any_report(
-                "for the waiters to be served",
-                |place, report| match report {
-                    BenchReport::Served(grants) if open.contains(&place) => {
-                        Some((place, grants.clone()))
+            let (place, grants) =
+                self.cluster.any_report("for the waiters to be served", |place, report| {
+                    match report {
+                        BenchReport::Served(grants) if open.contains(&place) => {
+                            Some((place, grants.clone()))
+                        }
+                        _ => None,
                     }
                     _ => None,
                 },
@@ -250,10 +252,10 @@ impl TakeoverRun {
     /// Makes member 1 the grantor again, and lets any older transfer end before the next round.
     fn restore(&mut self, kind: TakeoverKind) -> BenchResult<()> {
         if kind != TakeoverKind::Transfer {
-            self.stage.enter(GRANTOR)?;
+            self.cluster.enter(GRANTOR)?;
         }
-        self.stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
-        self.stage.pause(SETTLE)
+        self.cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
+        self.cluster.pause(SETTLE)
     }
 }
 

@@ -31,24 +31,24 @@ pub(crate) fn wake(
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    let mut stage = BenchCluster::set(3, logs.to_owned())?;
-    stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
+    let mut cluster = BenchCluster::set(3, logs.to_owned())?;
+    cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     let rounds = args.rounds.max(ROUNDS);
     for round in 1..=rounds {
         progress.say(&format!("round {round} of {rounds}"));
-        stage.ask(HOLDER, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
+        cluster.ask(HOLDER, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
         let places = (0..WAITERS).map(|waiter| Place { queue: waiter % QUEUES, waiter }).collect();
-        stage.order(WAITER, &BenchOrder::Wait(places));
-        stage.stand_in_line(GRANTOR, QUEUES, WAITERS)?;
-        stage.pause(SETTLE)?;
+        cluster.order(WAITER, &BenchOrder::Wait(places));
+        cluster.stand_in_line(GRANTOR, QUEUES, WAITERS)?;
+        cluster.pause(SETTLE)?;
 
-        let before = usages(&mut stage)?;
-        stage.ask(HOLDER, &BenchOrder::FreeQueues, BenchReport::done)?;
-        stage.any_report("for the waiters to be served", |_, report| match report {
+        let before = usages(&mut cluster)?;
+        cluster.ask(HOLDER, &BenchOrder::FreeQueues, BenchReport::done)?;
+        cluster.any_report("for the waiters to be served", |_, report| match report {
             BenchReport::Served(_) => Some(()),
             _ => None,
         })?;
-        let after = usages(&mut stage)?;
+        let after = usages(&mut cluster)?;
 
         let each = |count: u64| count as f64 / f64::from(WAITERS);
         let sent = |usages: &[Usage]| usages.iter().map(|usage| usage.frames_out).sum::<u64>();
@@ -77,6 +77,6 @@ pub(crate) fn wake(
     Ok(())
 }
 
-fn usages(stage: &mut BenchCluster) -> BenchResult<Vec<Usage>> {
-    [GRANTOR, HOLDER, WAITER].into_iter().map(|place| stage.usage(place)).collect()
+fn usages(cluster: &mut BenchCluster) -> BenchResult<Vec<Usage>> {
+    [GRANTOR, HOLDER, WAITER].into_iter().map(|place| cluster.usage(place)).collect()
 }

@@ -89,7 +89,7 @@ pub(super) struct RequestFuture {
     /// Until it is asked.
     service: Option<Arc<ServiceHandle>>,
     parts: RequestParts,
-    way: RequestPhase,
+    phase: RequestPhase,
     /// Once it was asked.
     acquire: Option<AcquireSpan>,
 }
@@ -108,7 +108,7 @@ enum RequestPhase {
 
 impl RequestFuture {
     pub(super) fn new(service: Arc<ServiceHandle>, parts: RequestParts) -> Self {
-        RequestFuture { service: Some(service), parts, way: RequestPhase::Unasked, acquire: None }
+        RequestFuture { service: Some(service), parts, phase: RequestPhase::Unasked, acquire: None }
     }
 
     /// Asks, if that has not been done. A lock that is free here is taken without a turn. `waker`:
@@ -127,7 +127,7 @@ impl RequestFuture {
             && let Some(cell) =
                 service.engine.take(&service.local_grants, name, *owner, &service.destroyed)
         {
-            self.way = RequestPhase::Over;
+            self.phase = RequestPhase::Over;
             return Some(HoldHandle::new(service, want.clone(), cell));
         }
         let mut command = Command::Lock {
@@ -137,7 +137,7 @@ impl RequestFuture {
             wait: *wait,
             lease: *lease,
         };
-        self.way = RequestPhase::Asked(PendingAnswer::new(service, &mut command, waker));
+        self.phase = RequestPhase::Asked(PendingAnswer::new(service, &mut command, waker));
         None
     }
 
@@ -150,7 +150,7 @@ impl RequestFuture {
         let taken = self.start(Some(context.waker()));
         // Entered for this poll only, and left before anything else runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
-        let answer = match (taken, &mut self.way) {
+        let answer = match (taken, &mut self.phase) {
             (Some(hold), _) => Ok(hold),
             // It is asked, and wakes this task.
             (None, RequestPhase::Asked(asked)) if is_first && asked.waiting().is_some() => {
@@ -163,7 +163,7 @@ impl RequestFuture {
                 // or recorder panics.
                 answer.map(|cell| HoldHandle::new(service, self.parts.lock.want.clone(), cell))
             }
-            (None, way) => match std::mem::replace(way, RequestPhase::Over) {
+            (None, phase) => match std::mem::replace(phase, RequestPhase::Over) {
                 RequestPhase::Taken(hold) => Ok(hold),
                 _ => panic!("polled after it was ready"),
             },
@@ -229,7 +229,7 @@ impl<G: Grant> LockFuture<G> {
         if let Ok(request) = &mut self.0
             && let Some(hold) = request.start(None)
         {
-            request.way = RequestPhase::Taken(hold);
+            request.phase = RequestPhase::Taken(hold);
         }
         self
     }
@@ -266,7 +266,7 @@ impl<G: Grant> LockFuture<G> {
     /// # Ok(()) }
     /// ```
     pub async fn position(&self) -> Result<Option<Position>, InspectError> {
-        let Ok(RequestFuture { way: RequestPhase::Asked(asked), .. }) = &self.0 else {
+        let Ok(RequestFuture { phase: RequestPhase::Asked(asked), .. }) = &self.0 else {
             return Ok(None);
         };
         let Some((service, request)) = asked.waiting() else { return Ok(None) };

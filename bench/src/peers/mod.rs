@@ -165,7 +165,7 @@ impl Entry {
 /// A measured lock service that is ready. The clients end before their server does.
 struct RunningRival {
     entry: &'static Entry,
-    stage: BenchCluster,
+    cluster: BenchCluster,
     /// The place of the first client.
     first: usize,
     server: Option<Server>,
@@ -177,14 +177,14 @@ impl RunningRival {
         std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(match entry.who {
             RivalKind::Ours => {
-                let mut stage = BenchCluster::set(1 + CLIENTS, folder)?;
-                stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
-                RunningRival { entry, stage, first: 1, server: None }
+                let mut cluster = BenchCluster::set(1 + CLIENTS, folder)?;
+                cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
+                RunningRival { entry, cluster, first: 1, server: None }
             }
             RivalKind::Theirs { rival, is_durable } => {
                 let server = Server::start(rival, is_durable, &folder)?;
-                let stage = BenchCluster::clients(CLIENTS, rival, server.addr(), folder)?;
-                RunningRival { entry, stage, first: 0, server: Some(server) }
+                let cluster = BenchCluster::clients(CLIENTS, rival, server.addr(), folder)?;
+                RunningRival { entry, cluster, first: 0, server: Some(server) }
             }
         })
     }
@@ -205,7 +205,7 @@ impl RunningRival {
                 let loads: Vec<(usize, Load)> =
                     (first..first + work.clients).map(|place| (place, load)).collect();
                 let mut all = Ran::default();
-                self.stage.run(&loads, args.span())?.into_iter().for_each(|ran| all.join(ran));
+                self.cluster.run(&loads, args.span())?.into_iter().for_each(|ran| all.join(ran));
                 if counts {
                     sheet.note(work.clients as u32 * work.tasks, Figure::rate(name), all.rate());
                     sheet.trace(name, all.spans.percentiles());
@@ -221,18 +221,18 @@ impl RunningRival {
     /// Kills a client whose lock another client waits for, and starts it again.
     fn kill(&mut self) -> BenchResult<Duration> {
         let (holder, waiter) = (self.first + 1, self.first + 2);
-        self.stage.ask(holder, &BenchOrder::HoldQueues(1), BenchReport::done)?;
-        self.stage.order(waiter, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
-        self.stage.pause(SETTLE)?;
-        let from = self.stage.kill(holder);
+        self.cluster.ask(holder, &BenchOrder::HoldQueues(1), BenchReport::done)?;
+        self.cluster.order(waiter, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
+        self.cluster.pause(SETTLE)?;
+        let from = self.cluster.kill(holder);
         let granted =
-            self.stage.any_report("for the next in line to have the lock", |place, report| {
+            self.cluster.any_report("for the next in line to have the lock", |place, report| {
                 match report {
                     BenchReport::Served(served) if place == waiter => Some(served[0].at),
                     _ => None,
                 }
             })?;
-        self.stage.enter(holder)?;
+        self.cluster.enter(holder)?;
         Ok(between(from, granted))
     }
 }

@@ -94,7 +94,7 @@ impl HoldsSurvive {
                     && *state == GrantorState::Acting
                     && self.latest.of(service) <= Some(*epoch)
             };
-            let is_granted_here = node.grantors().any(|term| is_latest(&term));
+            let is_granted_here = node.grantors().any(|grantor| is_latest(&grantor));
             if is_granted_here && world.bounded && view.contains(call.process) {
                 self.premises += 1;
                 let mut held = node.table(&call.service);

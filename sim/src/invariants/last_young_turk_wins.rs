@@ -110,7 +110,7 @@ pub struct LastYoungTurkWins {
     /// far as is known.
     unheard: BTreeMap<(ServiceName, ProcessId), BTreeMap<Epoch, ElderMessage>>,
     /// The epochs of each process, acting or not, after its last step.
-    terms: BTreeMap<ProcessId, BTreeMap<ServiceName, Epoch>>,
+    epochs: BTreeMap<ProcessId, BTreeMap<ServiceName, Epoch>>,
     /// Epochs that ended in this step.
     ended: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// How often each turk has asked each elder.
@@ -244,9 +244,9 @@ impl LastYoungTurkWins {
         self.premises += 1;
         let of = (call.service.clone(), call.process);
         let present =
-            self.terms.get(&call.process).and_then(|terms| terms.get(&call.service)).copied();
+            self.epochs.get(&call.process).and_then(|epochs| epochs.get(&call.service)).copied();
         self.lost.extend(present.map(|epoch| (of.0.clone(), of.1, epoch)));
-        let unheard = self.unheard.get(&of).into_iter().flat_map(|terms| terms.keys().copied());
+        let unheard = self.unheard.get(&of).into_iter().flat_map(|epochs| epochs.keys().copied());
         let ended =
             self.ended.iter().filter(|(service, process, _)| (service, process) == (&of.0, &of.1));
         let own = unheard.chain(present).chain(ended.map(|(.., epoch)| *epoch)).min();
@@ -288,9 +288,9 @@ impl LastYoungTurkWins {
         self.passing.retain(|(_, whose, _)| *whose != process);
         let passes = node.grantors().filter(|(.., state)| *state == GrantorState::PassingOn);
         self.passing.extend(passes.map(|(service, epoch, _)| (service.clone(), process, epoch)));
-        let before = self.terms.entry(process).or_default();
-        let same = |((service, epoch), (of, term, _)): ((&ServiceName, &Epoch), _)| {
-            (service, *epoch) == (of, term)
+        let before = self.epochs.entry(process).or_default();
+        let same = |((service, epoch), (of, known, _)): ((&ServiceName, &Epoch), _)| {
+            (service, *epoch) == (of, known)
         };
         if before.len() == node.grantors().count() && before.iter().zip(node.grantors()).all(same) {
             return;
@@ -311,7 +311,7 @@ impl LastYoungTurkWins {
         {
             words.retain(|(from, said), _| from != elder || said > seq);
         }
-        unheard.retain(|term, _| *term > epoch);
+        unheard.retain(|of, _| *of > epoch);
     }
 }
 
@@ -386,10 +386,10 @@ impl Invariant for LastYoungTurkWins {
                 self.name(service, *process, *epoch);
                 self.premises += 1;
                 self.began.insert(service.clone());
-                let term = (service.clone(), *process, *epoch);
+                let grantor = (service.clone(), *process, *epoch);
                 let begins = format!("m{place} begins to grant {service} in {epoch:?} though");
                 // A turk that has only heard of a later one acts until the later one asks.
-                if self.passing.contains(&term) {
+                if self.passing.contains(&grantor) {
                     return Err(format!("{begins} a younger one waits for its table"));
                 }
                 if let Some(later) =
@@ -397,7 +397,7 @@ impl Invariant for LastYoungTurkWins {
                 {
                     return Err(format!("{begins} it has given what it knows to {later:?}"));
                 }
-                if self.lost.contains(&term) {
+                if self.lost.contains(&grantor) {
                     return Err(format!("{begins} it was told there that another came after it"));
                 }
             }

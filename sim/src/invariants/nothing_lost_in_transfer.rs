@@ -149,13 +149,13 @@ impl Invariant for NothingLostInTransfer {
                     },
                 ..
             } if self.latest.of(service) < Some(*epoch) => {
-                let term = (service.clone(), *epoch);
-                let ages = self.ages.entry(term.clone()).or_default();
+                let of = (service.clone(), *epoch);
+                let ages = self.ages.entry(of.clone()).or_default();
                 ages.extend(
                     holds.iter().map(|(process, hold)| ((*process, hold.request), hold.held_for)),
                 );
                 if *last {
-                    self.handed.insert(term);
+                    self.handed.insert(of);
                 }
             }
             Observation::Event {
@@ -175,7 +175,7 @@ impl Invariant for NothingLostInTransfer {
                 let Some((service, epoch)) = self.begun.take() else { return Ok(()) };
                 let node = world.peers[*place].node.as_ref();
                 let goes_on = node.is_some_and(|node| {
-                    node.grantors().any(|(of, term, _)| (of, term) == (&service, epoch))
+                    node.grantors().any(|(of, acts_in, _)| (of, acts_in) == (&service, epoch))
                 });
                 if world.bounded && goes_on {
                     return self.check(world, *place, &service, epoch);

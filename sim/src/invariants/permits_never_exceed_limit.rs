@@ -21,7 +21,7 @@ pub struct PermitsNeverExceedLimit {
     /// How many there are by each version of each object.
     limits: BTreeMap<Key, BTreeMap<Token, u32>>,
     /// Epochs of each service.
-    terms: BTreeMap<ServiceName, BTreeSet<Epoch>>,
+    epochs: BTreeMap<ServiceName, BTreeSet<Epoch>>,
     /// Permits that were granted in this step.
     granted: Vec<Ask>,
     exceeded: Option<Key>,
@@ -33,15 +33,15 @@ impl PermitsNeverExceedLimit {
         self.limits.entry(key).or_default().insert(version, value.limit());
     }
 
-    fn on_term(&mut self, service: &ServiceName, epoch: Epoch) {
-        self.terms.entry(service.clone()).or_default().insert(epoch);
+    fn on_epoch(&mut self, service: &ServiceName, epoch: Epoch) {
+        self.epochs.entry(service.clone()).or_default().insert(epoch);
     }
 
     /// The highest limit that may have been in force when this token was granted. `None`: unknown.
     fn limit_at(&self, world: &World, key: &Key, token: Token) -> Option<u32> {
         let limits = self.limits.get(key)?;
-        let term = self.terms.get(&key.0)?.range(..=Epoch(token)).next_back()?.0;
-        if let Some((_, limit)) = limits.range(term..token).next_back() {
+        let epoch = self.epochs.get(&key.0)?.range(..=Epoch(token)).next_back()?.0;
+        if let Some((_, limit)) = limits.range(epoch..token).next_back() {
             return Some(*limit);
         }
         // A process outside the view was not asked.
@@ -50,8 +50,8 @@ impl PermitsNeverExceedLimit {
         let seen = opened
             .filter(|call| view.contains(call.process))
             .filter_map(|call| Some(call.sight.as_ref()?.version));
-        let since = seen.filter(|version| *version < term).max()?;
-        limits.range(since..term).map(|(_, limit)| *limit).max()
+        let since = seen.filter(|version| *version < epoch).max()?;
+        limits.range(since..epoch).map(|(_, limit)| *limit).max()
     }
 
     fn check(&mut self, world: &World, key: &Key) -> Verdict {
@@ -98,18 +98,18 @@ impl Invariant for PermitsNeverExceedLimit {
             }
             Observation::Sent { packet: Packet::Linked { message, .. }, .. } => match message {
                 Message::Client(ClientMessage::Value { service, epoch, name, content, .. }) => {
-                    self.on_term(service, *epoch);
+                    self.on_epoch(service, *epoch);
                     let key = (service.clone(), Some(name.clone()));
                     self.on_version(key, content.version, &content.value);
                 }
                 Message::Client(ClientMessage::Grant { service, epoch, .. })
                 | Message::Client(ClientMessage::Recover { service, epoch }) => {
-                    self.on_term(service, *epoch)
+                    self.on_epoch(service, *epoch)
                 }
                 _ => {}
             },
             Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
-                self.on_term(service, *epoch)
+                self.on_epoch(service, *epoch)
             }
             Observation::Answered { ask } if world.is_granted(*ask) => {
                 if matches!(world.call(*ask).mode, HoldMode::Permits(_)) {

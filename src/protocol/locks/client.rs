@@ -90,7 +90,7 @@ struct WaitState {
     is_try: bool,
     /// The wait limit.
     limit: Time,
-    /// Where a queued place was acknowledged, also while the request is homeless.
+    /// The acknowledged ticket, kept also while no grantor is known.
     ticket: Option<Ticket>,
 }
 
@@ -328,10 +328,10 @@ impl ServiceState {
 /// The member's requests.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct LockClient {
-    sessions: BTreeMap<ServiceName, ServiceState>,
-    /// The services with a session, in the order in which this member came to them.
+    states: BTreeMap<ServiceName, ServiceState>,
+    /// The services with a state, in the order in which this member came to them.
     names: Vec<ServiceName>,
-    /// The service of each request and pending call, as the number of its session. Small, because
+    /// The service of each request and pending call, as its index in `names`. Small, because
     /// each held lock has an entry.
     services: PagedMap<u32>,
     /// When the leases of held locks end, of those few that have one.
@@ -380,18 +380,18 @@ impl LockClient {
     ) {
         let (request, service) = (call.request, call.service.clone());
         let is_full = self.is_full();
-        let session = self.session(&service);
-        session.destroyed = false;
-        if is_full || session.grantor.is_some_and(|(process, _)| crowded(process)) {
+        let state = self.state(&service);
+        state.destroyed = false;
+        if is_full || state.grantor.is_some_and(|(process, _)| crowded(process)) {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
         match &call.lock.want {
             Want::Open(opening) => {
-                session.objects.entry(opening.name().clone()).or_default().opens.insert(request);
+                state.objects.entry(opening.name().clone()).or_default().opens.insert(request);
             }
-            Want::Permits(name, _) if session.objects.contains_key(name) => {
-                session.permits.insert((name.clone(), request));
+            Want::Permits(name, _) if state.objects.contains_key(name) => {
+                state.permits.insert((name.clone(), request));
             }
             Want::Permits(..) => {
                 cx.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
@@ -404,15 +404,15 @@ impl LockClient {
                     cx.out.push(Output::Answer { request, outcome: Outcome::Deadlock });
                     return;
                 }
-                self.session(&service).suspensions.insert(call.lock.owner, request);
+                self.state(&service).suspensions.insert(call.lock.owner, request);
             }
             _ => {}
         }
         let waiting = call.waiting(answer, cx.now);
-        let session = self.session(&service);
-        let (number, limit) = (session.number, waiting.limit);
-        session.requests.insert(request, call.kept(Some(waiting), ClientRequestState::Unsent));
-        session.waits.insert(request);
+        let state = self.state(&service);
+        let (number, limit) = (state.number, waiting.limit);
+        state.requests.insert(request, call.kept(Some(waiting), ClientRequestState::Unsent));
+        state.waits.insert(request);
         self.services.insert(request, number);
         if limit != Time::MAX {
             self.agenda.insert((limit, request));
@@ -424,7 +424,7 @@ impl LockClient {
     /// for the end of the first. A hold with an ended lease does not count, even before that end is
     /// noticed.
     fn suspends(&self, service: &ServiceName, owner: OwnerId, cx: &StepContext) -> bool {
-        let first = self.sessions.get(service).and_then(|session| session.suspensions.get(&owner));
+        let first = self.states.get(service).and_then(|state| state.suspensions.get(&owner));
         first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
             Some(ClientRequestState::Held { .. }) => cx.leased && cx.now < self.lease_end(*request),
             waits => waits.is_some(),
@@ -450,10 +450,9 @@ impl LockClient {
 
     /// Whether this very member grants the service, in that epoch, and may have one more request.
     pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
-        let is_home = |session: &ServiceState| {
-            session.grantor == Some(home) && session.newest == Some(home.1)
-        };
-        self.sessions.get(service).is_some_and(is_home) && !self.is_full()
+        let is_home =
+            |state: &ServiceState| state.grantor == Some(home) && state.newest == Some(home.1);
+        self.states.get(service).is_some_and(is_home) && !self.is_full()
     }
 
     /// Records a hold that this member's own grantor has granted without a message. Returns the end
@@ -461,10 +460,10 @@ impl LockClient {
     pub(crate) fn hold(&mut self, call: LockCall, token: Token, since: Time) -> Time {
         let until = call.lease.map_or(Time::MAX, |lease| since + lease);
         let request = call.request;
-        if let Some(session) = self.sessions.get_mut(&call.service) {
-            session.destroyed = false;
-            self.services.insert(request, session.number);
-            session
+        if let Some(state) = self.states.get_mut(&call.service) {
+            state.destroyed = false;
+            self.services.insert(request, state.number);
+            state
                 .requests
                 .insert(request, call.kept(None, ClientRequestState::Held { token, since }));
             self.lease_until(request, until);
@@ -475,7 +474,7 @@ impl LockClient {
     /// The service and the name of a lock or a share that the request holds.
     pub(crate) fn held_lock(&self, request: RequestId) -> Option<(&ServiceName, &LockName)> {
         let service = self.service_of(request)?;
-        match self.sessions.get(service)?.requests.get(&request)? {
+        match self.states.get(service)?.requests.get(&request)? {
             ClientRequest {
                 want: Want::Lock(name) | Want::Share(name),
                 state: ClientRequestState::Held { .. },
@@ -492,7 +491,7 @@ impl LockClient {
 
     /// Whether it is this member that grants the service, in that epoch.
     pub(crate) fn is_home(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
-        self.sessions.get(service).is_some_and(|session| session.grantor == Some(home))
+        self.states.get(service).is_some_and(|state| state.grantor == Some(home))
     }
 
     /// Whether an answer waits for services that were destroyed here.
@@ -516,12 +515,12 @@ impl LockClient {
     }
 
     fn say_narrow(&self, service: &ServiceName, request: RequestId, cx: &mut StepContext) {
-        if let Some(session) = self.sessions.get(service)
+        if let Some(state) = self.states.get(service)
             && let Some(ClientRequest {
                 want, state: ClientRequestState::Held { token, .. }, ..
-            }) = session.requests.get(&request)
-            && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
-            && let Some(epoch) = session.newest
+            }) = state.requests.get(&request)
+            && let Some(grantor) = state.grantor.map(|(process, _)| process).or(state.last)
+            && let Some(epoch) = state.newest
         {
             let (service, want, token) = (service.clone(), want.clone(), *token);
             cx.send(grantor, GrantorMessage::Reduce { service, epoch, request, want, token });
@@ -607,12 +606,12 @@ impl LockClient {
                 self.again.insert((at, service));
                 break;
             }
-            if let Some(session) = self.sessions.get_mut(&service) {
-                session.refused = None;
-                session.asked_elder = false;
-                let is_suspected = std::mem::take(&mut session.is_suspected);
+            if let Some(state) = self.states.get_mut(&service) {
+                state.refused = None;
+                state.asked_elder = false;
+                let is_suspected = std::mem::take(&mut state.is_suspected);
                 // A known grantor has been asked for everything.
-                if session.grantor.is_none() {
+                if state.grantor.is_none() {
                     self.pursue(&service, None, cx);
                 } else if is_suspected {
                     self.ask_for_another(&service, cx);
@@ -654,9 +653,9 @@ impl LockClient {
     /// Some hint calls a member unreachable. If it grants services of which something is awaited,
     /// the elder is asked for other grantors, unless the member answers after all.
     pub(crate) fn on_suspected(&mut self, process: ProcessId, cx: &mut StepContext) {
-        for (service, session) in &mut self.sessions {
-            if session.grantor.is_some_and(|(grantor, _)| grantor == process) {
-                session.suspect_grantor(&mut self.again, service, cx.now + cx.timing.silence());
+        for (service, state) in &mut self.states {
+            if state.grantor.is_some_and(|(grantor, _)| grantor == process) {
+                state.suspect_grantor(&mut self.again, service, cx.now + cx.timing.silence());
             }
         }
     }
@@ -664,12 +663,12 @@ impl LockClient {
     /// Asks the elder for another grantor in place of one that does not answer. The elder names
     /// one if it does not hear the present one either, so it is asked until the suspicion is over.
     fn ask_for_another(&mut self, service: &ServiceName, cx: &mut StepContext) {
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        let Some((grantor, _)) = session.grantor else { return };
+        let Some(state) = self.states.get_mut(service) else { return };
+        let Some((grantor, _)) = state.grantor else { return };
         let is_suspected = cx.suspected.contains(&grantor) || cx.is_ghost(grantor);
-        if is_suspected && session.awaits_grantor() {
-            cx.send_elder(session.question(service));
-            session.suspect_grantor(&mut self.again, service, cx.now + cx.timing.slow_beat());
+        if is_suspected && state.awaits_grantor() {
+            cx.send_elder(state.question(service));
+            state.suspect_grantor(&mut self.again, service, cx.now + cx.timing.slow_beat());
         }
     }
 
@@ -727,22 +726,22 @@ impl LockClient {
         epoch: Epoch,
         cx: &mut StepContext,
     ) {
-        let session = self.session(service);
-        let outdated = session.newest.is_some_and(|newest| newest > epoch);
-        if outdated && session.grantor.is_some() {
+        let state = self.state(service);
+        let outdated = state.newest.is_some_and(|newest| newest > epoch);
+        if outdated && state.grantor.is_some() {
             return;
         }
-        if outdated || session.refused == Some(epoch) {
+        if outdated || state.refused == Some(epoch) {
             // We know of a younger grantor, or two point at each other. The elder will hear of it,
             // so it is asked again in a while.
             self.again.insert((cx.now + cx.timing.retry, service.clone()));
             return;
         }
-        let before = session.grantor.replace((grantor, epoch));
-        session.newest = Some(epoch);
-        session.last = None;
-        session.asked_elder = false;
-        if before != session.grantor {
+        let before = state.grantor.replace((grantor, epoch));
+        state.newest = Some(epoch);
+        state.last = None;
+        state.asked_elder = false;
+        if before != state.grantor {
             self.pursue(service, None, cx);
         }
     }
@@ -756,9 +755,9 @@ impl LockClient {
         epoch: Epoch,
         cx: &mut StepContext,
     ) {
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        if session.grantor.is_none() && session.newest == Some(epoch) {
-            session.refused = None;
+        let Some(state) = self.states.get_mut(service) else { return };
+        if state.grantor.is_none() && state.newest == Some(epoch) {
+            state.refused = None;
             self.on_grantor(service, from, epoch, cx);
         }
     }
@@ -784,13 +783,12 @@ impl LockClient {
         (request, place): (RequestId, Ticket),
         cx: &mut StepContext,
     ) {
-        let session = self.sessions.get_mut(service);
-        let outdated = session
-            .as_ref()
-            .is_some_and(|session| session.newest.is_some_and(|newest| newest > epoch));
-        let Some((reported, entry)) = session.and_then(|session| {
-            let entry = session.requests.get_mut(&request)?;
-            Some((session.reported, entry))
+        let state = self.states.get_mut(service);
+        let outdated =
+            state.as_ref().is_some_and(|state| state.newest.is_some_and(|newest| newest > epoch));
+        let Some((reported, entry)) = state.and_then(|state| {
+            let entry = state.requests.get_mut(&request)?;
+            Some((state.reported, entry))
         }) else {
             // Perhaps a younger grantor was told that it is over, and never came to act.
             if !outdated && !planted!(cx.mutant, KeepUnwantedGrant) {
@@ -893,8 +891,8 @@ impl LockClient {
         instead: Option<(ProcessId, Epoch)>,
         cx: &mut StepContext,
     ) {
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        let homeless = |_: RequestId, entry: &mut ClientRequest| {
+        let Some(state) = self.states.get_mut(service) else { return };
+        let unsent = |_: RequestId, entry: &mut ClientRequest| {
             if let ClientRequestState::Asked(asked) | ClientRequestState::Queued(asked) =
                 entry.state
                 && asked == epoch
@@ -902,26 +900,26 @@ impl LockClient {
                 entry.state = ClientRequestState::Unsent;
             }
         };
-        if session.grantor.is_some_and(|(_, known)| known == epoch) {
+        if state.grantor.is_some_and(|(_, known)| known == epoch) {
             // An answer to one request counts for all: the process may leave before it has answered
             // every one of them.
-            session.last = session.grantor.map(|(process, _)| process);
-            session.grantor = None;
-            session.refused = Some(epoch);
-            session.each_waiting(homeless);
-            for (_, call) in session.calls.iter_mut() {
+            state.last = state.grantor.map(|(process, _)| process);
+            state.grantor = None;
+            state.refused = Some(epoch);
+            state.each_waiting(unsent);
+            for (_, call) in state.calls.iter_mut() {
                 if let Some(asked) = call.what.asked()
                     && *asked == Some(epoch)
                 {
                     *asked = None;
                 }
             }
-        } else if let Some(entry) = session.requests.get_mut(&request) {
-            homeless(request, entry);
+        } else if let Some(entry) = state.requests.get_mut(&request) {
+            unsent(request, entry);
         }
         if let Some((process, newer)) = instead
             && newer > epoch
-            && session.newest.is_none_or(|newest| newest < newer)
+            && state.newest.is_none_or(|newest| newest < newer)
         {
             self.on_grantor(service, process, newer, cx);
         } else {
@@ -943,7 +941,7 @@ impl LockClient {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return false;
         }
-        self.session(service).refused = None;
+        self.state(service).refused = None;
         self.on_grantor(service, from, epoch, cx);
         true
     }
@@ -956,8 +954,8 @@ impl LockClient {
 
     /// The grantor of the service, and the newest epoch heard of.
     pub(crate) fn grantor(&self, service: &ServiceName) -> (Option<ProcessId>, Option<Epoch>) {
-        let Some(session) = self.sessions.get(service) else { return (None, None) };
-        (session.grantor.map(|(process, _)| process), session.newest)
+        let Some(state) = self.states.get(service) else { return (None, None) };
+        (state.grantor.map(|(process, _)| process), state.newest)
     }
 
     /// Our hold lost against one with a higher token.
@@ -984,17 +982,17 @@ impl LockClient {
         epoch: Epoch,
         cx: &mut StepContext,
     ) -> bool {
-        let session = self.session(service);
-        if session.newest.is_some_and(|newest| newest > epoch) {
+        let state = self.state(service);
+        if state.newest.is_some_and(|newest| newest > epoch) {
             return false;
         }
-        session.grantor = Some((from, epoch));
-        session.newest = Some(epoch);
-        session.reported = Some(epoch);
-        session.last = None;
-        session.asked_elder = false;
-        session.report(service, (from, epoch), cx);
-        session.calls.each_ending(|request, awaited| {
+        state.grantor = Some((from, epoch));
+        state.newest = Some(epoch);
+        state.reported = Some(epoch);
+        state.last = None;
+        state.asked_elder = false;
+        state.report(service, (from, epoch), cx);
+        state.calls.each_ending(|request, awaited| {
             if awaited.is_some() {
                 // The process that we told may have handed its table over before. A request that is
                 // not in our report is over here.
@@ -1010,13 +1008,13 @@ impl LockClient {
     /// needed.
     pub(crate) fn on_view(&mut self, view: &View, cx: &mut StepContext) {
         let (mut wanting, mut suspected, mut revoking) = (Vec::new(), Vec::new(), Vec::new());
-        for (service, session) in &mut self.sessions {
+        for (service, state) in &mut self.states {
             touch();
-            session.asked_elder = false;
-            session.refused = None;
-            if session.grantor.is_some_and(|(process, _)| !view.contains(process)) {
-                session.grantor = None;
-                session.each_waiting(|_, entry| {
+            state.asked_elder = false;
+            state.refused = None;
+            if state.grantor.is_some_and(|(process, _)| !view.contains(process)) {
+                state.grantor = None;
+                state.each_waiting(|_, entry| {
                     if let ClientRequestState::Asked(_) | ClientRequestState::Queued(_) =
                         entry.state
                     {
@@ -1025,8 +1023,8 @@ impl LockClient {
                 });
             }
             // The elder may be another one.
-            session.say_bids(service, cx);
-            session.calls.each_ending(|request, awaited| {
+            state.say_bids(service, cx);
+            state.calls.each_ending(|request, awaited| {
                 if let Some(awaited) = awaited
                     && !view.contains(*awaited)
                 {
@@ -1038,11 +1036,11 @@ impl LockClient {
                     );
                 }
             });
-            revoking.extend(session.calls.revocations());
-            if session.grantor.is_none() && session.wants_grantor() {
+            revoking.extend(state.calls.revocations());
+            if state.grantor.is_none() && state.wants_grantor() {
                 wanting.push(service.clone());
             }
-            if session.grantor.is_some_and(|(grantor, _)| cx.is_ghost(grantor)) {
+            if state.grantor.is_some_and(|(grantor, _)| cx.is_ghost(grantor)) {
                 suspected.push(service.clone());
             }
         }
@@ -1081,34 +1079,32 @@ impl LockClient {
 
     /// The grantors this member has heard of.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&ServiceName, ProcessId, Epoch)> {
-        self.sessions.iter().filter_map(|(service, session)| {
+        self.states.iter().filter_map(|(service, state)| {
             let (grantor, epoch) =
-                session.grantor.or(session.newest.map(|newest| (ProcessId(0), newest)))?;
+                state.grantor.or(state.newest.map(|newest| (ProcessId(0), newest)))?;
             Some((service, grantor, epoch))
         })
     }
 
     /// Whether this member knows of the epoch. Its own epochs that are over count, too.
     pub(crate) fn has_heard_of(&self, service: &ServiceName, epoch: Epoch) -> bool {
-        self.sessions
-            .get(service)
-            .is_some_and(|session| session.newest.max(session.ended) >= Some(epoch))
+        self.states.get(service).is_some_and(|state| state.newest.max(state.ended) >= Some(epoch))
     }
 
     /// An epoch of this member's own is over, or will never begin.
     pub(crate) fn on_ended(&mut self, service: &ServiceName, epoch: Epoch) {
-        let session = self.session(service);
-        session.ended = session.ended.max(Some(epoch));
+        let state = self.state(service);
+        state.ended = state.ended.max(Some(epoch));
     }
 
     /// Whether the service was destroyed here, and is not in use again.
     pub(crate) fn is_destroyed(&self, service: &ServiceName) -> bool {
-        self.sessions.get(service).is_some_and(|session| session.destroyed)
+        self.states.get(service).is_some_and(|state| state.destroyed)
     }
 
     /// The newest epoch of the service that this member has heard of.
     pub(crate) fn newest(&self, service: &ServiceName) -> Option<Epoch> {
-        self.sessions.get(service)?.newest
+        self.states.get(service)?.newest
     }
 
     /// For [`Status`](crate::protocol::Status): the service, its grantor and epoch, waits, holds
@@ -1118,23 +1114,21 @@ impl LockClient {
         &self,
         after: Bound<&ServiceName>,
     ) -> impl Iterator<Item = (&ServiceName, Option<(ProcessId, Epoch)>, [usize; 3])> {
-        self.sessions.range::<ServiceName, _>((after, Bound::Unbounded)).map(
-            |(service, session)| {
-                touch();
-                let (waits, opens) = (session.waits.len(), session.opens);
-                (service, session.grantor, [waits, session.requests.len() - waits - opens, opens])
-            },
-        )
+        self.states.range::<ServiceName, _>((after, Bound::Unbounded)).map(|(service, state)| {
+            touch();
+            let (waits, opens) = (state.waits.len(), state.opens);
+            (service, state.grantor, [waits, state.requests.len() - waits - opens, opens])
+        })
     }
 
     /// How many services it knows.
     #[cfg(any(feature = "tokio", test))]
     pub(crate) fn services(&self) -> usize {
-        self.sessions.len()
+        self.states.len()
     }
 
     fn held(&self) -> Vec<RequestId> {
-        let requests = self.sessions.values().flat_map(|session| session.requests.iter());
+        let requests = self.states.values().flat_map(|state| state.requests.iter());
         let holds = |entry: &ClientRequest| {
             matches!(entry.state, ClientRequestState::Held { .. }) && !entry.want.opens()
         };
@@ -1144,22 +1138,22 @@ impl LockClient {
     /// Brings unsent requests of the service on their way: `only` this one, or all. Whenever a
     /// grantor becomes known all are, so with a known grantor no other one is left.
     fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, cx: &mut StepContext) {
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        if let Some((grantor, _)) = session.grantor
+        let Some(state) = self.states.get_mut(service) else { return };
+        if let Some((grantor, _)) = state.grantor
             && cx.suspected.contains(&grantor)
         {
-            session.suspect_grantor(&mut self.again, service, cx.now + cx.timing.silence());
+            state.suspect_grantor(&mut self.again, service, cx.now + cx.timing.silence());
         }
-        let Some((grantor, epoch)) = session.grantor else {
-            if !session.asked_elder && cx.elder.is_some() && session.wants_grantor() {
-                session.asked_elder = true;
-                cx.send_elder(session.question(service));
+        let Some((grantor, epoch)) = state.grantor else {
+            if !state.asked_elder && cx.elder.is_some() && state.wants_grantor() {
+                state.asked_elder = true;
+                cx.send_elder(state.question(service));
             }
             return;
         };
-        session.ask_for_locks(service, (grantor, epoch), only, cx);
+        state.ask_for_locks(service, (grantor, epoch), only, cx);
         // After the requests: they may be about one.
-        session.ask_for_calls(service, (grantor, epoch), only, cx);
+        state.ask_for_calls(service, (grantor, epoch), only, cx);
     }
 
     /// A won lock begins to be held, if the member's lease runs.
@@ -1179,13 +1173,13 @@ impl LockClient {
         self.agenda.remove(&(limit, request));
         self.lease_until(request, until);
         let mut outcome = Outcome::Granted { token, until };
-        if let Some(session) = self.session_of_mut(request) {
-            session.waits.remove(&request);
-            session.opens += usize::from(want.opens());
+        if let Some(state) = self.state_of_mut(request) {
+            state.waits.remove(&request);
+            state.opens += usize::from(want.opens());
             match want {
-                Want::Permits(name, _) => drop(session.permits.remove(&(name, request))),
+                Want::Permits(name, _) => drop(state.permits.remove(&(name, request))),
                 Want::Open(opening) => {
-                    if let Some(object) = session.objects.get_mut(opening.name()) {
+                    if let Some(object) = state.objects.get_mut(opening.name()) {
                         object.granted += 1;
                         if let Some(content) = object.content.clone() {
                             outcome = Outcome::Opened { token, content };
@@ -1220,12 +1214,12 @@ impl LockClient {
         {
             return;
         }
-        let Some(session) = self.sessions.get(&service) else { return };
-        let grantor = session.grantor.map(|(process, _)| process);
+        let Some(state) = self.states.get(&service) else { return };
+        let grantor = state.grantor.map(|(process, _)| process);
         // A process that said it does not grant may have learned since that it does, and have us in
         // its table.
         if let Some(grantor) =
-            grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last)
+            grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(state.last)
         {
             cx.send(grantor, GrantorMessage::Release { service, request });
         }
@@ -1239,13 +1233,13 @@ impl LockClient {
 
     fn forget(&mut self, request: RequestId) -> Option<ClientRequest> {
         let number = self.services.remove(&request)?;
-        let session = self.sessions.get_mut(self.names.get(number as usize)?)?;
-        let entry = session.requests.remove(&request)?;
+        let state = self.states.get_mut(self.names.get(number as usize)?)?;
+        let entry = state.requests.remove(&request)?;
         let is_held = matches!(entry.state, ClientRequestState::Held { .. });
         if !is_held {
-            session.waits.remove(&request);
+            state.waits.remove(&request);
         }
-        session.opens -= usize::from(is_held && entry.want.opens());
+        state.opens -= usize::from(is_held && entry.want.opens());
         let due = match entry.state {
             ClientRequestState::Held { .. } => self.leases.remove(&request),
             _ => Some(entry.limit()),
@@ -1257,24 +1251,24 @@ impl LockClient {
             self.agenda.remove(&(due, request));
         }
         match &entry.want {
-            Want::Permits(name, _) => drop(session.permits.remove(&(name.clone(), request))),
+            Want::Permits(name, _) => drop(state.permits.remove(&(name.clone(), request))),
             Want::Open(opening) => {
-                if let Some(object) = session.objects.get_mut(opening.name()) {
+                if let Some(object) = state.objects.get_mut(opening.name()) {
                     object.opens.remove(&request);
                     object.granted -= usize::from(is_held);
                 }
             }
-            Want::Suspension if session.suspensions.get(&entry.owner) == Some(&request) => {
-                session.suspensions.remove(&entry.owner);
+            Want::Suspension if state.suspensions.get(&entry.owner) == Some(&request) => {
+                state.suspensions.remove(&entry.owner);
             }
             _ => {}
         }
         Some(entry)
     }
 
-    /// The session of a service. It begins now, if there is none.
-    fn session(&mut self, service: &ServiceName) -> &mut ServiceState {
-        match self.sessions.entry(service.clone()) {
+    /// The state of a service. It begins now, if there is none.
+    fn state(&mut self, service: &ServiceName) -> &mut ServiceState {
+        match self.states.entry(service.clone()) {
             btree_map::Entry::Occupied(known) => known.into_mut(),
             btree_map::Entry::Vacant(new) => {
                 let number = self.names.len() as u32;
@@ -1289,17 +1283,17 @@ impl LockClient {
         self.names.get(*self.services.get(&request)? as usize)
     }
 
-    fn session_of_mut(&mut self, request: RequestId) -> Option<&mut ServiceState> {
+    fn state_of_mut(&mut self, request: RequestId) -> Option<&mut ServiceState> {
         let number = *self.services.get(&request)?;
-        self.sessions.get_mut(self.names.get(number as usize)?)
+        self.states.get_mut(self.names.get(number as usize)?)
     }
 
     fn request(&self, request: RequestId) -> Option<&ClientRequest> {
-        self.sessions.get(self.service_of(request)?)?.requests.get(&request)
+        self.states.get(self.service_of(request)?)?.requests.get(&request)
     }
 
     fn request_mut(&mut self, request: RequestId) -> Option<&mut ClientRequest> {
-        self.session_of_mut(request)?.requests.get_mut(&request)
+        self.state_of_mut(request)?.requests.get_mut(&request)
     }
 }
 

@@ -73,9 +73,9 @@ impl RegistryEntry {
         self.grantor.filter(|(_, epoch)| self.heard > Some(*epoch)).map(|(process, _)| process)
     }
 
-    /// Whether a term may not be over.
-    fn goes_on(&self, term: Option<(ProcessId, Epoch)>) -> bool {
-        [self.grantor, self.source, self.acted].contains(&term)
+    /// Whether a grantor may still act in this epoch.
+    fn goes_on(&self, epoch: Option<(ProcessId, Epoch)>) -> bool {
+        [self.grantor, self.source, self.acted].contains(&epoch)
     }
 
     /// A grantor grants. A grantor that was named after it may do so already, and say it first.
@@ -364,11 +364,11 @@ impl Registry {
             for key in of_service.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
                 touch();
                 let entry = self.entries.get(service);
-                let term = Some((key.1, key.2));
-                if self.awaiting.is_empty() && !entry.is_some_and(|entry| entry.goes_on(term)) {
+                let epoch = Some((key.1, key.2));
+                if self.awaiting.is_empty() && !entry.is_some_and(|entry| entry.goes_on(epoch)) {
                     self.hungry.remove(&key);
                 } else if may_name
-                    && entry.and_then(RegistryEntry::last) == term
+                    && entry.and_then(RegistryEntry::last) == epoch
                     && self.may_deal(cx.now)
                 {
                     self.feed(key, cx);

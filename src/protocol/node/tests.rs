@@ -479,10 +479,10 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
     });
 }
 
-/// One that the grantor before made, and that the member has not heard of, is undone by its report;
-/// or it is made anew if the member asks for it first.
+/// An upgrade that the earlier grantor made, and that the member has not heard of, is undone by the
+/// member's report. It is made anew if the member asks for it first.
 #[test]
-fn an_upgrade_of_an_earlier_term_counts_only_if_its_holder_has_heard_of_it() {
+fn an_upgrade_of_an_earlier_epoch_counts_only_if_its_holder_has_heard_of_it() {
     for asks_first in [false, true] {
         said(Origin::Predecessor(BOB), |grantor, view, cx| {
             let upgraded = HoldReport { token: token(45), ..hold("x", 40) };

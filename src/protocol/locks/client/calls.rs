@@ -256,10 +256,10 @@ impl LockClient {
 
     /// The pending calls that ask for that share to become the lock.
     pub(super) fn upgrades_of(&self, service: &ServiceName, hold: RequestId) -> Vec<RequestId> {
-        self.sessions
+        self.states
             .get(service)
             .into_iter()
-            .flat_map(|session| session.calls.upgrades_of(hold))
+            .flat_map(|state| state.calls.upgrades_of(hold))
             .collect()
     }
 
@@ -349,7 +349,7 @@ impl LockClient {
         } else {
             let again = cx.now + cx.timing.retry * BID_RETRIES;
             self.run_call((request, service.clone()), CallKind::Bid, again, limit);
-            self.sessions[&service].say_bids(&service, cx);
+            self.states[&service].say_bids(&service, cx);
         }
     }
 
@@ -362,7 +362,7 @@ impl LockClient {
         crowded: impl Fn(ProcessId) -> bool,
         cx: &mut StepContext,
     ) {
-        let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
+        let grantor = self.states.get(&service).and_then(|state| state.grantor);
         if self.is_full() || grantor.is_some_and(|(process, _)| crowded(process)) {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
@@ -410,12 +410,12 @@ impl LockClient {
         cx: &mut StepContext,
     ) {
         let reason = LostReason::Destroyed;
-        let session = self.session(&service);
+        let state = self.state(&service);
         // The elder knows the successor of a grantor that is gone.
-        let elder = cx.elder.filter(|_| session.newest.is_some());
-        let awaited = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
-        let calls: Vec<RequestId> = session.calls.but_endings().collect();
-        let requests: Vec<RequestId> = session.requests.keys().collect();
+        let elder = cx.elder.filter(|_| state.newest.is_some());
+        let awaited = state.grantor.map(|(process, _)| process).or(state.last).or(elder);
+        let calls: Vec<RequestId> = state.calls.but_endings().collect();
+        let requests: Vec<RequestId> = state.requests.keys().collect();
         self.close_all(calls, requests, reason, cx);
         if let Some(awaited) = awaited {
             cx.send(awaited, GrantorMessage::ConfirmDestroy { service: service.clone(), request });
@@ -468,14 +468,14 @@ impl LockClient {
 
     /// This member is named, because of its bids until then.
     pub(crate) fn on_named(&mut self, service: &ServiceName, asked: Option<RequestId>) {
-        let session = self.session(service);
-        session.named_for = session.named_for.max(asked);
+        let state = self.state(service);
+        state.named_for = state.named_for.max(asked);
     }
 
     /// The elder took this member's bids as answered by the epoch that is over now.
     pub(crate) fn bid_again(&self, service: &ServiceName, cx: &mut StepContext) {
-        if let Some(session) = self.sessions.get(service) {
-            session.say_bids(service, cx);
+        if let Some(state) = self.states.get(service) {
+            state.say_bids(service, cx);
         }
     }
 
@@ -493,7 +493,7 @@ impl LockClient {
         by: ProcessId,
         cx: &mut StepContext,
     ) {
-        let named_for = self.sessions.get(service).and_then(|session| session.named_for);
+        let named_for = self.states.get(service).and_then(|state| state.named_for);
         if by != cx.me {
             self.answer_bids(
                 service,
@@ -533,20 +533,20 @@ impl LockClient {
         by: ProcessId,
     ) {
         self.on_named(service, Some(last));
-        let session = self.session(service);
-        session.outbid = session.outbid.max(Some((last, by)));
+        let state = self.state(service);
+        state.outbid = state.outbid.max(Some((last, by)));
     }
 
     /// This member was named after it was outbid: its bids may win again.
     pub(crate) fn forget_outbid(&mut self, service: &ServiceName) {
-        if let Some(session) = self.sessions.get_mut(service) {
-            session.outbid = None;
+        if let Some(state) = self.states.get_mut(service) {
+            state.outbid = None;
         }
     }
 
     /// The grantor here ended, and no member has asked for its table.
     pub(crate) fn on_ended_unasked(&mut self, service: &ServiceName, cx: &mut StepContext) {
-        let outbid = self.sessions.get_mut(service).and_then(|session| session.outbid.take());
+        let outbid = self.states.get_mut(service).and_then(|state| state.outbid.take());
         if let Some((last, by)) = outbid {
             self.on_outbid(service, last, by, cx);
         }
@@ -559,8 +559,8 @@ impl LockClient {
         outcome: &Outcome,
         cx: &mut StepContext,
     ) {
-        let Some(session) = self.sessions.get(service) else { return };
-        for request in session.calls.bids().filter(|request| which(*request)).collect::<Vec<_>>() {
+        let Some(state) = self.states.get(service) else { return };
+        for request in state.calls.bids().filter(|request| which(*request)).collect::<Vec<_>>() {
             self.answer_call(request, outcome.clone(), cx);
         }
     }
@@ -652,8 +652,8 @@ impl LockClient {
         if due != Time::MAX {
             self.agenda.insert((due, request));
         }
-        if let Some(session) = self.sessions.get(&service).filter(|_| is_bid) {
-            session.say_bids(&service, cx);
+        if let Some(state) = self.states.get(&service).filter(|_| is_bid) {
+            state.say_bids(&service, cx);
         }
         self.pursue(&service, Some(request), cx);
     }
@@ -680,16 +680,16 @@ impl LockClient {
         if call.due() != Time::MAX {
             self.agenda.insert((call.due(), request));
         }
-        let session = self.session(&service);
-        session.destroyed = call.is_ending();
-        session.calls.insert(request, call);
-        let number = session.number;
+        let state = self.state(&service);
+        state.destroyed = call.is_ending();
+        state.calls.insert(request, call);
+        let number = state.number;
         self.services.insert(request, number);
     }
 
     pub(super) fn drop_call(&mut self, request: RequestId) -> Option<PendingCall> {
         let service = self.service_of(request)?.clone();
-        let call = self.sessions.get_mut(&service)?.calls.remove(request)?;
+        let call = self.states.get_mut(&service)?.calls.remove(request)?;
         self.services.remove(&request);
         self.endings.remove(&request);
         self.settled.remove(&request);
@@ -704,6 +704,6 @@ impl LockClient {
     }
 
     pub(super) fn call_mut(&mut self, request: RequestId) -> Option<&mut PendingCall> {
-        self.session_of_mut(request)?.calls.get_mut(&request)
+        self.state_of_mut(request)?.calls.get_mut(&request)
     }
 }

@@ -41,7 +41,7 @@ impl LockClient {
             cx.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
             return;
         };
-        let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
+        let grantor = self.states.get(&service).and_then(|state| state.grantor);
         if self.is_full() || grantor.is_some_and(|(process, _)| crowded(process)) {
             cx.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
@@ -76,7 +76,7 @@ impl LockClient {
         service: &ServiceName,
         name: &LockName,
     ) -> Option<&mut OpenObject> {
-        self.sessions.get_mut(service)?.objects.get_mut(name)
+        self.states.get_mut(service)?.objects.get_mut(name)
     }
 
     /// The grantor sends an object's content, and perhaps answers one of our requests. Both are
@@ -105,8 +105,8 @@ impl LockClient {
                 Some(entry) => entry.state = ClientRequestState::Won(token, cx.now),
             }
         }
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        let Some(object) = session.objects.get_mut(name) else { return };
+        let Some(state) = self.states.get_mut(service) else { return };
+        let Some(object) = state.objects.get_mut(name) else { return };
         let is_answer = matches!(answers, Some((_, ObjectReply::Written { .. })));
         if object
             .content
@@ -116,7 +116,7 @@ impl LockClient {
         {
             for &request in &object.opens {
                 touch();
-                if session
+                if state
                     .requests
                     .get(&request)
                     .is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }))
@@ -162,15 +162,15 @@ impl LockClient {
     ) {
         let Want::Open(opening) = &entry.want else { return };
         let name = opening.name();
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        let Some(object) = session.objects.get(name) else { return };
+        let Some(state) = self.states.get_mut(service) else { return };
+        let Some(object) = state.objects.get(name) else { return };
         if object.granted > 0 {
             return;
         }
         let writes: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();
         if object.opens.is_empty() {
-            session.objects.remove(name);
-            let of_name = session
+            state.objects.remove(name);
+            let of_name = state
                 .permits
                 .range((name.clone(), RequestId(0))..)
                 .take_while(|(other, _)| other == name);

@@ -279,10 +279,10 @@ impl LockClient {
         says: Option<Metadata>,
         cx: &mut StepContext,
     ) -> RevocationAnswer {
-        let Some(session) = self.sessions.get_mut(service) else {
+        let Some(state) = self.states.get_mut(service) else {
             return RevocationAnswer::NotHeld;
         };
-        let Some(entry) = session.requests.get_mut(&request).filter(|entry| !entry.want.opens())
+        let Some(entry) = state.requests.get_mut(&request).filter(|entry| !entry.want.opens())
         else {
             return RevocationAnswer::NotHeld;
         };
@@ -310,7 +310,7 @@ impl LockClient {
             }
             None => {
                 planted!(cx.mutant, TakeUnheard => {
-                    let grantor = session.grantor.map(|(process, _)| process);
+                    let grantor = state.grantor.map(|(process, _)| process);
                     let service = service.clone();
                     let done = Message::Grantor(GrantorMessage::Release { service, request });
                     grantor.into_iter().for_each(|grantor| cx.send(grantor, done.clone()));
