@@ -222,7 +222,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
         "{role:?} at {underway:?}: tokens of one lock rise: {tokens:?}"
     );
     if underway == Underway::Release && role != Role::Waiter {
-        assert_eq!(order, [first, second], "{role:?}: places in line are kept");
+        assert_eq!(order, [first, second], "{role:?}: positions in line are kept");
     }
     for (number, grant) in own.iter().filter(|(number, _)| !victims.contains(number)) {
         let fence = peers[*number].fence(grant);

@@ -37,7 +37,7 @@ fn child_member() {
     child::serve();
 }
 
-/// Latches at these members, in turn, whose places in line are in the order of their numbers.
+/// Latches at these members, in turn, whose positions in line are in the order of their numbers.
 async fn in_line(members: &[Member], count: usize) -> Vec<LeaderLatch> {
     let mut latches = Vec::new();
     for number in 0..count {
@@ -213,7 +213,7 @@ async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
 }
 
 /// Curator: `LeaderLatch.reset`, where the callback drops the node if the latch is CLOSED by then;
-/// `cancelStartTask`: a latch that is closed, or dropped, before it led leaves no place in line.
+/// `cancelStartTask`: a latch that is closed, or dropped, before it led leaves no position in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_closed_at_once_leaves_no_place() {
     let local = Local::start(3).await;

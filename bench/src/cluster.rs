@@ -54,7 +54,8 @@ impl BenchCluster {
         BenchCluster::with_room(members, members, directory)
     }
 
-    /// The same. Further members may start in the places up to `room`, one after the other.
+    /// Starts `members` members as [`set`](Self::set) does. Further members may start in the places
+    /// up to `room`, one after the other.
     pub(crate) fn with_room(
         members: usize,
         room: usize,

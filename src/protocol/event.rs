@@ -620,7 +620,7 @@ pub struct Sizes {
     /// Requests of others for an epoch that this member has not heard of.
     pub early: usize,
     /// Queue positions that are not reported yet.
-    pub places: usize,
+    pub positions: usize,
     /// Requests and locks that its grantors know, and the entries that they keep while they
     /// recover.
     pub granting: usize,

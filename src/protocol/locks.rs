@@ -378,7 +378,7 @@ impl Locks {
 
     pub(super) fn count(&self, sizes: &mut Sizes) {
         sizes.early = self.early_requests.values().map(Arrivals::len).sum();
-        sizes.places = self.pending_positions.len();
+        sizes.positions = self.pending_positions.len();
         sizes.granting = self.grantors.values().map(Grantor::size).sum();
         self.client.count(sizes);
     }

@@ -34,7 +34,7 @@ const LOG: usize = 64;
 ///
 /// [`start`](LeaderLatch::start) it, and it stands for the lead until it is closed or dropped: when
 /// a term is lost, because the member was cut off, suspended or expelled, or because its
-/// [lease](LeaderLatch::lease) ended, it takes a new place at the end of the line by itself.
+/// [lease](LeaderLatch::lease) ended, it queues again at the end of the line by itself.
 /// Latches lead in the order in which they were started.
 ///
 /// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by the
@@ -45,7 +45,7 @@ const LOG: usize = 64;
 /// |---|---|
 /// | connected | leads, or waits in line |
 /// | suspended (no elder with a quorum within its lease) | leads no more, whether or not another latch leads; waits |
-/// | connected again | waits: at its old place, or, if it led, at the end of the line |
+/// | connected again | waits: at its old position, or, if it led, at the end of the line |
 /// | lost (expelled) | leads no more; asks again as soon as the member is back |
 /// | gone (left) | is closed |
 ///
@@ -295,7 +295,7 @@ impl LeaderLatch {
     /// [take it away](LockService::force_revoke) once this latch has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the term's
     /// [`revocation`](Term::revocation), and [close](LeaderLatch::close) the latch as soon as that
-    /// is safe. A member that loses the lead so takes a new place at the end of the line. After
+    /// is safe. A member that loses the lead so queues again at the end of the line. After
     /// [`start`](LeaderLatch::start) this has no effect.
     ///
     /// Curator: none; `Revocable` is of mutexes only.
@@ -321,7 +321,7 @@ impl LeaderLatch {
         self
     }
 
-    /// Stands for the lead from now on: takes a place in line and returns. It is a task of the
+    /// Stands for the lead from now on: takes a position in line and returns. It is a task of the
     /// tokio runtime that this is called in, which must outlive the latch: when that ends, the
     /// latch is closed.
     ///
@@ -397,7 +397,7 @@ impl LeaderLatch {
     /// [`AwaitLeadershipError`]; nothing is changed.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing: the latch keeps its place in line.
+    /// Dropping the future changes nothing: the latch keeps its position in line.
     ///
     /// Curator: `LeaderLatch.await`.
     pub async fn await_leadership(&self) -> Result<Term, AwaitLeadershipError> {
@@ -422,7 +422,7 @@ impl LeaderLatch {
     ///
     /// # Errors
     /// [`AwaitLeadershipError::TimedOut`] after the limit, others as of `await_leadership`. Nothing
-    /// is changed: the latch keeps its place in line.
+    /// is changed: the latch keeps its position in line.
     ///
     /// # Cancel safety
     /// As of `await_leadership`.
@@ -525,8 +525,8 @@ impl LeaderLatch {
         Ok(self.participants().await?.leader().cloned())
     }
 
-    /// Stands no longer for the lead, and gives it up if it leads; returns when its place in line
-    /// is given up as well. Readers of its events hear nothing but the end.
+    /// Stands no longer for the lead, and gives it up if it leads; returns when its position in
+    /// line is given up as well. Readers of its events hear nothing but the end.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.

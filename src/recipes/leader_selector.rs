@@ -16,8 +16,8 @@ use std::time::Duration;
 /// released. It can be stopped only where it awaits: each side effect still wants the
 /// [token](Term::fence) of the term, and a resource that checks it.
 ///
-/// There is nothing to start or to close: dropping the future that runs gives up the place in line,
-/// or the lead.
+/// There is nothing to start or to close: dropping the future that runs gives up the position in
+/// line, or the lead.
 ///
 /// Curator: `LeaderSelector`, whose work runs in a thread and has to notice by itself that it is
 /// over.
@@ -75,8 +75,8 @@ impl LeaderSelector {
     /// queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: the work is dropped where it stands, then the place in line or the lead
-    /// is given up.
+    /// Dropped at any time: the work is dropped where it stands, then the position in line or the
+    /// lead is given up.
     ///
     /// Curator: `LeaderSelector.start` without `autoRequeue`; calling it again is `requeue`.
     ///

@@ -88,7 +88,7 @@ impl Candidacy {
         self.lease.map_or(Ok(()), |lease| InvalidLease::check(lease).map(drop))
     }
 
-    /// Takes a place in line.
+    /// Takes a position in line.
     pub(super) fn queue(&self) -> LockFuture {
         let mut wish =
             self.service.lock(self.name.as_bytes()).metadata(self.id.as_bytes()).owner(self.owner);
@@ -101,7 +101,7 @@ impl Candidacy {
         wish.start()
     }
 
-    /// Waits at the place in line, and takes another one whenever it is lost, until it leads.
+    /// Waits at the position in line, and takes another one whenever it is lost, until it leads.
     pub(super) async fn win(&self, mut place: LockFuture) -> Result<HeldTerm, CandidacyEnd> {
         let mut pause = PAUSE;
         loop {

@@ -26,7 +26,7 @@ pub(super) async fn enter(
     let hold = match claim.enter(reads)? {
         Some(hold) => hold,
         None => tokio::select! {
-            // In this order: after a grant to a sibling there is no use for a place of one's own.
+            // In this order: after a grant to a sibling there is no use for a request of one's own.
             biased;
             hold = claim.entered(reads) => hold,
             granted = asked().into_future() => {

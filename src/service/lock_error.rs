@@ -59,7 +59,7 @@ pub enum LockError {
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
-    /// The wait limit was reached. The place in the queue is given up.
+    /// The wait limit was reached. The position in the queue is given up.
     #[error("not granted within the wait limit")]
     TimedOut,
     /// The request would wait for itself.

@@ -204,7 +204,7 @@ impl LockService {
     }
 
     /// Asks for several locks, all or nothing, in one round trip. It takes 1 to 1024 different
-    /// names of at most 1 MiB together; a repeated name counts once. The batch has one place in
+    /// names of at most 1 MiB together; a repeated name counts once. The batch has one position in
     /// line, in the queue of each name, and is granted when each of them could be granted. No later
     /// request gets one of the locks before it, and it takes none before it gets all. So batches
     /// cannot wait for each other in a circle, and neither batches nor single locks starve.

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// [`Guard::revocation`](crate::Guard::revocation) and its like.
 ///
 /// A request that came before this was made, or while no task waited, is not lost. Each clone reads
-/// on its own from its present place; each new one, of any guard of the hold, from the first
+/// on its own from its present position; each new one, of any guard of the hold, from the first
 /// request on. None of them keeps the lock held.
 ///
 /// The member is told, and with it all guards of the hold, even if no task reads this. A holder

@@ -248,7 +248,7 @@ async fn waiters_are_served_in_the_order_of_their_coming() {
     let mut tasks = Vec::new();
     for number in 0..100 {
         let mut waiting = stock.lock("a").into_future();
-        // The place in the queue is taken by the first poll, here, and not when the task is first
+        // The position in the queue is taken by the first poll here, and not when the task is first
         // run.
         assert!(poll_once(Pin::new(&mut waiting)).is_pending());
         let order = order.clone();

@@ -3,8 +3,8 @@
 use super::*;
 use crate::protocol::message::{HoldReport, Refusal, WaitReport};
 
-/// So many pending positions are walked for those of one member. More there are only where a table
-/// was recovered or handed over.
+/// The most pending positions that one call walks for a member. Only a recovered or received table
+/// has more.
 const WALKED: usize = 1 << 12;
 
 impl Locks {

@@ -17,7 +17,7 @@
 //! A request of an owner with a hold **passes**: it gets a position in the line right before the
 //! first suspension. So tickets have room:
 //! ```text
-//! number of a ticket:   block (32 bits) | place in the block (32 bits)
+//! number of a ticket:   block (32 bits) | position in the block (32 bits)
 //!                         0 ..      in the order of arrival
 //!                         2^30 ..   locks and batches that passed the suspension of this block
 //!                           .. 2^32 suspensions of holders that passed it, and it, at the very end
@@ -58,8 +58,8 @@ mod questions;
 use names::NameMap;
 use objects::TableObject;
 
-/// The part of a ticket's number that is the place in its block.
-const PLACE: u64 = u32::MAX as u64;
+/// The position within a block: the low half of a ticket's number.
+const POSITION: u64 = u32::MAX as u64;
 
 /// So many names, and so many requests, are looked at to name a holder that is in the way of a
 /// suspension.
@@ -200,7 +200,7 @@ pub(crate) struct Table {
 /// The room that tickets have, and the sizes of an answer, see [`Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct TableLimits {
-    /// How many places of a block are for arriving requests, and how many for passing ones.
+    /// How many positions of a block are for arriving requests, and how many for passing ones.
     room: u64,
     /// From this block on there is no room in blocks any more.
     blocks: u64,
@@ -365,9 +365,9 @@ impl Table {
         }
     }
 
-    /// Gives a request a new place in the line.
+    /// Gives a request a new position in the line.
     pub(crate) fn queue(&mut self, key: RequestKey, entry: LockRequest) -> Result<Ticket, Refusal> {
-        debug_assert!(self.get(key).is_none(), "a request has one place");
+        debug_assert!(self.get(key).is_none(), "a request has one position");
         let suspends = entry.want == Want::Suspension;
         if suspends && self.deadlocks(key.0, entry.owner) {
             return Err(Refusal::Deadlock);
@@ -379,7 +379,7 @@ impl Table {
         Ok(ticket)
     }
 
-    /// Puts a request at the place that it had in another table. Those that are known keep theirs.
+    /// Puts a request at the position that it had in another table. Known requests keep theirs.
     pub(crate) fn wait(&mut self, key: RequestKey, entry: LockRequest, ticket: Ticket) {
         if self.get(key).is_none() {
             self.keep_clear_of(ticket);
@@ -407,7 +407,7 @@ impl Table {
         let mut placed = BTreeSet::new();
         for (process, wait) in waits.iter_mut().rev() {
             match wait.ticket {
-                Some(ticket) if ticket.number & PLACE < self.bounds.room => {
+                Some(ticket) if ticket.number & POSITION < self.bounds.room => {
                     let next = next.entry(*process).or_insert(ticket);
                     *next = ticket.min(*next);
                 }
@@ -700,7 +700,7 @@ impl Table {
             return Some(*rank);
         }
         let gate = match self.suspended {
-            Some((token, _)) => Some(Ticket::in_front(token, PLACE)),
+            Some((token, _)) => Some(Ticket::in_front(token, POSITION)),
             None => self.suspensions.first().map(|rank| rank.0),
         };
         if let Some(rank) = self.ready.first()
@@ -733,12 +733,16 @@ impl Table {
         if number >> 32 >= self.bounds.blocks {
             return None;
         }
-        let block = number & !PLACE;
+        let block = number & !POSITION;
         // A suspension that passes goes before those that passed already: they do not wait for it,
         // being of its owner.
         Some(Ticket {
             epoch,
-            number: if suspends { block + PLACE - pass } else { block + self.bounds.room + pass },
+            number: if suspends {
+                block + POSITION - pass
+            } else {
+                block + self.bounds.room + pass
+            },
         })
     }
 
@@ -747,8 +751,8 @@ impl Table {
         let next = self.arrivals.saturating_add(1);
         self.arrivals = match next >> 32 {
             block if block >= self.bounds.blocks => next,
-            _ if suspends => next | PLACE,
-            block if next & PLACE >= self.bounds.room => (block + 1) << 32,
+            _ if suspends => next | POSITION,
+            block if next & POSITION >= self.bounds.room => (block + 1) << 32,
             _ => next,
         };
         Ticket { epoch: self.epoch, number: self.arrivals }
@@ -759,13 +763,13 @@ impl Table {
         if ticket.epoch == self.epoch {
             self.arrivals = self.arrivals.max(ticket.number);
         }
-        let place = ticket.number & PLACE;
+        let position = ticket.number & POSITION;
         let pass = if ticket.is_in_front() {
-            place
-        } else if place < 2 * self.bounds.room {
-            place.saturating_sub(self.bounds.room)
+            position
+        } else if position < 2 * self.bounds.room {
+            position.saturating_sub(self.bounds.room)
         } else {
-            PLACE - place
+            POSITION - position
         };
         if pass < self.bounds.room {
             self.passes = self.passes.max(pass);
@@ -1120,7 +1124,7 @@ fn beginning(process: ProcessId) -> u32 {
     (process.0 >> 96) as u32
 }
 
-/// The token of a batch's lock at that place among its names.
+/// The token of a batch's lock at that index among its names.
 fn nth(token: Token, index: usize) -> Token {
     token.plus(index as u64)
 }

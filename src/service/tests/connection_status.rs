@@ -79,7 +79,7 @@ async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_wi
     }
     assert_eq!(members.each_ref().map(Member::connection_status), [ConnectionStatus::Suspended; 3]);
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
-    assert!(!waiting.is_finished(), "whoever waits keeps his place");
+    assert!(!waiting.is_finished(), "a waiter keeps its position");
     lan.heal();
     for connection in &mut connections {
         assert_eq!(next(connection).await, Some(ConnectionState::Reconnected));

@@ -203,7 +203,7 @@ impl Table {
         let suspensions = count(self.suspensions.range(..rank), &mut budget);
         let suspended = self
             .suspended
-            .filter(|(token, _)| *ticket >= Ticket::in_front(*token, PLACE))
+            .filter(|(token, _)| *ticket >= Ticket::in_front(*token, POSITION))
             .map(|(_, key)| key);
         let suspender = suspended.or(self
             .suspensions

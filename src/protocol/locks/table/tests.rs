@@ -778,7 +778,7 @@ fn numbers_do_not_run_out() {
     story.table.passes = (1 << 30) - 2;
     let [last, behind] = [story.locks(ANN, "x"), story.locks(ANN, "x")];
     assert_eq!(ticket(&story, last), (1 << 31) - 1);
-    assert!(ticket(&story, behind) > PLACE, "it stands behind the suspension");
+    assert!(ticket(&story, behind) > POSITION, "it stands behind the suspension");
 }
 
 #[test]

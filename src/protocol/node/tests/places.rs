@@ -63,12 +63,12 @@ fn come_to_it(two: &mut NodePair) {
 fn who_waits_for_long_hears_its_place_and_only_once() {
     let mut two = one_waits();
     assert_eq!(two.nodes[1].locks.client.place_of(RequestId(2)), None);
-    assert_eq!(two.nodes[0].sizes(two.now).places, 1);
+    assert_eq!(two.nodes[0].sizes(two.now).positions, 1);
     come_to_it(&mut two);
     assert_eq!(said(&two), ["Queued"]);
     two.pass(ALL_HEARD);
     assert!(two.nodes[1].locks.client.place_of(RequestId(2)).is_some());
-    assert_eq!((two.nodes[0].locks.places_due(), two.nodes[0].sizes(two.now).places), (None, 0));
+    assert_eq!((two.nodes[0].locks.places_due(), two.nodes[0].sizes(two.now).positions), (None, 0));
     release(&mut two, 0, 1);
     assert_eq!(said(&two), ["Grant"]);
 }
