@@ -145,8 +145,8 @@ pub enum NoStamp {
     Shared,
     /// The name of the resource is empty, longer than [`MAX_RESOURCE`] bytes, or has a zero byte.
     #[error(
-        "a resource has a name of 1 to {MAX_RESOURCE} bytes without zero bytes; this one has \
-         {length} bytes"
+        "a resource name must have 1 to {MAX_RESOURCE} bytes and no zero byte; it has {length} \
+         bytes"
     )]
     InvalidResource {
         /// Its length in bytes.

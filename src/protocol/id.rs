@@ -404,7 +404,7 @@ impl<'de> Deserialize<'de> for Token {
 
 /// A number or a text that is no [`Token`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a token is a whole number from 1 to {}; this is {text}", i64::MAX)]
+#[error("a token is a whole number from 1 to {}, not {text}", i64::MAX)]
 #[non_exhaustive]
 pub struct InvalidToken {
     /// What was given, at most its first 40 characters.
@@ -497,7 +497,7 @@ impl fmt::Debug for Ticket {
 
 /// A name that is empty or too long.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a {what} has 1 to {limit} bytes, this one has {length}")]
+#[error("a {what} must have 1 to {limit} bytes, not {length}")]
 pub struct InvalidName {
     /// The kind of name: "service name" or "lock name".
     pub what: &'static str,
@@ -717,8 +717,8 @@ impl<'de> Deserialize<'de> for Batch {
 /// A batch of no locks, of too many, or with too long names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "a batch has 1 to {MAX_BATCH} different locks with names of at most {MAX_BATCH_NAMES} bytes \
-     together, this one has {count} with {bytes}: take fewer at once, or shorter names"
+    "a batch must have 1 to {MAX_BATCH} different locks, not {count}, with names of at most \
+     {MAX_BATCH_NAMES} bytes together, not {bytes}; take fewer locks or use shorter names"
 )]
 pub struct InvalidBatch {
     /// The number of different names that were given.
@@ -825,7 +825,7 @@ impl<'de> Deserialize<'de> for Value {
 
 /// A value that is too long.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a value has at most {MAX_VALUE} bytes, this one has {length}")]
+#[error("a value must have at most {MAX_VALUE} bytes, not {length}")]
 pub struct InvalidValue {
     /// Its length in bytes.
     pub length: usize,

@@ -14,7 +14,8 @@
 use crate::protocol::{LostReason, NumberEdit, Token};
 use crate::runtime::planted;
 use crate::service::{
-    LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned,
+    LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Unavailable, Versioned,
+    not_open,
 };
 
 /// A number of 64 bits, with a sign, that every member with an opening of it sees and changes.
@@ -441,14 +442,14 @@ pub enum CounterError {
     #[error("the sum overflows a counter of 64 bits; nothing was added")]
     Overflow,
     /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
-    #[error("another kind of object is open by that name")]
+    #[error("{}", LockError::OtherRecipe)]
     NotACounter,
     /// Too many requests of this member wait already. Nothing was changed; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
+    #[error("{}", Unavailable::Busy)]
     Busy,
     /// It is open no more: the cluster went on without the member, the member has left, or the
     /// service was destroyed here. A change that was under way may have been made. Open it again.
-    #[error("the counter is no longer open here: {0}; open it again")]
+    #[error("{}", not_open("counter", .0))]
     Lost(#[from] Lost),
 }
 

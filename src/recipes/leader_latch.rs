@@ -17,8 +17,8 @@ use super::leadership::{
     Candidacy, CandidacyEnd, HeldTerm, Participant, Participants, Term, TermEnd,
 };
 use crate::protocol::{InvalidName, Token};
-use crate::runtime::planted;
-use crate::service::{InspectError, InvalidLease, LockFuture, LockService};
+use crate::runtime::{QueryError, planted};
+use crate::service::{InspectError, InvalidLease, LockFuture, LockService, Unavailable};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -703,13 +703,13 @@ impl std::fmt::Debug for LatchEvents {
 #[non_exhaustive]
 pub enum StartError {
     /// It was started before, and may be closed by now: make a new one.
-    #[error("a latch cannot be started more than once")]
+    #[error("the latch was started before; make a new one")]
     AlreadyStarted,
     /// Its [lease](LeaderLatch::lease) is out of range. Make a new one.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
     /// Called outside of a tokio runtime.
-    #[error("no tokio runtime here: start the latch from within one")]
+    #[error("{}", QueryError::NoRuntime)]
     NoRuntime,
 }
 
@@ -730,8 +730,8 @@ pub enum CloseError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AwaitLeadershipError {
-    /// It did not lead within the limit. It goes on waiting in line.
-    #[error("it did not lead within the limit")]
+    /// It did not lead within the wait limit. It goes on waiting in line.
+    #[error("no leadership within the wait limit")]
     TimedOut,
     /// It has not been started.
     #[error("the latch has not been started")]
@@ -741,10 +741,10 @@ pub enum AwaitLeadershipError {
     Closed,
     /// It is closed because its service was destroyed at this member. Get a new handle from the
     /// member, and make a new one.
-    #[error("the service was destroyed at this member")]
+    #[error("{}", Unavailable::Destroyed)]
     Destroyed,
     /// It is closed because the member has left. This will not change: join as a new member.
-    #[error("the member has left")]
+    #[error("{}", Unavailable::Left)]
     Left,
     /// It is closed because the runtime that it was started in has ended.
     #[error("the runtime of the latch has ended")]

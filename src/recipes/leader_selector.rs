@@ -3,7 +3,7 @@
 use super::leadership::{Candidacy, CandidacyEnd, Participant, Participants, Term, TermEnd};
 use crate::protocol::InvalidName;
 use crate::runtime::planted;
-use crate::service::{InspectError, InvalidLease, LockService};
+use crate::service::{InspectError, InvalidLease, LockService, Unavailable};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -263,10 +263,10 @@ pub enum SelectorError {
     #[error(transparent)]
     Ended(#[from] TermEnd),
     /// The service was destroyed at this member. Get a new handle from the member.
-    #[error("the service was destroyed at this member")]
+    #[error("{}", Unavailable::Destroyed)]
     Destroyed,
     /// The member has left. This will not change: join as a new member.
-    #[error("the member has left")]
+    #[error("{}", Unavailable::Left)]
     Left,
 }
 

@@ -7,7 +7,8 @@ use super::reentrant_mutex::ReentrantGuard;
 use crate::protocol::{InvalidValue, LostReason, Token};
 use crate::runtime::planted;
 use crate::service::{
-    Guard, HoldHandle, LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned,
+    Guard, HoldHandle, LockError, LockService, Lost, ReleaseError, SetError, SharedValue,
+    Unavailable, Versioned, not_open,
 };
 
 /// A small value of a lock. All members that have it open see it, and the holder of the lock of its
@@ -375,14 +376,14 @@ pub enum LockValueError {
     #[error("a later holder of the lock has read or written the value")]
     Superseded,
     /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
-    #[error("another kind of object is open by that name")]
+    #[error("{}", LockError::OtherRecipe)]
     NotALockValue,
     /// Too many requests of this member wait already. Nothing was written; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
+    #[error("{}", Unavailable::Busy)]
     Busy,
     /// It is open no more: the cluster went on without the member, the member has left, or the
     /// service was destroyed here. A write that was under way may have been made. Open it again.
-    #[error("the value is no longer open here: {0}; open it again")]
+    #[error("{}", not_open("value", .0))]
     Lost(Lost),
 }
 

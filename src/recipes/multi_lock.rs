@@ -502,7 +502,7 @@ impl MultiGuard {
 #[non_exhaustive]
 pub enum MultiLockError {
     /// It names no service. Nothing was asked.
-    #[error("the multi lock has no locks; add some with `with`")]
+    #[error("the multi lock is empty; add locks with `with`")]
     Nothing,
     /// Two handles of one name that are not the same service: of two members, or one of them
     /// destroyed. Nothing was asked.

@@ -45,8 +45,8 @@ use super::assignment::{ClaimantShare, quotas};
 use super::leadership::{Candidacy, CandidacyEnd, HeldTerm, Participant};
 use super::partition_guard::{PartitionGuard, PartitionHold};
 use crate::protocol::{HolderInfo, InvalidName, LockName, Mode};
-use crate::runtime::planted;
-use crate::service::{InspectError, LockFuture, LockService, TryLockError};
+use crate::runtime::{QueryError, planted};
+use crate::service::{InspectError, LockFuture, LockService, TryLockError, Unavailable};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -163,20 +163,20 @@ pub enum PartitionsError {
     #[error("the partitions are not claimed yet; start them first")]
     NotStarted,
     /// It was started before, and may be closed by now: make a new one.
-    #[error("the partitions cannot be claimed by this handle more than once")]
+    #[error("the claim was started before; make a new one")]
     AlreadyStarted,
     /// Called outside of a tokio runtime.
-    #[error("no tokio runtime here: start the partitions from within one")]
+    #[error("{}", QueryError::NoRuntime)]
     NoRuntime,
     /// It is closed.
     #[error("the claim is closed")]
     Closed,
     /// It is closed because its service was destroyed at this member. Get a new handle from the
     /// member, and make a new one.
-    #[error("the service was destroyed at this member")]
+    #[error("{}", Unavailable::Destroyed)]
     Destroyed,
     /// It is closed because the member has left. This will not change: join as a new member.
-    #[error("the member has left")]
+    #[error("{}", Unavailable::Left)]
     Left,
     /// It is closed because the runtime that it was started in has ended.
     #[error("the runtime of the claim has ended")]

@@ -15,7 +15,7 @@ use super::lock_value::{LockValue, LockValueError, ValueFence};
 use crate::protocol::{InvalidName, LineageId, Token};
 use crate::runtime::engine::SleepEnd;
 use crate::runtime::planted;
-use crate::service::{LockError, LockService};
+use crate::service::{LockError, LockService, Unavailable};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -164,13 +164,13 @@ pub enum ScheduleError {
     #[error("a period of {0:?} is not between 1 ms and ten years")]
     InvalidPeriod(Duration),
     /// Another kind of object, such as a count, is open by the name of the schedule.
-    #[error("another kind of object is open by that name")]
+    #[error("{}", LockError::OtherRecipe)]
     OtherRecipe,
     /// The service was destroyed at this member. Get a new handle from the member.
-    #[error("the service was destroyed at this member")]
+    #[error("{}", Unavailable::Destroyed)]
     Destroyed,
     /// The member has left. This will not change: join as a new member.
-    #[error("the member has left")]
+    #[error("{}", Unavailable::Left)]
     Left,
 }
 

@@ -3,7 +3,8 @@
 use crate::protocol::{LostReason, NumberEdit, Token};
 use crate::runtime::planted;
 use crate::service::{
-    LockError, LockService, Lost, ReleaseError, SetError, SharedValue, ValueChanges, Versioned,
+    LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Unavailable, ValueChanges,
+    Versioned, not_open,
 };
 
 /// A number of 32 bits with a version, seen by every member that has it open and changed by any of
@@ -422,21 +423,21 @@ impl CountChanges {
 pub enum CountError {
     /// Another write has changed it since the given version: here is the present count. Nothing was
     /// changed.
-    #[error("it was changed meanwhile, to {}", .0.count)]
+    #[error("the count has changed to {}; read it and try again", .0.count)]
     Changed(VersionedCount),
     /// The sum has no 32 bits. Nothing was changed.
     #[error("the sum overflows a count of 32 bits; nothing was added")]
     Overflow,
     /// Something else was written by that name, by [`SharedValue::set`](crate::SharedValue::set).
     /// Nothing was changed.
-    #[error("another kind of object is open by that name")]
+    #[error("{}", LockError::OtherRecipe)]
     NotACount,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
+    #[error("{}", Unavailable::Busy)]
     Busy,
     /// It is open no more: the cluster went on without the member, the member has left, or the
     /// service was destroyed here. A change that was under way may have been made. Open it again.
-    #[error("the count is no longer open here: {0}; open it again")]
+    #[error("{}", not_open("count", .0))]
     Lost(#[from] Lost),
 }
 

@@ -12,7 +12,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A lease of zero, or of more than ten years.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "a lease is more than zero and at most ten years, this one is {given:?}; \
+    "a lease must be more than zero and at most ten years, not {given:?}; \
      leave it out to hold until released"
 )]
 pub struct InvalidLease {
@@ -47,8 +47,7 @@ pub enum LockError {
     /// everywhere; no open barrier's number is changed.
     #[error(
         "the double barrier of that name is open for rounds of {open}, not of {asked}: \
-         give the same number everywhere, \
-         or open it when nobody has it open"
+         give the same number everywhere, or open it when no member has it open"
     )]
     OtherNumber {
         /// The number that it is open with.
@@ -72,8 +71,8 @@ pub enum LockError {
     /// Of a lock for an owner: the owner only [reads](crate::ReadWriteLock::read_for) it. Upgrade
     /// its reader, or release it first.
     #[error(
-        "the request would wait for itself: its owner only reads the lock, or suspends the service \
-         already, or another owner waits to suspend it and for what this owner holds"
+        "deadlock: the owner only reads the lock, or already suspends the service. \
+         Or another owner waits to suspend the service and for this owner's hold"
     )]
     Deadlock,
     /// The member carries out no such call at present.
@@ -82,8 +81,8 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Its meaning for an open object that was opened once more. The name is then good and no limit
-    /// was set: the object is lost, or `None`, and it may be tried again.
+    /// The loss of the open object that this error of an additional opening stands for. `None`: the
+    /// object is still open, and another try may succeed.
     pub(crate) fn when_opened_again(&self) -> Option<Lost> {
         Some(Lost::new(match self {
             LockError::Unavailable(Unavailable::Busy) | LockError::TimedOut => return None,
@@ -246,13 +245,13 @@ pub enum Unavailable {
     #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// The service was destroyed at this member. Get a new handle from the member.
-    #[error("the service was destroyed at this member")]
+    #[error("{}", says(&LostReason::Destroyed))]
     Destroyed,
     /// The cluster went on without this member. It joins again by itself: try again.
     #[error("the cluster went on without this member; it is joining again")]
     Expelled,
     /// The member has left. This will not change: join as a new member.
-    #[error("the member has left")]
+    #[error("{}", says(&LostReason::Left))]
     Left,
 }
 
@@ -373,4 +372,9 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Released => "it was released",
         LostReason::Forked => "this process is a forked copy of the holder; join after the fork",
     }
+}
+
+/// The text of an error that an object of this kind is open here no more.
+pub(crate) fn not_open(kind: &str, lost: &Lost) -> String {
+    format!("the {kind} is no longer open here: {}; open it again", says(&lost.reason))
 }

@@ -8,7 +8,7 @@ use super::handle::ServiceHandle;
 use super::hold::HoldHandle;
 use super::inspect::{self, HeldLocks, InspectError, Inspection, Waiters};
 use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
-use super::lock_error::InvalidWant;
+use super::lock_error::{InvalidWant, Unavailable};
 use super::permit_guard::PermitGuard;
 use super::revocation::{self, RevokeBuilder, RevokeError};
 use super::shared_value::Versioned;
@@ -754,7 +754,7 @@ pub enum DestroyError {
     #[error("the service was destroyed before")]
     Destroyed,
     /// The member has left or is leaving: nothing of it is left.
-    #[error("the member has left")]
+    #[error("{}", Unavailable::Left)]
     Left,
     /// The service is destroyed here, but no grantor has confirmed within a member lease that
     /// nothing of this member is left. Its former holds are free for others when a grantor hears of

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::events::Events;
+use super::lock_error::Unavailable;
 use super::lock_service::LockService;
 use crate::protocol::{InvalidName, ProcessId, ServiceName, Status};
 use crate::runtime::engine::{ConnectionStatus, Engine, EngineClosed};
@@ -354,6 +355,6 @@ pub enum ServiceError {
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
     /// The member has left.
-    #[error("the member has left")]
+    #[error("{}", Unavailable::Left)]
     Left,
 }

@@ -11,7 +11,7 @@ use crate::runtime::net::death_watch;
 use crate::runtime::net::timeouts::ConnectionTimeouts;
 use crate::runtime::net::transport::{BindError, Transport, TransportOptions};
 use crate::runtime::vote_writer::VoteStorage;
-use crate::runtime::{DataDirError, Inbox, Network, Outbox};
+use crate::runtime::{DataDirError, Inbox, Network, Outbox, QueryError};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
 use rand::TryRng as _;
@@ -577,7 +577,7 @@ fn address(what: &'static str, given: &str, zero_allowed: bool) -> Result<(), Jo
 #[non_exhaustive]
 pub enum JoinError {
     /// The cluster's name is empty or too long. Nothing was done.
-    #[error("a cluster name has 1 to 64 bytes, this one has {length}")]
+    #[error("a cluster name must have 1 to 64 bytes, not {length}")]
     InvalidCluster {
         /// Its length in bytes.
         length: usize,
@@ -624,7 +624,7 @@ pub enum JoinError {
     #[error("the keyring has an observer key, which only asks for the status: give a cluster key")]
     ObserverKey,
     /// Not called from within a tokio runtime. Nothing was done.
-    #[error("no tokio runtime here: call this from within one, with time and IO enabled")]
+    #[error("{}", QueryError::NoRuntime)]
     NoRuntime,
     /// The operating system gave no random bytes to name this process by. Nothing was done.
     #[error("the operating system gave no random bytes")]

@@ -47,6 +47,7 @@ pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
 #[cfg(feature = "secure")]
 pub use key_file::KeyFileError;
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
+pub(crate) use lock_error::not_open;
 pub use lock_error::{
     ExtendError, InvalidLease, InvalidWant, LockError, Lost, ReleaseError, TryLockError,
     Unavailable, UpgradeError,

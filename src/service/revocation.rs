@@ -221,7 +221,7 @@ pub enum RevokeError {
     /// This holder did not ask for the lock as [`revocable`](crate::LockBuilder::revocable). No
     /// holder was told, and nothing is taken away: wait, or ask for it later.
     #[error(
-        "process {} holds it with token {} and has not made it revocable",
+        "process {} holds it with token {}, and the hold is not revocable",
         .0.process,
         .0.token
     )]

@@ -2,7 +2,7 @@
 
 use super::command::CommandFuture;
 use super::hold::HoldHandle;
-use super::lock_error::{Lost, ReleaseError};
+use super::lock_error::{Lost, ReleaseError, Unavailable, not_open};
 use crate::protocol::{
     Command, Content, Edit, InvalidValue, LostReason, NumberEdit, Outcome, Token, Value,
 };
@@ -334,11 +334,11 @@ pub enum SetError {
     #[error("the value has changed: its version is {}", .0.version)]
     Changed(Versioned),
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests of this member are waiting; try again when some have ended")]
+    #[error("{}", Unavailable::Busy)]
     Busy,
     /// The object is open here no more. If it was lost during the call the value may have been
     /// written.
-    #[error("the value is no longer open here: {0}; open it again")]
+    #[error("{}", not_open("value", .0))]
     Lost(Lost),
 }
 

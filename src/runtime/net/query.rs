@@ -74,7 +74,7 @@ fn check_cluster(addr: &str, cluster: &str) -> Result<(), QueryError> {
         return Ok(());
     }
     let length = cluster.len();
-    let reason = format!("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {length}");
+    let reason = format!("a cluster name must have 1 to {MAX_CLUSTER} bytes, not {length}");
     Err(QueryError::Refused { addr: addr.to_owned(), reason })
 }
 

@@ -195,7 +195,7 @@ pub(super) enum ShakeError {
     #[error(transparent)]
     Secure(#[from] SecureError),
     /// The answer is no handshake with a key.
-    #[error("the process there shakes hands in another way: {0}")]
+    #[error("the other process uses another handshake: {0}")]
     Frame(FrameError),
 }
 

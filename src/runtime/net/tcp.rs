@@ -352,7 +352,9 @@ async fn tell_death(shared: Arc<TransportState>, incarnation: Arc<Incarnation>, 
     };
     match told {
         Ok(()) => incarnation.inbox.input(Input::Hint(Hint::Dead(process))),
-        Err(error) => tracing::warn!(%process, %error, "cannot watch a process of this host"),
+        Err(error) => {
+            tracing::warn!(%process, %error, "cannot watch the end of a process of this host")
+        }
     }
 }
 

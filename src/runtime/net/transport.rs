@@ -76,10 +76,10 @@ impl TransportOptions {
 #[non_exhaustive]
 pub enum BindError {
     /// The cluster's name does not fit.
-    #[error("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {0}")]
+    #[error("a cluster name must have 1 to {MAX_CLUSTER} bytes, not {0}")]
     ClusterName(usize),
     /// Not `host:port`, or the host is not known.
-    #[error("'{addr}' is no address to {what}: {source}")]
+    #[error("cannot {what} '{addr}': {source}")]
     Address {
         /// As it was given.
         addr: String,

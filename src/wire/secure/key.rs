@@ -75,7 +75,7 @@ pub enum KeyError {
     )]
     NotBase64,
     /// The key has another length.
-    #[error("a cluster key has 32 bytes, this one has {0}; `elderlock keygen` makes one")]
+    #[error("a cluster key must have 32 bytes, not {0}; `elderlock keygen` makes one")]
     Length(usize),
     /// All bytes are the same.
     #[error(

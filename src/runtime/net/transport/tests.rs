@@ -860,7 +860,7 @@ async fn addresses_that_do_not_fit_are_refused_with_the_reason() {
             .await
             .contains("advertise")
     );
-    assert!(error(options("nonsense")).await.contains("'nonsense' is no address to bind"));
+    assert!(error(options("nonsense")).await.contains("cannot bind 'nonsense'"));
     assert!(error(TransportOptions::new("", "127.0.0.1:0")).await.contains("1 to 64 bytes"));
     assert!(
         error(TransportOptions::new("x".repeat(65), "127.0.0.1:0")).await.contains("1 to 64 bytes")
