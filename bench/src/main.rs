@@ -212,7 +212,7 @@ fn run(mut args: BenchArgs) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(file) = &args.markdown {
-        eprintln!("{} is left as it is, for something went wrong", file.display());
+        eprintln!("{} is unchanged, because a case failed", file.display());
     }
     eprintln!("the members' logs are kept in {}", directory.keep().display());
     Ok(ExitCode::FAILURE)

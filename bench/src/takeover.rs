@@ -233,9 +233,7 @@ impl TakeoverRun {
                         }
                         _ => None,
                     }
-                    _ => None,
-                },
-            )?;
+                })?;
             open.retain(|other| *other != place);
             for Served { place: Place { queue, waiter }, token, .. } in grants {
                 served[queue as usize].insert(token, waiter);

@@ -42,7 +42,7 @@ impl Grantor {
         grantor
     }
 
-    /// With so many locks held, none of them [free](free_names).
+    /// With `held` locks held, none of them [free](free_names).
     pub(crate) fn beside(held: u32) -> Grantor {
         let mut grantor = Grantor::new();
         for number in 0..held {
@@ -104,7 +104,7 @@ impl Line {
     pub(crate) fn check(&self) {
         assert!(
             self.grantor.node.granted(self.line[0]).is_some(),
-            "whoever is first holds the lock"
+            "the first waiter holds the lock"
         );
     }
 }

@@ -49,7 +49,7 @@ struct Settings {
     /// Found the cluster alone, now.
     #[arg(long, env = "ELDERLOCK_FOUND")]
     found: bool,
-    /// Listen outside the loopback although there is no key.
+    /// Listen outside the loopback without a key.
     #[arg(long, env = "ELDERLOCK_INSECURE")]
     insecure: bool,
     /// File with the cluster's keys, one a line, the first seals. Only its owner and a group may
@@ -57,8 +57,8 @@ struct Settings {
     /// have the keys, with commas.
     #[arg(long, env = "ELDERLOCK_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// Take a member for dead that refuses connections of two others. Only where no firewall
-    /// refuses for the living.
+    /// Treat a member that refuses the connections of two others as dead. Only where no firewall
+    /// may refuse for a living member.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
     trust_refused: bool,
     /// Directory that keeps this member's vote, so that the cluster goes on after all members
@@ -69,7 +69,7 @@ struct Settings {
     #[arg(long)]
     #[serde(skip)]
     force: bool,
-    /// Give up joining after so many seconds (30 unless given).
+    /// Give up joining after this many seconds (30 unless given).
     #[arg(long, env = "ELDERLOCK_JOIN_SECONDS")]
     join_seconds: Option<u64>,
 }

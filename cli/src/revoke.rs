@@ -46,13 +46,13 @@ pub(crate) struct RevokeArgs {
     /// Address at which the members reach this command, TCP and UDP (host:port).
     #[arg(long, default_value = "127.0.0.1:0")]
     bind: String,
-    /// Listen outside the loopback although there is no key.
+    /// Listen outside the loopback without a key.
     #[arg(long, env = "ELDERLOCK_INSECURE")]
     insecure: bool,
     /// File with the cluster's key, if it has one; else the variable ELDERLOCK_KEY.
     #[arg(long, env = "ELDERLOCK_KEY_FILE")]
     key_file: Option<PathBuf>,
-    /// Give up joining after so many seconds.
+    /// Give up joining after this many seconds.
     #[arg(long, env = "ELDERLOCK_JOIN_SECONDS", default_value = "30")]
     join_seconds: u64,
 }
@@ -60,7 +60,7 @@ pub(crate) struct RevokeArgs {
 /// The interval between two looks whether the holders have released the lock.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A grantor that goes is replaced by then.
+/// The time within which a lost grantor is replaced.
 const SETTLED: Duration = Duration::from_secs(30);
 
 /// Exit code 0 if every contacted holder released the lock or lost it, else 1.
@@ -116,7 +116,8 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
             return Ok(ExitCode::FAILURE);
         }
         Err(RevokeError::NotRevocable(holder)) => {
-            println!("{} has not made it revocable; no holder was told", who(member, &holder));
+            let holder = who(member, &holder);
+            println!("the hold of {holder} is not revocable; no holder was contacted");
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Err(error.into()),
@@ -129,7 +130,8 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
         );
     }
     for holder in &asked.firm {
-        println!("{} has not made it revocable, and was not told", who(member, holder));
+        let holder = who(member, holder);
+        println!("the hold of {holder} is not revocable; it was not contacted");
     }
     if asked.more > 0 {
         println!("{} further holders were not contacted; run again", asked.more);
@@ -163,7 +165,7 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     for holder in
         seen.holders.iter().filter(|holder| is_later(holder) && !known.contains(&key(holder)))
     {
-        println!("{} holds it since then and was not contacted; run again", who(member, holder));
+        println!("{} took it meanwhile and was not contacted; run again", who(member, holder));
         is_over = false;
     }
     if seen.more_holders > 0 && asked.more == 0 {
@@ -173,8 +175,8 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     Ok(if is_over { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Watches those that were told until all have given it back, or the time is over; those that have
-/// not, by process and token. `known`: the holders that were reported already.
+/// Watches the told holders until all have released it, or the time is over. Returns the holders
+/// that have not, by process and token. `known`: the holders that were reported already.
 async fn watch(
     member: &Member,
     args: &RevokeArgs,
@@ -261,10 +263,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 1,
         "s" | "" => 1_000,
         "m" => 60_000,
-        _ => return Err("wants ms, s or m behind the number".to_owned()),
+        _ => return Err("append ms, s or m to the number".to_owned()),
     };
     let number: u64 =
-        number.parse().map_err(|_| "wants a whole number, and ms, s or m behind it".to_owned())?;
+        number.parse().map_err(|_| "give a whole number followed by ms, s or m".to_owned())?;
     number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "is too long".to_owned())
 }
 

@@ -69,7 +69,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// So many addresses that were free a moment ago.
+/// `count` addresses that were free a moment ago.
 fn free(count: usize) -> Vec<String> {
     let bound = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
     let listeners: Vec<_> = (0..count).map(bound).collect();

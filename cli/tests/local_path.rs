@@ -42,7 +42,7 @@ const CYCLES: u64 = 10_000;
 /// The member's periodic work may allocate this often meanwhile.
 const BESIDE: u64 = CYCLES / 100;
 
-/// Allocations of so many cycles, once everything is warm.
+/// The allocations of many cycles, once everything is warm.
 async fn allocations(locks: &LockService, mut cycle: impl AsyncFnMut(&LockService)) -> u64 {
     for _ in 0..100 {
         cycle(locks).await;

@@ -87,7 +87,7 @@ async fn a_holder_that_keeps_the_lock_loses_it_by_force_only() {
 
 /// The lock that was a share has another token, and is held for all that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share_that_became_the_lock_was_not_given_back() {
+async fn a_share_that_became_the_lock_was_not_released() {
     let (member, service) = founded().await;
     let share = service.share("sku-42").revocable().await.expect("it is free");
     let holder = tokio::spawn(async move {
@@ -97,7 +97,7 @@ async fn a_share_that_became_the_lock_was_not_given_back() {
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "2m"]).await;
     let lock = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
     let expected =
-        format!("with token {} holds it since then and was not contacted; run again", lock.token());
+        format!("with token {} took it meanwhile and was not contacted; run again", lock.token());
     assert!(said.contains(&expected), "{said}");
     assert_eq!((code, lock.fence()), (Some(1), Ok(lock.token())), "{said}");
 }
@@ -128,7 +128,7 @@ async fn what_cannot_be_revoked_is_told_with_its_reason() {
     );
     let firm = service.lock("sku-42").await.expect("it is free");
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--force"]).await;
-    assert!(said.contains("has not made it revocable; no holder was told"), "{said}");
+    assert!(said.contains("is not revocable; no holder was contacted"), "{said}");
     assert_eq!((code, firm.fence()), (Some(1), Ok(firm.token())));
 
     // A port of another program, at which no member answers.

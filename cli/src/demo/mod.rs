@@ -40,18 +40,17 @@ pub(crate) struct DemoArgs {
     /// Print one JSON object on standard output; progress goes to standard error.
     #[arg(long)]
     json: bool,
-    /// Take no locks: must oversell, which proves that the audit can fail. Exit code 1.
+    /// Take no locks. The audit must find oversold goods. Exit code 1.
     #[arg(long, conflicts_with = "no_fence")]
     no_lock: bool,
-    /// Let the table ignore fencing tokens: must be written late, which proves the same. Exit code
-    /// 1.
+    /// Let the table ignore tokens. The audit must find late writes. Exit code 1.
     #[arg(long)]
     no_fence: bool,
 }
 
 /// From the start of the command to its end, at most.
 const LIMIT: Duration = Duration::from_secs(58);
-/// Kept of it for the workers to leave and the books to be audited.
+/// Time reserved for the workers to leave and the audit.
 const CLOSING: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: DemoArgs) -> Done {

@@ -83,7 +83,7 @@ impl Shop {
         let file = Connection::open(path)?;
         file.busy_timeout(Duration::from_secs(10))?;
         file.pragma_update(None, "journal_mode", "wal")?;
-        // Survives the death of processes, as the demo needs; a power cut is not on the programme.
+        // Survives a killed process, not a power cut.
         file.pragma_update(None, "synchronous", "normal")?;
         Ok(Shop { file, fenced })
     }

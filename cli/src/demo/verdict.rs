@@ -13,7 +13,7 @@ pub(crate) struct Verdict {
     audit: Audit,
     /// Everything that must not be; empty when all is right.
     problems: Vec<String>,
-    /// Said, and no problem by itself.
+    /// Reported, but no failure.
     troubles: Vec<String>,
 }
 

@@ -239,7 +239,7 @@ mod mutants {
                                 println!("{mutant:?}: not counted: {what}")
                             }
                             MutantResult::Missed(names) if names.is_empty() => {
-                                println!("{mutant:?}: no scope comes to it")
+                                println!("{mutant:?}: no scope reaches its line")
                             }
                             MutantResult::Missed(names) => {
                                 println!("{mutant:?}: not found in {}", names.join(", "))
