@@ -95,7 +95,7 @@ async fn leader(latches: &[LeaderLatch]) -> Option<usize> {
     }
 }
 
-/// Asks until a grantor answers: while a member leaves, nobody grants for a moment.
+/// Asks until a grantor answers: while a member leaves, no member grants for a moment.
 async fn participants(latch: &LeaderLatch) -> Participants {
     loop {
         match latch.participants().await {

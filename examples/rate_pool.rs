@@ -102,8 +102,8 @@ async fn work(
     book: Arc<Mutex<Book>>,
     end: Instant,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // Above the limit nobody is served before it is raised: big pieces may have to wait for that,
-    // but not for ever.
+    // Above the limit no request is served before it is raised: big pieces may have to wait for
+    // that, but not for ever.
     let permits = 1 + worker % 3;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         let guard =

@@ -519,7 +519,7 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
         },
     )
     .await;
-    // Held for a while.
+    // Another guard holds the lock for a while.
     poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");
@@ -533,7 +533,7 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
         async |_| until(nothing).await,
     )
     .await;
-    // Held by a sibling, which is granted meanwhile: the owner keeps its hold.
+    // A sibling task holds the lock, and is granted meanwhile: the owner keeps its hold.
     poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");

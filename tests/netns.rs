@@ -23,7 +23,7 @@ fn start(test: &str, seed: u64) -> Option<(Network, Cluster, Rng)> {
     start_many(test, seed, 5)
 }
 
-/// So many members in namespaces of their own.
+/// `count` members in namespaces of their own.
 fn start_many(test: &str, seed: u64, count: usize) -> Option<(Network, Cluster, Rng)> {
     let network = match Network::new(count) {
         Ok(network) => network,

@@ -678,7 +678,7 @@ async fn entering_dropped_at_any_poll_leaves_the_owner_what_it_had() {
             async move { guard.upgrade().await.map(drop) }
         };
         poll_k_then_drop(upgrade, nothing).await;
-        // Beside a reader of the owner an upgrade that is dropped leaves a share.
+        // A dropped upgrade leaves a share if the owner has another reader.
         let kept = std::cell::RefCell::new(None);
         let upgrade = async || {
             let guard = read_for(&lock, owner).await;

@@ -251,7 +251,7 @@ fn join(
         .spawn(Member::builder("telemetry").bind(addr).timing(Timing::fast()).seeds(seeds).join())
 }
 
-/// So many members in one view, the elder first.
+/// `count` members in one view, the elder first.
 async fn cluster(count: usize) -> Vec<(MeteredProcess, Member)> {
     let addrs: Vec<String> = ports::free(count).iter().map(ToString::to_string).collect();
     let processes: Vec<MeteredProcess> = addrs.iter().map(|_| MeteredProcess::start()).collect();
@@ -362,7 +362,7 @@ async fn to_acquire_is_a_span_of_the_caller_with_any_outcome() {
 #[tokio::test]
 async fn view_changes_transfers_and_recoveries_are_spans_of_the_members_concerned() {
     let mut members = cluster(3).await;
-    // Told after they can be seen.
+    // The events are told after the views can be seen.
     for (process, member) in &members {
         let views = || process.log.named("view change");
         let is_told = || views().last().is_some_and(|view| view.get("members") == "3");

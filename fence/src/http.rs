@@ -217,7 +217,8 @@ where
                 Ok(stamp) => stamp,
                 Err(refusal) => return Ok(refusal.into_response(&resource)),
             };
-            // Held until the service has answered: before that the order of two writes is unknown.
+            // The turn is held until the service has answered: before that the order of two writes
+            // is unknown.
             let _turn = shared.queues.turn(&resource).await;
             match shared.store.admit(&resource, stamp).await {
                 Ok(()) => {

@@ -144,8 +144,8 @@ pub enum FaultKind {
     /// While a table is under way to a young turk, a member asks that turk for a lock, and another
     /// wants to become grantor; or a holder leaves.
     Rush {
-        /// The young turk, of all but the grantor, counted round; then come the asking member and
-        /// the other young turk.
+        /// The index of the young turk among all members but the grantor, modulo their number. The
+        /// next two are the asking member and the other young turk.
         turk: usize,
         /// Whether a holder leaves.
         leaves: bool,
@@ -542,7 +542,7 @@ impl Fault {
                     _ => (None, Some(other)),
                 };
                 if dice.chance(80_000) {
-                    // So long that a lease is over and not surely over: a member is suspended, and
+                    // In this time a lease ends and is not surely over: a member is suspended, and
                     // still in the view.
                     lasts = member_lease * dice.between(100, 107) / 100;
                     let (kind, blow) = ("Pulse", Some(ConcurrentFault::GrantorLeaves));

@@ -35,9 +35,9 @@ pub enum ClientRequest {
 /// The mode of a hold: beside which other holds it may stand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum HoldMode {
-    /// Beside no other hold.
+    /// No other hold may stand beside it.
     Alone,
-    /// Beside other shares.
+    /// Other shares may stand beside it.
     Share,
     /// A number of permits, beside others up to the limit.
     Permits(u32),

@@ -27,9 +27,9 @@ pub struct LinkConditions {
     pub fastest: u64,
     /// The longest.
     pub slowest: u64,
-    /// Kept up on the way for up to `spike_by` more, in parts per million.
+    /// Extra delay of up to `spike_by`, for this share of packets (ppm).
     pub spike: u32,
-    /// How much longer at most.
+    /// The longest extra delay, in nanoseconds.
     pub spike_by: u64,
     /// Damaged on the way, in parts per million.
     pub garble: u32,

@@ -242,7 +242,7 @@ pub struct RareStateCounter {
     reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
     /// Processes that have passed on the table of a service.
     handed: BTreeSet<(ProcessId, ServiceName)>,
-    /// Asked by recovery, and not answered.
+    /// Processes that a recovery has asked, and that have not answered.
     asked: BTreeSet<(ProcessId, Epoch)>,
     /// Namings under way: the named process and the elder.
     namings: BTreeMap<ProcessId, ProcessId>,

@@ -22,7 +22,7 @@ pub struct RuleId(pub(crate) usize);
 /// The fate of the packets that a rule matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PacketFate {
-    /// Kept back until let go.
+    /// The rule keeps the packet back until it is let go.
     Hold,
     /// Dropped, this many more times.
     Drop(usize),

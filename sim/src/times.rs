@@ -280,7 +280,7 @@ mod tests {
             timed.grantor_failovers.longest()
         };
         let killed = || line(100, 0, Entry::End { how: "killed".into() });
-        // Asked for long after.
+        // The request comes long after.
         assert_eq!(
             gap(&[line(10, 0, grantor()), killed(), line(900, 1, ask(0)), line(930, 1, ok(0))]),
             30
@@ -298,7 +298,7 @@ mod tests {
             ]),
             0
         );
-        // Held by another until then.
+        // Another request holds the lock until then.
         let mut lines = vec![
             line(10, 0, grantor()),
             line(20, 1, ask(0)),

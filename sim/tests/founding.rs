@@ -137,7 +137,7 @@ fn the_elder_leaves_and_the_next_oldest_is_elder() {
     assert_eq!(w.elder(), order[1]);
 }
 
-/// Chaos seed 499: the elder says goodbye while it receives nothing.
+/// The elder says goodbye while it receives nothing.
 #[test]
 fn an_elder_that_receives_nothing_can_leave() {
     let mut w = World::new(10).members(3);
@@ -152,7 +152,7 @@ fn an_elder_that_receives_nothing_can_leave() {
     w.settle();
 }
 
-/// Chaos seed 1: a member that says goodbye has something to do at one instant for ever.
+/// A member that says goodbye has something to do at one instant for ever.
 #[test]
 fn a_member_that_leaves_with_locks_held_waits_for_the_word() {
     let mut w = World::new(11).members(3);
@@ -165,7 +165,7 @@ fn a_member_that_leaves_with_locks_held_waits_for_the_word() {
     w.expect("it is gone", |w| !w.is_alive(youngest));
 }
 
-/// Chaos seed 328: an elder that decided its own leaving and stays until others know sees the view
+/// An elder that decided its own leaving and stays until others know sees the view
 /// after that as well.
 #[test]
 fn an_elder_that_leaves_has_left_and_is_not_expelled() {

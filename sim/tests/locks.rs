@@ -159,7 +159,7 @@ fn a_grant_of_a_replaced_grantor_that_arrives_late_is_not_entered() {
     w.granted(other);
 }
 
-/// Chaos seed 5673: the grantor goes, grants no more, and the elder has not heard it, so each names
+/// The grantor goes, grants no more, and the elder has not heard it, so each names
 /// the other.
 #[test]
 fn a_request_is_not_sent_in_circles_between_a_leaving_grantor_and_the_elder() {
@@ -175,7 +175,7 @@ fn a_request_is_not_sent_in_circles_between_a_leaving_grantor_and_the_elder() {
     w.granted(ask);
 }
 
-/// Chaos seed 3932: a member answers one request that it is no grantor, and is gone before it
+/// A member answers one request that it is no grantor, and is gone before it
 /// answers the next.
 #[test]
 fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {

@@ -224,8 +224,8 @@ fn a_taker_that_is_killed_at_any_step_is_replaced() {
             let order = w.in_view();
             let a = w.hold_lock(order[4], "s", "x");
             let taker = order[1];
-            // Held back: no other gets a message that it sends at that step. Otherwise one of them
-            // does.
+            // Messages held back: no other member gets one that it sends at that step. Otherwise
+            // one of them does.
             let lucky = order[2];
             let rule = w.hold(move |flight| {
                 flight.from == taker
@@ -493,7 +493,7 @@ fn recovery_reaches_a_member_by_way_of_the_elder() {
     assert!(!w.is_granted(c), "the other member's hold was reported");
 }
 
-/// Chaos seed 141: once the elder has proposed a removal because a lease is surely over, it must
+/// Once the elder has proposed a removal because a lease is surely over, it must
 /// not renew that lease.
 #[test]
 fn an_elder_that_was_not_heard_does_not_renew_a_member_with_a_pending_removal() {
@@ -523,7 +523,7 @@ fn an_elder_that_was_not_heard_does_not_renew_a_member_with_a_pending_removal() 
     assert!(w.restore_and_demand());
 }
 
-/// Chaos seed 139: a ghost whose elder is gone, and that reaches only members of a view without it.
+/// A ghost whose elder is gone, and that reaches only members of a view without it.
 #[test]
 fn a_ghost_that_was_left_behind_hears_that_it_is_out() {
     let mut w = World::new(20).members(5).without_hints();
@@ -548,7 +548,7 @@ fn a_ghost_that_was_left_behind_hears_that_it_is_out() {
     assert!(w.restore_and_demand());
 }
 
-/// Chaos seed 2999: all members of a cut-off member's view are gone by the time it is back.
+/// All members of a cut-off member's view are gone by the time it is back.
 #[test]
 fn a_member_that_slept_through_the_whole_turnover_of_its_cluster_comes_back() {
     let mut w = World::new(22).members(3).joiners(2).without_hints();
@@ -574,7 +574,7 @@ fn a_member_that_slept_through_the_whole_turnover_of_its_cluster_comes_back() {
     assert_eq!(w.in_view().len(), 5);
 }
 
-/// Chaos seed 1057: the elder of a pair decides its own leaving alone, and the message about it is
+/// The elder of a pair decides its own leaving alone, and the message about it is
 /// lost.
 #[test]
 fn an_elder_of_a_pair_does_not_go_before_the_other_knows() {
@@ -588,7 +588,7 @@ fn an_elder_of_a_pair_does_not_go_before_the_other_knows() {
     assert_eq!(w.elder(), other);
 }
 
-/// Chaos seed 656: a process that was out of a view is never in a later one: its links have been
+/// A process that was out of a view is never in a later one: its links have been
 /// forgotten.
 #[test]
 fn a_joiner_that_never_heard_of_its_joining_comes_in_under_another_name() {

@@ -274,7 +274,7 @@ fn a_young_turk_answers_no_request_before_its_table_has_come() {
     assert!([held, known].iter().all(|ask| w.fence(*ask).is_some()));
 }
 
-/// Chaos seed 40000833: a turk that is named bids once more, and another turk after it. It is told
+/// A turk that is named bids once more, and another turk after it. It is told
 /// that it is not named any more. That concerns the second bid only: the table is on its way, and
 /// it becomes the grantor then.
 #[test]
@@ -953,9 +953,8 @@ fn a_late_word_of_an_empty_table_says_nothing_of_a_later_one() {
     assert!(w.fence(held).is_some());
 }
 
-/// Chaos seed 41: the old grantor wants its table back before that has arrived, and the last part
-/// of it arrives together with that request. The turk that begins with it has begun, and is
-/// followed in the same step.
+/// The old grantor asks for its table before that has arrived at the young turk. The last chunk
+/// arrives after that request: the turk begins and passes the table on in one step.
 #[test]
 fn a_turk_may_begin_and_be_followed_in_one_step() {
     let (mut w, order) = with_grantor(17, 4);
@@ -976,7 +975,8 @@ fn a_turk_may_begin_and_be_followed_in_one_step() {
     assert!(w.fence(held).is_some());
 }
 
-/// Chaos seed 222: the same with a recovery, and its last report.
+/// A young turk asks a recovering grantor for the table. The last report ends the recovery, and the
+/// grantor passes the table on in the same step.
 #[test]
 fn a_recovery_may_end_and_be_followed_in_one_step() {
     let (mut w, order) = with_grantor(18, 4);

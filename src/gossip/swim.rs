@@ -214,7 +214,7 @@ where
     }
 
     /// All that is known, at most [`MAX_MEMBERS`] entries, for a peer to take in as
-    /// [`SwimInput::State`]. As long as it comes to be, so for a stream.
+    /// [`SwimInput::State`]. Its length has no bound, so it is sent on a stream.
     pub fn state(&self) -> Vec<u8> {
         // Members that are up come first: entries of members that are down can be left out.
         let is_down = |member: &&Member<SwimId>| member.state() == State::Down;

@@ -938,9 +938,9 @@ impl Want {
 pub enum Mode {
     /// Alone: a lock, or one of a batch.
     Lock,
-    /// Beside other shares.
+    /// A share.
     Share,
-    /// So many of the permits.
+    /// This many permits.
     Permits(u32),
     /// The suspension of the whole service.
     Suspension,

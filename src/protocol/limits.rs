@@ -70,7 +70,7 @@ pub struct LinkLimits {
     pub early_bytes: u32,
     /// Messages sent again in one go. The rest follows when these are acknowledged.
     pub burst: u32,
-    /// An acknowledgement is sent at once after so many messages, so that the other side need not
+    /// An acknowledgement is sent at once after this many messages, so that the other side need not
     /// keep more.
     pub ack_every: u32,
     /// Different notices to one process that go through the whole council in a quarter of `retry`,

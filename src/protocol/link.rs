@@ -66,8 +66,8 @@ struct Link {
     alarm: Option<Time>,
 }
 
-/// Kept messages that are sent again, a few at a time: as many more when these are acknowledged,
-/// and twice as many each time. A broken path still takes a few, and a repaired one is not flooded
+/// The kept messages that are sent again, a few at a time. Each acknowledgement of all of these
+/// doubles their number. A broken path still takes a few, and a repaired one is not flooded
 /// by all waiting links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Retransmission {
@@ -195,7 +195,7 @@ impl Detour {
     /// The members of `relays` through which a packet goes: the one that is known to deliver. While
     /// none is known, a notice goes through all, the same notice once in a quarter of `retry`. Of
     /// frequent or long packets only one in that time goes through all, and the others through one
-    /// relay after the other. `most`: so many notices.
+    /// relay after the other. `most`: at most this many notices.
     fn choose(
         &mut self,
         now: Time,
@@ -351,7 +351,7 @@ impl LinkSet {
         timing: &Timing,
     ) {
         let Some(detour) = self.detours.get_mut(&from) else { return };
-        // Of all relays that bring the same packet the first is the fastest.
+        // The relay whose copy arrives first is the fastest.
         if detour.heard.is_none_or(|(before, at)| before == relay || at + timing.retry / 4 <= now) {
             detour.heard = Some((relay, now));
         }

@@ -96,7 +96,7 @@ pub trait AnyGuard: sealed::SealedGuard + Send + Sync + Sized {
     /// [`ReleaseError::Lost`]: it had been lost before. It is released all the same.
     ///
     /// # Cancel safety
-    /// Dropping the future gives it back too.
+    /// Dropping the future releases it too.
     fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send;
 }
 

@@ -42,7 +42,7 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "it is gone as soon as nobody has it open"]
+#[must_use = "it is gone as soon as no member has it open"]
 pub struct Barrier {
     /// Odd while it is set. One more with each setting and each removal.
     count: SharedCount,

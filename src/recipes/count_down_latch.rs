@@ -1,4 +1,4 @@
-//! `CountDownLatch`: keeps all its waiters waiting until so many count-downs were made.
+//! `CountDownLatch`: keeps all its waiters waiting until its count has been counted down to zero.
 
 use super::barrier::{BarrierError, within};
 use super::shared_count::{CountError, ObjectKind, SharedCount};
@@ -42,7 +42,7 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "what was counted is gone as soon as nobody has it open"]
+#[must_use = "what was counted is gone as soon as no member has it open"]
 pub struct CountDownLatch {
     count: SharedCount,
 }

@@ -1,4 +1,4 @@
-//! `DoubleBarrier`: so many begin together and end together.
+//! `DoubleBarrier`: a fixed number of callers begin together and end together.
 
 use super::barrier::{BarrierError, within};
 use super::shared_count::{CountError, ObjectKind, SharedCount, VersionedCount};
@@ -53,7 +53,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "it is gone as soon as nobody has it open"]
+#[must_use = "it is gone as soon as no member has it open"]
 pub struct DoubleBarrier {
     members: u32,
     /// Odd from when a round begins until it is over, else even. Behind it stands the number of
@@ -110,10 +110,10 @@ impl DoubleBarrier {
         self.phase.close().await
     }
 
-    /// Enters, and waits until so many have. If its member is suspended meanwhile, it waits on when
-    /// that is over. The others know nothing of it, and count it until it is back or out of the
-    /// view. So a round may begin without it, and it enters that when it is back, if no task has
-    /// begun to leave.
+    /// Enters, and waits until the number of the round have entered. If its member is suspended
+    /// meanwhile, it waits on when that is over. The others know nothing of it, and count it until
+    /// it is back or out of the view. So a round may begin without it, and it enters that when it
+    /// is back, if no task has begun to leave.
     ///
     /// # Errors
     /// [`BarrierError`]; the caller has not entered.
@@ -163,7 +163,7 @@ impl DoubleBarrier {
                 // the round's version: else the round would be taken for over as soon as its first
                 // members are gone, with this one in it.
                 (true, RoundState::GoesOn) => seen.count,
-                // Said before any wait: later arrivals need not tell which member was there when.
+                // Written before any wait, so later arrivals need not know the order.
                 (true, RoundState::Over) => seen.count.wrapping_add(1),
                 (true, RoundState::Unseen) => return Ok(None),
                 (false, _)

@@ -106,10 +106,10 @@ pub enum LatchEvent {
         /// Why.
         end: TermEnd,
     },
-    /// The reader was too slow: so many events are gone, and their result is here. Events that
+    /// The reader was too slow: some events are gone, and their result is here. Events that
     /// happen from now on follow.
     Missed {
-        /// How many.
+        /// How many events are gone.
         count: u64,
         /// The term, if it leads now.
         leads: Option<Term>,
@@ -343,8 +343,8 @@ impl LeaderLatch {
     pub fn start(&self) -> Result<(), StartError> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         self.candidacy.check()?;
-        // Held until the task is in: a close meanwhile waits for it, or it would find no task to
-        // end.
+        // The lock is held until the task is in: a close meanwhile waits for it, or it would find
+        // no task to end.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starts = false;
         self.state.send_modify(|state| {
@@ -357,7 +357,8 @@ impl LeaderLatch {
             return Err(StartError::AlreadyStarted);
         }
         let (running, candidacy) = (LatchTask(self.state.clone()), self.candidacy.clone());
-        // Asked here and not in the task: latches that are started in turn lead in turn.
+        // The request is made here and not in the task: latches that are started in turn lead in
+        // turn.
         let place = candidacy.queue();
         let stands = running.stand(candidacy, place);
         #[cfg(feature = "simulated")]

@@ -51,7 +51,7 @@ use crate::service::{
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "the value is gone as soon as nobody has it open"]
+#[must_use = "the value is gone as soon as no member has it open"]
 pub struct LockValue {
     service: LockService,
     value: SharedValue,

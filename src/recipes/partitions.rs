@@ -645,7 +645,7 @@ impl ClaimTask {
         }
     }
 
-    /// Tries to lock so many of the free ones.
+    /// Tries to lock this many of the free ones.
     async fn take(&self, mut free: Vec<Vec<u8>>, mut missing: usize) {
         let claim = &self.claim;
         free.sort_by_key(|name| claim.rank(name));

@@ -46,7 +46,7 @@ use crate::service::{
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "its limit is gone as soon as nobody has it open"]
+#[must_use = "its limit is gone as soon as no member has it open"]
 pub struct Semaphore {
     limit: SharedCount,
 }
@@ -95,7 +95,7 @@ impl Semaphore {
         self.limit.service().permits(self.limit.name(), permits)
     }
 
-    /// Takes permits if so many are left and no request waits for some. As
+    /// Takes permits if enough are left and no request waits for some. As
     /// [`LockService::try_permits`].
     ///
     /// # Errors

@@ -346,7 +346,7 @@ async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
         let barrier = barriers[of].clone();
         tokio::spawn(async move { barrier.enter_within(HANG).await })
     };
-    // So many, and all with later tokens than that; the last of theirs.
+    // Waits for `count` shares with tokens later than `after`. Returns the last of these tokens.
     let gathered = async |count: usize, after: u64| {
         let here = members[0].lock_service("inventory").await.unwrap();
         let wait = async {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// How often the clocks are read.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
-/// Over less than this the clocks are not compared.
+/// The shortest span over which the clocks are compared.
 const LEAST: Duration = Duration::from_secs(1);
 /// Readings that are kept: each is compared with the newest.
 const KEPT: usize = 9;
@@ -46,7 +46,7 @@ pub(crate) struct Finding {
     pub(crate) distrust: Option<Rates>,
     /// It may be trusted again, as far as its rate goes.
     pub(crate) is_steady: bool,
-    /// The wall clock has jumped by so many milliseconds.
+    /// The wall clock has jumped by this many milliseconds.
     pub(crate) wall_jump: Option<i64>,
 }
 
@@ -130,7 +130,7 @@ pub(crate) mod tests {
             })
         }
 
-        /// So long by RAW, while BOOTTIME is too fast by so much.
+        /// Runs for the time `raw` of RAW, while BOOTTIME is `ppm` too fast.
         pub(crate) fn run(&mut self, raw: Duration, ppm: i64) -> Reading {
             let nanos = raw.as_nanos() as i64;
             let slewed = Duration::from_nanos((nanos + nanos * ppm / 1_000_000) as u64);

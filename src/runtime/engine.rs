@@ -545,8 +545,8 @@ impl Engine {
                 Some(PendingRequest::Answered(answer)) => Some(answer),
                 _ => None,
             },
-            // Asked for and not released, so there is a slot. Without one, no answer would ever
-            // come.
+            // A request that was made and not released has a slot. Without one, no answer would
+            // ever come.
             None => Some(closed(LostReason::Left)),
         };
         self.turn(|state, after| {

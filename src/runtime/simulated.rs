@@ -17,7 +17,7 @@ const FIRST_SLOT: Slot = Slot(1_000 * Slot::PER_SECOND);
 
 thread_local! {
     static PRESENT: Cell<Option<Present>> = const { Cell::new(None) };
-    /// By so many millionths the clock that is read now is too fast: that of the acting member.
+    /// How many millionths too fast the clock is that is read now: that of the acting member.
     static RATE: Cell<i32> = const { Cell::new(0) };
 }
 
@@ -62,7 +62,7 @@ fn scale(span: Duration, by: u128, of: u128) -> Duration {
     Duration::from_nanos(u64::try_from((span.as_nanos() * by).div_ceil(of)).unwrap_or(u64::MAX))
 }
 
-/// Acts by a clock that is too fast by so many millionths.
+/// Acts by a clock that is this many millionths too fast.
 pub(crate) fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     let before = RATE.replace(ppm);
     let came = act();

@@ -514,7 +514,7 @@ impl SpanTracker {
                 });
             }
             Event::BecameGrantor { service, epoch } => {
-                // Gone already if it ended in the step in which it began.
+                // The grantor is gone already if it ended in the step in which it began.
                 let Some(load) = node.load(service).filter(|load| load.epoch == *epoch) else {
                     return;
                 };

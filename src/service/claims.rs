@@ -72,8 +72,8 @@ impl ClaimSlot {
     }
 
     fn depth(&self) -> (usize, usize) {
-        // Asked with no lock taken: a thread that finds a lease ended wakes the tasks that wait for
-        // that.
+        // The cell is asked with no lock taken: a thread that finds a lease ended wakes the tasks
+        // that wait for that.
         let held = self.held().clone();
         held.map_or((0, 0), |held| held.cell.writers_and_readers())
     }

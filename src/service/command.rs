@@ -56,7 +56,7 @@ impl PendingAnswer {
             .map(|service| (service, self.request))
     }
 
-    /// The answer, with the service that it is of.
+    /// The answer and its service.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Arc<ServiceHandle>, Answer)> {
         if let (None, Some(service)) = (&self.answer, &self.service) {
             self.answer = service.engine.poll(self.request, context.waker());

@@ -44,9 +44,9 @@ pub enum ConnectionState {
     /// The others went on without this member, which joins again by itself; or it has left, and no
     /// state follows.
     Lost,
-    /// The reader was too slow: so many changes are gone, and their result is here.
+    /// The reader was too slow: some changes are gone, and their result is here.
     Missed {
-        /// How many, the last one among them.
+        /// How many changes are gone, the last one among them.
         count: u64,
         /// The member's status after them.
         status: ConnectionStatus,

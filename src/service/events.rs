@@ -68,7 +68,7 @@ pub enum MemberEvent {
     /// The wall clock has jumped. Leases do not go by it; the tokens of a cluster that is founded
     /// do.
     WallClockJumped {
-        /// By so many milliseconds, forward if more than zero.
+        /// The size of the jump in milliseconds, forward if more than zero.
         millis: i64,
     },
     /// The cluster's tokens are more than an hour above this machine's clock. One of the two clocks
@@ -89,16 +89,18 @@ pub enum MemberEvent {
     VoteStored,
     /// It has left, for good. No event follows.
     Left,
-    /// A fault ended it, for good, and the others were told nothing: they wait for its lease to
-    /// end, unless a member sees that its process is gone. No event follows.
+    /// A fault ended it, for good. All its guards failed first. After a panic of its core it says
+    /// goodbye to the elder, if that is another member. After any other fault, or if the goodbye
+    /// is lost, the others wait for its lease to end, unless a member sees that its process is
+    /// gone. No event follows.
     Failed {
         /// The failure.
         reason: String,
     },
-    /// The reader was too slow: so many events are gone, and their result is here. Events that
-    /// happen from now on follow.
+    /// The reader was too slow: some events are gone, and their result is here. Events that happen
+    /// from now on follow.
     Missed {
-        /// How many.
+        /// How many events are gone.
         count: u64,
         /// The member's present status.
         status: Box<Status>,

@@ -69,8 +69,8 @@ macro_rules! held {
     )+};
 }
 
-/// Beside that, for types with a `fn into_hold(self) -> HoldHandle` that have one token, of one
-/// name.
+/// The further methods of types with a `fn into_hold(self) -> HoldHandle` that have one token, of
+/// one name.
 macro_rules! held_by_token {
     ($($guard:ident),+) => {$(
         impl $guard {

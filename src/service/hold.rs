@@ -231,7 +231,7 @@ impl HoldHandle {
     pub(crate) fn release_confirmed(
         mut self,
     ) -> impl Future<Output = Result<(), ReleaseError>> + Send + use<> {
-        // Asked while it is held: afterwards its number has no owner.
+        // The number is read while the lock is held: afterwards it has no owner.
         let (over, service) = (self.request(), self.service.clone());
         let is_last = self.let_go();
         drop(self);

@@ -114,8 +114,8 @@ impl LockService {
         self.inner.engine.sleep(span)
     }
 
-    /// Runs it for at most so long. `None`: the limit was reached. When the member has left
-    /// meanwhile its own end counts, which comes at once. Needs no runtime of its caller's.
+    /// Runs `what` for at most `limit`. `None`: the limit was reached. When the member has left
+    /// meanwhile, the end of `what` counts, which comes at once. Needs no runtime of its caller's.
     pub(crate) async fn within<F: Future>(&self, limit: Duration, what: F) -> Option<F::Output> {
         let mut what = pin!(what);
         tokio::select! {
@@ -373,7 +373,7 @@ impl LockService {
         LockBuilder::new(self.inner.clone(), permits(name, count))
     }
 
-    /// Takes permits if so many are left and no request waits for some; as
+    /// Takes permits if enough are left and no request waits for some; as
     /// [`try_lock`](LockService::try_lock).
     ///
     /// # Errors

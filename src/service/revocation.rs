@@ -201,8 +201,8 @@ pub struct RevokeOutcome {
     pub told: Vec<HolderInfo>,
     /// The holders beside them that are not [revocable](crate::LockBuilder::revocable).
     pub firm: Vec<HolderInfo>,
-    /// How many more have a share or permits of it, and were not asked: a few hundred are at a
-    /// time.
+    /// How many more have a share or permits of it, and were not asked. One call asks a few
+    /// hundred holders.
     pub more: u64,
 }
 

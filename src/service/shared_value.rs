@@ -300,7 +300,7 @@ impl std::fmt::Debug for SharedValue {
 #[derive(Clone, Debug)]
 pub struct ValueChanges {
     value: SharedValue,
-    /// The version that was told last, and whether it was told to be perhaps stale.
+    /// The last reported version, and whether it was reported as maybe stale.
     seen: (Token, bool),
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use crate::runtime::mutant::{RuntimeMutant, plant};
 
-/// Acts by a clock that is too fast by so many millionths: that of the member that is asked.
+/// Acts by a clock that is this many millionths too fast: that of the member that is asked.
 pub fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     simulated::by_clock(ppm, act)
 }
@@ -80,7 +80,7 @@ pub struct Simulated {
 /// A member's ears. They do not keep it alive.
 #[derive(Clone)]
 pub struct SimulatedInbox {
-    /// By so many millionths its clock is too fast.
+    /// How many millionths too fast its clock is.
     ppm: i32,
     engine: Weak<Engine>,
 }

@@ -135,8 +135,8 @@ async fn a_lock_future_dropped_at_any_poll_leaves_nothing() {
 
     poll_a_wait_then_drop(
         async || {
-            // Held by another for a while, so that the request waits, and is granted, at different
-            // polls.
+            // Another guard holds the lock for a while, so that the request waits, and is granted,
+            // at different polls.
             let guard = stock.lock("held").lease(5 * MS).await.unwrap();
             let waiting = stock.lock("held").into_future();
             async move {

@@ -29,7 +29,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// So many members in one view.
+    /// `count` members in one view.
     pub(crate) async fn start(count: usize) -> Local {
         Local::start_with(count, TIMING).await
     }
@@ -75,7 +75,7 @@ impl Local {
             .map(|(member, _)| member)
     }
 
-    /// Waits until they are in one view of so many.
+    /// Waits until they are in one view of `count` members.
     pub(crate) async fn agree(&self, count: usize) {
         until(|| self.alive().all(|member| sees(member, count))).await;
     }

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// So many of a child's latest events are kept.
+/// How many of a child's latest events are kept.
 const EVENTS: usize = 4096;
 
 /// A child process; killed when dropped.

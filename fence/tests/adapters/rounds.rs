@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_millis(10);
 /// Where the others cannot go on because the stopped writer has the row, it stops for so long.
 const WAIT_LIMIT: Duration = Duration::from_millis(30);
 
-/// So many for each change; the long form sets another number.
+/// The number of rounds for each change. The long form sets another number.
 pub(crate) fn rounds() -> u32 {
     std::env::var("ELDERLOCK_FENCE_ROUNDS")
         .map_or(50, |text| text.parse().expect("a number of rounds"))

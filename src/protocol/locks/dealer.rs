@@ -89,7 +89,7 @@ impl Dealer {
         Ok(())
     }
 
-    /// Deals about so many tokens: fewer at the end of the view, or at the limit. Only if it
+    /// Deals about this many tokens: fewer at the end of the view, or at the limit. Only if it
     /// [may](Dealer::may_deal).
     pub(crate) fn deal(&mut self, now: Time, count: u64) -> TokenRange {
         let longest = u64::from(self.limits.max_range.max(MAX_PERMITS)).min(self.room(now));

@@ -309,8 +309,7 @@ impl Grantor {
             }
         }
         match self.table.place(key) {
-            // Asked twice: the first answer may have been for an epoch that the asker no longer
-            // trusts.
+            // The member asks twice if the first answer was for an epoch that it no longer trusts.
             Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, cx),
             Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, cx),
             None => {}
@@ -388,7 +387,7 @@ impl Grantor {
         (self.is_at_rest() && self.table.is_clear(name)).then_some(TokenRange { first, last })
     }
 
-    /// So many tokens of those that were offered have been used.
+    /// Enters the number of offered tokens that were used.
     pub(crate) fn spend(&mut self, count: u64) {
         // A thread that finds no more tokens counts as well.
         let count = u32::try_from(count.min(self.tokens.spare())).unwrap_or(u32::MAX);
@@ -463,7 +462,7 @@ impl Grantor {
         let refusal =
             match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
                 _ if !self.is_acting() => Refusal::Undecided,
-                // Asked twice.
+                // The member has asked twice.
                 (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
                     return self.tell_upgraded((from, request), token, cx);
                 }
@@ -537,7 +536,7 @@ impl Grantor {
             .filter(|last| last.request == key.1 && !planted!(cx.mutant, WriteTwice))
             && !(number.is_some() && planted!(cx.mutant, StepTwice))
         {
-            // Asked twice: the first answer was lost with its grantor.
+            // The member asks twice if the first answer was lost with its grantor.
             let answers = Some((key.1, ObjectReply::Written { version, number }));
             return self.tell_value(key.0, name, answers, cx);
         }

@@ -61,7 +61,7 @@ use objects::TableObject;
 /// The position within a block: the low half of a ticket's number.
 const POSITION: u64 = u32::MAX as u64;
 
-/// So many names, and so many requests, are looked at to name a holder that is in the way of a
+/// The most names, and the most requests, that are searched for a holder in the way of a
 /// suspension.
 const SOUGHT: usize = 1 << 10;
 

@@ -56,7 +56,7 @@ async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
     let member = Member::local().await.unwrap();
     let service = member.lock_service("latches").await.unwrap();
     let held = service.lock("leader").await.unwrap();
-    // Kept: dropped they would give up all that they have.
+    // The latches are kept: dropped ones would give up all that they have.
     let latches: Vec<_> = (0..1_000)
         .map(|number| Arc::new(LeaderLatch::new(&service, "leader", format!("{number}")).unwrap()))
         .collect();
@@ -296,7 +296,7 @@ async fn a_slow_reader_hears_how_many_events_it_missed_and_whether_the_latch_lea
     latch.start().unwrap();
     let term = soon(latch.await_leadership()).await.unwrap();
     let over = LatchEvent::NotLeader { token: term.token(), end: TermEnd::GivenUp };
-    // As many as are kept: none is missed.
+    // The log keeps this many events, so none is missed.
     latch.state.send_modify(|state| (1..LOG).for_each(|_| state.tell(over.clone())));
     assert_eq!(soon(late.next()).await, Some(LatchEvent::IsLeader(term.clone())));
     for _ in 1..LOG {

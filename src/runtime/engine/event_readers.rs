@@ -25,7 +25,7 @@ pub(crate) enum Announcement {
     Distrusted(Rates),
     /// The clock of the leases runs as assumed again.
     Trusted,
-    /// The wall clock has jumped by so many milliseconds.
+    /// The wall clock has jumped by this many milliseconds.
     WallJump(i64),
     /// The data directory refuses the vote.
     VoteNotStored(String),

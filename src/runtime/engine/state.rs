@@ -62,7 +62,7 @@ pub(super) struct EngineState {
     /// Reused from turn to turn.
     outputs: Vec<Output>,
     pub(super) slots: Map<RequestId, PendingRequest>,
-    /// As many as held locks.
+    /// One for each held lock.
     pub(super) holds: PagedMap<Arc<HoldCell>>,
     /// One for each service with a handle.
     pub(super) local_grants: BTreeMap<ServiceName, Weak<LocalGrants>>,

@@ -43,7 +43,7 @@ const MAX_PACKETS: usize = 64;
 /// One task asks no more than this in one go. Where more frames come, there are other askers, and
 /// the woken task reads in larger pieces.
 const FEW: usize = 4;
-/// So many questions in a row are answered before other tasks run on the thread.
+/// Questions answered in a row before other tasks run.
 const STRETCH: usize = 16;
 /// At least one chance in two to the power of this is tried.
 const LEAST: u32 = 8;
@@ -465,7 +465,7 @@ impl ReadHalf {
 struct SpinBackoff {
     /// How much more often it failed of late than not, up to [`LEAST`].
     failures: AtomicU32,
-    /// So many chances are let go by.
+    /// Chances left to skip.
     skip: AtomicU32,
 }
 

@@ -102,7 +102,7 @@ mod tests {
                 future.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending()
             );
         }
-        assert_eq!(polls.load(Ordering::Relaxed), 1, "whoever polls has woken nobody");
+        assert_eq!(polls.load(Ordering::Relaxed), 1, "a poll wakes no task");
         ring.send(7).unwrap();
         let woken = |woken: &WakeCount| woken.0.load(Ordering::Relaxed);
         assert_eq!((woken(&first), woken(&second)), (0, 1), "who polled last is woken");

@@ -371,7 +371,7 @@ async fn converse(
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
     let evicted = place.as_ref().map_or_else(CancellationToken::new, |place| place.end.clone());
-    // Held until the end, so that a removed key closes the connection.
+    // The session is held until the end, so that a removed key closes the connection.
     let _session = match (&secured, &shared.security) {
         (Some(secured), Some(security)) => match security.register(secured, redundant.clone()) {
             Some(session) => Some(session),

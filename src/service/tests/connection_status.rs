@@ -28,7 +28,7 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
 
     lan.cut(&other);
     assert_eq!(next(&mut connection).await, Some(ConnectionState::Suspended));
-    // Told after the guard is lost, never before.
+    // The state is told after the guard is lost, never before.
     assert_eq!(
         (guard.fence().unwrap_err().reason, watch.reason()),
         (LostReason::Suspended, Some(LostReason::Suspended))

@@ -127,7 +127,7 @@ async fn a_taken_port_and_an_open_one_are_refused() {
 async fn a_join_dropped_at_any_poll_frees_its_port() {
     let addr = free_addr();
     let freed = async |_| come(|| is_free(&addr)).await;
-    // Told to found, so that no run waits until a seed has listened for others.
+    // The member founds, so that no run waits until a seed has listened for others.
     poll_k_then_drop(async || at(&addr).found().join(), freed).await;
     poll_k_then_drop(
         async || at(&addr).seeds([&addr, "127.0.0.1:1"]).join_limit(5 * MS).join(),

@@ -264,7 +264,7 @@ async fn a_lock_held_by_another_member_is_waited_for_and_given_up_without_a_trac
     poll_k_then_drop(async || there.try_lock("a").into_future(), async |_| come(nothing).await)
         .await;
 
-    // Held for a while.
+    // Another guard holds the lock for a while.
     poll_a_wait_then_drop(
         async || {
             let guard = here.lock("a").lease(5 * MS).await.unwrap();

@@ -196,7 +196,7 @@ fn take_locks_beside_each_other() {
                             "tokens of one name rise"
                         );
                     }
-                    guard.extend(LEASE).expect("whoever holds it extends it");
+                    guard.extend(LEASE).expect("the holder extends it");
                 }
             }
         })

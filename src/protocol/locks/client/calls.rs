@@ -12,9 +12,9 @@
 
 use super::*;
 
-/// After so many `retry` the same elder is asked again to name this member. Links lose nothing and
-/// every new view asks anew. Only a member that was named and could not begin then has to ask once
-/// more.
+/// After this many `retry` the same elder is asked again to name this member. Links lose nothing
+/// and every new view asks anew. Only a member that was named and could not begin then has to ask
+/// once more.
 const BID_RETRIES: u32 = 16;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

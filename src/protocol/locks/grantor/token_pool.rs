@@ -20,7 +20,7 @@ pub(super) struct TokenPool {
     pub(super) asked: bool,
     /// How many it asks for at a time.
     size: u32,
-    /// When it was filled to `size`; `None`: it has not had so many since it asked.
+    /// When it was filled to `size`; `None`: it has not had `size` tokens since it asked.
     filled_at: Option<Time>,
 }
 

@@ -47,7 +47,7 @@ impl FilterSpot {
         FilterSpot(FixedState::default().hash_one(name))
     }
 
-    /// Which of so many blocks: by the highest bits of the hash.
+    /// The block of the hash, of all blocks: by the highest bits of the hash.
     fn block(self, blocks: usize) -> usize {
         ((u128::from(self.0) * blocks as u128) >> u64::BITS) as usize
     }
@@ -59,7 +59,7 @@ impl FilterSpot {
 }
 
 impl CountingBloomFilter {
-    /// With nothing in it, and room for so many pages.
+    /// An empty filter with room for this many pages.
     pub(super) fn new(pages: usize) -> CountingBloomFilter {
         CountingBloomFilter { pages: vec![None; pages] }
     }

@@ -163,7 +163,7 @@ impl NextFilter {
     }
 }
 
-/// Whether a filter of so many pages is for so many names.
+/// Whether a filter of this many pages suits this many names.
 fn is_fit(pages: usize, names: usize) -> bool {
     let made_for = pages * PER_PAGE;
     (made_for / 2..=made_for * 2).contains(&names)

@@ -1328,7 +1328,7 @@ fn waits_are_handed_over_in_the_order_of_their_tickets() {
     assert_eq!(exported, waits);
 }
 
-/// Chaos seed 1210002247: a share was granted in an epoch that was over for the member, which held
+/// A share was granted in an epoch that was over for the member, which held
 /// another lock. A later request of the member in that epoch had a position, and was served first.
 #[test]
 fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {

@@ -5,10 +5,10 @@ use crate::protocol::locks::grantor::ReceivedRequest;
 use crate::protocol::message::{LockRequest, WaitReport};
 use crate::protocol::visit_count::touched;
 
-/// Held, and as many wait for one more lock and for others.
+/// The number of holds. As many requests wait for one more lock, and for others.
 const HELD: usize = 50_000;
 
-/// So many entries may one step look at, and one page of a status.
+/// The most entries that one step may look at, and one page of a status.
 const FEW: usize = 40_000;
 const PAGE: usize = 1_000;
 
@@ -635,7 +635,7 @@ fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
     assert_eq!(
         grantor.size(),
         before - 10_001,
-        "Bob's requests are gone, and he is not waited for"
+        "Bob's requests are gone, and no grantor waits for them"
     );
 }
 

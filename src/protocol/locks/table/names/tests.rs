@@ -19,7 +19,7 @@ fn take(names: &mut NameMap<u64>, number: u64) {
     names.take(&name(number), |_| true);
 }
 
-/// So many names, the numbers of which are even.
+/// `count` names with even numbers.
 fn names_of(count: u64) -> NameMap<u64> {
     let mut names = NameMap::new();
     (0..count).for_each(|number| assert!(put(&mut names, 2 * number)));
@@ -238,8 +238,8 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
         assert!(names.pages() + few >= pages, "of {pages} pages {} are left", names.pages());
         assert!(names.pages() <= pages + 2 + MOVED, "{pages} pages and then {}", names.pages());
         filters += usize::from(before.is_none() && after.is_some());
-        // It is there in time: as fast as names come or go, never more than a seventh of them do
-        // meanwhile.
+        // The next filter is complete in time: at most a seventh of the names change while it is
+        // built.
         let len = names.len();
         if let Some(filters) = &names.filters {
             let fits = |len| filters.current.pages() == 0 || is_fit(filters.current.pages(), len);
