@@ -735,7 +735,7 @@ pub enum AwaitLeadershipError {
     #[error("no leadership within the wait limit")]
     TimedOut,
     /// It has not been started.
-    #[error("the latch has not been started")]
+    #[error("{}", CloseError::NotStarted)]
     NotStarted,
     /// It was closed.
     #[error("the latch is closed")]

@@ -146,7 +146,7 @@ pub enum TryLockError {
     InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
     /// for, or has it open no longer.
-    #[error("this member does not have the object of these permits open; open it first")]
+    #[error("{}", LockError::NotOpen)]
     NotOpen,
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
