@@ -76,7 +76,7 @@ pub fn write_step(step: &Step) -> String {
             format!("give-up-answered c{call} after={}", span(nanos(after)))
         }
         Step::Extend(call, lease) => format!("extend c{call} {}", span(nanos(lease))),
-        Step::ReturnPermits(call, count) => format!("give-back c{call} {count}"),
+        Step::ReturnPermits(call, count) => format!("return-permits c{call} {count}"),
         Step::Downgrade(call) => format!("downgrade c{call}"),
         Step::Fence(call) => format!("fence c{call}"),
         Step::Write(call) => format!("write c{call}"),
@@ -227,7 +227,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             read_span(args.take_key("after").ok_or("wants after=")?)?,
         ),
         "extend" => Step::Extend(call(args)?, read_span(word(args, "a span")?)?),
-        "give-back" => Step::ReturnPermits(call(args)?, u32::try_from(number(args)?)?),
+        "return-permits" => Step::ReturnPermits(call(args)?, u32::try_from(number(args)?)?),
         "downgrade" => Step::Downgrade(call(args)?),
         "fence" => Step::Fence(call(args)?),
         "write" => Step::Write(call(args)?),
