@@ -95,7 +95,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes permits, works for a while, and gives them back, until the end.
+/// Takes permits, works for a while, and returns them, until the end.
 async fn work(
     worker: u32,
     pool: Semaphore,

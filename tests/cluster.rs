@@ -245,8 +245,8 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     next_grant
 }
 
-/// Lets each contender have the lock and give it back; in which order, and when the first one got
-/// it that did not have it.
+/// Lets each contender have the lock and release it. Returns their order, and when the first
+/// contender got it that had not held it before.
 fn take_turns(
     peers: &[Peer],
     contenders: &mut Vec<Contender>,

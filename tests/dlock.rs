@@ -777,7 +777,7 @@ async fn a_service_that_is_had_and_destroyed_again_and_again_gives_its_batches_b
         for member in &local.members {
             let service = member.lock_service("s").await.expect("a good name");
             let batch =
-                soon(service.try_lock_all(["a", "b"])).await.expect("those before gave it back");
+                soon(service.try_lock_all(["a", "b"])).await.expect("those before released it");
             let token = Some(batch.fence("a").expect("it is held"));
             assert!(token > last, "round {round}");
             last = token;

@@ -23,7 +23,7 @@ async fn two_services(member: &Member) -> (LockService, LockService) {
     (accounts, orders)
 }
 
-/// Curator `InterProcessMultiLock.acquire`: all are held, and `release` gives all back.
+/// Curator `InterProcessMultiLock.acquire`: all are held, and `release` releases all.
 #[tokio::test]
 async fn locks_of_several_services_are_held_and_released_together() {
     let local = Local::start(2).await;

@@ -246,7 +246,7 @@ async fn work_without_an_await_leaves_the_thread_to_others() {
     runs.abort();
 }
 
-/// Curator: an exception in `takeLeadership` gives the lead back. Here the panic is the caller's,
+/// Curator: an exception in `takeLeadership` releases the lead. Here the panic is the caller's,
 /// and the lead is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_panics_gives_the_lead_back() {

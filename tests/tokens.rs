@@ -79,7 +79,7 @@ async fn every_guard_of_one_name_shows_its_token() {
     );
 }
 
-/// Loses the guard by the end of its lease, and gives it back.
+/// Loses the guard by the end of its lease, and releases it.
 async fn lose_and_release(guard: impl AnyGuard) {
     assert_eq!(guard.lost().await, LostReason::LeaseEnded);
     assert!(guard.release().await.unwrap_err().is_lost());

@@ -63,7 +63,7 @@ pub trait Fenced {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use elderlock::{AnyGuard, ReleaseError};
-/// /// Works until it is done or the guard is lost, and gives the guard back.
+/// /// Works until it is done or the guard is lost, and releases the guard.
 /// async fn with<G: AnyGuard>(
 ///     guard: G,
 ///     work: impl Future<Output = ()>,

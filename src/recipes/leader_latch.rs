@@ -195,9 +195,9 @@ fn close(state: &watch::Sender<LatchCore>, why: LatchEnd, mode: CloseMode) -> La
 struct LatchTask(Arc<watch::Sender<LatchCore>>);
 
 impl LatchTask {
-    async fn stand(self, candidacy: Arc<Candidacy>, mut place: LockFuture) {
+    async fn stand(self, candidacy: Arc<Candidacy>, mut request: LockFuture) {
         loop {
-            match candidacy.win(place).await {
+            match candidacy.win(request).await {
                 Ok(tenure) => self.lead(tenure).await,
                 Err(hopeless) => {
                     close(&self.0, LatchEnd::Hopeless(hopeless), CloseMode::NotifyLeader);
@@ -207,7 +207,7 @@ impl LatchTask {
             if self.0.borrow().phase != LatchPhase::Started {
                 return;
             }
-            place = candidacy.queue();
+            request = candidacy.queue();
         }
     }
 
@@ -359,8 +359,8 @@ impl LeaderLatch {
         let (running, candidacy) = (LatchTask(self.state.clone()), self.candidacy.clone());
         // The request is made here and not in the task: latches that are started in turn lead in
         // turn.
-        let place = candidacy.queue();
-        let stands = running.stand(candidacy, place);
+        let request = candidacy.queue();
+        let stands = running.stand(candidacy, request);
         #[cfg(feature = "simulated")]
         let stands = crate::runtime::simulated::kept(stands);
         *task = Some(runtime.spawn(stands));

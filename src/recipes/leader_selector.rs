@@ -64,7 +64,7 @@ impl LeaderSelector {
         self
     }
 
-    /// Waits in line until it leads, runs `work` with the term, gives the lead back, and returns
+    /// Waits in line until it leads, runs `work` with the term, releases the lead, and returns
     /// the result of the work.
     ///
     /// If the same selector runs more than once at a time, each waits in line for itself.

@@ -102,10 +102,10 @@ impl Candidacy {
     }
 
     /// Waits at the position in line, and takes another one whenever it is lost, until it leads.
-    pub(super) async fn win(&self, mut place: LockFuture) -> Result<HeldTerm, CandidacyEnd> {
+    pub(super) async fn win(&self, mut request: LockFuture) -> Result<HeldTerm, CandidacyEnd> {
         let mut pause = PAUSE;
         loop {
-            let error = match place.await {
+            let error = match request.await {
                 Ok(guard) => return Ok(HeldTerm::new(guard)),
                 Err(error) => error,
             };
@@ -116,7 +116,7 @@ impl Candidacy {
             // been served.
             let _ = self.service.sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);
-            place = self.queue();
+            request = self.queue();
         }
     }
 
@@ -305,7 +305,7 @@ impl Term {
 
     /// Requests to have the lead back. None arrive unless the
     /// [latch](super::LeaderLatch::revocable) or the [selector](super::LeaderSelector::revocable)
-    /// is revocable; it keeps nothing held. To give the lead back, close the latch, or let the work
+    /// is revocable; it keeps nothing held. To release the lead, close the latch, or let the work
     /// of the selector end.
     ///
     /// Curator: none; there a leader can be asked to go by means of one's own only.

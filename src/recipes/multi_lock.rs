@@ -442,7 +442,7 @@ impl MultiGuard {
     /// [`ReleaseError::Lost`]: one of them had been lost before. All are released all the same.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the locks back too.
+    /// Dropping the future releases the locks too.
     ///
     /// Curator: `InterProcessMultiLock.release`.
     pub async fn release(self) -> Result<(), ReleaseError> {
@@ -460,7 +460,7 @@ impl MultiGuard {
     /// grantor has not answered. All are released all the same.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the locks back too.
+    /// Dropping the future releases the locks too.
     pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {
         let releases =
             self.parts.into_iter().map(|part| Box::pin(part.guard.release_and_confirm()));

@@ -524,13 +524,13 @@ struct ClaimTask {
 }
 
 impl ClaimTask {
-    async fn run(self, mut place: LockFuture) {
+    async fn run(self, mut request: LockFuture) {
         let (claim, closing) = (self.claim.clone(), self.claim.closing.clone());
         loop {
             let claimed = tokio::select! {
                 biased;
                 () = closing.cancelled() => break,
-                claimed = claim.candidacy.win(place) => claimed,
+                claimed = claim.candidacy.win(request) => claimed,
             };
             match claimed {
                 Ok(claimed) => self.share(claimed).await,
@@ -542,7 +542,7 @@ impl ClaimTask {
             if closing.is_cancelled() {
                 break;
             }
-            place = claim.candidacy.queue();
+            request = claim.candidacy.queue();
         }
         close(&self.state, PartitionsError::Closed);
     }

@@ -395,7 +395,7 @@ impl std::fmt::Debug for Guard {
 ///
 /// # Cancel safety
 /// It has the guard: dropping it releases the share, or the lock if it had become it.
-#[must_use = "dropping it gives the share back"]
+#[must_use = "dropping it releases the share"]
 pub struct UpgradeFuture {
     asking: CommandFuture,
     guard: Option<Guard>,

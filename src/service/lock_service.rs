@@ -635,7 +635,7 @@ impl LockService {
         RevokeBuilder::new(self.inner.clone(), Ok(None))
     }
 
-    /// Takes a hold away from a holder that was told to give it back and does not: for operators.
+    /// Takes a hold away from a holder that was told of the request and keeps it: for operators.
     /// Take the holder from the result of [`revoke`](LockService::revoke).
     ///
     /// The holder's own member ends the hold: all guards of the hold fail with

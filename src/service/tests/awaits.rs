@@ -473,8 +473,8 @@ async fn questions_to_the_grantor_can_be_dropped_at_any_poll_and_change_nothing(
     let pair = Pair::new().await;
     let guards = [pair.here.lock("a").await.unwrap(), pair.there.lock("b").await.unwrap()];
     let waiting = pair.there.lock("a").start();
-    let place = || waiting.position();
-    assert_eq!(place().await.unwrap().unwrap().before, 0);
+    let position = || waiting.position();
+    assert_eq!(position().await.unwrap().unwrap().before, 0);
     let held = Arc::new(tokio::sync::Mutex::new(pair.there.held()));
     let unchanged = async |_| {
         come(|| left_over(&pair.grantor) == (1, 2, 0) && left_over(&pair.other) == (1, 0, 1)).await;
@@ -483,7 +483,7 @@ async fn questions_to_the_grantor_can_be_dropped_at_any_poll_and_change_nothing(
     unchanged(0).await;
     poll_k_then_drop(async || pair.there.inspect("a"), unchanged).await;
     poll_k_then_drop(async || pair.there.inspect_suspension(), unchanged).await;
-    poll_k_then_drop(async || place(), unchanged).await;
+    poll_k_then_drop(async || position(), unchanged).await;
     poll_k_then_drop(
         async || {
             let held = held.clone();

@@ -140,9 +140,9 @@ impl WorkloadKind {
             WorkloadKind::Semaphore => &[
                 "permits held",
                 "limits set",
-                "permits released early",
+                "permits returned early",
                 "permits handed on",
-                "leases looked up",
+                "permits looked up",
             ],
             WorkloadKind::Count => &["counts added to", "counts set", "counts changed meanwhile"],
             WorkloadKind::Counter => {

@@ -127,7 +127,7 @@ struct OwnerGuards<'a> {
     guards: Vec<Rc<OwnerGuard>>,
 }
 
-/// An owner asks again and again to read or to write, and gives its guards back in any order.
+/// An owner asks again and again to read or to write, and releases its guards in any order.
 async fn for_owner(worker: &Workload, name: &'static str, lock: &ReadWriteLock, owner: Owner) {
     let mut has = OwnerGuards { worker, name, lock, owner, guards: Vec::new() };
     for _ in 0..2 + worker.below(5) {

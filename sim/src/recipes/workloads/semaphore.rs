@@ -87,9 +87,9 @@ async fn hold(worker: &Workload, service: &LockService, guard: PermitGuard, bega
     worker.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
     worker.rest(1, 150).await;
     if worker.below(3) == 0 && guard.borrow().permits() > 1 {
-        worker.count("permits released early");
+        worker.count("permits returned early");
         let given = guard.borrow_mut().return_permits(1);
-        worker.note(|| format!("gave one back: {given:?}"));
+        worker.note(|| format!("returned one: {given:?}"));
         worker.rest(1, 100).await;
     }
     if worker.below(3) == 0
@@ -99,27 +99,27 @@ async fn hold(worker: &Workload, service: &LockService, guard: PermitGuard, bega
     }
 }
 
-/// Permits split into leases: each passes from task to task, and ends by itself.
+/// Permits taken apart: each passes from task to task, and ends by itself.
 async fn apart(worker: &Workload, service: &LockService, guard: PermitGuard, began: u64) {
     let (hold, many) = (guard.token(), guard.permits());
     worker.count("permits taken apart");
     worker.note(|| format!("takes {many} permits of {hold:?} apart"));
     let left = Rc::new(Cell::new(many));
-    let mut leases: Vec<Rc<Permit>> = guard.into_permits().into_iter().map(Rc::new).collect();
-    for lease in &leases {
-        let seen = Rc::downgrade(lease);
+    let mut permits: Vec<Rc<Permit>> = guard.into_permits().into_iter().map(Rc::new).collect();
+    for permit in &permits {
+        let seen = Rc::downgrade(permit);
         let belief = Box::new(move || seen.upgrade()?.fence().ok());
-        let believed = Rc::downgrade(lease);
+        let believed = Rc::downgrade(permit);
         let many = Box::new(move || believed.upgrade().map_or(0, |_| 1));
         worker.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
     }
-    let kept = leases.pop();
-    for lease in leases {
-        hand_on(worker, service, lease, (hold, left.clone()));
+    let kept = permits.pop();
+    for permit in permits {
+        hand_on(worker, service, permit, (hold, left.clone()));
     }
     worker.rest(1, 100).await;
-    while let Some(lease) = kept.as_ref().filter(|_| left.get() > 1 || worker.below(2) > 0) {
-        if lease.fence().is_err() || worker.is_ending() || !worker.harness.checker.is_undisturbed()
+    while let Some(permit) = kept.as_ref().filter(|_| left.get() > 1 || worker.below(2) > 0) {
+        if permit.fence().is_err() || worker.is_ending() || !worker.harness.checker.is_undisturbed()
         {
             break;
         }
@@ -128,31 +128,31 @@ async fn apart(worker: &Workload, service: &LockService, guard: PermitGuard, beg
     left.set(left.get() - 1);
 }
 
-/// Another task of the process takes the lease, and may hand it on. With it go the hold's token and
-/// how many of its leases are left.
+/// Another task of the process takes the permit, and may hand it on. With it go the hold's token and
+/// how many of its permits are left.
 fn hand_on(
     worker: &Workload,
     service: &LockService,
-    lease: Rc<Permit>,
+    permit: Rc<Permit>,
     (hold, left): (Token, Rc<Cell<u32>>),
 ) {
     let service = service.clone();
-    worker.begin("a lease", move |next| async move {
+    worker.begin("a permit", move |next| async move {
         next.rest(1, 150).await;
         if next.below(3) == 0 {
             next.count("permits handed on");
-            return hand_on(&next, &service, lease, (hold, left));
+            return hand_on(&next, &service, permit, (hold, left));
         }
-        next.note(|| format!("ends the lease {:?}", lease.token()));
+        next.note(|| format!("ends the permit {:?}", permit.token()));
         let how = next.below(3);
         let mut is_confirmed = false;
         if how < 2
-            && let Some(lease) = Rc::into_inner(lease)
+            && let Some(permit) = Rc::into_inner(permit)
         {
             if how == 0 {
-                let _ = lease.release().await;
+                let _ = permit.release().await;
             } else {
-                let release = lease.release_and_confirm();
+                let release = permit.release_and_confirm();
                 is_confirmed = next.fickle("the confirmation", release).await == Some(Ok(()));
             }
         }
@@ -182,7 +182,7 @@ async fn confirmed(worker: &Workload, service: &LockService, hold: Token, left: 
 }
 
 /// `leases_end_one_by_one`: without faults the grantor knows within a second how many of the
-/// leases are left.
+/// permits are left.
 async fn look(worker: &Workload, service: &LockService, hold: Token, left: &Cell<u32>) {
     let before = left.get();
     worker.rest(1_000, 1_000).await;
@@ -191,10 +191,10 @@ async fn look(worker: &Workload, service: &LockService, hold: Token, left: &Cell
         return;
     }
     for holder in seen.holders.iter().filter(|holder| holder.token == hold) {
-        worker.count("leases looked up");
+        worker.count("permits looked up");
         if holder.mode != Held::Permits(before) {
             let what = format!(
-                "{before} leases of {hold:?} are left, and the grantor has {:?}",
+                "{before} permits of {hold:?} are left, and the grantor has {:?}",
                 holder.mode
             );
             worker.harness.checker.fail("leases_end_one_by_one", what);
