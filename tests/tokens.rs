@@ -47,8 +47,8 @@ fn a_token_is_read_from_a_number_in_json_too() {
 
 #[test]
 fn a_text_that_is_no_token_or_lineage_is_named_in_the_error() {
-    assert!(Token::try_from(-7).unwrap_err().to_string().ends_with("this is -7"));
-    assert!("+5".parse::<Token>().unwrap_err().to_string().ends_with("this is +5"));
+    assert!(Token::try_from(-7).unwrap_err().to_string().ends_with("not -7"));
+    assert!("+5".parse::<Token>().unwrap_err().to_string().ends_with("not +5"));
     assert!("9223372036854775808".parse::<Token>().is_err());
     for wrong in
         ["", "fffffffffffffff", "fffffffffffffffff", "+fffffffffffffff", "gggggggggggggggg"]

@@ -222,7 +222,7 @@ impl<'de> Deserialize<'de> for LineageId {
 
 /// A text that is no [`LineageId`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a lineage has 16 hexadecimal digits, as its Display writes them; this is {text:?}")]
+#[error("a lineage has 16 hexadecimal digits, as its Display writes them, not {text:?}")]
 #[non_exhaustive]
 pub struct InvalidLineage {
     /// The text, at most its first 40 characters.
@@ -289,7 +289,7 @@ impl fmt::Debug for Lineage {
 /// assert_eq!("4294967303".parse(), Ok(token));
 /// assert_eq!(i64::from(token), 4294967303);
 /// let error = Token::try_from(0).unwrap_err();
-/// let text = "a token is a whole number from 1 to 9223372036854775807; this is 0";
+/// let text = "a token is a whole number from 1 to 9223372036854775807, not 0";
 /// assert_eq!(error.to_string(), text);
 /// # Ok::<(), elderlock::InvalidToken>(())
 /// ```
@@ -717,8 +717,8 @@ impl<'de> Deserialize<'de> for Batch {
 /// A batch of no locks, of too many, or with too long names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "a batch must have 1 to {MAX_BATCH} different locks, not {count}, with names of at most \
-     {MAX_BATCH_NAMES} bytes together, not {bytes}; take fewer locks or use shorter names"
+    "a batch must have 1 to {MAX_BATCH} different locks with names of at most {MAX_BATCH_NAMES} \
+     bytes together, not {count} with {bytes}; take fewer locks or use shorter names"
 )]
 pub struct InvalidBatch {
     /// The number of different names that were given.

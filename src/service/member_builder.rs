@@ -804,8 +804,8 @@ mod tests {
         let texts: Vec<String> =
             errors.into_iter().map(|error| error.unwrap_err().to_string()).collect();
         let expected = [
-            "has 0",
-            "has 65",
+            "64 bytes, not 0",
+            "64 bytes, not 65",
             "bind address",
             "advertise address",
             "seed address",
