@@ -18,14 +18,8 @@
 //! that the view is established. If directories are lost after that, only an operator gives them
 //! up.
 
+use super::vote_successor::FounderReplacements;
 use super::*;
-
-/// The processes that answer in the place of the other founders, and since when these do.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct FounderReplacements {
-    processes: BTreeSet<ProcessId>,
-    since: Time,
-}
 
 impl Cluster {
     /// Whether the present view is not the first of its lineage, or has lasted.

@@ -8,7 +8,6 @@
 //! surely over, and the vote successors are members.
 
 use super::decision::Acceptor;
-use super::lost_founding::FounderReplacements;
 use super::view::View;
 use crate::protocol::id::{MemberInfo, ProcessId, ViewNumber};
 use crate::protocol::message::Ballot;
@@ -91,6 +90,13 @@ pub(crate) struct VoteSuccessor {
     pub(super) replacements: Option<FounderReplacements>,
     /// See [`StoredVote::is_established`].
     pub(super) is_established: bool,
+}
+
+/// The processes that answer in the place of the other founders, and since when these do.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct FounderReplacements {
+    pub(super) processes: BTreeSet<ProcessId>,
+    pub(super) since: Time,
 }
 
 impl VoteSuccessor {
