@@ -49,7 +49,7 @@ fn offers(criterion: &mut Criterion) {
             });
         });
         grantor.absorb(1);
-        assert!(grantor.offers(&names[0]), "what was taken is released");
+        assert!(grantor.offers(&names[0]), "the absorbed lock is free again");
     }
 }
 
@@ -89,7 +89,7 @@ fn frames(criterion: &mut Criterion) {
         group.bench_function(format!("decode a {what}"), |bench| {
             bench.iter(|| {
                 decoder.back().extend_from_slice(black_box(&bytes));
-                black_box(decoder.next().expect("what was encoded")).expect("all of it");
+                black_box(decoder.next().expect("the encoded frame")).expect("all of it");
             });
         });
         group.finish();

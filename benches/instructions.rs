@@ -9,8 +9,10 @@
 //! - a free lock from another member and its release: all that two cores do about it, and their
 //!   frames.
 //!
+//! It needs valgrind, and the runner in the version of Cargo.lock:
+//!
 //! ```text
-//! cargo install --locked gungraun-runner --version 0.20.0     the version in Cargo.lock; and valgrind
+//! cargo install --locked gungraun-runner --version 0.20.0
 //! cargo bench -p elderlock --no-default-features --bench instructions
 //! ```
 //!
@@ -132,7 +134,7 @@ fn there_and_back(mut wire: Wire) -> Wire {
             wire.bytes.clear();
             encode(black_box(frame), &mut wire.bytes).expect("a short frame");
             wire.decoder.back().extend_from_slice(&wire.bytes);
-            black_box(wire.decoder.next().expect("what was encoded")).expect("all of it");
+            black_box(wire.decoder.next().expect("the encoded frame")).expect("all of it");
         }
     }
     wire

@@ -196,7 +196,7 @@ async fn sell_out() -> Done<ExitCode> {
         BufReader::new(server.0.stdout.take().ok_or("it was piped")?).read_line(&mut line)?;
         shops.push(line.trim().parse()?);
     }
-    println!("{SERVERS} processes sell {STOCK} pieces to {BUYERS} buyers who all ask at once.");
+    println!("{SERVERS} processes sell {STOCK} pieces to {BUYERS} buyers that all ask at once.");
 
     let without = sale(&shops, &table, "/unlocked", UNLOCKED).await?;
     println!("without a lock: {without}");

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/links.rs"]
+mod links;
 #[path = "tidy/ratchets.rs"]
 mod ratchets;
 
-/// The rooms, and what each may not name: everything that is not below it.
-const ROOMS: [(&str, &[&str]); 6] = [
+/// The layers, and the layers that each may not name: all that are not below it.
+const LAYERS: [(&str, &[&str]); 6] = [
     ("protocol", &["gossip", "wire", "runtime", "service", "recipes"]),
     ("gossip", &["wire", "runtime", "service", "recipes"]),
     ("wire", &["gossip", "runtime", "service", "recipes"]),
@@ -17,7 +19,7 @@ const ROOMS: [(&str, &[&str]); 6] = [
     ("recipes", &[]),
 ];
 
-/// The rooms without sockets, clocks and threads.
+/// The layers without sockets, clocks and threads.
 const PURE: [&str; 3] = ["protocol", "gossip", "wire"];
 
 /// The names that the pure layers do not use.
@@ -38,13 +40,13 @@ const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn",
 /// Joining wants a runtime, and says so; tests have one.
 const WITH_RUNTIME: [&str; 2] = ["service/member_builder.rs", "service/simulated.rs"];
 
-/// With what a row begins that gives a reason, beside tests or in their place.
+/// The words with which the reason of a row begins, beside tests or in their place.
 const VERDICTS: [&str; 4] =
     ["does not apply: ", "applies: ", "applies in part: ", "not kept, because "];
 
 /// Geode's test classes that the table of `tests/README.md` goes through, and how many tests each
 /// has.
-const GEODE: [(&str, usize); 26] = [
+const GEODE: [(&str, usize); 27] = [
     ("DistributedLockServiceDUnitTest", 42),
     ("GrantorFailoverDUnitTest", 2),
     ("ElderMemberDistributedTest", 2),
@@ -55,6 +57,7 @@ const GEODE: [(&str, usize); 26] = [
     ("DLockServiceLeakTest", 3),
     ("DLockGrantorTest", 14),
     ("DLockRequestProcessorTest", 5),
+    ("DLockReleaseProcessorTest", 1),
     ("TXLockServiceDUnitTest", 7),
     ("TXLockServiceImplTest", 1),
     ("DLockManagementDUnitTest", 2),
@@ -89,9 +92,9 @@ const FEWEST_WORDS: usize = 5;
 const CODEC: &str = "wire/codec.rs";
 
 #[test]
-fn rooms_import_only_downward() {
-    for (room, file, text) in room_files() {
-        assert_eq!(upward(&room, &text), Vec::<String>::new(), "{}", file.display());
+fn layers_import_only_downward() {
+    for (layer, file, text) in layer_files() {
+        assert_eq!(upward(&layer, &text), Vec::<String>::new(), "{}", file.display());
     }
 }
 
@@ -116,9 +119,9 @@ fn an_upward_import_is_found_in_each_form() {
 }
 
 #[test]
-fn pure_rooms_name_no_socket_clock_or_thread() {
-    for (room, file, text) in room_files() {
-        if PURE.contains(&room.as_str()) {
+fn pure_layers_name_no_socket_clock_or_thread() {
+    for (layer, file, text) in layer_files() {
+        if PURE.contains(&layer.as_str()) {
             assert_eq!(named(&IMPURE, &code(&text)), Vec::<&str>::new(), "{}", file.display());
         }
     }
@@ -128,9 +131,10 @@ fn pure_rooms_name_no_socket_clock_or_thread() {
 /// beside the code that it breaks.
 #[test]
 fn shipped_files_have_no_function_of_a_planted_break() {
-    for (_, file, text) in room_files() {
+    for (_, file, text) in layer_files() {
         if !file.ends_with("mutant.rs") && !file.iter().any(|part| part == "tests") {
             assert_eq!(sabotage(&text), Vec::<&str>::new(), "{}", file.display());
+            assert_eq!(long_thread_breaks(&text), Vec::<&str>::new(), "{}", file.display());
         }
     }
 }
@@ -140,6 +144,14 @@ fn a_function_of_a_planted_break_is_found() {
     let text = "#[cfg(elderlock_mutants)]\n    pub(crate) fn lose(&mut self) {}\n";
     assert_eq!(sabotage(text), ["pub(crate) fn lose(&mut self) {}"]);
     assert_eq!(sabotage("    #[cfg(elderlock_mutants)]\n    if a {}"), ["if a {}"]);
+    assert_eq!(
+        sabotage("#[cfg(all(elderlock_mutants, feature = \"x\"))]\nfn lose() {}"),
+        ["fn lose() {}"]
+    );
+    assert_eq!(sabotage("if cfg!(elderlock_mutants) {}"), ["if cfg!(elderlock_mutants) {}"]);
+    let thread = "if !is_planted(ThreadMutant::Lose) {";
+    assert_eq!(long_thread_breaks(&format!("{thread}\n    a();\n    b();\n}}")), [thread]);
+    assert_eq!(long_thread_breaks(&format!("{thread}\n    a();\n}}")), Vec::<&str>::new());
     for plain in ["mod planted;", "pub mod mutant;", "mutant: Option<Mutant>,"] {
         assert_eq!(sabotage(&format!("#[cfg(elderlock_mutants)]\n{plain}")), Vec::<&str>::new());
     }
@@ -149,7 +161,10 @@ fn a_function_of_a_planted_break_is_found() {
 fn sabotage(text: &str) -> Vec<&str> {
     let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines: Vec<&str> = shipped.lines().map(str::trim).collect();
-    let pairs = lines.windows(2).filter(|pair| pair[0] == "#[cfg(elderlock_mutants)]");
+    let is_cfg = |line: &str| {
+        line == "#[cfg(elderlock_mutants)]" || line.starts_with("#[cfg(all(elderlock_mutants")
+    };
+    let pairs = lines.windows(2).filter(|pair| is_cfg(pair[0]));
     const PLUMBING: [&str; 6] = [
         "mod planted;",
         "pub mod mutant;",
@@ -160,7 +175,26 @@ fn sabotage(text: &str) -> Vec<&str> {
     ];
     let is_plumbing =
         |line: &str| line.contains('$') || PLUMBING.iter().any(|plain| line.starts_with(plain));
-    pairs.map(|pair| pair[1]).filter(|line| !is_plumbing(line)).collect()
+    let below = pairs.map(|pair| pair[1]).filter(|line| !is_plumbing(line));
+    // Within the code only the macros ask for the configuration.
+    let inside = lines.iter().copied().filter(|line| {
+        line.contains("cfg!(elderlock_mutants") || line.contains("cfg!(all(elderlock_mutants")
+    });
+    below.chain(inside).collect()
+}
+
+/// The blocks of more than one statement that a planted break of the threads runs or skips. A break
+/// may also be a word of a condition.
+fn long_thread_breaks(text: &str) -> Vec<&str> {
+    let shipped = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines: Vec<&str> = shipped.lines().map(str::trim).collect();
+    let begins = |line: &str| {
+        let condition = line.strip_prefix("if ").map(|rest| rest.trim_start_matches('!'));
+        condition.is_some_and(|rest| rest.starts_with("is_planted(ThreadMutant::"))
+            && line.ends_with('{')
+    };
+    let is_long = |at: usize| lines.get(at + 2).is_none_or(|line| !line.starts_with('}'));
+    (0..lines.len()).filter(|at| begins(lines[*at]) && is_long(*at)).map(|at| lines[at]).collect()
 }
 
 #[test]
@@ -169,8 +203,8 @@ fn calls_of_the_application_need_no_runtime_of_their_own() {
         file.iter().any(|part| part == "tests")
             || WITH_RUNTIME.iter().any(|name| file.ends_with(name))
     };
-    for (room, file, text) in room_files() {
-        if !(room == "service" || room == "recipes") || has_runtime(&file) {
+    for (layer, file, text) in layer_files() {
+        if !(layer == "service" || layer == "recipes") || has_runtime(&file) {
             continue;
         }
         assert_eq!(named(&RUNTIME, &code(&text)), Vec::<&str>::new(), "{}", file.display());
@@ -197,7 +231,7 @@ fn an_impure_name_is_found() {
 #[test]
 fn the_codec_crate_is_named_in_one_file() {
     let mut seen = false;
-    for (_, file, text) in room_files() {
+    for (_, file, text) in layer_files() {
         let names_it = code(&text).contains("bincode");
         let is_codec = file.ends_with(CODEC);
         assert!(!names_it || is_codec, "{} names bincode", file.display());
@@ -513,9 +547,10 @@ fn tests_of(text: &str) -> Vec<&str> {
     names
 }
 
-/// Rooms above that a file names.
-fn upward(room: &str, text: &str) -> Vec<String> {
-    let above = ROOMS.iter().find(|(name, _)| *name == room).expect("every room is in the table").1;
+/// Layers above that a file names.
+fn upward(layer: &str, text: &str) -> Vec<String> {
+    let above =
+        LAYERS.iter().find(|(name, _)| *name == layer).expect("every layer is in the table").1;
     let code = code(text);
     let mut found = Vec::new();
     for (at, _) in code.match_indices("crate::") {
@@ -579,15 +614,15 @@ fn undone_words() -> Vec<String> {
         .to_vec()
 }
 
-/// Every file of every room: the room, the path, the text. Files that hold only tests are left out.
-fn room_files() -> Vec<(String, PathBuf, String)> {
+/// Every file of every layer: the layer, the path, the text. Files of tests only are left out.
+fn layer_files() -> Vec<(String, PathBuf, String)> {
     let mut files = Vec::new();
-    for (room, _) in ROOMS {
-        let found = files_below(&root().join("src").join(room), "rs");
-        assert!(!found.is_empty(), "room {room} is empty: its rules would see nothing");
+    for (layer, _) in LAYERS {
+        let found = files_below(&root().join("src").join(layer), "rs");
+        assert!(!found.is_empty(), "layer {layer} is empty: its rules would see nothing");
         for file in found {
             if file.file_name().is_some_and(|name| name != "tests.rs") {
-                files.push((room.to_owned(), file.clone(), read(&file)));
+                files.push((layer.to_owned(), file.clone(), read(&file)));
             }
         }
     }

@@ -95,8 +95,7 @@ impl Line {
 
     /// The holder releases, the next one is granted, and the former holder waits at the end again.
     pub(crate) fn turn(&mut self) {
-        let holder =
-            self.line.pop_front().expect("the one who had the lock stands at the end again");
+        let holder = self.line.pop_front().expect("the last holder stands at the end again");
         self.grantor.release(holder);
         self.line.push_back(self.grantor.lock(&self.wanted));
     }
@@ -104,7 +103,7 @@ impl Line {
     pub(crate) fn check(&self) {
         assert!(
             self.grantor.node.granted(self.line[0]).is_some(),
-            "the first waiter holds the lock"
+            "the first in the line holds the lock"
         );
     }
 }
@@ -168,7 +167,7 @@ impl Pair {
                     self.bytes.clear();
                     encode(&Frame::Packet(packet), &mut self.bytes).expect("a short frame");
                     self.decoder.back().extend_from_slice(&self.bytes);
-                    match self.decoder.next().expect("what was encoded").expect("all of it") {
+                    match self.decoder.next().expect("the encoded frame").expect("all of it") {
                         Frame::Packet(packet) => {
                             granted |=
                                 self.step(!grantor, now, Input::Received { from, addr, packet });

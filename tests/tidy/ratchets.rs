@@ -6,26 +6,64 @@ use super::{code, files_below, read, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Clauses with `who`, `whom` or `whoever`, or that begin with `what`, in 1,000 words of prose. The
-/// aim is 0.5 everywhere.
-const CLAUSES: [(&str, f64); 10] = [
-    ("src/protocol", 0.5),
-    ("src/runtime", 0.5),
-    ("src/service", 0.5),
-    ("src/recipes", 0.1),
+/// Clauses with `who`, `whom` or `whoever`, or that begin with `what`, in 1,000 words of prose: of
+/// the files below a folder, or of one file.
+const CLAUSES: [(&str, f64); 17] = [
+    ("src/protocol", 0.44),
+    ("src/runtime", 0.29),
+    ("src/service", 0.47),
+    ("src/recipes", 0.11),
     ("sim", 0.05),
     ("bench", 0.0),
     ("cli", 0.0),
     ("fence", 0.0),
-    ("tests", 0.15),
-    ("docs", 0.3),
+    ("tests", 0.0),
+    ("docs", 0.05),
+    ("examples", 0.0),
+    ("benches", 0.0),
+    ("README.md", 0.0),
+    ("DESIGN.md", 0.0),
+    ("CONTRIBUTING.md", 0.0),
+    ("CHANGELOG.md", 0.0),
+    (".ci/run", 0.0),
 ];
 
-/// No line there has more than 100 characters, outside tables and links.
-const WRAPPED: [&str; 7] = ["src", "sim", "bench", "cli", "fence", "tests", "docs"];
+/// No line there has more than 100 characters, outside tables and link targets. Of `.ci/run` and of
+/// TOML the comments count, because commands and lists of features break badly.
+const WRAPPED: [&str; 18] = [
+    "src",
+    "sim",
+    "bench",
+    "cli",
+    "fence",
+    "tests",
+    "docs",
+    "examples",
+    "benches",
+    "README.md",
+    "DESIGN.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    ".ci/run",
+    "Cargo.toml",
+    "clippy.toml",
+    "deny.toml",
+    "rustfmt.toml",
+];
 
 /// In none of these crates do two types share a name.
 const CRATES: [&str; 5] = ["src", "sim/src", "bench/src", "cli/src", "fence/src"];
+
+/// Of these each file is a crate, with the folder of its name.
+const TESTS: [&str; 4] = ["tests", "sim/tests", "cli/tests", "fence/tests"];
+
+/// The circles that are left: `runtime` has the traits that `net` implements and one that names a
+/// type of `net`, and `wire/frame.rs` has the lengths that the parts of a frame use. The list only
+/// shrinks.
+const CIRCLES: [&[&str]; 2] = [
+    &["runtime", "runtime::net::connection_reader", "runtime::net::incarnation"],
+    &["wire", "wire::packet", "wire::secure"],
+];
 
 /// The most fields that a struct of the protocol has.
 const MOST_FIELDS: usize = 20;
@@ -35,18 +73,20 @@ const MOST_LINES: [(&str, usize); 2] = [("README.md", 150), ("DESIGN.md", 400)];
 
 #[test]
 fn bare_clauses_grow_rarer() {
-    for (folder, limit) in CLAUSES {
-        let prose: Vec<String> =
-            texts(folder).into_iter().map(|(file, text)| prose(&file, &text)).collect();
+    let mut above = Vec::new();
+    for (place, limit) in CLAUSES {
+        // The samples below are breaches.
+        let files = texts(place).into_iter().filter(|(file, _)| !file.ends_with("ratchets.rs"));
+        let prose: Vec<String> = files.map(|(file, text)| prose(&file, &text)).collect();
         let clauses: Vec<_> = prose.iter().flat_map(|text| bare_clauses(text)).collect();
         let words: usize = prose.iter().map(|text| text.split_whitespace().count()).sum();
         let rate = (clauses.len() * 1000) as f64 / words.max(1) as f64;
-        println!("{folder}: {rate:.2} bare clauses in 1,000 words ({} in {words})", clauses.len());
-        assert!(
-            rate <= limit,
-            "{folder}: {rate:.2} bare clauses in 1,000 words; at most {limit}: {clauses:#?}"
-        );
+        println!("{place}: {rate:.3} bare clauses in 1,000 words ({} in {words})", clauses.len());
+        if rate > limit {
+            above.push(format!("{place}: {rate:.3} in 1,000 words; at most {limit}: {clauses:#?}"));
+        }
     }
+    assert!(above.is_empty(), "{}", above.join("\n"));
 }
 
 #[test]
@@ -58,6 +98,11 @@ fn a_bare_clause_is_found() {
     assert_eq!(found("// What it holds is over. It says what it holds.\n"), 1);
     assert_eq!(found("let who = what; // a process\n"), 0);
     assert_eq!(found("const TEXT: &str = \"{who} waits: {what}.\";"), 0);
+    assert_eq!(found("const TEXT: &str = \"it asks, \\\n    and who waits?\";"), 1);
+    assert_eq!(found("const TEXT: &str = r#\"the \"who\"\"#; let c = '\"'; // of whom"), 2);
+    // A backtick alone hides nothing behind it.
+    assert_eq!(found("// A ` here.\nfn f() {}\n// Who waits, `who` says.\n"), 1);
+    assert_eq!(bare_clauses(&prose(Path::new("run"), "# Who runs?\nwho\n")).len(), 1);
     assert_eq!(
         bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who`, who")).len(),
         2
@@ -78,21 +123,36 @@ fn a_long_line_is_found() {
     let long = "word ".repeat(21);
     assert_eq!(long_lines(Path::new("x.rs"), &format!("{long}\n//! | {long} |\nshort\n")), 1);
     assert_eq!(
-        long_lines(Path::new("x.md"), &format!("| {long} |\n{long}\n[a]: https://{long}\n")),
+        long_lines(Path::new("x.md"), &format!("| {long} |\n{long}\n[a](b/{})\n", "c".repeat(99))),
         1
     );
+    assert_eq!(long_lines(Path::new("x.md"), &format!("{long} [a](b)\n")), 1);
+    assert_eq!(long_lines(Path::new("x.toml"), &format!("# {long}\nx = \"{long}\"\n")), 1);
 }
 
 #[test]
 fn no_two_types_of_a_crate_share_a_name() {
     for folder in CRATES {
-        let mut types: BTreeMap<String, usize> = BTreeMap::new();
-        for (_, text) in texts(folder).iter().filter(|(file, _)| is_rust(file)) {
-            defined(text).into_iter().for_each(|name| *types.entry(name).or_default() += 1);
-        }
-        types.retain(|_, count| *count > 1);
-        assert_eq!(types, BTreeMap::new(), "{folder}");
+        assert_eq!(defined_twice(&texts(folder)), Vec::<String>::new(), "{folder}");
     }
+    for folder in TESTS {
+        let mut crates: BTreeMap<String, Vec<(PathBuf, String)>> = BTreeMap::new();
+        for (file, text) in texts(folder) {
+            let name = file.strip_prefix(folder).unwrap_or(&file).iter().next();
+            let name = name.unwrap_or_default().to_string_lossy().replace(".rs", "");
+            crates.entry(name).or_default().push((file, text));
+        }
+        for (name, files) in crates {
+            assert_eq!(defined_twice(&files), Vec::<String>::new(), "{folder}/{name}");
+        }
+    }
+}
+
+#[test]
+fn a_type_with_the_name_of_another_is_found() {
+    let file = |path: &str, text: &str| (PathBuf::from(path), text.to_owned());
+    let files = [file("a.rs", "struct One;\nenum Two {}"), file("b.rs", "struct Two;")];
+    assert_eq!(defined_twice(&files), ["Two"]);
 }
 
 #[test]
@@ -106,31 +166,59 @@ fn a_defined_type_is_found() {
 fn no_files_import_each_other_in_circles() {
     let files: Vec<(PathBuf, String)> =
         texts("src").into_iter().filter(|(file, _)| is_rust(file)).collect();
-    assert_eq!(circles(&imports(&files)), Vec::<BTreeSet<String>>::new());
+    let graph = imports(&files);
+    let circles: Vec<Vec<String>> = circles(&graph).into_iter().map(Vec::from_iter).collect();
+    assert_eq!(circles, CIRCLES, "{graph:#?}");
 }
 
 #[test]
 fn a_circle_of_files_is_found() {
-    let file = |path: &str, text: &str| (PathBuf::from(path), text.to_string());
-    let files = [
-        file("src/lib.rs", "mod a;"),
-        file("src/a.rs", "mod b; use crate::c::D;"),
-        file("src/a/b.rs", "use super::D;"),
-        file("src/c.rs", "use super::a::b;"),
-        file("src/d.rs", "use crate::a::b::X;"),
-    ];
-    let names = |circle: &BTreeSet<String>| circle.iter().cloned().collect::<Vec<_>>();
-    // `c` names a part of `a`, and a part may name its own module: neither is an edge back to `a`.
+    let found = |files: &[(&str, &str)]| {
+        let file = |(path, text): &(&str, &str)| (PathBuf::from(path), text.to_string());
+        let files: Vec<_> = files.iter().map(file).collect();
+        let circles = circles(&imports(&files));
+        circles.iter().map(|circle| Vec::from_iter(circle.clone()).join(" ")).collect::<Vec<_>>()
+    };
+    let none = Vec::<String>::new();
+    let top = ("src/lib.rs", "mod a; mod c;");
     assert_eq!(
-        circles(&imports(&files)).iter().map(names).collect::<Vec<_>>(),
-        Vec::<Vec<String>>::new()
+        found(&[top, ("src/a.rs", "use crate::c::D;"), ("src/c.rs", "use super::a;")]),
+        ["a c"]
     );
-    let files = [
-        file("src/lib.rs", "mod a;"),
-        file("src/a.rs", "use crate::c::D;"),
-        file("src/c.rs", "use super::a;"),
-    ];
-    assert_eq!(circles(&imports(&files)).iter().map(names).collect::<Vec<_>>(), [["a", "c"]]);
+    // A path within the code is an import, too.
+    assert_eq!(
+        found(&[top, ("src/a.rs", "fn f() { crate::c::d(); }"), ("src/c.rs", "use crate::a::E;")]),
+        ["a c"]
+    );
+    // A private part of `a` names `a`: the two are one node.
+    assert_eq!(
+        found(&[top, ("src/a.rs", "mod b;\nuse b::B;"), ("src/a/b.rs", "use super::*;")]),
+        none
+    );
+    // `c` uses a child of `a` that leads to no other file, and `a` uses `c`.
+    let child = ("src/a.rs", "mod b;\npub mod e;\nuse e::E;\nuse crate::c::D;");
+    let leaf = [top, child, ("src/a/e.rs", "struct E;"), ("src/c.rs", "use crate::a::e::E;")];
+    assert_eq!(found(&leaf), none);
+    // The same child leads to a part of `a`, and so to `c` again.
+    let mut through = leaf.to_vec();
+    through[2].1 = "use super::b::B;";
+    through.push(("src/a/b.rs", "use super::*;\nstruct B;"));
+    assert_eq!(found(&through), ["a a::e c"]);
+    // A public child that names its parent is no part.
+    assert_eq!(
+        found(&[top, ("src/a.rs", "pub mod e;\nuse e::E;"), ("src/a/e.rs", "use super::F;")]),
+        ["a a::e"]
+    );
+    // What `a` passes on is no edge of `a`, and leads to its own file.
+    let front = ("src/a.rs", "mod e;\nmod f;\npub use e::E;\npub use f::F;");
+    assert_eq!(
+        found(&[top, front, ("src/a/e.rs", "use crate::a::F;"), ("src/a/f.rs", "struct F;")]),
+        none
+    );
+    assert_eq!(
+        found(&[top, front, ("src/a/e.rs", "use crate::a::F;"), ("src/a/f.rs", "use super::E;")]),
+        ["a::e a::f"]
+    );
 }
 
 #[test]
@@ -165,42 +253,100 @@ fn is_rust(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "rs")
 }
 
-/// The sources and documents below a folder, with their paths from the top.
-fn texts(folder: &str) -> Vec<(PathBuf, String)> {
+/// The sources and documents of a folder, or one file, with their paths from the top.
+fn texts(place: &str) -> Vec<(PathBuf, String)> {
     let from_top =
         |file: &Path| file.strip_prefix(root()).map(Path::to_path_buf).unwrap_or_default();
-    let found =
-        ["rs", "md"].into_iter().flat_map(|extension| files_below(&root().join(folder), extension));
-    found.map(|file| (from_top(&file), read(&file))).collect()
+    let place = root().join(place);
+    let kinds = ["rs", "md", "toml"].into_iter();
+    let found: Vec<PathBuf> = match place.is_file() {
+        true => vec![place],
+        false => kinds.flat_map(|extension| files_below(&place, extension)).collect(),
+    };
+    assert!(!found.is_empty(), "a rule reads nothing: there is no such place");
+    found.into_iter().map(|file| (from_top(&file), read(&file))).collect()
 }
 
-/// The prose of a file: comments and string literals, or a document without code.
+/// The prose of a file: comments and string literals, comments alone, or a document without code.
 fn prose(file: &Path, text: &str) -> String {
+    let chunks = match file.extension().and_then(|extension| extension.to_str()) {
+        Some("rs") => rust_prose(text),
+        Some("md") => text.to_owned(),
+        _ => comments(text).collect::<Vec<_>>().join("\n"),
+    };
     let mut out = String::new();
-    if is_rust(file) {
-        for line in text.lines() {
-            let (code, comment) =
-                match line.find("//").filter(|at| line[..*at].matches('"').count() % 2 == 0) {
-                    Some(at) => (&line[..at], line[at..].trim_start_matches(['/', '!'])),
-                    None => (line, ""),
-                };
-            for literal in code.split('"').skip(1).step_by(2) {
-                out.push_str(&format!("{literal}. "));
-            }
-            out.push_str(&format!("{comment}{}", if comment.is_empty() { " " } else { "\n" }));
-        }
-    } else {
-        let mut is_code = false;
-        for line in text.lines() {
-            let is_fence = line.trim_start().starts_with("```");
-            is_code ^= is_fence;
-            if !is_code && !is_fence {
-                out.push_str(&format!("{line}\n"));
-            }
+    let mut is_code = false;
+    for line in chunks.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        if !is_code && !is_fence {
+            out.push_str(&format!("{line}\n"));
         }
     }
-    // Names of the code are no prose.
-    out.split('`').step_by(2).collect::<Vec<_>>().join("x")
+    out.split("\n\n").map(without_names).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Names of the code are no prose. A backtick without another one in its paragraph is a letter.
+fn without_names(paragraph: &str) -> String {
+    let parts: Vec<&str> = paragraph.split('`').collect();
+    let last = parts.len() - 1;
+    let kept = parts.iter().enumerate().map(|(at, part)| match at % 2 == 0 || at == last {
+        true => *part,
+        false => "x",
+    });
+    kept.collect()
+}
+
+/// The comments of a script, or of TOML.
+fn comments(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(|line| line.trim_start().strip_prefix('#').map_or("", str::trim_start))
+}
+
+/// Comments and string literals of a source, each with a blank line behind it.
+fn rust_prose(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    let mut is_comment = false;
+    while let Some(at) = rest.find(['/', '"', '\'']) {
+        let before = &rest[..at];
+        if is_comment && !before.trim().is_empty() {
+            out.push('\n');
+            is_comment = false;
+        }
+        let hashes = before.len() - before.trim_end_matches('#').len();
+        let is_raw = before[..at - hashes].ends_with('r');
+        rest = &rest[at..];
+        if rest.starts_with("//") {
+            let line = rest.lines().next().unwrap_or_default();
+            out.push_str(line.trim_start_matches(['/', '!']).trim_start());
+            out.push('\n');
+            is_comment = true;
+            rest = &rest[line.len()..];
+        } else if rest.starts_with('"') && is_raw {
+            let end = format!("\"{}", "#".repeat(hashes));
+            let literal = rest[1..].split(&end).next().unwrap_or_default();
+            out.push_str(&format!("{literal}.\n\n"));
+            rest = rest.get(1 + literal.len() + end.len()..).unwrap_or_default();
+        } else if rest.starts_with('"') {
+            let mut length = 1;
+            while let Some(letter) = rest[length..].chars().next().filter(|letter| *letter != '"') {
+                length += letter.len_utf8();
+                let is_escape = letter == '\\';
+                length += is_escape
+                    .then(|| rest[length..].chars().next())
+                    .flatten()
+                    .map_or(0, char::len_utf8);
+            }
+            // A line that ends with a backslash goes on without the spaces of the next one.
+            let lines = rest[1..length].split("\\\n").map(str::trim_start);
+            out.push_str(&format!("{}.\n\n", lines.collect::<String>()));
+            rest = rest.get(length + 1..).unwrap_or_default();
+        } else {
+            let is_letter = |literal: &&str| rest.starts_with(*literal);
+            let skipped = ["'\"'", "'/'", "'\\''", "'\\\\'"].iter().find(|one| is_letter(one));
+            rest = &rest[skipped.map_or(1, |one| one.len())..];
+        }
+    }
+    out
 }
 
 /// Each with a few words around it, without the arguments of format strings, which are names.
@@ -226,9 +372,34 @@ fn bare_clauses(prose: &str) -> Vec<String> {
 
 fn long_lines(file: &Path, text: &str) -> usize {
     let is_table = |line: &str| line.trim_start_matches([' ', '/', '!']).starts_with('|');
-    let is_link = |line: &str| line.contains("://") || line.contains("](");
-    let is_exempt = |line: &str| is_table(line) || !is_rust(file) && is_link(line);
-    text.lines().filter(|line| line.chars().count() > 100 && !is_exempt(line)).count()
+    let is_document = file.extension().is_some_and(|extension| extension == "md");
+    let is_counted =
+        |line: &&str| is_rust(file) || is_document || line.trim_start().starts_with('#');
+    let length = |line: &str| match is_document {
+        true => without_targets(line).chars().count(),
+        false => line.chars().count(),
+    };
+    text.lines().filter(is_counted).filter(|line| length(line) > 100 && !is_table(line)).count()
+}
+
+/// A line of a document without the targets of its links, which cannot be broken.
+fn without_targets(line: &str) -> String {
+    let mut parts = line.split("](");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push(']');
+        out.push_str(part.split_once(')').map_or("", |(_, after)| after));
+    }
+    out.split(' ').filter(|word| !word.contains("://")).collect::<Vec<_>>().join(" ")
+}
+
+/// The names of more than one type in these files.
+fn defined_twice(files: &[(PathBuf, String)]) -> Vec<String> {
+    let mut types: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, text) in files.iter().filter(|(file, _)| is_rust(file)) {
+        defined(text).into_iter().for_each(|name| *types.entry(name).or_default() += 1);
+    }
+    types.into_iter().filter(|(_, count)| *count > 1).map(|(name, _)| name).collect()
 }
 
 /// The types that a file defines.
@@ -262,49 +433,131 @@ fn module(file: &Path) -> Vec<String> {
     parts
 }
 
-/// Of each module which others it names. A module and its own parts may name each other.
+/// Of each module which others it names. A file and its parts are one node: a part is a private
+/// child that names its parent, mostly an `impl` of the parent's type in a file of its own. Each
+/// other child is a node of its own, also for its parent. A re-export is no edge: the path of a
+/// re-exported name leads to the file that the name comes from. So circles through parents count.
 fn imports(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
-    let modules: BTreeSet<Vec<String>> =
-        files.iter().map(|(file, _)| module(file)).filter(|m| !m.is_empty()).collect();
-    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (file, text) in files {
-        let own = module(file);
-        if own.is_empty() || file.iter().any(|part| part == "tests" || part == "tests.rs") {
-            continue;
+    let is_source = |file: &Path| !file.iter().any(|part| part == "tests" || part == "tests.rs");
+    let files: Vec<(Vec<String>, String)> = files
+        .iter()
+        .filter(|(file, _)| is_source(file))
+        .map(|(file, text)| (module(file), code(text)))
+        .collect();
+    let modules: BTreeSet<Vec<String>> = files.iter().map(|(own, _)| own.clone()).collect();
+    let exported = re_exports(&files, &modules);
+    let edges: Vec<(&Vec<String>, Vec<String>)> = files
+        .iter()
+        .flat_map(|(own, text)| {
+            let paths = used(text).into_iter().filter(|(public, _)| !public).map(|(_, path)| path);
+            paths.chain(inline(text)).map(move |path| (own, path))
+        })
+        .filter_map(|(own, path)| Some((own, absolute(own, &path, &modules)?)))
+        .map(|(own, path)| (own, origin(path, &modules, &exported)))
+        .collect();
+    let node = |module: &Vec<String>| {
+        let mut at = module.clone();
+        while let Some((name, parent)) = at.split_last() {
+            let is_private = files.iter().any(|(own, text)| {
+                own == parent && text.lines().any(|line| line.trim() == format!("mod {name};"))
+            });
+            let names_parent = edges.iter().any(|(from, to)| **from == at && to == parent);
+            if !(is_private && names_parent) {
+                break;
+            }
+            at.pop();
         }
-        for path in used(&code(text)) {
-            let mut at: Vec<String> = Vec::new();
-            let mut parts = path.split("::").map(str::trim).peekable();
-            match parts.next() {
-                Some("crate") => {}
-                Some("super") => {
-                    at = own[..own.len() - 1].to_vec();
-                    while parts.next_if_eq(&"super").is_some() {
-                        at.pop();
-                    }
-                }
-                _ => continue,
-            }
-            at.extend(parts.map(str::to_string));
-            while !at.is_empty() && !modules.contains(&at) {
-                at.pop();
-            }
-            let is_family = at.starts_with(&own) || own.starts_with(&at);
-            if !at.is_empty() && !is_family {
-                graph.entry(own.join("::")).or_default().insert(at.join("::"));
-            }
+        at.join("::")
+    };
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (from, to) in &edges {
+        let (from, to) = (node(from), node(to));
+        if from != to && !from.is_empty() && !to.is_empty() {
+            graph.entry(from).or_default().insert(to);
         }
     }
     graph
 }
 
-/// The paths of all `use` statements, each written out.
-fn used(code: &str) -> Vec<String> {
+/// The path from the top of the crate. None if it leads out of the crate.
+fn absolute(own: &[String], path: &str, modules: &BTreeSet<Vec<String>>) -> Option<Vec<String>> {
+    let mut parts = path.split("::").map(str::trim).peekable();
+    let mut at: Vec<String> = own.to_vec();
+    match *parts.peek()? {
+        "crate" => at.clear(),
+        "self" | "super" => {}
+        child => {
+            at.push(child.to_owned());
+            if !modules.contains(&at) {
+                return None;
+            }
+            at.pop();
+        }
+    }
+    while let Some(first) = parts.next_if(|part| ["crate", "self", "super"].contains(part)) {
+        if first == "super" {
+            at.pop();
+        }
+    }
+    at.extend(parts.map(str::to_owned));
+    Some(at)
+}
+
+/// The names that a module passes on, and the path that each of them comes from.
+type ReExports = BTreeMap<Vec<String>, Vec<String>>;
+
+fn re_exports(files: &[(Vec<String>, String)], modules: &BTreeSet<Vec<String>>) -> ReExports {
+    let mut found = ReExports::new();
+    for (own, text) in files {
+        for (_, path) in used(text).into_iter().filter(|(public, _)| *public) {
+            let Some(to) = absolute(own, &path, modules) else { continue };
+            let Some(name) = to.last().filter(|name| *name != "*").cloned() else { continue };
+            found.insert([own.as_slice(), &[name]].concat(), to);
+        }
+    }
+    found
+}
+
+/// The module in which the last name of a path is defined.
+fn origin(
+    mut path: Vec<String>,
+    modules: &BTreeSet<Vec<String>>,
+    exported: &ReExports,
+) -> Vec<String> {
+    // A name that is passed on more often than that is passed on in a circle.
+    for _ in 0..8 {
+        let length = (1..=path.len()).find(|length| exported.contains_key(&path[..*length]));
+        let Some(length) = length else { break };
+        path = [exported[&path[..length]].as_slice(), &path[length..]].concat();
+    }
+    while !path.is_empty() && !modules.contains(&path) {
+        path.pop();
+    }
+    path
+}
+
+/// The paths in the code that begin with `crate::` or `super::`, outside of `use` statements.
+fn inline(code: &str) -> Vec<String> {
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let words = code.split(|c: char| !is_path(c));
+    let paths = words.filter(|word| word.starts_with("crate::") || word.starts_with("super::"));
+    // A visibility such as `pub(in super::super)` names no item.
+    let is_item = |path: &&str| !path.ends_with("::super");
+    paths.map(|path| path.trim_end_matches(':')).filter(is_item).map(str::to_owned).collect()
+}
+
+/// The paths of all `use` statements, each written out, and whether it is passed on.
+fn used(code: &str) -> Vec<(bool, String)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("use ") {
-        let begins = code[..at].chars().next_back().is_none_or(char::is_whitespace);
+        let before = &code[..at];
+        let begins = before.chars().next_back().is_none_or(char::is_whitespace);
+        let is_public =
+            before.rsplit('\n').next().is_some_and(|line| line.trim().starts_with("pub"));
         if let Some(end) = code[at..].find(';').filter(|_| begins) {
-            expand("", &code[at + "use ".len()..at + end], &mut found);
+            let mut paths = Vec::new();
+            expand("", &code[at + "use ".len()..at + end], &mut paths);
+            found.extend(paths.into_iter().map(|path| (is_public, path)));
         }
     }
     found

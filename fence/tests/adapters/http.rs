@@ -81,13 +81,13 @@ where
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-struct Server {
+struct GoodsServer {
     stocks: Stocks,
     fenced: FenceService<Stocks, SqliteStore, Resource>,
     _folder: Folder,
 }
 
-impl Server {
+impl GoodsServer {
     async fn send(&self, fenced: bool, request: Request<String>) -> Result<i64, Refused> {
         let (status, body) = if fenced {
             ask(&self.fenced, request).await
@@ -102,7 +102,7 @@ impl Server {
     }
 }
 
-impl Shop for Server {
+impl Shop for GoodsServer {
     async fn fill(&self, article: &str, stock: i64) {
         self.stocks.each.lock().unwrap().insert(article.to_owned(), stock);
     }
@@ -131,7 +131,7 @@ impl Shop for Server {
 async fn http_loses_no_update() {
     let (folder, stocks) = (Folder::new("http"), Stocks::default());
     let store = SqliteStore::open(folder.path("fences.db")).unwrap();
-    let server = Server { fenced: fenced(&stocks, store), stocks, _folder: folder };
+    let server = GoodsServer { fenced: fenced(&stocks, store), stocks, _folder: folder };
     prove("http", server, &[true]).await;
 }
 
