@@ -113,24 +113,20 @@
 //!
 //! # A grantor's states
 //!
-//! ```text
-//!             NameGrantor, free service
-//!   named ------------------------------------------> acting --+--> handing over --> ended
-//!     |--- NameGrantor, predecessor lives --> awaits table --^      |   young turk, leave, destroy
-//!     |           source gone |  ^ the predecessor answers   |      |
-//!     |                       v  |                           |      |
-//!     +--- NameGrantor, predecessor lost --> recovering -----+      +--> vacant (nothing held)
-//! ```
+//! A grantor is [`Recovering`](GrantorState::Recovering), [`Receiving`](GrantorState::Receiving),
+//! [`PassingOn`](GrantorState::PassingOn) or [`Acting`](GrantorState::Acting).
+//! docs/protocol/transfer.md has the table of these states and of the ways between them.
 //!
 //! A *recovering* grantor asks each member of the view for its holds, waiters and open objects
-//! (`Recover`, `Report`), ghosts included. It grants when all have reported or left the view. Of
+//! (`Recover`, `Report`), ghosts included. It acts when all have reported or left the view. Of
 //! two claims to one lock the higher token counts, and the other holder is told (`Supersede`). The
 //! elder names it as soon as its predecessor is silent, so a predecessor may live after all. Then
 //! that one answers with its table.
 //!
-//! A grantor that *awaits a table* follows a living one: a young turk asked to become grantor, or
-//! the former grantor leaves and proposed a successor. It asks for the table (`RequestTable`,
-//! `TableChunk`), acts when the table is complete, and checks it with all members while it grants.
+//! A *receiving* grantor follows a living one: a young turk asked to become grantor, or the former
+//! grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`),
+//! acts when the table is complete, and checks it with all members while it grants. If a younger
+//! turk asks it meanwhile, it *passes* the table *on*.
 //!
 //! # When a process dies
 //!
@@ -144,10 +140,10 @@
 //!
 //! DESIGN.md has the promises and their arguments. The chapters of docs/protocol have each table of
 //! messages and of deaths, and the reason for each rule. A line with `planted!` marks a rule that a
-//! deliberate break removes in builds for the simulator.
+//! planted break removes in builds for the simulator.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::too_many_lines)]
 
-/// A deliberate break: whether it is planted, or after `=>` a statement that is run if it is. In a
+/// A planted break: whether it is in force, or after `=>` a statement that is run if it is. In a
 /// build for use none is planted, and the statement is no code. So it may call functions of the
 /// modules `planted`, which only builds with breaks have.
 macro_rules! planted {
