@@ -203,7 +203,7 @@ impl Discovery {
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
         let has_room =
             self.heard.len() < self.most + self.seeds.len() || self.heard.contains_key(&addr);
-        // A stranger can name any address. What was heard from there before stands.
+        // A stranger can name any address. The proven word from there stands.
         let is_doubtful = !is_proven && self.heard.get(&addr).is_some_and(|heard| heard.is_proven);
         if matters && has_room && !is_doubtful {
             self.heard.insert(addr, SeedReply { me, belonging, at: now, is_proven });

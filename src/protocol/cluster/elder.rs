@@ -316,8 +316,8 @@ impl Elder {
     }
 
     /// The change that the next view should make; empty if none. `longer`: the last view had
-    /// too few slots. `gone`: the processes that are gone, for an elder that leaves. `successors`: the vote
-    /// successors that it has heard.
+    /// too few slots. `gone`: the processes that are gone, for an elder that leaves. `successors`:
+    /// the vote successors that it has heard.
     pub(crate) fn wanted_change(
         &mut self,
         now: Time,
@@ -361,10 +361,10 @@ impl Elder {
         let joins =
             self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
         change.join.extend(joins.map(|(info, _)| info.clone()).take(self.most_joins));
-        // A process that joins in place of a former one gives no vote in its place any more, also if
-        // it was its vote successor. The former one becomes a ghost, or the view would count on the
-        // word of a dead process. One that was heard lately stays, unless its vote was claimed: any
-        // process can name its address.
+        // A process that joins in place of a former one gives no vote in its place any more, also
+        // if it was its vote successor. The former one becomes a ghost, or the view would count on
+        // the word of a dead process. One that was heard lately stays, unless its vote was claimed:
+        // any process can name its address.
         let former = |info: &MemberInfo| -> Vec<ProcessId> {
             let others = view.others_at(info).map(|one| one.process);
             let is_over = |one: ProcessId| {

@@ -388,7 +388,8 @@ async fn permits_and_values_far_from_the_grantor_can_be_watched_and_released_at_
     let permits = async |lease| pair.there.permits("pool", 2).lease(lease).await.unwrap();
     poll_k_then_drop(async || pair.there.try_permits("pool", 2).into_future(), only_it).await;
     poll_k_then_drop(async || permits(HANG).await.release(), only_it).await;
-    poll_k_then_drop(async || permits(HANG).await.into_permits().remove(1).release(), only_it).await;
+    poll_k_then_drop(async || permits(HANG).await.into_permits().remove(1).release(), only_it)
+        .await;
     poll_k_then_drop(
         async || permits(HANG).await.into_permits().remove(1).release_and_confirm(),
         only_it,
