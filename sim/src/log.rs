@@ -91,7 +91,7 @@ impl Scene {
             world = world.trust_refused();
         }
         if self.keyless {
-            world = world.keyless();
+            world = world.keyless().with_contacts();
         }
         if self.gossip {
             world = world.with_gossip();

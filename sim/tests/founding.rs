@@ -669,3 +669,26 @@ fn a_view_more_than_an_hour_above_the_clock_is_not_installed() {
         assert_eq!(ended_for_clocks(&w), [usize::from(!goes_on)], "{ahead}");
     }
 }
+
+/// All seeds start again while members at other addresses go on without them. Without a key no
+/// address that they know proves the cluster to them: after a while they believe the members that
+/// greet them.
+#[test]
+fn seeds_that_all_start_again_find_a_cluster_without_a_key() {
+    let mut w = World::new(61).members(2).joiners(1).keyless();
+    w.start(2);
+    w.settle();
+    for seed in [0, 1] {
+        w.leave(seed);
+        w.run_for(Duration::from_secs(5));
+    }
+    let lineage = w.view(2).map(|view| view.lineage);
+    assert_eq!(w.view(2).map(|view| view.members.len()), Some(1));
+    w.start(0);
+    w.start(1);
+    w.expect("both seeds are members of the cluster that went on", |w| {
+        [0, 1].iter().all(|seed| w.is_ready(*seed))
+            && [0, 1].iter().all(|seed| w.view(*seed).map(|view| view.lineage) == lineage)
+    });
+    w.settle();
+}

@@ -54,10 +54,15 @@ impl World {
         self
     }
 
-    /// The cluster has no key. Members believe a later view only from known addresses, so each
-    /// knows all.
+    /// The cluster has no key.
     pub fn keyless(mut self) -> World {
         self.common.keyless = true;
+        self
+    }
+
+    /// Each process is configured with the addresses of all places: without a key it believes a
+    /// later view only from known addresses.
+    pub fn with_contacts(mut self) -> World {
         self.common.contacts = self.peers.len();
         self
     }

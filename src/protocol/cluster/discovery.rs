@@ -157,12 +157,13 @@ impl Discovery {
         let others = self.contacts.difference(&often).filter(|addr| **addr != config.me.addr);
         let next = others.clone().find(|addr| self.greeted.is_none_or(|greeted| **addr > greeted));
         self.greeted = next.or_else(|| others.clone().next()).copied();
-        let nonce = config.nonce.map_or(0, NonZeroU64::get);
-        let greeted = self.greeted.iter().map(|addr| (addr, 0));
-        for (&addr, nonce) in often.iter().map(|addr| (addr, nonce)).chain(greeted) {
+        let own = config.nonce.map_or(0, NonZeroU64::get);
+        for &addr in often.iter().chain(&self.greeted) {
             if addr == config.me.addr {
                 continue;
             }
+            let is_known = often.contains(&addr) || config.contacts.contains(&addr);
+            let nonce = if is_known { own } else { 0 };
             let (me, belonging) = (config.me.clone(), belonging.clone());
             let hello = Notice::Hello { me, asked: addr, belonging, nonce };
             out.push(Output::Send { to: addr, process: None, packet: hello.into() });

@@ -118,7 +118,8 @@ impl Cluster {
             return self.reply(now, addr, from, fetch(self.nonce_for(addr)), step);
         }
         let mut addrs: BTreeSet<SocketAddr> = view.council().map(|info| info.addr).collect();
-        addrs.extend(self.config.seeds.iter().chain([&addr]));
+        let configured = self.config.seeds.iter().chain(&self.config.contacts);
+        addrs.extend(configured.chain([&addr]));
         addrs.remove(&self.config.me.addr);
         for addr in addrs {
             let nonce = self.nonce_for(addr);
@@ -136,7 +137,7 @@ impl Cluster {
             return;
         }
         let mut addrs: BTreeSet<SocketAddr> = seeking.proven_addrs().collect();
-        addrs.extend(&self.config.seeds);
+        addrs.extend(self.config.seeds.iter().chain(&self.config.contacts));
         addrs.remove(&self.config.me.addr);
         self.fetched_at = now;
         for addr in addrs {
