@@ -55,7 +55,7 @@
 //! # Views and the council
 //!
 //! A [`View`] lists the members, oldest first. View n+1 is chosen by a quorum of the *council* of
-//! view n: its seven oldest living members, of which the elder weighs a little more.
+//! view n: its seven oldest living members with a vote, of which the elder weighs a little more.
 //!
 //! ```text
 //! elder      Accept, round 0 --> council: Accepted --> quorum: Install to all members

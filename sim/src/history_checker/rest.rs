@@ -108,8 +108,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     }
 }
 
-/// Whether those at `places` are in one view of exactly them, all living, their leases run, and none
-/// waits for a vote that the council has room for.
+/// Whether those at `places` are in one view of exactly them, all living, their leases run, and no
+/// learner waits for a vote that the council has room for.
 fn is_settled(
     stage: &SiteIndex,
     views: &BTreeMap<usize, &Entry>,
