@@ -359,7 +359,8 @@ fn view_json(view: &View) -> Value {
         .iter()
         .map(|member| {
             let process = member.info.process.to_string();
-            json!({ "process": process, "addr": member.info.addr, "ghost": member.ghost, "learner": member.learner })
+            let (addr, ghost, learner) = (member.info.addr, member.ghost, member.learner);
+            json!({ "process": process, "addr": addr, "ghost": ghost, "learner": learner })
         })
         .collect();
     let elder = view.elder().process.to_string();

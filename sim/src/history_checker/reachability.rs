@@ -172,8 +172,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     }
 }
 
-/// The votes that a view has on the next one: of its oldest living members that are no learners. The
-/// first has more.
+/// The votes that a view has on the next one: of its oldest living members that are no learners.
+/// The first has more.
 fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
     let Entry::View { members, lives, ghosts, learners, .. } = &line.entry else {
         return Vec::new();

@@ -365,12 +365,14 @@ impl Cluster {
         if is_known { nonce.get() } else { 0 }
     }
 
-    /// A process in no view that has found no known address in a cluster for a while believes each
-    /// process: all that it knew may be gone. The while ends before a view that took it in without
-    /// an answer would leave it out again.
+    /// A process that knows only seeds, none of which has told it of a cluster for a while,
+    /// believes each process: all seeds may have started again. The while ends before a view that
+    /// took it in without an answer would leave it out again.
     fn believes_all(&self, now: Time) -> bool {
         let MemberPhase::Seeking(seeking) = &self.phase else { return false };
-        now >= seeking.listens_until() + self.config.timing.member_lease / 2
+        let knows_others = self.config.last_view().is_some() || !self.config.contacts.is_empty();
+        !knows_others
+            && now >= seeking.listens_until() + self.config.timing.member_lease / 2
             && seeking.proven_addrs().next().is_none()
     }
 
