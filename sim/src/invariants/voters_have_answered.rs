@@ -27,7 +27,8 @@ impl VotersHaveAnswered {
         for process in &new {
             self.premises += 1;
             let has_joined_before = before.contains(*process) && self.members.contains(process);
-            if !has_joined_before && !(is_candidates && !before.contains(*process)) {
+            let is_vote_successor = is_candidates && !before.contains(*process);
+            if !has_joined_before && !is_vote_successor {
                 return Err(format!(
                     "{process} votes in view {}, and has not answered since it joined",
                     view.number

@@ -352,28 +352,8 @@ impl Elder {
         change.revive.extend(
             self.revives.iter().copied().filter(|process| !change.remove.contains(process)),
         );
-        // Of two processes that ask from one address the former is no more.
-        let mut latest = BTreeMap::new();
-        for (info, heard) in self.joins.values() {
-            let at = latest.entry(info.addr).or_insert(*heard);
-            *at = (*at).max(*heard);
-        }
-        let joins =
-            self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
-        change.join.extend(joins.map(|(info, _)| info.clone()).take(self.most_joins));
-        // A process that joins in place of a former one gives no vote in its place any more, also
-        // if it was its vote successor. The former one becomes a ghost, or the view would count on
-        // the word of a dead process. One that was heard lately stays, unless its vote was claimed:
-        // any process can name its address.
-        let former = |info: &MemberInfo| -> Vec<ProcessId> {
-            let others = view.others_at(info).map(|one| one.process);
-            let is_over = |one: ProcessId| {
-                let claimed = successors.of(one).is_some_and(|by| by.process == info.process);
-                let seat = self.members.get(&one);
-                claimed || seat.is_some_and(|seat| seat.heard_at + view.timing.silence() <= now)
-            };
-            others.filter(|one| *one != me && is_over(*one)).collect()
-        };
+        change.join = self.wanted_joins();
+        let former = |info: &MemberInfo| self.former(now, me, view, info, successors);
         // An elder that decides a view without itself needs the word of a quorum of that view, and
         // only the present council is asked. So the elder goes with a view whose council is known
         // to be there: first without the joining processes, and if other members go at the same
@@ -437,6 +417,40 @@ impl Elder {
             change.promote.extend(change.join.iter().map(|info| info.process));
         });
         change
+    }
+
+    /// The processes to take in, at most so many in one view.
+    fn wanted_joins(&self) -> Vec<MemberInfo> {
+        // Of two processes that ask from one address the former is no more.
+        let mut latest = BTreeMap::new();
+        for (info, heard) in self.joins.values() {
+            let at = latest.entry(info.addr).or_insert(*heard);
+            *at = (*at).max(*heard);
+        }
+        let joins =
+            self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
+        joins.map(|(info, _)| info.clone()).take(self.most_joins).collect()
+    }
+
+    /// The members in whose place a process joins. It gives no vote in their place any more, also
+    /// if it was their vote successor. So they become ghosts, or the view would count on the word
+    /// of a dead process. One that was heard lately stays, unless its vote was claimed: any process
+    /// can name its address.
+    fn former(
+        &self,
+        now: Time,
+        me: ProcessId,
+        view: &View,
+        info: &MemberInfo,
+        successors: &VoteSuccessors,
+    ) -> Vec<ProcessId> {
+        let others = view.others_at(info).map(|one| one.process);
+        let is_over = |one: ProcessId| {
+            let claimed = successors.of(one).is_some_and(|by| by.process == info.process);
+            let seat = self.members.get(&one);
+            claimed || seat.is_some_and(|seat| seat.heard_at + view.timing.silence() <= now)
+        };
+        others.filter(|one| *one != me && is_over(*one)).collect()
     }
 
     /// Enters the learners that get a vote. Each has shown itself since it joined, and together

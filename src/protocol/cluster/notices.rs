@@ -195,41 +195,13 @@ impl Cluster {
                 self.on_pulse(now, from, addr, (view, pulse, renews, again), step)
             }
             Notice::Install { lineage, instance, change, nonce } => {
-                let Some(view) = self.ballot_view() else { return };
-                if view.lineage == lineage
-                    && view.number < instance
-                    && !self.is_believed(from, nonce)
-                {
-                    self.fetch(now, from, addr, step);
-                } else if view.lineage == lineage && view.number.next() == instance {
-                    let next = view.next(&change);
-                    if matches!(self.phase, MemberPhase::Retiring { .. }) {
-                        self.end_parting(now, true, step);
-                    } else if next.is_sound()
-                        && self.votes.successor.is_some()
-                        && !next.contains(self.config.me.process)
-                    {
-                        self.inherit(next, step);
-                    } else if next.is_sound() {
-                        self.last_change = Some((instance, change));
-                        self.install(now, next, Some((from, addr)), step);
-                    }
-                } else if view.lineage == lineage && view.number.next() < instance {
-                    self.fetch(now, from, addr, step);
-                }
+                self.on_install(now, (from, addr), (lineage, instance, nonce), change, step)
             }
             Notice::FullView { view, nonce } => {
                 self.on_view_is(now, (from, addr), (view, nonce), step)
             }
             Notice::Fetch { lineage, have, nonce } => {
-                let is_later = |view: &View| view.lineage == lineage && view.number > have;
-                if self.ballot_view().is_some_and(|view| is_later(&view)) {
-                    self.catch_up(now, addr, from, (have, nonce), step);
-                } else if let (MemberPhase::Seeking(_), Some(view)) =
-                    (&self.phase, self.config.last_view().filter(|view| is_later(view)))
-                {
-                    send(addr, from, Notice::FullView { view: view.clone(), nonce }, step);
-                }
+                self.on_fetch(now, (from, addr), (lineage, have, nonce), step)
             }
             Notice::StaleVote { voter, nonce } => {
                 if self.is_believed(from, nonce) {
@@ -242,6 +214,54 @@ impl Cluster {
                 ballot,
                 step,
             ),
+        }
+    }
+
+    /// A change was decided.
+    fn on_install(
+        &mut self,
+        now: Time,
+        (from, addr): (ProcessId, SocketAddr),
+        (lineage, instance, nonce): (Lineage, ViewNumber, u64),
+        change: Change,
+        step: &mut Step,
+    ) {
+        let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
+        if view.number >= instance {
+            return;
+        }
+        if !self.is_believed(from, nonce) || view.number.next() < instance {
+            return self.fetch(now, from, addr, step);
+        }
+        let next = view.next(&change);
+        if matches!(self.phase, MemberPhase::Retiring { .. }) {
+            self.end_parting(now, true, step);
+        } else if next.is_sound()
+            && self.votes.successor.is_some()
+            && !next.contains(self.config.me.process)
+        {
+            self.inherit(next, step);
+        } else if next.is_sound() {
+            self.last_change = Some((instance, change));
+            self.install(now, next, Some((from, addr)), step);
+        }
+    }
+
+    /// A process with an earlier view asks for a later one.
+    fn on_fetch(
+        &mut self,
+        now: Time,
+        (from, addr): (ProcessId, SocketAddr),
+        (lineage, have, nonce): (Lineage, ViewNumber, u64),
+        step: &mut Step,
+    ) {
+        let is_later = |view: &View| view.lineage == lineage && view.number > have;
+        if self.ballot_view().is_some_and(|view| is_later(&view)) {
+            self.catch_up(now, addr, from, (have, nonce), step);
+        } else if let (MemberPhase::Seeking(_), Some(view)) =
+            (&self.phase, self.config.last_view().filter(|view| is_later(view)))
+        {
+            send(addr, from, Notice::FullView { view: view.clone(), nonce }, step);
         }
     }
 
