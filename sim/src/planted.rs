@@ -16,6 +16,7 @@ pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         ProtocolMutant::ReviveTheDeaf => {
             Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
         }
+        ProtocolMutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
         ProtocolMutant::YieldForEver => {
             Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
         }
