@@ -96,6 +96,8 @@ pub struct Scope {
     pub late: Which,
     /// The additions of the large form, beyond those that all large forms have.
     pub larger: fn(Scope) -> Scope,
+    /// Its reductions in the quick form.
+    pub smaller: fn(Scope) -> Scope,
 }
 
 impl Scope {
@@ -126,11 +128,12 @@ impl Scope {
         at_once: |_, _, _| false,
         late: |_, _, _| false,
         larger: |scope| scope,
+        smaller: |scope| scope,
     };
 
-    /// The same with nothing lost or doubled.
+    /// The same with nothing lost or doubled, and with the reductions of `smaller`.
     pub fn quick(&self) -> Scope {
-        Scope { faults: 0, ..self.clone() }
+        (self.smaller)(Scope { faults: 0, ..self.clone() })
     }
 
     /// The same with one packet lost or doubled at most.

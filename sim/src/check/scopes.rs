@@ -15,6 +15,15 @@ fn three(world: World) -> World {
     three_with_clocks(world, [0; 3])
 }
 
+fn two(world: World) -> World {
+    let mut world = world.members(2).joiners(1).hosts(&[0; 3]);
+    world.peers[2].seeds = BTreeSet::from([world.peers[1].addr]);
+    world.settle();
+    world.run_for(Duration::from_secs(1));
+    rest(&mut world);
+    world
+}
+
 fn three_with_clocks(world: World, ppm: [i32; 3]) -> World {
     let mut world = world.members(3).joiners(1).hosts(&[0; 4]);
     for (place, ppm) in ppm.into_iter().enumerate() {
@@ -140,12 +149,13 @@ fn all_but_to_m2(from: usize, to: usize, kind: &str) -> bool {
 /// A joiner, and a crash of any member.
 pub const VIEWS: Scope = Scope {
     name: "views",
-    about: "one process joins and any one is killed",
+    about: "one process joins and any one is killed; in the quick form there are two members",
     start: three,
     crashes: 1,
     mortal: &[0, 1, 2, 3],
     joiners: &[3],
     at_once: upkeep,
+    smaller: |scope| Scope { start: two, mortal: &[0, 1, 2], joiners: &[2], ..scope },
     ..Scope::STILL
 };
 

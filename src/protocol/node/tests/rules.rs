@@ -298,6 +298,11 @@ rule!(a_token_above_the_dealt_slots_is_no_grant, TakeAnyToken, |plant: Plant| {
 rule!(a_view_promotes_no_more_learners_than_it_has_voters, PromoteAll, |plant: Plant| {
     let mut node = lone();
     plant(&mut node);
+    #[cfg(elderlock_mutants)]
+    {
+        let mutant = node.cluster.config.mutant;
+        node.cluster.elder = node.cluster.elder.take().map(|elder| elder.with_mutant(mutant));
+    }
     let joiners = [ANN, BOB].map(|process| {
         let addr = SocketAddr::from(([127, 0, 0, 1], 7500 + process.0 as u16));
         MemberInfo { process, addr, host: None }
