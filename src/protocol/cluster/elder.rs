@@ -409,7 +409,7 @@ impl Elder {
             change
                 .ghost
                 .extend(former.into_iter().filter(|former| !change.remove.contains(former)));
-            if !change.is_empty() || !view.next(&change).has_promoted_all() {
+            if !change.is_empty() || !view.has_promoted_all() {
                 self.promote(now, me, view, &mut change);
             }
         }
