@@ -272,12 +272,7 @@ impl QuorumLoss {
         let last = before.iter().filter(seen).filter_map(number).max();
         let last = last.or_else(|| before.iter().filter_map(number).max())?;
         let decided = before.iter().find(|line| number(line) == Some(last))?;
-        let Entry::View { members, lives, ghosts, learners, .. } = &decided.entry else {
-            return None;
-        };
-        let processes = members.iter().copied().zip(lives.iter().copied());
-        let mut voters: Vec<(usize, u64)> =
-            processes.filter(|one| !ghosts.contains(one) && !learners.contains(one)).collect();
+        let mut voters = decided.entry.voters();
         voters.truncate(council);
         let end = |voter: &(usize, u64)| {
             let ends = |line: &&Line| (line.place, line.life) == (Some(voter.0), voter.1);

@@ -389,6 +389,15 @@ pub enum Entry {
     },
 }
 
+impl Entry {
+    /// The members of a view that may vote, oldest first: place and life. No other entry has some.
+    pub fn voters(&self) -> Vec<(usize, u64)> {
+        let Entry::View { members, lives, ghosts, learners, .. } = self else { return Vec::new() };
+        let processes = members.iter().copied().zip(lives.iter().copied());
+        processes.filter(|one| !ghosts.contains(one) && !learners.contains(one)).collect()
+    }
+}
+
 /// The lines of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Record {

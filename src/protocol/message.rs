@@ -367,6 +367,11 @@ impl LockRequest {
     pub(crate) fn weight(&self) -> usize {
         self.want.weight() + self.metadata.as_bytes().len()
     }
+
+    /// The approximate number of bytes of a hold or a wait of it in a chunk.
+    pub(crate) fn entry_weight(&self) -> usize {
+        96 + self.weight()
+    }
 }
 
 /// A hold as its member reports it to a recovering grantor.
@@ -1108,13 +1113,13 @@ impl Message {
             }
             Message::Grantor(GrantorMessage::TableChunk { objects, holds, waits, .. }) => {
                 of_table(objects)
-                    + holds.iter().map(|(_, hold)| 96 + hold.lock.weight()).sum::<usize>()
-                    + waits.iter().map(|(_, wait)| 96 + wait.lock.weight()).sum::<usize>()
+                    + holds.iter().map(|(_, hold)| hold.lock.entry_weight()).sum::<usize>()
+                    + waits.iter().map(|(_, wait)| wait.lock.entry_weight()).sum::<usize>()
             }
             Message::Grantor(GrantorMessage::Report { objects, holds, waits, .. }) => {
                 of_table(objects)
-                    + holds.iter().map(|hold| 96 + hold.lock.weight()).sum::<usize>()
-                    + waits.iter().map(|wait| 96 + wait.lock.weight()).sum::<usize>()
+                    + holds.iter().map(|hold| hold.lock.entry_weight()).sum::<usize>()
+                    + waits.iter().map(|wait| wait.lock.entry_weight()).sum::<usize>()
             }
             Message::Grantor(GrantorMessage::RequestLock { lock, .. }) => lock.weight(),
             Message::Grantor(GrantorMessage::Reduce { want, .. }) => want.weight(),

@@ -175,14 +175,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
 /// The votes that a view has on the next one: of its oldest living members that are no learners.
 /// The first has more.
 fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
-    let Entry::View { members, lives, ghosts, learners, .. } = &line.entry else {
-        return Vec::new();
-    };
-    let voters = members
-        .iter()
-        .copied()
-        .zip(lives.iter().copied())
-        .filter(|who| !ghosts.contains(who) && !learners.contains(who));
+    let voters = line.entry.voters().into_iter();
     voters
         .take(council)
         .enumerate()

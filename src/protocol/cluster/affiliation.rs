@@ -78,13 +78,7 @@ impl Cluster {
             && mine.lineage == *lineage
             && mine.number < *view
         {
-            if is_believed {
-                let nonce = self.nonce_for(me.addr);
-                let fetch = Notice::Fetch { lineage: *lineage, have: mine.number, nonce };
-                send(me.addr, me.process, fetch, step);
-            } else {
-                self.fetch(now, me.process, me.addr, step);
-            }
+            self.fetch_from(now, &me, proof, step);
         }
         let of_theirs = match &belonging {
             Affiliation::Member { lineage, view, .. }

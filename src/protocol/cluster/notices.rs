@@ -113,18 +113,39 @@ impl Cluster {
         }
         self.fetched_at = now;
         let (lineage, have) = (view.lineage, view.number);
-        let fetch = |nonce| Notice::Fetch { lineage, have, nonce };
         if is_believed {
-            return self.reply(now, addr, from, fetch(self.nonce_for(addr)), step);
+            let fetch = Notice::Fetch { lineage, have, nonce: self.nonce_for(addr) };
+            return self.reply(now, addr, from, fetch, step);
         }
-        let mut addrs: BTreeSet<SocketAddr> = view.council().map(|info| info.addr).collect();
-        let configured = self.config.seeds.iter().chain(&self.config.contacts);
-        addrs.extend(configured.chain([&addr]));
+        let addrs = view.council().map(|info| info.addr).chain([addr]).collect();
+        self.ask_known(addrs, lineage, have, step);
+    }
+
+    /// As [`fetch`](Self::fetch), at once if the word of `info` counts, with this proof.
+    pub(super) fn fetch_from(&mut self, now: Time, info: &MemberInfo, proof: u64, step: &mut Step) {
+        let Some(view) = self.ballot_view() else { return };
+        if !self.is_believed(info.process, proof) {
+            return self.fetch(now, info.process, info.addr, step);
+        }
+        let (lineage, have, nonce) = (view.lineage, view.number, self.nonce_for(info.addr));
+        send(info.addr, info.process, Notice::Fetch { lineage, have, nonce }, step);
+    }
+
+    /// Asks for a later view at these addresses and the configured ones, as far as an answer from
+    /// there is a proof.
+    fn ask_known(
+        &self,
+        mut addrs: BTreeSet<SocketAddr>,
+        lineage: Lineage,
+        have: ViewNumber,
+        step: &mut Step,
+    ) {
+        addrs.extend(self.config.seeds.iter().chain(&self.config.contacts));
         addrs.remove(&self.config.me.addr);
         for addr in addrs {
             let nonce = self.nonce_for(addr);
             if nonce != 0 {
-                let packet = fetch(nonce).into();
+                let packet = Notice::Fetch { lineage, have, nonce }.into();
                 step.out.push(Output::Send { to: addr, process: None, packet });
             }
         }
@@ -136,15 +157,9 @@ impl Cluster {
         if self.fetched_at != Time::ZERO && now < self.fetched_at + self.config.timing.retry / 8 {
             return;
         }
-        let mut addrs: BTreeSet<SocketAddr> = seeking.proven_addrs().collect();
-        addrs.extend(self.config.seeds.iter().chain(&self.config.contacts));
-        addrs.remove(&self.config.me.addr);
+        let addrs = seeking.proven_addrs().collect();
         self.fetched_at = now;
-        for addr in addrs {
-            let nonce = self.nonce_for(addr);
-            let fetch = Notice::Fetch { lineage, have: ViewNumber(0), nonce };
-            step.out.push(Output::Send { to: addr, process: None, packet: fetch.into() });
-        }
+        self.ask_known(addrs, lineage, ViewNumber(0), step);
     }
 
     pub(crate) fn on_notice(

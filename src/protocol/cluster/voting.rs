@@ -85,12 +85,8 @@ impl Cluster {
         step: &mut Step,
     ) {
         let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
-        if theirs > view.number && self.is_believed(info.process, proof) {
-            let nonce = self.nonce_for(info.addr);
-            let fetch = Notice::Fetch { lineage, have: view.number, nonce };
-            send(info.addr, info.process, fetch, step);
-        } else if theirs > view.number {
-            self.fetch(now, info.process, info.addr, step);
+        if theirs > view.number {
+            self.fetch_from(now, info, proof, step);
         } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
             // Older than a vote that its process is known to have had: the directory was restored
             // to an older state.

@@ -45,9 +45,6 @@ mod planted;
 mod token_pool;
 mod transfer;
 
-#[cfg(test)]
-pub(crate) use transfer::weight;
-
 /// A request as it was asked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ReceivedRequest {

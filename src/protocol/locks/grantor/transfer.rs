@@ -11,7 +11,7 @@
 //!   predecessor, while the new grantor acts.
 
 use super::*;
-use crate::protocol::message::{GrantorMessage, LockRequest};
+use crate::protocol::message::GrantorMessage;
 use std::time::Duration;
 
 impl Grantor {
@@ -199,7 +199,7 @@ impl Grantor {
         }
         let mut table = |holds, waits, last| part(std::mem::take(&mut objects), holds, waits, last);
         for (process, hold) in all_holds {
-            bytes += weight(&hold.lock);
+            bytes += hold.lock.entry_weight();
             holds.push((process, hold));
             if bytes >= cx.limits.part_bytes as usize {
                 bytes = 0;
@@ -207,7 +207,7 @@ impl Grantor {
             }
         }
         for (process, wait) in all_waits {
-            bytes += weight(&wait.lock);
+            bytes += wait.lock.entry_weight();
             waits.push((process, wait));
             if bytes >= cx.limits.part_bytes as usize {
                 bytes = 0;
@@ -404,9 +404,4 @@ impl Grantor {
             unwilling.insert(by);
         }
     }
-}
-
-/// The approximate number of bytes of a hold or a wait in a chunk.
-pub(crate) fn weight(lock: &LockRequest) -> usize {
-    96 + lock.weight()
 }

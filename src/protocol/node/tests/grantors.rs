@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::event::GrantorState;
 use crate::protocol::id::Permits;
 use crate::protocol::limits::Limits;
-use crate::protocol::locks::grantor::{ReceivedRequest, weight};
+use crate::protocol::locks::grantor::ReceivedRequest;
 use crate::protocol::message::WaitReport;
 use crate::protocol::message::{LockRequest, RegistryMessage};
 
@@ -303,8 +303,8 @@ fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
             };
             let mut weights: Vec<usize> =
                 objects.iter().map(|(name, content)| content.weight(name)).collect();
-            weights.extend(holds.iter().map(|(_, hold)| weight(&hold.lock)));
-            weights.extend(waits.iter().map(|(_, wait)| weight(&wait.lock)));
+            weights.extend(holds.iter().map(|(_, hold)| hold.lock.entry_weight()));
+            weights.extend(waits.iter().map(|(_, wait)| wait.lock.entry_weight()));
             let (all, size) = (weights.iter().sum::<usize>(), size as usize);
             let before = all - weights.last().copied().unwrap_or_default();
             assert!(before < size && (*last || all >= size), "{weights:?} in a chunk of {size}");
