@@ -692,3 +692,37 @@ fn seeds_that_all_start_again_find_a_cluster_without_a_key() {
     });
     w.settle();
 }
+
+/// A joiner is taken in and does not hear of it. Meanwhile so many views come and go that none of
+/// them names it among the departed any more. It does not come back under the same id.
+#[test]
+fn a_joiner_that_was_taken_in_unheard_comes_back_as_another_process() {
+    let mut w = World::new(62).members(2).joiners(2);
+    w.settle();
+    w.start(2);
+    let joiner = w.process(2);
+    w.expect("it knows of the cluster", |w| w.said_at(2, "HelloReply"));
+    for member in [0, 1] {
+        w.cut_one_way(member, 2);
+    }
+    w.expect("it is taken in", |w| w.latest_view().is_some_and(|view| view.contains(joiner)));
+    for member in [0, 1] {
+        w.cut_one_way(2, member);
+    }
+    w.expect("it is removed", |w| w.latest_view().is_some_and(|view| !view.contains(joiner)));
+    let number = |w: &World| w.latest_view().expect("they go on").number.0;
+    let before = number(&w);
+    while number(&w) < before + 20 {
+        w.start(3);
+        w.expect("another one joins", |w| w.is_ready(3));
+        w.leave(3);
+        w.expect("it left", |w| !w.is_alive(3));
+    }
+    assert_eq!(w.process(2), joiner);
+    for member in [0, 1] {
+        w.mend_one_way(2, member);
+        w.mend_one_way(member, 2);
+    }
+    w.expect("it is a member", |w| w.is_ready(2));
+    assert_ne!(w.process(2), joiner);
+}

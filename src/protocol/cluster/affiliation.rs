@@ -463,9 +463,10 @@ impl Cluster {
         {
             return self.fetch_first(now, view.lineage, step);
         }
-        let burnt = view.departed.iter().any(|(process, _)| *process == self.config.me.process);
-        if burnt && matches!(self.phase, MemberPhase::Seeking(_)) {
-            // The process was taken in and removed again before it knew: this id is used up.
+        if let MemberPhase::Seeking(seeking) = &self.phase
+            && seeking.is_used_up(&self.config, &view)
+        {
+            // The process was taken in and removed again before it knew, or may have been.
             self.end(now, Event::Abandoned, step);
             return;
         }

@@ -11,7 +11,7 @@
 
 use super::view::View;
 use crate::protocol::event::{Config, Output};
-use crate::protocol::id::{Lineage, MemberInfo, ProcessId};
+use crate::protocol::id::{Lineage, MemberInfo, ProcessId, ViewNumber};
 use crate::protocol::locks::dealer::AHEAD;
 use crate::protocol::message::{Affiliation, Notice, Packet};
 use crate::protocol::time::{Time, WallClock, WrongClock};
@@ -61,6 +61,9 @@ pub(crate) struct Discovery {
     heard: BTreeMap<SocketAddr, SeedReply>,
     next_hello: Time,
     bound: Option<AgreedFounding>,
+    /// The earliest view, of the lineage that it asked last, that it had heard of when it asked to
+    /// be taken in. Any view from then on may have had it.
+    asked: Option<(Lineage, ViewNumber)>,
     attempt: Option<FoundingAttempt>,
     attempts: u32,
 }
@@ -90,6 +93,7 @@ impl Discovery {
             heard: BTreeMap::new(),
             next_hello: now,
             bound: None,
+            asked: None,
             attempt: None,
             attempts: 0,
         }
@@ -326,18 +330,21 @@ impl Discovery {
         })
     }
 
-    fn ask_to_join(&self, config: &Config, out: &mut Vec<Output>) {
+    fn ask_to_join(&mut self, config: &Config, out: &mut Vec<Output>) {
         // A lineage that a later one has overtaken is not joined: its tokens would be lower than
         // some that were given out.
         let is_overtaken =
             |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.belonging {
             Affiliation::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
-                Some(((heard.is_proven, *led, *view), elder, &heard.me))
+                Some(((heard.is_proven, *led, *view), *lineage, elder, &heard.me))
             }
             _ => None,
         });
-        if let Some(((_, _, heard), elder, via)) = best.max_by_key(|(rank, _, _)| *rank) {
+        if let Some(((_, _, view), lineage, elder, via)) = best.max_by_key(|(rank, ..)| *rank) {
+            let before = self.asked.filter(|(asked, _)| *asked == lineage);
+            let heard = before.map_or(view, |(_, before)| before.min(view));
+            self.asked = Some((lineage, heard));
             // Also through the process that told of the cluster: it may reach the elder where this
             // one does not.
             for info in BTreeSet::from([elder, via]) {
@@ -386,6 +393,14 @@ impl Discovery {
         self.propose(&attempt, config, out);
         self.attempt = Some(attempt);
         FoundingOutcome::Seeking
+    }
+
+    /// Whether the view shows that the id of this process is used up: an earlier view may have had
+    /// it.
+    pub(crate) fn is_used_up(&self, config: &Config, view: &View) -> bool {
+        let asked = self.asked.filter(|(lineage, _)| *lineage == view.lineage);
+        !view.contains(config.me.process)
+            && !view.admits(&config.me, asked.map_or(view.number, |(_, heard)| heard))
     }
 
     /// Whether the process agreed to its founding.
