@@ -8,7 +8,7 @@ use crate::quorum::ShutdownPlan;
 use crate::step::{ClientWant, OutsideHint, PacketFilter, Step};
 use crate::world::{DiskHealth, TornStep, World};
 use elderlock::protocol::{ProcessId, Wait};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::num::ParseIntError;
 use std::ops::Range;
@@ -90,6 +90,9 @@ pub enum FaultKind {
     /// Each member reaches only its neighbours in a ring, whose order is drawn from the number:
     /// each two have a common neighbour.
     Ring(u64),
+    /// As many ways as possible are cut, in an order that is drawn from the number, so that one
+    /// member relays between each two that are cut, in that direction.
+    OneWayRing(u64),
     /// A process is killed, and another is started there at the end.
     Crash(Target),
     /// Elder and grantor are killed at once.
@@ -275,7 +278,7 @@ impl FaultKind {
             FaultKind::Isolate(_) => "isolate",
             FaultKind::Split(_) => "split",
             FaultKind::OneNeighbour(..) => "one neighbour",
-            FaultKind::Ring(_) => "ring",
+            FaultKind::Ring(_) | FaultKind::OneWayRing(_) => "ring",
             FaultKind::Crash(_) => "crash",
             FaultKind::CrashBoth => "crash both",
             FaultKind::CrashAll => "crash all",
@@ -618,7 +621,12 @@ impl Fault {
             }
             RING => {
                 lasts = member_lease * dice.between(25, 40) / 10;
-                FaultKind::Ring(dice.roll())
+                let luck = dice.roll();
+                if luck.is_multiple_of(2) {
+                    FaultKind::Ring(luck)
+                } else {
+                    FaultKind::OneWayRing(luck)
+                }
             }
             TORN_VALUE => {
                 lasts = dice.between(20 * MS, 200 * MS);
@@ -820,6 +828,29 @@ impl World {
                         }
                     }
                 }
+            }
+            FaultKind::OneWayRing(luck) => {
+                let mut ways: Vec<(usize, usize)> = all()
+                    .flat_map(|a| all().map(move |b| (a, b)))
+                    .filter(|(a, b)| a != b)
+                    .collect();
+                ways.sort_by_key(|(a, b)| mix(&[luck, *a as u64, *b as u64]));
+                let mut cut = BTreeSet::new();
+                for way in ways {
+                    cut.insert(way);
+                    let is_bridged = |(a, b): &(usize, usize)| {
+                        all().any(|relay| {
+                            relay != *a
+                                && relay != *b
+                                && !cut.contains(&(*a, relay))
+                                && !cut.contains(&(relay, *b))
+                        })
+                    };
+                    if !cut.iter().all(is_bridged) {
+                        cut.remove(&way);
+                    }
+                }
+                cut.into_iter().for_each(|(a, b)| plot.pair(Step::Cut(a, b), Step::Mend(a, b)));
             }
             FaultKind::Crash(target) => {
                 let place = self.find(target)?;

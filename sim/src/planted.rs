@@ -13,6 +13,9 @@ pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         ProtocolMutant::HearOnlyInventories => {
             Some("regressions/an_epoch_is_heard_of_after_the_inventory")
         }
+        ProtocolMutant::ActOnEarlierTable => {
+            Some("scripts/a_later_grantor_that_has_not_begun_is_awaited")
+        }
         ProtocolMutant::ReviveTheDeaf => {
             Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
         }

@@ -579,6 +579,44 @@ fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
     }
 }
 
+/// Four members keep their leases in all ways to cut them from each other, in either direction, in
+/// which one of them relays between each two that are cut.
+#[test]
+fn members_keep_their_leases_by_every_way_round() {
+    const MEMBERS: usize = 4;
+    let pairs: Vec<(usize, usize)> = (0..MEMBERS)
+        .flat_map(|from| (0..MEMBERS).map(move |to| (from, to)))
+        .filter(|(from, to)| from != to)
+        .collect();
+    let mut ways = 0;
+    for set in 1..1_u32 << pairs.len() {
+        let is_cut = |pair: (usize, usize)| {
+            pairs.iter().position(|one| *one == pair).is_none_or(|bit| set >> bit & 1 == 1)
+        };
+        let goes_round = |(from, to): (usize, usize)| {
+            (0..MEMBERS).any(|relay| !is_cut((from, relay)) && !is_cut((relay, to)))
+        };
+        let cut: Vec<_> = pairs.iter().copied().filter(|pair| is_cut(*pair)).collect();
+        if !cut.iter().all(|pair| goes_round(*pair)) {
+            continue;
+        }
+        ways += 1;
+        // All of them, run once by hand, take a minute where nothing is optimised.
+        if ways % 4 != 0 {
+            continue;
+        }
+        let mut world = World::new(u64::from(set)).members(MEMBERS);
+        world.settle();
+        for (from, to) in &cut {
+            world.cut_one_way(*from, *to);
+        }
+        world.run_for(Timing::fast().member_lease * 5);
+        let lost: Vec<usize> = (0..MEMBERS).filter(|place| !world.is_ready(*place)).collect();
+        assert!(lost.is_empty(), "{lost:?} have no lease with {cut:?}");
+    }
+    assert_eq!(ways, 711);
+}
+
 /// The World is "at rest" when its members have just met and have asked for nothing.
 #[test]
 fn members_that_have_just_met_are_at_rest_and_those_that_ask_are_not() {

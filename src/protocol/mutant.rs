@@ -154,6 +154,8 @@ pub enum ProtocolMutant {
     RepeatAllAtOnce,
     /// Detours go through the council in turn, regardless of which member reaches the other side.
     DetoursInTurn,
+    /// An elder answers straight only to a member that does not hear it.
+    AnswerTheDeafStraight,
     /// A grantor that has handed its table over goes on granting.
     GrantAfterHand,
     /// A table is handed over without its waiters.
@@ -169,6 +171,9 @@ pub enum ProtocolMutant {
     ActOnFirstPart,
     /// A young turk acts although a younger one has asked for the table.
     ActBeforeNextTurk,
+    /// A recovering grantor acts on the table of a predecessor, before the members have answered
+    /// that may host a later predecessor.
+    ActOnEarlierTable,
     /// A young turk takes the answer that there is no table for an empty table.
     TakeNoTableForEmpty,
     /// A young turk takes over the table's entries of members that have left the view.
@@ -359,7 +364,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 143] = [
+    pub const ALL: [ProtocolMutant; 145] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -421,6 +426,7 @@ impl ProtocolMutant {
         ProtocolMutant::HearTwice,
         ProtocolMutant::RepeatAllAtOnce,
         ProtocolMutant::DetoursInTurn,
+        ProtocolMutant::AnswerTheDeafStraight,
         ProtocolMutant::GrantAfterHand,
         ProtocolMutant::HandOverNoWaits,
         ProtocolMutant::LoseWaitsBesideTable,
@@ -432,6 +438,7 @@ impl ProtocolMutant {
         ProtocolMutant::HandOverWhatIsThere,
         ProtocolMutant::ActOnFirstPart,
         ProtocolMutant::ActBeforeNextTurk,
+        ProtocolMutant::ActOnEarlierTable,
         ProtocolMutant::TakeNoTableForEmpty,
         ProtocolMutant::TakeOverTheDead,
         ProtocolMutant::WaitForTheGone,

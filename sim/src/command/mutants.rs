@@ -117,7 +117,9 @@ mod hunt {
             ProtocolMutant::HearTwice => &["recovered_table_is_the_union", "cost_is_bounded"],
             ProtocolMutant::LoseInFlight => &["no_lost_wakeup", "no_leaked_hold"],
             ProtocolMutant::RepeatAllAtOnce => &["cost_is_bounded"],
-            ProtocolMutant::DetoursInTurn => &["way_round_keeps_leases"],
+            ProtocolMutant::DetoursInTurn | ProtocolMutant::AnswerTheDeafStraight => {
+                &["way_round_keeps_leases"]
+            }
             ProtocolMutant::AnswerTwice => &["one_outcome_per_request"],
             ProtocolMutant::HoldWhileSuspended => &["told_before_regrant", "tokens_rise"],
             ProtocolMutant::GrantWhileSuspended => &["minority_is_silent", "tokens_rise"],
@@ -163,6 +165,7 @@ mod hunt {
             | ProtocolMutant::ActOnFirstPart
             | ProtocolMutant::HandOverNoMetadata => LOST_IN_TRANSFER,
             ProtocolMutant::TakeOverAsNew => LOST_IN_TRANSFER,
+            ProtocolMutant::ActOnEarlierTable => &["epochs_rise", "nothing_lost_in_transfer"],
             ProtocolMutant::ReportNoOwners => &["recovered_table_is_the_union"],
             ProtocolMutant::ActBeforeNextTurk | ProtocolMutant::WinWhenNamed => {
                 &["last_young_turk_wins"]

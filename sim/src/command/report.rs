@@ -219,6 +219,7 @@ fn words(fault: &Fault) -> String {
             format!("{name}: {} from all others but one", target_words(target))
         }
         FaultKind::Ring(_) => format!("{name}: each from all others but its neighbours"),
+        FaultKind::OneWayRing(_) => format!("{name}: one way, with a relay for each two"),
         FaultKind::NarrowWay(from, to, narrow) => {
             format!(
                 "{name}: {}, one packet in {} and room for {}",

@@ -1,15 +1,17 @@
-//! `way_round_keeps_leases`: no lease runs out where each two members of the view have reached each
-//! other, straight or through one council member, for two member leases, and nothing else is wrong.
-//! Inside the clock bound.
+//! `way_round_keeps_leases`: every member has a lease, and none runs out, where each two members of
+//! the view have reached each other, straight or through one council member, for two member leases,
+//! and nothing else is wrong. Inside the clock bound.
 //!
 //! A known path may end when paths change, so the time counts from the last change on. A lease that
 //! was not renewed before the change runs out within one member lease. The second lease covers the
-//! packets that are under way then.
+//! packets that are under way then. Where nothing was cut for a member lease before the change,
+//! every lease has just been renewed, and none may run out at any time after the change.
 
 use super::{Count, Invariant, Verdict, stretched};
 use crate::network::{LinkConditions, MS};
 use crate::world::{Observation, World};
 use elderlock::protocol::{Event, ProcessId};
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
 /// See the module.
@@ -18,8 +20,12 @@ pub struct WayRoundKeepsLeases {
     /// Since when nothing is wrong but cuts that relays bridge, and how often paths had changed by
     /// then.
     since: Option<(u64, u64)>,
+    /// The members then.
+    members: BTreeSet<ProcessId>,
     /// Whether two members exist that do not reach each other straight.
     goes_round: bool,
+    /// Whether every lease had just been renewed then: nothing was wrong or cut for a member lease.
+    is_renewed: bool,
     /// Whether that has lasted long enough for a lease to have run out.
     is_counted: bool,
     looked: u64,
@@ -31,31 +37,51 @@ impl Hash for WayRoundKeepsLeases {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
+fn living(world: &World) -> impl Iterator<Item = ProcessId> + '_ {
+    world.latest.values().flat_map(|view| view.living().map(|member| member.info.process))
+}
+
+fn places(world: &World) -> impl Iterator<Item = usize> + '_ {
+    living(world).filter_map(|process| world.place_of(process))
+}
+
 /// The interval of path checks.
 const LOOK_EVERY: u64 = 20 * MS;
 
 impl WayRoundKeepsLeases {
-    fn look(&mut self, world: &World) {
+    fn look(&mut self, world: &World) -> Verdict {
         let changes = world.network.changes;
         match self.is_fine(world) {
             Some(goes_round) => {
-                self.goes_round = goes_round;
-                if self.since.is_none_or(|(_, before)| before != changes) {
+                let is_renewed = !std::mem::replace(&mut self.goes_round, goes_round)
+                    && self.has_lasted(world, 1)
+                    && places(world).all(|place| world.is_ready(place));
+                let members: BTreeSet<ProcessId> = living(world).collect();
+                if self.since.is_none_or(|(_, before)| before != changes)
+                    || !members.is_subset(&self.members)
+                {
+                    self.members = members;
+                    self.is_renewed = is_renewed;
                     self.since = Some((world.now, changes));
                     self.is_counted = false;
                 }
             }
-            None => self.since = None,
+            None => (self.since, self.is_renewed) = (None, false),
         }
-        if self.goes_round && self.has_lasted(world) && !self.is_counted {
+        if self.goes_round && self.has_lasted(world, 2) && !self.is_counted {
             self.is_counted = true;
             self.premises += 1;
+            if let Some(place) = places(world).find(|place| !world.is_ready(*place)) {
+                return Err(format!("m{place} has no lease, though all others can be reached"));
+            }
         }
+        Ok(())
     }
 
-    fn has_lasted(&self, world: &World) -> bool {
+    /// Whether that has lasted for this many member leases.
+    fn has_lasted(&self, world: &World, leases: u64) -> bool {
         let lease = world.common.timing.member_lease.as_nanos() as u64;
-        let long = stretched(world, 2 * lease).as_nanos() as u64;
+        let long = stretched(world, leases * lease).as_nanos() as u64;
         self.since.is_some_and(|(at, _)| at + long <= world.now)
     }
 
@@ -111,13 +137,13 @@ impl Invariant for WayRoundKeepsLeases {
         match fact {
             Observation::Stepped { .. } if self.looked + LOOK_EVERY <= world.now => {
                 self.looked = world.now;
-                self.look(world);
+                return self.look(world);
             }
-            Observation::Ends { .. } => self.since = None,
+            Observation::Ends { .. } => (self.since, self.is_renewed) = (None, false),
             Observation::Event { place, process, event: Event::Suspended } => {
-                self.look(world);
+                self.look(world)?;
                 let is_member = world.latest.values().any(|view| view.contains(*process));
-                if is_member && self.has_lasted(world) {
+                if is_member && (self.has_lasted(world, 2) || self.is_renewed) {
                     return Err(format!(
                         "m{place} has lost its lease, though all others can be reached"
                     ));

@@ -168,6 +168,7 @@ impl Elder {
         }
         if sent_at > seat.acked {
             seat.acked = sent_at;
+            seat.unheard_since = None;
             let had = self.has_authority(now, &view.timing);
             self.recount(me, view);
             if !had {
@@ -200,8 +201,17 @@ impl Elder {
             self.lease_ends.insert((lease_end(seat, &view.timing), from));
         }
         let renews = if may_renew { seat.renewed } else { 0 };
+        seat.unheard_since.get_or_insert(now);
         let pulse = self.pulses.next(now, &view.timing);
         Some(Notice::Pulse { view: view.number, pulse, renews, again: false })
+    }
+
+    /// Whether a member that is heard does not hear the answers to its beats.
+    pub(crate) fn is_unheard(&self, now: Time, process: ProcessId, view: &View) -> bool {
+        let timing = &view.timing;
+        let period = if view.has_vote(process) { timing.beat } else { timing.slow_beat() };
+        let seat = self.members.get(&process);
+        seat.and_then(|seat| seat.unheard_since).is_some_and(|since| since + period * 2 <= now)
     }
 
     /// Notes that this elder is awake.

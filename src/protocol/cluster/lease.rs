@@ -110,6 +110,8 @@ pub(crate) struct MemberRecord {
     pub(crate) acked: Option<Time>,
     /// The latest renewal that the member knows of.
     pub(crate) confirmed: u64,
+    /// When the first beat was answered since the member last confirmed a later pulse.
+    pub(crate) unheard_since: Option<Time>,
     /// When it was heard last.
     pub(crate) heard_at: Time,
     /// The latest view that the member is known to have.
@@ -125,6 +127,7 @@ impl MemberRecord {
             renewed_at: now,
             acked: None,
             confirmed: 0,
+            unheard_since: None,
             heard_at: now,
             view: ViewNumber(0),
             kept: ViewNumber(0),

@@ -79,6 +79,12 @@ impl Cluster {
             let beat = (theirs, beat, pulse, confirmed, kept);
             let answer =
                 elder.on_beat(now, self.config.me.process, &view, from, beat, &self.liveness.dead);
+            if elder.is_unheard(now, from, &view)
+                && !planted!(self.config.mutant, AnswerTheDeafStraight)
+            {
+                // The direct path back is cut, and so may be the member's own ways round.
+                step.links.trouble(now, from, true, &view.timing);
+            }
             if theirs < view.number {
                 self.catch_up(now, addr, from, (theirs, 0), step);
             } else if let Some(answer) = answer {
