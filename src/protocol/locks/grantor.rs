@@ -98,6 +98,8 @@ pub(crate) struct Grantor {
     /// Members that were asked by a recovery and had not answered when a predecessor sent its
     /// table instead: their next report is that answer, and is older than the check of the table.
     outdated_reports: BTreeSet<ProcessId>,
+    /// The latest grantor before this epoch that this member had heard of, if any.
+    last_known: Option<ProcessId>,
     /// Members that have left the view, and whose requests here have not all ended yet.
     departed: BTreeSet<ProcessId>,
     /// It goes on in a later step.
@@ -128,6 +130,7 @@ impl Grantor {
             phase: Phase::Acting,
             revalidating: BTreeMap::new(),
             outdated_reports: BTreeSet::new(),
+            last_known: None,
             departed: BTreeSet::new(),
             is_unfinished: false,
             rejected_successors: None,
@@ -147,6 +150,11 @@ impl Grantor {
             _ => grantor.recover(HeardEarly::default(), view, cx),
         }
         grantor
+    }
+
+    /// With the latest grantor that this member had heard of before.
+    pub(crate) fn after(self, last_known: Option<ProcessId>) -> Grantor {
+        Grantor { last_known, ..self }
     }
 
     /// Tells of the end of this epoch.
@@ -170,7 +178,7 @@ impl Grantor {
             self.ask_for_report(process, cx);
         }
         let heard = HeardEarly { waits: Vec::new(), ..heard };
-        self.phase = Phase::Recovering { heard, awaiting };
+        self.phase = Phase::Recovering { heard, awaiting, has_table: false };
     }
 
     /// The predecessor's table does not come: every member is asked, unless a younger turk waits
@@ -650,6 +658,7 @@ impl Grantor {
     pub(crate) fn go_on(&mut self, cx: &mut StepContext) {
         self.is_unfinished = false;
         self.end_departed(cx);
+        self.finish_recovery(cx);
         self.grant(cx);
     }
 
@@ -744,15 +753,12 @@ impl Grantor {
         cx: &mut StepContext,
     ) {
         if self.outdated_reports.contains(&from) && !planted!(cx.mutant, BelieveOutdatedReport) {
-            if last {
-                self.outdated_reports.remove(&from);
-            }
-            return self.on_late_report(from, waits, cx);
+            return self.on_late_report(from, waits, last, cx);
         }
         if self.is_acting() {
             return self.on_check(from, objects, (holds, waits), last, cx);
         }
-        let Phase::Recovering { heard, awaiting } = &mut self.phase else { return };
+        let Phase::Recovering { heard, awaiting, .. } = &mut self.phase else { return };
         if !awaiting.contains(&from) {
             return;
         }
@@ -786,14 +792,18 @@ impl Grantor {
         self.finish_recovery(cx);
     }
 
-    /// Starts to act once every member has been heard. Acknowledged positions come first, in their
+    /// Starts to act once every member has been heard, and all requests of departed members have
+    /// ended. Acknowledged positions come first, in their
     /// old order, then waits without an acknowledged position, then requests that came meanwhile.
-    fn finish_recovery(&mut self, cx: &mut StepContext) {
-        let Phase::Recovering { heard, awaiting } = &mut self.phase else { return };
-        if !awaiting.is_empty() {
+    pub(super) fn finish_recovery(&mut self, cx: &mut StepContext) {
+        let Phase::Recovering { heard, awaiting, has_table } = &mut self.phase else { return };
+        if !awaiting.is_empty() || !self.departed.is_empty() {
             return;
         }
         let mut heard = std::mem::take(heard);
+        if *has_table {
+            return self.act_on_table(heard, cx);
+        }
         self.phase = Phase::Acting;
         let reports = std::mem::take(&mut heard.waits).into_iter();
         let waits =

@@ -176,6 +176,10 @@ impl Locks {
             return;
         }
         let epoch = Epoch(range.first);
+        let last_known = match self.client.grantor(&service) {
+            (_, None) => None,
+            (known, Some(_)) => Some(known.unwrap_or(ProcessId(0))),
+        };
         self.client.on_named(&service, asked);
         if self.client.is_destroyed(&service) {
             // It bid, or was proposed as the successor, before the destruction. If it bids again it
@@ -212,7 +216,7 @@ impl Locks {
                 }
                 let origin =
                     if origin == Origin::Predecessor(cx.me) { Origin::Everyone } else { origin };
-                Grantor::new(service.clone(), range, origin, view, cx)
+                Grantor::new(service.clone(), range, origin, view, cx).after(last_known)
             }
         };
         self.relinquishing.remove(&service);

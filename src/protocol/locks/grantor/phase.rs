@@ -15,6 +15,9 @@ pub(super) enum Phase {
         heard: HeardEarly,
         /// Members whose report is missing.
         awaiting: BTreeSet<ProcessId>,
+        /// The table of a predecessor is here. One of the members that are awaited may host a
+        /// later predecessor.
+        has_table: bool,
     },
     /// It waits for the table of its predecessor.
     Receiving { heard: HeardEarly, source: ProcessId },

@@ -34,7 +34,7 @@ impl Grantor {
         (view, last): (&View, bool),
         cx: &mut StepContext,
     ) {
-        if let Phase::Recovering { heard, awaiting } = &mut self.phase
+        if let Phase::Recovering { heard, awaiting, .. } = &mut self.phase
             && awaiting.remove(&from)
         {
             // A predecessor that was taken to be lost acts still, and answers the recovery with
@@ -43,6 +43,7 @@ impl Grantor {
             self.activation_path = ActivationPath(Some((GrantorState::Receiving, cx.now)));
             let unheard = awaiting.iter().copied();
             self.revalidating = unheard.map(|process| (process, Revalidation::default())).collect();
+            self.outdated_reports.remove(&from);
             self.outdated_reports.append(awaiting);
             self.table = Table::new(self.epoch).within(cx);
             self.phase = Phase::Receiving { heard: std::mem::take(heard), source: from };
@@ -78,13 +79,29 @@ impl Grantor {
         if !last {
             return;
         }
-        let mut heard = std::mem::take(heard);
+        let heard = std::mem::take(heard);
+        // A later grantor than the predecessor may begin only after this member has answered it,
+        // so this member has heard of it.
+        let awaits_others = self.last_known.is_some_and(|known| known != from)
+            && !self.outdated_reports.is_empty()
+            && !planted!(cx.mutant, ActOnEarlierTable);
         if let Phase::PassingOn { table, heard: kept, .. } = &mut self.phase
             && !planted!(cx.mutant, ActBeforeNextTurk)
         {
-            (*table, *kept) = (PassedTable::Arrived, heard);
+            *table = if awaits_others { PassedTable::Lost } else { PassedTable::Arrived };
+            *kept = heard;
             return;
         }
+        if awaits_others {
+            let awaiting = self.outdated_reports.clone();
+            self.phase = Phase::Recovering { heard, awaiting, has_table: true };
+            return;
+        }
+        self.act_on_table(heard, cx);
+    }
+
+    /// The table of the last predecessor is here, and it acts.
+    pub(super) fn act_on_table(&mut self, mut heard: HeardEarly, cx: &mut StepContext) {
         self.phase = Phase::Acting;
         self.check(cx);
         planted!(cx.mutant, LoseWaitsBesideTable => heard.waits.clear());
@@ -104,11 +121,19 @@ impl Grantor {
         &mut self,
         from: ProcessId,
         waits: Vec<WaitReport>,
+        last: bool,
         cx: &mut StepContext,
     ) {
+        if last {
+            self.outdated_reports.remove(&from);
+        }
         match self.phase.heard_mut() {
             Some(heard) => heard.keep_waits(from, waits),
             None => waits.into_iter().for_each(|wait| self.take_in_beside(from, wait, cx)),
+        }
+        if last && let Phase::Recovering { awaiting, has_table: true, .. } = &mut self.phase {
+            awaiting.remove(&from);
+            self.finish_recovery(cx);
         }
         self.grant(cx);
     }
