@@ -31,6 +31,9 @@ pub struct FifoAcrossFailover {
     granted: BTreeMap<Ask, (Token, u64)>,
     /// When each call was granted first with any token. That grant may be lost with its grantor.
     first: BTreeMap<Ask, u64>,
+    /// The first token of each open call that the grantor of its own member has granted, without
+    /// a message. Its member may have heard of a later epoch by then, and ignores the grant.
+    own: BTreeMap<Ask, Token>,
     /// When a grant was last sent for each refused call, in true time: the call was asked twice,
     /// across a recovery.
     unwanted: BTreeMap<Ask, u64>,
@@ -108,12 +111,20 @@ impl FifoAcrossFailover {
 
 /// Waiters at the grantor's own member.
 impl FifoAcrossFailover {
-    /// Notes the positions that a member knows of its own grantors.
+    /// Notes the positions that a member knows of its own grantors, and the grants of these.
     fn note_own(&mut self, world: &World, place: usize) {
         let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_alive(place)) else {
             return;
         };
         for (service, ..) in node.grantors().filter(|(.., state)| *state == GrantorState::Acting) {
+            for (process, request, token) in node.table(service) {
+                if let Some(token) = token.filter(|_| process == node.process())
+                    && let Some(ask) = world.history().find(process, request)
+                    && world.call(ask).is_open()
+                {
+                    self.own.entry(ask).or_insert(token);
+                }
+            }
             for ask in world.history().open() {
                 let call = world.call(ask);
                 if call.member != place
@@ -295,7 +306,9 @@ impl Invariant for FifoAcrossFailover {
                 let (is_own, granted) =
                     (sent.is_none(), sent.map_or(self.before + 1, |(_, at)| at));
                 let (told, first) = (self.since.remove(ask), self.first.remove(ask));
+                let own = self.own.remove(ask);
                 self.places.retain(|ask, _| world.call(*ask).is_open());
+                self.own.retain(|ask, _| world.call(*ask).is_open());
                 let is_early = |(of, other_place): &(&Ask, &ServedPlace)| {
                     let other = world.call(**of);
                     // Its position may have been told with its report only, by the member that
@@ -303,6 +316,7 @@ impl Invariant for FifoAcrossFailover {
                     let (from, until) = other_place.when;
                     let is_told = told.is_none_or(|told| told < from)
                         && first.is_none_or(|first| first > until)
+                        && own.is_none_or(|own| own > other_place.token)
                         && served.asked < other.answered;
                     other.shares(served)
                         && other_place.ticket > place

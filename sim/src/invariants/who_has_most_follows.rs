@@ -60,8 +60,9 @@ impl Invariant for WhoHasMostFollows {
         };
         // A learner without entries has perhaps never shown itself.
         let is_known = |(age, member): &(usize, &ViewMember)| {
-            let (_, holds, waits, _) = rank((*age, member.info.process));
-            !member.learner || holds + waits > 0
+            let (_, _, waits, _) = rank((*age, member.info.process));
+            let has_holds = kept.holds.keys().any(|(of, _)| *of == member.info.process);
+            !member.learner || has_holds || waits > 0
         };
         let others = || {
             let living = view.living().enumerate().filter(is_known);
