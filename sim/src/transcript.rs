@@ -15,7 +15,7 @@ pub struct Transcript {
     /// Views in the order in which they were first installed anywhere.
     views: Vec<((usize, u64), u64)>,
     /// Epochs of each service in the order of their beginning.
-    terms: BTreeMap<String, Vec<u64>>,
+    epochs: BTreeMap<String, Vec<u64>>,
     /// Tokens of each lock in the order of granting.
     tokens: BTreeMap<String, Vec<u64>>,
 }
@@ -119,8 +119,8 @@ impl Transcript {
             Entry::Unknown { call } => format!("{}: ends with its process", of(*call)?),
             Entry::Release { call } => {
                 let what = match world.call(Ask(*call)) {
-                    of if of.lost.is_some() => "gives back what it has lost",
-                    of if of.token().is_some() && of.answered <= line.at => "gives it back",
+                    of if of.lost.is_some() => "releases what it has lost",
+                    of if of.token().is_some() && of.answered <= line.at => "releases it",
                     _ => "no longer wants it",
                 };
                 format!("{}: {what}", of(*call)?)
@@ -169,15 +169,15 @@ impl Transcript {
                 _ => return None,
             },
             Entry::Grantor { service, epoch, recovering } => {
-                let (term, _) = rank(self.terms.entry(service.clone()).or_default(), *epoch);
+                let (number, _) = rank(self.epochs.entry(service.clone()).or_default(), *epoch);
                 format!(
-                    "{} {service} in term {term}",
+                    "{} {service} in epoch {number}",
                     if *recovering { "recovers" } else { "grants" }
                 )
             }
             Entry::NoGrantor { service, epoch } => {
-                let (term, _) = rank(self.terms.entry(service.clone()).or_default(), *epoch);
-                format!("no longer grants {service} in term {term}")
+                let (number, _) = rank(self.epochs.entry(service.clone()).or_default(), *epoch);
+                format!("no longer grants {service} in epoch {number}")
             }
             Entry::Fault { fault, kind, places: hit } => {
                 format!("fault {fault}: {kind} {}", places(hit))
