@@ -793,8 +793,8 @@ impl Grantor {
     }
 
     /// Starts to act once every member has been heard, and all requests of departed members have
-    /// ended. Acknowledged positions come first, in their
-    /// old order, then waits without an acknowledged position, then requests that came meanwhile.
+    /// ended. Acknowledged positions come first, in their old order, then waits without an
+    /// acknowledged position, then requests that came meanwhile.
     pub(super) fn finish_recovery(&mut self, cx: &mut StepContext) {
         let Phase::Recovering { heard, awaiting, has_table } = &mut self.phase else { return };
         if !awaiting.is_empty() || !self.departed.is_empty() {
