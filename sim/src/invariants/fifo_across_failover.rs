@@ -37,6 +37,8 @@ pub struct FifoAcrossFailover {
     /// When a grant was last sent for each refused call, in true time: the call was asked twice,
     /// across a recovery.
     unwanted: BTreeMap<Ask, u64>,
+    /// When each hold was lost, in true time.
+    lost_at: BTreeMap<Ask, u64>,
     /// Served shares and permits, which other grants may follow at once. Their tokens tell which
     /// was granted first.
     served: BTreeMap<Ask, ServedPlace>,
@@ -187,26 +189,27 @@ impl FifoAcrossFailover {
         let is_unwanted = |number: usize| {
             self.unwanted.get(&Ask(number)).is_some_and(|sent| call.asked < sent + lease)
         };
-        let is_over = |other: &Call| {
+        let is_over = |number: usize, other: &Call| {
             let released = other.released && other.released_at < call.asked;
             let refused =
                 other.outcome.is_some() && !other.is_granted() && other.answered < call.asked;
-            // A lost hold was lost at some time after its grant.
-            released || refused || other.lost.is_some() && other.answered + MAX_HOLD < call.asked
+            // The grantor hears of the loss when the holder reaches it again.
+            let lost = self.lost_at.get(&Ask(number));
+            released || refused || lost.is_some_and(|lost| lost + MAX_SILENCE < call.asked)
         };
         let calls = world.history().calls.iter().enumerate();
         let mut others = calls
             .filter(|(_, other)| (other.process, &other.service) == (call.process, &call.service));
         others.any(|(number, other)| {
             let was_granted = other.is_granted() || self.first.contains_key(&Ask(number));
-            let holds = was_granted && (!is_over(other) || is_unwanted(number));
+            let holds = was_granted && (!is_over(number, other) || is_unwanted(number));
             other.request != call.request && holds && !other.opens()
         })
     }
 }
 
-/// A hold that was lost was granted less long ago than this.
-const MAX_HOLD: u64 = 30 * SECOND;
+/// A grantor hears of a loss within this time, or its member is out of the view.
+const MAX_SILENCE: u64 = 30 * SECOND;
 
 impl Invariant for FifoAcrossFailover {
     fn name(&self) -> &'static str {
@@ -363,6 +366,10 @@ impl Invariant for FifoAcrossFailover {
                         }
                     }
                 }
+                Ok(())
+            }
+            Observation::Loses { ask, .. } => {
+                self.lost_at.insert(*ask, world.now);
                 Ok(())
             }
             Observation::Ends { .. } => {
