@@ -1,4 +1,4 @@
-//! Where the planted defects of the core are found that chaos does not find for sure.
+//! Where the planted breaks of the core are found that chaos does not find for sure.
 
 use elderlock::protocol::mutant::ProtocolMutant;
 

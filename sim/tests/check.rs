@@ -62,7 +62,7 @@ fn independent_steps_commute() {
     assert_eq!(scope.go(&asked, &rumour), scope.go(&told, &ask));
 }
 
-/// A defect of the core is found, and the way to it is shown.
+/// A planted break of the core is found, and the way to it is shown.
 #[cfg(elderlock_mutants)]
 #[test]
 fn a_grantor_that_believes_gossip_is_found() {

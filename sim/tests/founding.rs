@@ -437,7 +437,7 @@ fn views_that_follow_a_long_one_do_not_run_ahead_of_the_clock() {
     w.expect_within("no range waits for long", Duration::from_secs(2), |w| w.is_granted(next));
 }
 
-/// The planted defects of the rules before.
+/// The planted breaks of the rules before.
 #[cfg(elderlock_mutants)]
 #[test]
 fn planted_breaks_of_foundings_deal_tokens_that_were_dealt() {

@@ -29,11 +29,11 @@ pub(crate) struct CheckOptions {
     /// How many threads search; all cores of the machine unless said.
     #[arg(long)]
     threads: Option<usize>,
-    /// Plant defects in the core, and show which of them are found.
+    /// Plant breaks in the core, and show which of them are found.
     /// Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long)]
     mutants: bool,
-    /// Plant only these defects, by their names; every one of them must be found then.
+    /// Plant only these breaks, by their names; every one of them must be found then.
     #[cfg(elderlock_mutants)]
     #[arg(long, value_delimiter = ',', requires = "mutants")]
     only: Vec<elderlock::protocol::mutant::ProtocolMutant>,

@@ -1,5 +1,5 @@
-//! Runs the chaos driver against each planted defect of the core: a defect that is not found shows
-//! a gap in the driver. Only under `RUSTFLAGS="--cfg elderlock_mutants"`.
+//! Runs the chaos driver against each planted break of the core: a break that is not found shows a
+//! gap in the driver. Only under `RUSTFLAGS="--cfg elderlock_mutants"`.
 
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ pub(crate) struct MutantOptions {
     /// The first seed; chaos begins at 1.
     #[arg(long, default_value_t = 1_000_000)]
     from: u64,
-    /// Shrink the run of each found defect, and write its steps into this folder, for `replay
+    /// Shrink the run of each found break, and write its steps into this folder, for `replay
     /// --mutant`.
     #[arg(long, value_name = "FOLDER")]
     save: Option<std::path::PathBuf>,
@@ -33,7 +33,7 @@ pub(crate) struct MutantOptions {
 #[cfg(not(elderlock_mutants))]
 pub(crate) fn run(_: &MutantOptions) -> ExitCode {
     eprintln!(
-        "planted defects exist only in a build of their own:\n\
+        "planted breaks exist only in a build of their own:\n\
          RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants \
          cargo run --profile chaos -p elderlock-sim -- mutants"
     );
@@ -71,7 +71,7 @@ mod hunt {
     /// The number of mutants that chaos must find at least.
     const ENOUGH: usize = 25;
 
-    /// A lock has two holders, or one that should have none: the consequence of defects in leases,
+    /// A lock has two holders, or one that should have none: the consequence of breaks in leases,
     /// votes and ghosts.
     const TWO_HOLDERS: &[&str] = &["exclusive_by_lease", "holds_survive", "told_before_regrant"];
     /// The next grantor does not know the last one's grants.

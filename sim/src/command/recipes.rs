@@ -45,10 +45,10 @@ pub(crate) struct RecipeOptions {
     /// Go on after a violation and name each; shrinks none.
     #[arg(long)]
     keep_going: bool,
-    /// Plant defects and check that each is found. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    /// Plant breaks and check that each is found. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long)]
     mutants: bool,
-    /// With this defect planted; with `--mutants`: search for these only.
+    /// With this break planted; with `--mutants`: search for these only.
     #[arg(long, value_name = "BREAK", value_delimiter = ',')]
     mutant: Vec<String>,
 }
@@ -85,7 +85,7 @@ mod driver {
     const TELLING_SEEDS: u64 = 200;
     /// In such a batch, at most this percentage of the runs may lose their quorum.
     const LOST_PERCENT: u64 = 5;
-    /// Seeds spent on one planted defect at most.
+    /// Seeds spent on one planted break at most.
     const HUNT: u64 = 600;
 
     pub(crate) fn run(options: &RecipeOptions) -> ExitCode {
@@ -237,7 +237,7 @@ mod driver {
     fn hunt_all(options: &RecipeOptions, wanted: &[RuntimeMutant]) -> ExitCode {
         if !cfg!(elderlock_mutants) {
             return wrong(
-                "planted defects exist only in a build of their own: RUSTFLAGS='--cfg \
+                "planted breaks exist only in a build of their own: RUSTFLAGS='--cfg \
                  elderlock_mutants'",
             );
         }

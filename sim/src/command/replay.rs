@@ -14,7 +14,7 @@ pub(crate) struct ReplayOptions {
     /// How many lines of the story inside the members are printed for a violation.
     #[arg(long, default_value_t = 60)]
     trace: usize,
-    /// Plant this defect in every core.
+    /// Plant this break in every core.
     #[cfg(elderlock_mutants)]
     #[arg(long)]
     mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,

@@ -20,7 +20,7 @@ const HUNTED: u64 = 2_000;
 /// The options of `report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportOptions {
-    /// The run of this seed. If it breaks, it is shrunk first. With a planted defect and no seed:
+    /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed:
     /// the first that breaks.
     #[arg(long, required_unless_present_any = ["history", "replay", "mutant"])]
     seed: Option<u64>,
@@ -30,10 +30,10 @@ pub(crate) struct ReportOptions {
     /// Only these faults of the plan, by their numbers; or "none". They are not shrunk further.
     #[arg(long)]
     faults: Option<FaultNumbers>,
-    /// Plant this defect in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    /// Plant this break in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
-    /// Draw the first run in which the planted defect breaks this invariant.
+    /// Draw the first run in which the planted break violates this invariant.
     #[arg(long, value_name = "NAME", requires = "mutant")]
     invariant: Option<String>,
     /// The run of a record in JSON lines, as `chaos --history` writes it.
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &ReportOptions) -> ExitCode {
     }
 }
 
-/// The first seed that the planted defect breaks.
+/// The first seed whose run the planted break breaks.
 fn hunt(options: &ReportOptions) -> Result<u64, String> {
     let prepare = planted(options.mutant.as_deref())?;
     let is_wanted = |found: &Violation| {
@@ -176,7 +176,7 @@ pub(crate) fn of_seed(
     })
 }
 
-/// The prefix and the option of a command that plants a defect.
+/// The prefix and the option of a command that has a planted break.
 fn planting(mutant: Option<&str>) -> (&'static str, String) {
     match mutant {
         Some(name) => (
@@ -347,8 +347,7 @@ fn target_words(target: Target) -> String {
 fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
     match mutant {
         Some(_) => {
-            Err("planted defects exist only under RUSTFLAGS=\"--cfg elderlock_mutants\""
-                .to_string())
+            Err("planted breaks exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"".to_string())
         }
         None => Ok(|world| world),
     }

@@ -48,7 +48,7 @@ pub struct RecipeRun {
     pub took: u64,
 }
 
-/// Runs a plan, with or without a planted defect, and keeps `lines` lines of its story.
+/// Runs a plan, with or without a planted break, and keeps `lines` lines of its story.
 pub fn run(plan: &RecipePlan, lines: usize, mutant: Option<RuntimeMutant>) -> RecipeRun {
     plant(mutant);
     let told = catch_unwind(AssertUnwindSafe(|| tell(plan, lines)));

@@ -1,4 +1,4 @@
-//! The planted defects of the recipes: the workload that hunts each one, and the invariants that
+//! The planted breaks of the recipes: the workload that hunts each one, and the invariants that
 //! must find it.
 
 use super::WorkloadKind;
@@ -7,10 +7,9 @@ use elderlock::simulated::RuntimeMutant;
 /// By its name.
 pub fn find(name: &str) -> Result<RuntimeMutant, String> {
     let is_it = |mutant: &RuntimeMutant| format!("{mutant:?}") == name;
-    RuntimeMutant::ALL
-        .into_iter()
-        .find(is_it)
-        .ok_or_else(|| format!("no defect is called {name}; there are {:?}", RuntimeMutant::ALL))
+    RuntimeMutant::ALL.into_iter().find(is_it).ok_or_else(|| {
+        format!("no planted break is called {name}; there are {:?}", RuntimeMutant::ALL)
+    })
 }
 
 /// A request is never answered, or never released.

@@ -46,7 +46,7 @@ pub struct Case {
     pub source: String,
     /// The World in words.
     pub setting: String,
-    /// The defect that was planted in the core, if one was.
+    /// The break that was planted in the core, if one was.
     pub planted: Option<String>,
     /// All faults of the plan; empty if they are not known.
     pub faults: Vec<ReportedFault>,

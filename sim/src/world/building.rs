@@ -154,7 +154,7 @@ impl World {
         self
     }
 
-    /// Every process has this planted defect.
+    /// Every process has this planted break.
     #[cfg(elderlock_mutants)]
     pub fn mutant(mut self, mutant: elderlock::protocol::mutant::ProtocolMutant) -> World {
         self.common.mutant = Some(mutant);
