@@ -16,19 +16,21 @@ mod deferred;
 mod event_readers;
 mod state;
 
+use super::clock;
 use super::clock_watch::{EVERY, Reading};
 use super::fork_guard::ForkGuard;
 use super::hold_cell::HoldCell;
+use super::inbox::Inbox;
 use super::local_grants::LocalGrants;
 use super::member_clock::MemberClock;
 use super::net::ConnectionReader;
+use super::network::Network;
 use super::sync::{
     AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock, RwLockWriteGuard, ThreadMutant, is_planted,
     is_poisoned, seam, spin_loop,
 };
 use super::telemetry::Sampler;
 use super::vote_writer::{VoteStorage, VoteWriter};
-use super::{Inbox, Network, clock};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
     Command, Config, Input, LockName, LostReason, MemberInfo, Outcome, OwnerId, ProcessId,
@@ -50,7 +52,7 @@ use tokio::sync::{Notify, broadcast, watch};
 pub(crate) use alarms::{Sleep, SleepEnd};
 pub(crate) use event_readers::Announcement;
 pub use event_readers::ConnectionStatus;
-pub(crate) use state::{Answer, draw_process};
+pub(crate) use state::Answer;
 
 /// How often a thread that must not wait tries to get past the readers of the core. A try takes
 /// some hundred nanoseconds.

@@ -5,13 +5,16 @@ use crate::protocol::{
     Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing,
 };
 use crate::runtime::disk::Disk;
-use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
+use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
+use crate::runtime::inbox::Inbox;
 use crate::runtime::member_clock::MemberClock;
 use crate::runtime::net::death_watch;
 use crate::runtime::net::timeouts::ConnectionTimeouts;
 use crate::runtime::net::transport::{BindError, Transport, TransportOptions};
+use crate::runtime::network::{Network, Outbox};
+use crate::runtime::process_id::draw_process;
 use crate::runtime::vote_writer::VoteStorage;
-use crate::runtime::{DataDirError, Inbox, Network, Outbox, QueryError};
+use crate::runtime::{DataDirError, QueryError};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
 use rand::TryRng as _;

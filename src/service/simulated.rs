@@ -5,9 +5,12 @@
 use super::member::Member;
 use super::member_builder::{MemberBuilder, until_ready};
 use crate::protocol::{Config, Input, Limits, MemberInfo, Packet, ProcessId};
-use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
+use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
+use crate::runtime::inbox::Inbox;
 use crate::runtime::member_clock::MemberClock;
-use crate::runtime::{Network, Outbox, clock, simulated};
+use crate::runtime::network::{Network, Outbox};
+use crate::runtime::process_id::draw_process;
+use crate::runtime::{clock, simulated};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -95,7 +98,7 @@ impl SimulatedInbox {
     /// Something arrives.
     pub fn input(&self, input: Input) {
         if let Some(engine) = self.engine.upgrade() {
-            simulated::by_clock(self.ppm, || crate::runtime::Inbox::input(&*engine, input));
+            simulated::by_clock(self.ppm, || Inbox::input(&*engine, input));
         }
     }
 

@@ -1,22 +1,21 @@
 //! `EngineState`: the core, and the state that changes with it. The engine's lock protects it.
 
+use super::super::clock;
 use super::super::clock_watch::{ClockWatch, Finding, Reading};
 use super::super::hold_cell::{HoldCell, MemberLease};
 use super::super::local_grants::{Drained, LocalGrants};
 use super::super::member_clock::MemberClock;
+use super::super::network::Network;
 use super::super::sync::{AtomicBool, Map, Mutex, ThreadMutant, is_planted};
 use super::super::telemetry::{PacketCounts, SpanTracker, TelemetryNote};
 use super::super::vote_writer::{VoteStorage, VoteWriter};
-use super::super::{Network, clock};
 use super::event_readers::{Announcement, ConnectionStatus, ReaderUpdate};
 use super::{EngineClosed, EnginePhase};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
     Command, Config, Event, FastOutcome, Input, LostReason, Node, Notice, Outcome, Output, Packet,
-    ProcessId, RequestId, ServiceName, Time, Token,
+    RequestId, ServiceName, Time, Token,
 };
-use rand::TryRng as _;
-use rand::rngs::{SysError, SysRng};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -25,17 +24,6 @@ use std::task::Waker;
 
 /// Cells kept for holds that come next: some for each thread that takes locks one after the other.
 const SPARE: usize = 64;
-
-/// A process id never used before.
-pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
-    #[cfg(feature = "simulated")]
-    if let Some(process) = super::super::simulated::draw_process() {
-        return Ok(process);
-    }
-    let mut bytes = [0; 16];
-    SysRng.try_fill_bytes(&mut bytes)?;
-    Ok(ProcessId(u128::from_le_bytes(bytes)))
-}
 
 /// The result of a request: the hold, or the reason why not, or another answer. Small, for it is
 /// passed on often.

@@ -1,7 +1,7 @@
 //! The engine between two turns, which the public API cannot show.
 
-use super::super::Outbox;
 use super::super::member_clock::MemberClock;
+use super::super::network::Outbox;
 use super::*;
 use crate::protocol::Event;
 use crate::protocol::{

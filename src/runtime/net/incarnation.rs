@@ -3,7 +3,7 @@
 use super::death_watch::DeathWatch;
 use super::security::StaticKey;
 use crate::protocol::MemberInfo;
-use crate::runtime::Inbox;
+use crate::runtime::inbox::Inbox;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 

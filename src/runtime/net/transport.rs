@@ -8,7 +8,9 @@ use super::timeouts::ConnectionTimeouts;
 use super::transport_state::{TransportParts, TransportState};
 use super::{dialer, resolve, tcp, udp};
 use crate::protocol::{MemberInfo, Packet, ProcessId, View};
-use crate::runtime::{Inbox, Network, Outbox};
+use crate::runtime::inbox::Inbox;
+use crate::runtime::network::{Network, Outbox};
+use crate::runtime::process_id;
 use crate::wire::MAX_CLUSTER;
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
@@ -303,7 +305,7 @@ impl Network for Transport {
     fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
         match &self.shared.security {
             Some(security) => security.draw_process(),
-            None => crate::runtime::engine::draw_process(),
+            None => process_id::draw_process(),
         }
     }
 

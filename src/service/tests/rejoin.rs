@@ -8,9 +8,11 @@ use crate::protocol::{
 };
 use crate::runtime::clock_watch::EVERY;
 use crate::runtime::clock_watch::tests::Clocks;
-use crate::runtime::engine::{Engine, EngineOptions, draw_process};
+use crate::runtime::engine::{Engine, EngineOptions};
+use crate::runtime::inbox::Inbox;
 use crate::runtime::member_clock::MemberClock;
-use crate::runtime::{Inbox, Network, Outbox};
+use crate::runtime::network::{Network, Outbox};
+use crate::runtime::process_id::draw_process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Weak;

@@ -12,8 +12,8 @@ use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing
 use crate::runtime::clock::simulated::advance;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
 use crate::runtime::member_clock::MemberClock;
+use crate::runtime::network::{Network, Outbox};
 use crate::runtime::sync::{ThreadMutant, plant};
-use crate::runtime::{Network, Outbox};
 use crate::{EnterError, Owner, ReadWriteLock, Unavailable};
 use shuttle::future::{JoinHandle, block_on};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, UncontrolledNondeterminismCheckScheduler};

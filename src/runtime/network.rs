@@ -1,0 +1,45 @@
+//! `Network` and `Outbox`: the way from the engine to other members.
+
+use super::net::ConnectionReader;
+use super::process_id::draw_process;
+use crate::protocol::{MemberInfo, Packet, ProcessId, View};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Where the engine pushes packets. Must not block and must not call back into the engine. It is
+/// called under the engine's lock, so that packets leave in the order in which the core sent them.
+pub(crate) trait Outbox: Send + Sync {
+    /// Queues `packet` for `to`, to be dropped if another process than `process` answers there. It
+    /// leaves at [`Network::flush`] at the latest.
+    fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet);
+}
+
+/// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's
+/// lock, as [`Outbox::send`].
+pub(crate) trait Network: Outbox {
+    /// The id of the incarnation that begins next. With a cluster key a fresh static key proves it.
+    fn draw_process(&self) -> Result<ProcessId, rand::rngs::SysError> {
+        draw_process()
+    }
+
+    /// The member has installed this view.
+    fn installed(&self, view: &View) {
+        let _ = view;
+    }
+
+    /// This process has a new identity. Called before the first packet of the new incarnation.
+    fn reborn(&self, me: MemberInfo) {
+        let _ = me;
+    }
+
+    /// The incarnation is in a view, with a running lease.
+    fn joined(&self) {}
+
+    /// Earlier messages leave now, if a caller is in a `hurry`, and else with later ones. Never
+    /// blocks. Called after each turn that sent a message, without the engine's lock. Returns where
+    /// the answer comes, if all of it was written to one connection.
+    fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
+        let _ = hurry;
+        None
+    }
+}
