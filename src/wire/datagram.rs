@@ -4,12 +4,13 @@
 //! magic 4 | version 2 | length of cluster name 1 | cluster name | payload
 //! ```
 
-use super::PROTOCOL_VERSION;
+use super::handshake::MAX_CLUSTER;
+use super::version::PROTOCOL_VERSION;
 
 /// The longest gossip payload.
 pub const MAX_PAYLOAD: usize = 1400;
 /// The longest datagram, with the longest cluster name.
-pub const MAX_DATAGRAM: usize = MAX_PAYLOAD + HEAD + super::MAX_CLUSTER;
+pub const MAX_DATAGRAM: usize = MAX_PAYLOAD + HEAD + MAX_CLUSTER;
 
 /// First bytes of every datagram.
 const MAGIC: [u8; 4] = *b"EldG";

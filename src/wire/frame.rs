@@ -11,18 +11,10 @@
 
 use super::buffer::ByteQueue;
 use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, MAGIC, StatusQuery};
+use super::limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME};
 use super::secure::{Forged, Opener};
 use super::{codec, handshake, packet};
 use crate::protocol::{Packet, Status};
-
-/// The longest frame, without its length, with its checksum. The largest packets are parts of a
-/// report, cut far below this.
-pub const MAX_FRAME: usize = 4 * 1024 * 1024;
-/// The longest frame before the handshake is done, counted likewise.
-pub const MAX_HELLO: usize = 4096;
-
-/// The longest frame that a listener takes from a process outside its view, counted likewise.
-pub const MAX_STRANGE_FRAME: usize = 16 * 1024;
 
 /// Bytes of the length in front.
 const LENGTH: usize = 4;

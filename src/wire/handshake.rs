@@ -9,7 +9,8 @@
 //! the frame's checksum is looked at, which the first version did not have.
 
 use super::codec;
-use super::{MAX_HELLO, PROTOCOL_VERSION};
+use super::limits::MAX_HELLO;
+use super::version::PROTOCOL_VERSION;
 use crate::protocol::MemberInfo;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;

@@ -17,33 +17,21 @@ mod codec;
 mod datagram;
 mod frame;
 mod handshake;
+mod limits;
 mod packet;
 #[cfg(feature = "secure")]
 pub mod secure;
 #[cfg(not(feature = "secure"))]
 #[path = "secure_absent.rs"]
 pub mod secure;
+mod version;
 mod vote;
 
 pub use buffer::ByteQueue;
 pub use codec::{CodecError, GossipCodec};
 pub use datagram::{DatagramError, MAX_DATAGRAM, MAX_PAYLOAD, open, seal};
-pub use frame::{
-    Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME, encode, frame_length,
-};
+pub use frame::{Decoder, Frame, FrameError, encode, frame_length};
 pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, StatusQuery};
+pub use limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME};
+pub use version::PROTOCOL_VERSION;
 pub use vote::{VoteError, read_vote, write_vote};
-
-/// The version of everything in this module. Members of different versions do not speak to each
-/// other.
-///
-/// - 1: frames without a checksum.
-/// - 2: a checksum behind each frame.
-/// - 3: transfers, suspensions, batches and questions.
-/// - 4: shares, permits and objects.
-/// - 5: a relayed packet names the member through which its sender heard the other; suspicions
-///   beside a refused connection.
-/// - 6: a member that asks for a grantor states the youngest epoch that it has heard of.
-/// - 7: a holder is listed with its request, by which a revocation names the hold; messages are
-///   grouped by the role that handles them.
-pub const PROTOCOL_VERSION: u16 = 7;

@@ -2,8 +2,8 @@
 //! could overflow the stack of a decoder that follows it. So on the wire there is a flat packet,
 //! and a relay of one flat packet.
 
-use super::MAX_FRAME;
 use super::codec::{self, CodecError};
+use super::limits::MAX_FRAME;
 use crate::protocol::{
     Lineage, MemberInfo, MemberMessage, Message, Notice, Packet, ProcessId, ViewNumber,
 };

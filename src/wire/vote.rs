@@ -4,8 +4,8 @@
 //! magic "elderlock vote\n"   format u8   crc32 u32 (little endian, of the rest)   cluster, vote
 //! ```
 
-use super::MAX_FRAME;
 use super::codec;
+use super::limits::MAX_FRAME;
 use crate::protocol::StoredVote;
 use serde::{Deserialize, Serialize};
 

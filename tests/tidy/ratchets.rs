@@ -57,10 +57,6 @@ const CRATES: [&str; 5] = ["src", "sim/src", "bench/src", "cli/src", "fence/src"
 /// Of these each file is a crate, with the folder of its name.
 const TESTS: [&str; 4] = ["tests", "sim/tests", "cli/tests", "fence/tests"];
 
-/// The circle that is left: `wire/frame.rs` has the lengths that the parts of a frame use. The list
-/// only shrinks.
-const CIRCLES: [&[&str]; 1] = [&["wire", "wire::frame", "wire::packet", "wire::secure"]];
-
 /// The most fields that a struct of the protocol has.
 const MOST_FIELDS: usize = 19;
 
@@ -164,7 +160,7 @@ fn no_files_import_each_other_in_circles() {
         texts("src").into_iter().filter(|(file, _)| is_rust(file)).collect();
     let graph = imports(&files);
     let circles: Vec<Vec<String>> = circles(&graph).into_iter().map(Vec::from_iter).collect();
-    assert_eq!(circles, CIRCLES, "{graph:#?}");
+    assert_eq!(circles, Vec::<Vec<String>>::new(), "{graph:#?}");
 }
 
 #[test]
