@@ -1,6 +1,7 @@
 //! The `elderlock` command: the demo, a member to run by hand, the status of a running member, the
 //! revocation of a lock, and cluster keys.
 
+mod control_escaper;
 mod demo;
 mod keys;
 mod node;

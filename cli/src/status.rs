@@ -1,8 +1,10 @@
 //! `elderlock status`: the state of the cluster as a running member sees it.
 
+use crate::control_escaper::to_json;
 use crate::{Done, keys};
 use clap::Args;
 use elderlock::{HolderInfo, LockStatus, Metadata, Mode, Status, WaiterInfo};
+use serde_json::ser::PrettyFormatter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -29,7 +31,7 @@ pub(crate) async fn run(args: StatusArgs) -> Done {
         None => elderlock::query_status(&args.at, &args.cluster).await?,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        println!("{}", to_json(&status, PrettyFormatter::new())?);
     } else {
         print!("{}", table(&status));
     }
@@ -207,6 +209,20 @@ mod tests {
             !text.contains('\u{1b}') && text.contains("service  stock\\u{1b}[2J\\n: grantor"),
             "{text}"
         );
+        drop(guard);
+    }
+
+    #[tokio::test]
+    async fn json_escapes_control_characters_of_a_name() {
+        let member = Member::local().await.expect("it joins");
+        let name = "stock\u{9b}2J\u{85}";
+        let service = member.lock_service(name).await.expect("a good name");
+        let guard = service.lock("a").await.expect("it is free");
+        let text = to_json(&member.status(), PrettyFormatter::new()).expect("it is JSON");
+        assert!(text.contains(r"stock\u009b2J\u0085"), "{text}");
+        assert!(text.chars().all(|letter| !letter.is_control() || letter == '\n'), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(value["services"][0]["service"], name);
         drop(guard);
     }
 
