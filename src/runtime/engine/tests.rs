@@ -5,7 +5,7 @@ use super::super::network::Outbox;
 use super::*;
 use crate::protocol::Event;
 use crate::protocol::{
-    LockName, LockRequest, Metadata, Notice, OwnerId, Packet, Timing, Wait, Want,
+    LockName, LockRequest, Metadata, Notice, OwnerId, Packet, Timing, ViewNumber, Wait, Want,
 };
 use std::net::Ipv4Addr;
 use std::pin::pin;
@@ -196,6 +196,146 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
     assert!(lock(&asked_by).len() >= 2 && lock(&asked_by).iter().all(|thread| *thread != here));
     engine.close(EngineClosed::Unheard);
     engine.phase().wait_for(|phase| phase.stopped).await.expect("the engine lives");
+}
+
+/// Holds each write back while it is told to, and counts those that have begun.
+#[derive(Default)]
+struct HeldBack {
+    is_held: std::sync::Mutex<bool>,
+    changed: std::sync::Condvar,
+    begun: watch::Sender<u64>,
+}
+
+impl HeldBack {
+    fn hold(&self, is_held: bool) {
+        *self.is_held.lock().unwrap() = is_held;
+        self.changed.notify_all();
+    }
+}
+
+impl VoteStorage for Arc<HeldBack> {
+    fn keep(&self, _vote: &crate::protocol::StoredVote) -> io::Result<()> {
+        self.begun.send_modify(|begun| *begun += 1);
+        let is_held = self.is_held.lock().unwrap();
+        drop(self.changed.wait_while(is_held, |is_held| *is_held).unwrap());
+        Ok(())
+    }
+}
+
+/// Notes each sent packet, with the time until which guards believe then.
+#[derive(Default)]
+struct Listener {
+    lease: std::sync::OnceLock<Arc<crate::runtime::hold_cell::MemberLease>>,
+    sent: Mutex<Vec<(Time, Packet)>>,
+}
+
+impl Outbox for Listener {
+    fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, packet: Packet) {
+        let end = self.lease.get().map_or(Time::ZERO, |lease| lease.end());
+        lock(&self.sent).push((end, packet));
+    }
+}
+
+impl Network for Listener {}
+
+/// Whether it shows that the sender has voted for the view after `view`.
+fn tells_of_vote(packet: &Packet, view: ViewNumber) -> bool {
+    match packet {
+        Packet::Notice(notice) => match &**notice {
+            Notice::Accepted { .. } | Notice::Promise { .. } => true,
+            Notice::FullView { view: told, .. } => told.number > view,
+            Notice::Pulse { view: told, .. } => *told > view,
+            _ => false,
+        },
+        Packet::Linked { view: told, .. } | Packet::Ack { view: told, .. } => *told > view,
+        _ => false,
+    }
+}
+
+#[tokio::test]
+async fn an_elder_that_is_a_quorum_alone_tells_of_no_vote_whose_write_is_held_back() {
+    let info = |process, port| {
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        MemberInfo { process: ProcessId(process), addr, host: None }
+    };
+    let timing = Timing::fast();
+    let config = Config { found_alone: true, durable: true, ..Config::new(info(7, 1), timing) };
+    let (network, disk) = (Arc::new(Listener::default()), Arc::new(HeldBack::default()));
+    let engine = Engine::new(EngineOptions {
+        config,
+        network: network.clone(),
+        disk: Some(Box::new(disk.clone())),
+        clock: MemberClock::machine(),
+    });
+    // A task of the program, which must go on whatever the disk does.
+    let ticks = watch::Sender::new(0_u64);
+    let (own, mut ticked) = (ticks.clone(), ticks.subscribe());
+    let program = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            own.send_modify(|ticks| *ticks += 1);
+        }
+    });
+    engine.start(&tokio::runtime::Handle::current(), async {});
+    engine.phase().wait_for(|phase| phase.ready).await.expect("the engine lives");
+    let lease = engine.turn(|state, _| state.lease.clone());
+    assert!(network.lease.set(lease.clone()).is_ok());
+    let (_held, answer) = ask(&engine, Wait::Forever);
+    let Some(Ok(hold)) = answer else { panic!("not granted") };
+    let view = || engine.status().view.expect("it has founded");
+    let mut begun = disk.begun.subscribe();
+    for (process, port) in [(8, 2), (9, 3)] {
+        let me = info(process, port);
+        let (from, addr) = (me.process, me.addr);
+        let packet = Notice::Join { me, heard: view().number }.into();
+        engine.input(Input::Received { from, addr, packet });
+        while !view().contains(from) {
+            ticked.changed().await.expect("the program goes on");
+        }
+        assert_eq!(lease.end(), Time::MAX, "a learner has no vote");
+        // With the beat it is no learner any more. The first one makes two, the second one three,
+        // of which one alone is no quorum.
+        let is_last = process == 9;
+        disk.hold(is_last);
+        lock(&network.sent).clear();
+        begun.mark_unchanged();
+        let before = view();
+        let packet =
+            Notice::Beat { view: before.number, beat: 1, pulse: 0, confirmed: 0, kept: true };
+        engine.input(Input::Received { from, addr, packet: packet.into() });
+        begun.changed().await.expect("a write begins");
+        if is_last {
+            let (began, before_hold) = (engine.now(), *ticked.borrow());
+            while engine.now() < began + timing.member_lease * 3 / 2 {
+                ticked.changed().await.expect("the program goes on");
+                assert_ne!(lease.end(), Time::MAX, "it has asked for votes");
+                hold.fence().expect("no other elder can be chosen without this vote");
+            }
+            assert!(*ticked.borrow() > before_hold + 10);
+            assert_eq!(view().number, before.number);
+            for (end, packet) in &*lock(&network.sent) {
+                assert_ne!(*end, Time::MAX, "the claim ends before anything leaves: {packet:?}");
+                assert!(!tells_of_vote(packet, before.number), "{packet:?}");
+            }
+        }
+        disk.hold(false);
+        while view().number == before.number {
+            ticked.changed().await.expect("the program goes on");
+        }
+    }
+    let last = view().number;
+    let tells = |(_, packet): &(Time, Packet)| tells_of_vote(packet, ViewNumber(last.0 - 1));
+    while !lock(&network.sent).iter().any(tells) {
+        ticked.changed().await.expect("the program goes on");
+    }
+    assert!(lock(&network.sent).iter().all(|(end, _)| *end != Time::MAX));
+    // Neither of the others answers.
+    while hold.fence().is_ok() {
+        ticked.changed().await.expect("the program goes on");
+    }
+    assert_eq!(hold.fence(), Err(LostReason::Suspended));
+    assert!(engine.now() >= lease.end());
+    program.abort();
 }
 
 #[test]
