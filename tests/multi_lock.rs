@@ -14,6 +14,7 @@ use elderlock::{
 };
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -412,8 +413,11 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
                     == count
             }
         };
+        // Neither releases it before both have it.
+        let both_have_it = Arc::new(tokio::sync::Barrier::new(2));
         let entering = |is_multi| {
             let (multi, alices) = (multi.clone(), alices.clone());
+            let both_have_it = both_have_it.clone();
             tokio::spawn(async move {
                 let (all, alice);
                 let token = if is_multi {
@@ -423,7 +427,7 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
                     alice = soon(alices.acquire(owner)).await.expect("granted");
                     alice.fence().expect("held")
                 };
-                tokio::time::sleep(100 * MS).await;
+                soon(both_have_it.wait()).await;
                 token
             })
         };
