@@ -28,7 +28,7 @@
 //! |---|---|---|
 //! | `elderlock_queue_depth{service}` | gauge | requests of all members that wait in its table |
 //! | `elderlock_held{service}` | gauge | requests of all members that hold in its table |
-//! | `elderlock_grantor_epoch{service}` | gauge | the number of its term, which rises with every grantor; rounded as floats are, but no two terms are so close. A grantor that is cut off keeps it until it hears of a later one: the highest is the present one |
+//! | `elderlock_grantor_epoch{service}` | gauge | the grantor's epoch, which rises with every grantor; rounded as floats are, but no two epochs are so close. A grantor that is cut off keeps it until it hears of a later one: the highest is the present one |
 //! | `elderlock_recoveries_total{service}` | counter | it began to grant after asking every member for its holds, because its predecessor was gone |
 //! | `elderlock_recovery_seconds{service}` | histogram, s | from asking them to beginning to grant. The time before, until the others knew that the predecessor was gone, is the cluster's timing |
 //! | `elderlock_transfers_total{service}` | counter | it began to grant with the table of a predecessor: by `become_grantor`, or because that one left or destroyed its service |
@@ -58,10 +58,10 @@
 //! | name | kind, level | fields |
 //! |---|---|---|
 //! | `acquire` | span, debug | `service`; `lock.name` (of a batch all of them, none of a suspension); and when it ends `lock.outcome` as above, `lock.wait_ms`, and if granted `lock.token` |
-//! | `transfer` | span, info | `service`, `epoch`: this member is named, and asks its predecessor for the table. When it ends `outcome`, `took_ms`, and if it acts `holds` and `waits`, of its table. Outcomes: `acts`; `no_table` (the predecessor has none, or left: a `recovery` follows); `lost` (the term is over before it began: a younger turk got the table, the predecessor is lost and this member is named once more, there is another elder, or this member leaves or is expelled) |
+//! | `transfer` | span, info | `service`, `epoch`: this member is named, and asks its predecessor for the table. When it ends `outcome`, `took_ms`, and if it acts `holds` and `waits`, of its table. Outcomes: `acts`; `no_table` (the predecessor has none, or left: a `recovery` follows); `lost` (the epoch is over before it began: a younger turk got the table, the predecessor is lost and this member is named once more, there is another elder, or this member leaves or is expelled) |
 //! | `recovery` | span, info | the same, from asking every member for its holds. Outcomes: `acts`, `lost` |
 //! | `view change` | span, info | `view` (its number): this member proposes that view, or has given its vote to the process that does. When it ends `outcome`, `took_ms`, and if there is one `members` and `elder`. Outcomes: `installed`; `lost` (this member left or was expelled meanwhile). With a later view than was asked for, `view` is recorded once more. A member without a part in the vote has a span of no length |
-//! | `grantor` | event, info | `service`, `epoch`: it grants from now on; in its `transfer` or `recovery`, or in none if it is the first grantor or goes on in a new term |
+//! | `grantor` | event, info | `service`, `epoch`: it grants from now on; in its `transfer` or `recovery`, or in none if it is the first grantor or goes on in a new epoch |
 //! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
 //! | `view` | event, info | `view`, `members`, `elder`: a view was installed; in its `view change` |
 //!
@@ -237,8 +237,8 @@ impl TelemetryNote {
 pub(crate) enum SpanSubject {
     /// A view that this member has asked for, or given its vote to.
     View(ViewNumber),
-    /// A term that has not begun to grant, and the state of its grantor.
-    Term { service: ServiceName, epoch: Epoch, state: GrantorState },
+    /// An epoch whose grantor does not grant yet, and the state of that grantor.
+    Epoch { service: ServiceName, epoch: Epoch, state: GrantorState },
 }
 
 impl SpanSubject {
@@ -255,7 +255,7 @@ impl SpanSubject {
                 members = Empty,
                 elder = Empty,
             ),
-            SpanSubject::Term { service, epoch, state: GrantorState::Recovering } => info_span!(
+            SpanSubject::Epoch { service, epoch, state: GrantorState::Recovering } => info_span!(
                 target: "elderlock",
                 parent: None,
                 "recovery",
@@ -266,7 +266,7 @@ impl SpanSubject {
                 holds = Empty,
                 waits = Empty,
             ),
-            SpanSubject::Term { service, epoch, .. } => info_span!(
+            SpanSubject::Epoch { service, epoch, .. } => info_span!(
                 target: "elderlock",
                 parent: None,
                 "transfer",
@@ -309,12 +309,12 @@ impl SpanEnd {
         match (&self.what, &self.how) {
             (SpanSubject::View(_), SpanResult::Installed { .. }) => Meter::view_changed(),
             (
-                SpanSubject::Term { service, state: GrantorState::Recovering, .. },
+                SpanSubject::Epoch { service, state: GrantorState::Recovering, .. },
                 SpanResult::Acts { .. },
             ) => {
                 Meter::recovered(service, self.took);
             }
-            (SpanSubject::Term { service, .. }, SpanResult::Acts { .. }) => {
+            (SpanSubject::Epoch { service, .. }, SpanResult::Acts { .. }) => {
                 Meter::transferred(service, self.took)
             }
             _ => {}
@@ -339,7 +339,7 @@ impl SpanEnd {
                 span.record("elder", display(elder));
                 info!(target: "elderlock", parent: span, view = number.0, members, %elder, "view");
             }
-            (SpanSubject::Term { service, epoch, .. }, SpanResult::Acts { holds, waits }) => {
+            (SpanSubject::Epoch { service, epoch, .. }, SpanResult::Acts { holds, waits }) => {
                 span.record("holds", holds);
                 span.record("waits", waits);
                 info!(target: "elderlock", parent: span, %service, %epoch, "grantor");
@@ -390,7 +390,7 @@ impl SpanHandle {
 #[derive(Default)]
 pub(crate) struct SpanTracker {
     view: Option<OpenSpan>,
-    terms: BTreeMap<ServiceName, OpenSpan>,
+    epochs: BTreeMap<ServiceName, OpenSpan>,
 }
 
 struct OpenSpan {
@@ -411,20 +411,20 @@ impl OpenSpan {
         TelemetryNote::Closes { course: Some(self.course), ending }
     }
 
-    fn is_of(&self, term: Epoch) -> bool {
-        matches!(self.what, SpanSubject::Term { epoch, .. } if epoch == term)
+    fn is_of(&self, other: Epoch) -> bool {
+        matches!(self.what, SpanSubject::Epoch { epoch, .. } if epoch == other)
     }
 
-    fn is_in(&self, term: Epoch, doing: GrantorState) -> bool {
+    fn is_in(&self, other: Epoch, doing: GrantorState) -> bool {
         matches!(
             self.what,
-            SpanSubject::Term { epoch, state, .. } if epoch == term && state == doing
+            SpanSubject::Epoch { epoch, state, .. } if epoch == other && state == doing
         )
     }
 
-    /// Another transfer or recovery, or another term, has followed it.
-    fn makes_way(self, term: Epoch, now: Time) -> TelemetryNote {
-        let how = if self.is_of(term) { SpanResult::NoTable } else { SpanResult::Lost };
+    /// Another transfer or recovery, or another epoch, has followed it.
+    fn makes_way(self, other: Epoch, now: Time) -> TelemetryNote {
+        let how = if self.is_of(other) { SpanResult::NoTable } else { SpanResult::Lost };
         self.ends(how, now)
     }
 }
@@ -473,8 +473,8 @@ impl SpanTracker {
         }
     }
 
-    /// A term may begin. The same message goes to many members and is repeated, also when the term
-    /// is over. A grantor that acts also sends it to the members in a transferred table.
+    /// An epoch may begin. The same message goes to many members and is repeated, also when the
+    /// epoch is over. A grantor that acts also sends it to the members in a transferred table.
     fn begin(
         &mut self,
         service: &ServiceName,
@@ -483,16 +483,16 @@ impl SpanTracker {
         (node, now): (&Node, Time),
         notes: &mut Vec<TelemetryNote>,
     ) {
-        let is_known = self.terms.get(service).is_some_and(|begun| begun.is_in(epoch, state));
+        let is_known = self.epochs.get(service).is_some_and(|begun| begun.is_in(epoch, state));
         if is_known || node.load(service).is_some() {
             return;
         }
         if node.grantors().any(|(name, own, doing)| (name, own, doing) == (service, epoch, state)) {
-            if let Some(before) = self.terms.remove(service) {
+            if let Some(before) = self.epochs.remove(service) {
                 notes.push(before.makes_way(epoch, now));
             }
-            let what = SpanSubject::Term { service: service.clone(), epoch, state };
-            self.terms.insert(service.clone(), OpenSpan::new(what, now, notes));
+            let what = SpanSubject::Epoch { service: service.clone(), epoch, state };
+            self.epochs.insert(service.clone(), OpenSpan::new(what, now, notes));
         }
     }
 
@@ -518,7 +518,7 @@ impl SpanTracker {
                 let Some(load) = node.load(service).filter(|load| load.epoch == *epoch) else {
                     return;
                 };
-                let begun = self.terms.remove(service);
+                let begun = self.epochs.remove(service);
                 let Some((state, since)) = load.way else {
                     notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
                     return notes
@@ -530,7 +530,7 @@ impl SpanTracker {
                     begun => {
                         notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
                         let what =
-                            SpanSubject::Term { service: service.clone(), epoch: *epoch, state };
+                            SpanSubject::Epoch { service: service.clone(), epoch: *epoch, state };
                         notes.push(at_once(what, now.since(since), how));
                     }
                 }
@@ -539,10 +539,10 @@ impl SpanTracker {
                 notes.push(TelemetryNote::GrantsNoMore { service: service.clone(), epoch: *epoch });
             }
             Event::GrantorAborted { service, epoch }
-                if self.terms.get(service).is_some_and(|begun| begun.is_of(*epoch)) =>
+                if self.epochs.get(service).is_some_and(|begun| begun.is_of(*epoch)) =>
             {
                 notes.extend(
-                    self.terms.remove(service).map(|begun| begun.ends(SpanResult::Lost, now)),
+                    self.epochs.remove(service).map(|begun| begun.ends(SpanResult::Lost, now)),
                 );
             }
             _ => {}
@@ -551,10 +551,10 @@ impl SpanTracker {
 
     /// The member, or its incarnation, is over.
     pub(crate) fn over(&mut self, now: Time, notes: &mut Vec<TelemetryNote>) {
-        let SpanTracker { view, terms } = std::mem::take(self);
+        let SpanTracker { view, epochs } = std::mem::take(self);
         notes.extend(
             view.into_iter()
-                .chain(terms.into_values())
+                .chain(epochs.into_values())
                 .map(|begun| begun.ends(SpanResult::Lost, now)),
         );
     }
@@ -636,7 +636,10 @@ mod tests {
         });
         let late = Packet::Linked { view: ViewNumber(2), seq: 1, ack: 0, message };
         watch.sent(&late, &node, Time::ZERO, &mut notes);
-        assert!(watch.terms.is_empty() && notes.len() == 2, "sent again after the end of its term");
+        assert!(
+            watch.epochs.is_empty() && notes.len() == 2,
+            "sent again after the end of its epoch"
+        );
         notes.pop().expect("there are two").tell();
         assert_eq!(tally.seen(), [0, 0, 0], "it waits for its beginning");
         notes.pop().expect("there are two").tell();

@@ -21,7 +21,7 @@ pub enum MemberEvent {
     BecameGrantor {
         /// The service.
         service: ServiceName,
-        /// Its term.
+        /// Its epoch.
         epoch: Epoch,
     },
     /// This member no longer grants the locks of a service: once for each
@@ -29,7 +29,7 @@ pub enum MemberEvent {
     LostGrantor {
         /// The service.
         service: ServiceName,
-        /// The term that ended.
+        /// The epoch that ended.
         epoch: Epoch,
     },
     /// No elder with a quorum renewed this member's lease in time: every guard is lost, nothing is
@@ -184,7 +184,7 @@ impl From<Announcement> for MemberEvent {
             Event::BecameGrantor { service, epoch } => {
                 MemberEvent::BecameGrantor { service, epoch }
             }
-            // The engine does not report tokens, nor the end of a term that never began.
+            // The engine does not report tokens, nor the end of an epoch that never began.
             Event::LostGrantor { service, epoch }
             | Event::GrantorAborted { service, epoch }
             | Event::Supplied { service, epoch, .. } => MemberEvent::LostGrantor { service, epoch },

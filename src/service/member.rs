@@ -231,7 +231,7 @@ impl Member {
 
     /// Says goodbye and waits until it is heard. Every hold and every wait of this member ends at
     /// once, other members take over its services, and its port is free. While there is an elder
-    /// with a quorum this takes as long as the handing over does. Without one, it takes a member
+    /// with a quorum this takes as long as the transfers do. Without one, it takes a member
     /// lease, or two more if just then a view was decided without this member. A second more is to
     /// close the connections. Leaving twice is no error.
     ///

@@ -266,7 +266,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
 
 /// The readings of one instant.
 pub(crate) struct Sample {
-    /// Term, holds and waits of each service that is granted here.
+    /// Epoch, holds and waits of each service that is granted here.
     loads: BTreeMap<ServiceName, [f64; 3]>,
     members: f64,
     mail: PacketCounts,
@@ -437,6 +437,6 @@ fn describe() {
     describe_counter!("elderlock_view_changes_total", count, "Views installed.");
     describe_gauge!("elderlock_queue_depth", count, "Requests that wait at the grantor here.");
     describe_gauge!("elderlock_held", count, "Requests that hold at the grantor here.");
-    describe_gauge!("elderlock_grantor_epoch", count, "Term of the grantor here, 0 without one.");
+    describe_gauge!("elderlock_grantor_epoch", count, "Epoch of the grantor here, 0 without one.");
     describe_gauge!("elderlock_view_members", count, "Members of the present view.");
 }
