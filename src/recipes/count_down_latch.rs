@@ -90,7 +90,9 @@ impl CountDownLatch {
     }
 
     /// Begins anew with `count`, if it is zero. Waiters for the earlier zero go on, also if they
-    /// hear of it only now; a wait that begins after this has returned is for the next zero.
+    /// hear of it only now. A wait that begins after this has returned is for the next zero, at
+    /// each member that has heard of the new count, or of the zero before it. A member that has
+    /// heard of neither yet may let a wait pass that begins now.
     ///
     /// # Errors
     /// [`CountError::Changed`] with the present count: it is not zero, or another was first.
