@@ -102,7 +102,7 @@ impl Transcript {
                 format!("{}: has {what}{lock} with token {token} now", of(*call)?)
             }
             Entry::GivenBack { call, left } => {
-                format!("{}: gives some back, {left} are left", of(*call)?)
+                format!("{}: returns some, {left} are left", of(*call)?)
             }
             Entry::Sees { call, value, stale, .. } => {
                 format!(

@@ -90,7 +90,7 @@ pub trait AnyGuard: sealed::SealedGuard + Send + Sync + Sized {
     /// Dropping the future changes nothing; a loss in between is told by the next call.
     fn lost(&self) -> impl Future<Output = LostReason> + Send;
 
-    /// Gives the hold back and says whether it was held until now. Does not wait for the grantor.
+    /// Releases the hold and says whether it was held until now. Does not wait for the grantor.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: it had been lost before. It is released all the same.

@@ -451,7 +451,7 @@ impl MultiGuard {
         lost.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason)))
     }
 
-    /// Gives all the locks back, and waits until the grantors have heard of it, each for at most a
+    /// Releases all the locks, and waits until the grantors have heard of it, each for at most a
     /// member lease, all at the same time. See
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///

@@ -264,7 +264,7 @@ impl ReadGuard {
     /// read too, or its owner has other readers.
     ///
     /// # Cancel safety
-    /// Dropping the future gives this guard back, as a reader's or a writer's.
+    /// Dropping the future releases this guard, as a reader's or a writer's.
     ///
     /// Curator: none; there a reader that asks to write waits for ever.
     ///

@@ -333,7 +333,7 @@ impl StoryBuilder {
             }
             (Entry::Fail { call, answer }, _) => self.over(*call, at, answer),
             (Entry::Unknown { call }, _) => self.over(*call, at, "its process ended"),
-            (Entry::Release { call }, _) => self.over(*call, at, "given back"),
+            (Entry::Release { call }, _) => self.over(*call, at, "released"),
             (Entry::Lost { call, reason }, _) => self.over(*call, at, &format!("lost: {reason}")),
             (Entry::Write { call, token: number, taken, .. }, Some(_)) => {
                 let lock = self.hold(*call).map(|hold| hold.lock.clone()).unwrap_or_default();

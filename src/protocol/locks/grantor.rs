@@ -1,16 +1,7 @@
 //! The grantor of one service: it grants the service's locks, in one epoch, in the order of asking.
 //!
-//! ```text
-//!            named, others may hold             everyone answered or has left
-//! (nobody) ------------------------> Recovering ----------------------------> Acting
-//!     |              "no table", or it left ^ |                                  ^
-//!     |   named, a predecessor may have     | v a predecessor sends its table    |
-//!     |   the table                         |        the whole table arrived     |
-//!     \------------------------------> Receiving --------------------------------/
-//!                                         \--- a younger turk asked ---> PassingOn ----> over
-//! ```
-//! A grantor ends when its member answers the recovery or the hand-over question of a higher epoch,
-//! leaves, or is expelled. How a table changes hands is in `transfer.rs`.
+//! `docs/protocol/transfer.md` has its states, and what leads from one to another (`phase.rs`).
+//! `transfer.rs` has how a table changes hands.
 //!
 //! - `one_grantor_per_epoch`: the elder deals each epoch once.
 //! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were
