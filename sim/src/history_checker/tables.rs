@@ -35,6 +35,9 @@ struct RecoveryQuery {
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut stage = SiteIndex::default();
     let mut views: BTreeMap<usize, BTreeSet<ProcessKey>> = BTreeMap::new();
+    // The processes that left a member's views at one instant. The grantor there ends many requests
+    // of theirs in several steps.
+    let mut leaving: BTreeMap<usize, (u64, BTreeSet<ProcessKey>)> = BTreeMap::new();
     let mut calls: BTreeMap<usize, CallRecord<'_>> = BTreeMap::new();
     let mut questions: BTreeMap<(&str, u64), RecoveryQuery> = BTreeMap::new();
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
@@ -77,7 +80,14 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 }
             }
             Entry::View { members, lives, .. } => {
-                views.insert(place, members.iter().copied().zip(lives.iter().copied()).collect());
+                let view: BTreeSet<ProcessKey> =
+                    members.iter().copied().zip(lives.iter().copied()).collect();
+                let before = views.insert(place, view.clone()).unwrap_or_default();
+                let (since, gone) = leaving.entry(place).or_default();
+                if *since != at {
+                    (*since, *gone) = (at, BTreeSet::new());
+                }
+                gone.extend(before.difference(&view));
             }
             Entry::Grantor { service, epoch, recovering } => {
                 let last = newest.entry(service).or_default();
@@ -112,7 +122,10 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                         format!("m{place} has {strange} of {service} that no member asked for"),
                     );
                 }
-                let mut wrong = table.surplus(&calls, question, view);
+                let gone = leaving.get(&place).filter(|(since, _)| *since == at);
+                let gone = gone.map(|(_, gone)| gone.clone()).unwrap_or_default();
+                let known = view.union(&gone).copied().collect();
+                let mut wrong = table.surplus(&calls, question, &known);
                 wrong.extend(table.lacks(&calls, question, view, findings));
                 wrong.into_iter().for_each(|what| findings.flaw(NAME, at, what));
             }
@@ -134,7 +147,7 @@ impl Table<'_> {
         self.holds.keys().chain(self.waits)
     }
 
-    /// Surplus entries: of processes that are no members, or over before the recovery began.
+    /// Surplus entries: of processes that are not in `view`, or over before the recovery began.
     fn surplus(
         &self,
         calls: &BTreeMap<usize, CallRecord<'_>>,

@@ -35,6 +35,9 @@ pub struct RecoveredTableIsTheUnion {
     asking: BTreeMap<ServiceName, Asking>,
     /// A recovery that ended in the present step.
     ended: Option<(usize, ServiceName)>,
+    /// The processes that left a member's views at one instant. The grantor there ends many
+    /// requests of theirs in several steps.
+    leaving: Option<(usize, u64, BTreeSet<ProcessId>)>,
     /// When holds were lost and processes ended.
     lost: BTreeMap<Ask, u64>,
     gone: BTreeMap<ProcessId, u64>,
@@ -74,6 +77,11 @@ impl RecoveredTableIsTheUnion {
         }
         let clock = world.peers[place].clock.local(world.now);
         let is_member = |call: &Call| node.view().is_some_and(|view| view.contains(call.process));
+        let is_leaving = |call: &Call| {
+            let leaving =
+                self.leaving.as_ref().filter(|(of, at, _)| (*of, *at) == (place, world.now));
+            leaving.is_some_and(|(.., processes)| processes.contains(&call.process))
+        };
         let history = world.history();
         for ((process, request), token) in &table {
             let Some(ask) = history.find(*process, *request) else {
@@ -83,7 +91,8 @@ impl RecoveredTableIsTheUnion {
                 ));
             };
             let call = world.call(ask);
-            if self.over_at(ask, call) < since || !is_member(call) {
+            let is_over = self.over_at(ask, call) < since;
+            if is_over || !is_member(call) && !is_leaving(call) {
                 return Err(format!("m{place} has recovered what was over ({token:?}): {call:?}"));
             }
         }
@@ -196,6 +205,16 @@ impl Invariant for RecoveredTableIsTheUnion {
                     Some(latest) if latest.epoch > *epoch => {}
                     // It has got a table: no earlier recovery is the latest any more.
                     _ => _ = self.asking.remove(service),
+                }
+            }
+            Observation::Event { place, event: Event::ViewInstalled(view), .. } => {
+                let departed = view.departed.iter().filter(|(_, left)| *left == view.number);
+                let departed = departed.map(|(process, _)| *process);
+                match &mut self.leaving {
+                    Some((of, at, processes)) if (*of, *at) == (*place, world.now) => {
+                        processes.extend(departed);
+                    }
+                    leaving => *leaving = Some((*place, world.now, departed.collect())),
                 }
             }
             // It has begun and passed its table on in one step: another invariant checks that.
