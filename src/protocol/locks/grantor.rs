@@ -89,8 +89,9 @@ pub(crate) struct Grantor {
     /// Members that were asked by a recovery and had not answered when a predecessor sent its
     /// table instead: their next report is that answer, and is older than the check of the table.
     outdated_reports: BTreeSet<ProcessId>,
-    /// The latest grantor before this epoch that this member had heard of, if any.
-    last_known: Option<ProcessId>,
+    /// The member of the latest grantor before this epoch that this member had heard of, if any.
+    /// `Some(None)`: it had heard of one, and not of its member.
+    last_known: Option<Option<ProcessId>>,
     /// Members that have left the view, and whose requests here have not all ended yet.
     departed: BTreeSet<ProcessId>,
     /// It goes on in a later step.
@@ -143,8 +144,8 @@ impl Grantor {
         grantor
     }
 
-    /// With the latest grantor that this member had heard of before.
-    pub(crate) fn after(self, last_known: Option<ProcessId>) -> Grantor {
+    /// With the member of the latest grantor that this member had heard of before.
+    pub(crate) fn after(self, last_known: Option<Option<ProcessId>>) -> Grantor {
         Grantor { last_known, ..self }
     }
 
@@ -649,7 +650,6 @@ impl Grantor {
     pub(crate) fn go_on(&mut self, cx: &mut StepContext) {
         self.is_unfinished = false;
         self.end_departed(cx);
-        self.finish_recovery(cx);
         self.grant(cx);
     }
 
@@ -783,12 +783,11 @@ impl Grantor {
         self.finish_recovery(cx);
     }
 
-    /// Starts to act once every member has been heard, and all requests of departed members have
-    /// ended. Acknowledged positions come first, in their old order, then waits without an
-    /// acknowledged position, then requests that came meanwhile.
+    /// Starts to act once every member has been heard. Acknowledged positions come first, in their
+    /// old order, then waits without an acknowledged position, then requests that came meanwhile.
     pub(super) fn finish_recovery(&mut self, cx: &mut StepContext) {
         let Phase::Recovering { heard, awaiting, has_table } = &mut self.phase else { return };
-        if !awaiting.is_empty() || !self.departed.is_empty() {
+        if !awaiting.is_empty() {
             return;
         }
         let mut heard = std::mem::take(heard);

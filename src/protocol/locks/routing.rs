@@ -176,10 +176,8 @@ impl Locks {
             return;
         }
         let epoch = Epoch(range.first);
-        let last_known = match self.client.grantor(&service) {
-            (_, None) => None,
-            (known, Some(_)) => Some(known.unwrap_or(ProcessId(0))),
-        };
+        let (last_known, newest) = self.client.grantor(&service);
+        let last_known = newest.map(|_| last_known);
         self.client.on_named(&service, asked);
         if self.client.is_destroyed(&service) {
             // It bid, or was proposed as the successor, before the destruction. If it bids again it

@@ -82,7 +82,7 @@ impl Grantor {
         let heard = std::mem::take(heard);
         // A later grantor than the predecessor may begin only after this member has answered it,
         // so this member has heard of it.
-        let awaits_others = self.last_known.is_some_and(|known| known != from)
+        let awaits_others = self.last_known.is_some_and(|known| known != Some(from))
             && !self.outdated_reports.is_empty()
             && !planted!(cx.mutant, ActOnEarlierTable);
         if let Phase::PassingOn { table, heard: kept, .. } = &mut self.phase
