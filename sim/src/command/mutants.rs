@@ -297,7 +297,7 @@ mod hunt {
         println!("{:<22} {:>5} {:>6}  found by", "mutant", "seeds", "s");
         for mutant in ProtocolMutant::ALL.into_iter().filter(is_wanted) {
             let name = format!("{mutant:?}");
-            if let Some(script) = told_in(mutant) {
+            if let Some(script) = told_in(mutant).filter(|_| options.names.is_empty()) {
                 println!("{name:<22} {:>5} {:>6}  told in {script}", "-", "-");
                 continue;
             }
