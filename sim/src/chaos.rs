@@ -7,7 +7,7 @@
 mod plan;
 mod summary;
 
-pub use plan::{ChaosPlan, ClientMix, describe};
+pub use plan::{ChaosPlan, ClientMix, DeafMember, describe};
 pub use summary::Summary;
 
 use crate::chance::Rng;
@@ -144,11 +144,10 @@ impl ChaosRun {
         }
         self.disturbed = (self.world.now, self.world.history().calls.len());
         if self.world.broken().is_none() {
-            let core = if plan.partial { self.draw_core(&mut dice) } else { None };
+            let core = if plan.partial { self.abandon_part(plan, &mut dice) } else { None };
             self.complete = match core {
                 Some(core) => {
                     self.part = true;
-                    self.abandon_all_but(plan, &core, &mut dice);
                     self.apply(Step::RestorePart(core))
                 }
                 None => self.apply(Step::Restore),
@@ -247,6 +246,72 @@ impl ChaosRun {
             }
         }
         (core.len() < self.world.places().len()).then_some(core)
+    }
+
+    /// Leaves members in a fault for good. Returns the others, which are to go on.
+    fn abandon_part(&mut self, plan: &ChaosPlan, dice: &mut Rng) -> Option<Vec<usize>> {
+        if let Some(core) = plan.deaf.and_then(|deaf| self.abandon_deaf(plan, deaf)) {
+            return Some(core);
+        }
+        let core = self.draw_core(dice)?;
+        self.abandon_all_but(plan, &core, dice);
+        Some(core)
+    }
+
+    /// Leaves a member for good that is heard and receives nothing. Beside a candidate, members
+    /// without which the others are a quorum are killed.
+    fn abandon_deaf(&mut self, plan: &ChaosPlan, deaf: DeafMember) -> Option<Vec<usize>> {
+        let elder = self.world.find_elder()?;
+        let others: Vec<usize> = self.world.places().filter(|place| *place != elder).collect();
+        for &other in &others {
+            self.apply(Step::Cut(elder, other));
+            self.apply(Step::Cut(other, elder));
+        }
+        let place = match deaf {
+            DeafMember::FormerElder => {
+                self.run_until(plan, |world| world.find_elder().is_some_and(|at| at != elder));
+                self.apply(Step::Heal);
+                self.run_until(plan, |world| {
+                    let newest = world.latest_view().map(|view| view.number);
+                    world.view(elder).map(|view| view.number) == newest
+                });
+                elder
+            }
+            DeafMember::Candidate => {
+                self.world.proposer = None;
+                self.run_until(plan, |world| world.proposer.is_some_and(|at| at != elder));
+                self.world.proposer.filter(|at| *at != elder)?
+            }
+        };
+        let mut core: Vec<usize> = self.world.places().filter(|at| *at != place).collect();
+        if self.world.broken().is_some() || !self.world.is_sufficient(&core) {
+            return None;
+        }
+        if deaf == DeafMember::Candidate {
+            // The remaining members are a quorum with the elder alone.
+            for other in others {
+                let rest: Vec<usize> = core.iter().copied().filter(|at| *at != other).collect();
+                if self.world.is_sufficient(&rest) {
+                    core = rest;
+                }
+            }
+        }
+        self.apply(Step::Heal);
+        let dead = self.world.places().filter(|at| *at != place && !core.contains(at));
+        for at in dead.collect::<Vec<_>>() {
+            self.apply(Step::Crash(at));
+        }
+        for other in self.world.places().filter(|other| *other != place) {
+            self.apply(Step::Cut(other, place));
+        }
+        Some(core)
+    }
+
+    /// Lets the World go on until it is so, for at most two member leases.
+    fn run_until(&mut self, plan: &ChaosPlan, is_so: impl Fn(&World) -> bool) {
+        self.world.run_until(is_so, plan.timing.member_lease * 2);
+        // A step comes after all events that are due at its instant, for a log has only the time.
+        self.world.run_for(Duration::ZERO);
     }
 
     /// Kills, stops, deafens or cuts off the other members for good, or leaves their present state

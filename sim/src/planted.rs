@@ -16,13 +16,6 @@ pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         ProtocolMutant::ActOnEarlierTable => {
             Some("scripts/a_later_grantor_that_has_not_begun_is_awaited")
         }
-        ProtocolMutant::ReviveTheDeaf => {
-            Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again")
-        }
-        ProtocolMutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
-        ProtocolMutant::YieldForEver => {
-            Some("regressions/a_candidate_that_hears_nobody_is_waited_for")
-        }
         _ => None,
     }
 }

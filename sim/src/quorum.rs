@@ -33,14 +33,15 @@ impl World {
         newest.into_iter().chain(self.proposed.iter().filter(follows))
     }
 
-    /// Remembers a proposal.
-    pub(crate) fn hear_proposal(&mut self, packet: &Packet) {
+    /// Remembers a proposal, and the site of a candidate.
+    pub(crate) fn hear_proposal(&mut self, from: usize, packet: &Packet) {
         let notice = match packet {
             Packet::Notice(notice) => notice,
             Packet::VoteSuccessor { notice, .. } => notice,
             _ => return,
         };
         let Notice::Accept { instance, change, .. } = &**notice else { return };
+        self.proposer = Some(from);
         let Some(next) = self
             .newest()
             .filter(|view| view.number.next() == *instance)

@@ -85,6 +85,8 @@ pub struct World {
     trace: VecDeque<String>,
     /// Until this time, the next process that decides a view dies before it can tell any other.
     pub(crate) doomed_until: u64,
+    /// The site that proposed a view last.
+    pub(crate) proposer: Option<usize>,
     /// The planned death of a process in the middle of a step.
     torn: Option<TornStep>,
     broken: Option<Violation>,
@@ -156,6 +158,7 @@ impl World {
             tracing: true,
             trace: VecDeque::new(),
             doomed_until: 0,
+            proposer: None,
             torn: None,
             broken: None,
             digested: true,

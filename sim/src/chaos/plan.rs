@@ -173,6 +173,15 @@ impl ClientMix {
     }
 }
 
+/// A member that receives nothing after a healing in part, and is heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeafMember {
+    /// An elder that was cut off and has heard of the view in which another one followed it.
+    FormerElder,
+    /// A member that has proposed a view, because the elder was cut off.
+    Candidate,
+}
+
 /// Everything that is drawn before a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ChaosPlan {
@@ -206,6 +215,8 @@ pub struct ChaosPlan {
     pub keyless: bool,
     /// At the end only a part is healed that can go on by itself; the rest stays broken for good.
     pub partial: bool,
+    /// The member that receives nothing from then on and is heard, if one is chosen.
+    pub deaf: Option<DeafMember>,
     /// Bounds and sizes of each member.
     pub limits: Limits,
     /// How often a client drops its future or its guard at some moment, in parts per million of its
@@ -263,6 +274,12 @@ impl ChaosPlan {
         let trust_refused = dice.chance(80_000);
         let keyless = seed >= PLAIN && Rng::new(seed, 23).chance(500_000);
         let durable = Rng::new(seed, 3).chance(400_000);
+        let mut deafness = Rng::new(seed, 25);
+        let deaf =
+            (seed >= PLAIN && deafness.chance(400_000)).then(|| match deafness.chance(500_000) {
+                true => DeafMember::FormerElder,
+                false => DeafMember::Candidate,
+            });
         let fits = |kind: &usize| match *kind {
             FALSE_ALARM => !gossip,
             NO_DATAGRAMS => gossip,
@@ -358,6 +375,7 @@ impl ChaosPlan {
             trust_refused,
             keyless,
             partial: dice.chance(300_000),
+            deaf,
             drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
             tenacious: Rng::new(seed, 4).chance(350_000),
             wishes,
@@ -447,7 +465,12 @@ pub fn describe(plan: &ChaosPlan) -> String {
         if plan.gossip { ", real gossip" } else { "" },
         if plan.trust_refused { ", refusals trusted" } else { "" },
         if plan.keyless { ", no key" } else { "" },
-        if plan.partial { ", healed in part" } else { "" },
+        match plan.deaf.filter(|_| plan.partial) {
+            Some(DeafMember::FormerElder) => ", healed in part (the former elder deaf)",
+            Some(DeafMember::Candidate) => ", healed in part (a candidate deaf)",
+            None if plan.partial => ", healed in part",
+            None => "",
+        },
     );
     if plan.limits != limits::SMALL_PARTS {
         text.push_str(&format!("\n  limits{}", limits::write(plan.limits)));

@@ -38,7 +38,7 @@ impl World {
         packet: Packet,
     ) {
         self.tell(&Observation::Sent { place: from, process: sender, to: wanted, packet: &packet });
-        self.hear_proposal(&packet);
+        self.hear_proposal(from, &packet);
         self.meter_frame(from, &packet);
         let Some(&to) = self.places.get(&to) else { return };
         let sent = self.now;
