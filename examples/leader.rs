@@ -1,5 +1,5 @@
 //! Ten leader latches in three members: one leads at a time, and when it closes, or its member
-//! leaves, the next in line does. Run it with `cargo run --example leader`. It ends by itself, with
+//! leaves, the next waiter does. Run it with `cargo run --example leader`. It ends by itself, with
 //! 1 if two lead at once or the tokens do not rise.
 //!
 //! Curator: the program with ten `LeaderLatch`es of one path.

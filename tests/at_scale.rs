@@ -243,7 +243,7 @@ async fn turns_that_visit_all_holds_of_a_member_lose_none_before_its_lease_is_ov
 
     soon(services[2].become_grantor()).await.expect("it becomes the grantor");
     println!(
-        "{held} held, a hand-over: {:?} at the former grantor, {:?} at the next one",
+        "{held} held, a transfer: {:?} at the former grantor, {:?} at the next one",
         turns[1].longest(),
         turns[2].longest()
     );
@@ -270,7 +270,7 @@ async fn turns_that_visit_all_holds_of_a_member_lose_none_before_its_lease_is_ov
     soon(moving).await.expect("no panic").expect("it becomes the grantor");
     dropping.join().expect("no panic");
     println!(
-        "{} released in {:?} during a hand-over: {:?} at the holder, {:?} at the former grantor",
+        "{} released in {:?} during a transfer: {:?} at the holder, {:?} at the former grantor",
         held / 2,
         dropped.elapsed(),
         turns[1].longest(),

@@ -648,7 +648,7 @@ async fn a_gathering_member_and_a_suspension_wait_for_each_other_until_a_limit()
             .is_timeout()
     );
     let second = entering(&barriers[1]);
-    // It is in line, behind the suspension.
+    // It is in the queue, behind the suspension.
     soon(async {
         while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 2 {
             tokio::time::sleep(MS).await

@@ -24,7 +24,7 @@ fn child_member() {
 const MOMENTS: usize = 24;
 
 #[test]
-fn a_killed_holder_is_followed_by_the_next_in_line() {
+fn a_killed_holder_is_followed_by_the_next_waiter() {
     hit_again_and_again("a_killed_holder", 1, Role::Holder, Exit::Kill, MOMENTS);
 }
 
@@ -116,7 +116,7 @@ fn hit_again_and_again(test: &str, seed: u64, role: Role, exit: Exit, moments: u
 enum Underway {
     /// The holder holds, a first waiter asks.
     Waiting,
-    /// The holder releases, two wait in line.
+    /// The holder releases, two queue.
     Release,
     /// The holder asks, and no other yet.
     Grant,
@@ -222,7 +222,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
         "{role:?} at {underway:?}: tokens of one lock rise: {tokens:?}"
     );
     if underway == Underway::Release && role != Role::Waiter {
-        assert_eq!(order, [first, second], "{role:?}: positions in line are kept");
+        assert_eq!(order, [first, second], "{role:?}: positions in the queue are kept");
     }
     for (number, grant) in own.iter().filter(|(number, _)| !victims.contains(number)) {
         let fence = peers[*number].fence(grant);

@@ -59,7 +59,7 @@ async fn all_waiters_of_a_lock_have_it_in_turn() {
 }
 
 /// DistributedLockServiceDUnitTest.testFairness: 29 tasks, 1, 4, 8 and 16 of a member, ask for one
-/// lock again and again. Geode allows each 30 % more or less than the mean; in line nobody is
+/// lock again and again. Geode allows each 30 % more or less than the mean; in the queue nobody is
 /// further from it than where it began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_ask_again_and_again_have_equal_shares() {
@@ -466,8 +466,8 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
     lock(&services[0], "x").await.release().await.expect("it was held");
 }
 
-/// DistributedLockServiceDUnitTest.testSuspendLockingBehaves: locks in line, two suspensions in
-/// line, a lock after them, and a third suspension after that. No request is served before its
+/// DistributedLockServiceDUnitTest.testSuspendLockingBehaves: locks in the queue, two suspensions
+/// in line, a lock after them, and a third suspension after that. No request is served before its
 /// turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lockers_and_suspenders_take_turns() {
@@ -745,7 +745,7 @@ async fn a_batch_is_all_or_nothing_and_survives_a_transfer() {
 /// TXLockServiceDUnitTest.testTXRecoverGrantorMessageProcessor: in Geode a recovery waits for the
 /// batches that are held, and does not take them over; here the next grantor has them.
 /// TXLockServiceDUnitTest.testTXOriginatorRecoveryProcessor: the holder of a batch dies, and its
-/// locks are free for the next in line.
+/// locks are free for the next waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_survives_its_grantor_and_is_free_when_its_holder_has_died() {
     let mut local = Local::start(5).await;

@@ -37,7 +37,8 @@ fn child_member() {
     child::serve();
 }
 
-/// Latches at these members, in turn, whose positions in line are in the order of their numbers.
+/// Latches at these members, in turn, whose positions in the queue are in the order of their
+/// numbers.
 async fn in_line(members: &[Member], count: usize) -> Vec<LeaderLatch> {
     let mut latches = Vec::new();
     for number in 0..count {
@@ -156,7 +157,7 @@ async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
 /// before it, and when one of those in between goes nothing changes but the order of those behind
 /// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn latches_lead_in_the_order_of_their_places() {
+async fn latches_lead_in_the_order_of_their_positions() {
     let local = Local::start(3).await;
     let latches = in_line(&local.members, 5).await;
     assert_eq!(
@@ -213,9 +214,10 @@ async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
 }
 
 /// Curator: `LeaderLatch.reset`, where the callback drops the node if the latch is CLOSED by then;
-/// `cancelStartTask`: a latch that is closed, or dropped, before it led leaves no position in line.
+/// `cancelStartTask`: a latch that is closed, or dropped, before it led leaves no position in the
+/// queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_that_is_closed_at_once_leaves_no_place() {
+async fn a_latch_that_is_closed_at_once_leaves_no_position() {
     let local = Local::start(3).await;
     let leader = latch(&local.members[0], "leader").await;
     leader.start().expect("it is new");
@@ -421,7 +423,7 @@ async fn readers_and_suspensions_are_no_participants() {
         }
     };
     let modes: Vec<_> = soon(seen).await.waiters.into_iter().map(|waiter| waiter.mode).collect();
-    assert_eq!(modes, [Mode::Lock, Mode::Suspension, Mode::Lock], "that is what is in line");
+    assert_eq!(modes, [Mode::Lock, Mode::Suspension, Mode::Lock], "that is what is in the queue");
     assert_eq!(participants(&looks_on, 2).await, ["one", "other"]);
 
     drop(reader);
@@ -489,12 +491,12 @@ async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     soon(service.revoke("leader").wait(HANG)).await.expect("it is revocable in each term");
 }
 
-/// The lease of a term, which Curator does not have: the next in line leads, and the former leader
+/// The lease of a term, which Curator does not have: the next waiter leads, and the former leader
 /// waits behind all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terms_with_a_lease_go_round() {
+async fn leadership_terms_with_a_lease_go_round() {
     let local = Local::start(3).await;
-    // The first one leads without end until all are in line.
+    // The first one leads without end until all are in the queue.
     let gate = latch(&local.members[0], "gate").await;
     gate.start().expect("it is new");
     term(&gate).await;
@@ -849,7 +851,7 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
 /// The leader is killed with its member, without a goodbye: the next one leads when its lease is
 /// surely over, and the terms of the dead end by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_in_line_leads_when_the_member_of_the_leader_is_killed() {
+async fn the_next_in_the_queue_leads_when_the_member_of_the_leader_is_killed() {
     let mut local = Local::start(3).await;
     // The leader is at the youngest member, which grants nothing.
     let members = [local.members[1].clone(), local.members[2].clone(), local.members[0].clone()];
@@ -963,7 +965,7 @@ fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
 
 /// Curator: a leader that pauses past the end of its session still believes that it leads when it
 /// wakes. Here it is stopped (SIGSTOP); its belief ended before the next one led, it hears that it
-/// leads no more, and waits in line again.
+/// leads no more, and queues again.
 #[test]
 fn a_leader_that_wakes_too_late_knows_that_it_leads_no_more() {
     let mut rng = Rng::new("stopped_leader", 52);
@@ -982,6 +984,6 @@ fn a_leader_that_wakes_too_late_knows_that_it_leads_no_more() {
     assert!(believed < began, "it believed until {believed}, the next one led at {began}");
     second.peer.ask(&format!("close {}", second.number)).expect("it leads");
     let (again, _) = first.hears("leads", 2);
-    assert!(again > after, "it waited in line by itself");
+    assert!(again > after, "it waited in the queue by itself");
     assert_eq!(first.events("not-leader").len(), 1);
 }

@@ -398,7 +398,7 @@ async fn an_owner_enters_its_holds_by_any_recipe_and_no_other_owner_does() {
     bob.release_and_confirm().await.expect("it was held");
     free("alice").await;
 
-    // Two tasks of one owner stand in line. Whichever is granted the lock first, both have it.
+    // Two tasks of one owner are queued. Whichever is granted the lock first, both have it.
     for multi_first in [true, false] {
         let held = soon(accounts.lock("alice")).await.expect("it is free");
         let waits = |count| {

@@ -95,7 +95,7 @@ async fn an_owner_that_has_the_lock_enters_again_at_once_with_the_same_token() {
 
 /// Curator `InterProcessMutex.release`: the count goes down, and at zero the node is deleted.
 #[tokio::test]
-async fn the_lock_is_free_at_the_count_of_zero_in_whatever_order_it_is_released() {
+async fn the_lock_is_free_at_the_count_of_zero_in_any_order_of_releases() {
     let (_local, here, there) = pair().await;
     let (mutex, owner) = (ReentrantMutex::new(&there, "a"), Owner::new());
     for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {
@@ -136,7 +136,7 @@ async fn an_owner_without_the_lock_has_nothing_to_release() {
 
 /// Curator `LockInternals.internalLockLoop`: at the end of the limit the own node is deleted.
 #[tokio::test]
-async fn a_limit_that_ends_leaves_no_place_in_line() {
+async fn a_limit_that_ends_leaves_no_position() {
     let (local, here, there) = pair().await;
     let guard = soon(here.lock("a")).await.expect("granted");
     let mutex = ReentrantMutex::new(&there, "a");

@@ -296,7 +296,7 @@ fn one_neighbour(test: &str, seed: u64, count: usize) {
 }
 
 #[test]
-fn members_in_a_ring_keep_their_locks_and_are_granted_more() {
+fn members_that_reach_only_two_neighbours_keep_their_locks_and_are_granted_more() {
     let Some((network, cluster, mut rng)) = start("ring", 30) else { return };
     let elder = cluster.agree();
     let mut ring: Vec<usize> = (0..5).collect();

@@ -42,7 +42,7 @@ async fn in_line(service: &LockService, name: &str) -> (usize, usize, usize, usi
 
 /// TestInterProcessReadWriteLock.testGetParticipantNodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_in_line_are_seen_from_every_member() {
+async fn readers_and_writers_in_the_queue_are_seen_from_every_member() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
     let locks = locks(&services, "x");

@@ -409,7 +409,7 @@ async fn an_inspection_says_whether_a_hold_is_revocable() {
     let guard = revocable(&cluster.services[1], "x").await;
     let firm = lock(&cluster.services[1], "y").await;
     let waits = cluster.services[1].lock("y").revocable().start();
-    soon(waits.position()).await.expect("it is in line");
+    soon(waits.position()).await.expect("it is in the queue");
     let there = [(guard.token(), true)];
     assert_eq!(seen(&cluster.services[2], "x").await, there);
     assert_eq!(seen(&cluster.services[2], "y").await, [(firm.token(), false)]);

@@ -147,7 +147,7 @@ async fn without_a_known_tick_it_begins_with_the_next() {
     assert_eq!(numbers(&mut ticks, 3).await, [first + 1, first + 2, first + 3]);
 }
 
-/// A leader that is dropped in the middle of a job leaves the tick to the next one in line.
+/// A leader that is dropped in the middle of a job leaves the tick to the next waiter.
 #[tokio::test(start_paused = true)]
 async fn a_tick_whose_job_was_dropped_runs_again() {
     let (_member, service) = service().await;

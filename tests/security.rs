@@ -404,7 +404,7 @@ fn strangers_change_nothing_and_take_no_lock_of_a_cluster_without_a_key() {
 /// Silent connections of which some have shaken hands: those have the places of strangers, the
 /// others those of unfinished handshakes.
 #[test]
-fn with_1024_files_silent_strangers_leave_files_for_the_program_and_a_place_for_a_member() {
+fn with_1024_files_silent_strangers_leave_files_for_the_program_and_a_connection_for_a_member() {
     let mut rng = Rng::new("files", 7);
     let cluster = Cluster::start_limited(3, "", Some(1024), &mut rng);
     let load = Load::start(&cluster.peers);

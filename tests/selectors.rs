@@ -120,7 +120,7 @@ impl Drop for Counts {
 async fn selectors_that_run_again_and_again_take_turns() {
     let local = Local::start(2).await;
     let turns: Arc<Mutex<Vec<usize>>> = Arc::default();
-    // Both are in line before either leads.
+    // Both are in the queue before either leads.
     let gate = latch(&local.members[0], "gate").await;
     gate.start().expect("it is new");
     term(&gate).await;
@@ -134,7 +134,7 @@ async fn selectors_that_run_again_and_again_take_turns() {
                 turns.push(at);
                 let (selector, hangs) = (selector.clone(), turns.len().is_multiple_of(5));
                 async move {
-                    // Not before the other one is in line again.
+                    // Not before the other one is in the queue again.
                     while !selector.participants().await.is_ok_and(|seen| seen.first.len() == 2) {
                         tokio::time::sleep(MS).await;
                     }

@@ -60,11 +60,11 @@ pub(crate) fn held(
         let after = allocated(&mut cluster)?;
         count(&mut cluster, false)?;
         there = many;
-        for place in [GRANTOR, HOLDER] {
-            memory[place] += after[place] - before[place];
+        for index in [GRANTOR, HOLDER] {
+            memory[index] += after[index] - before[index];
         }
         let is_last = many == args.table;
-        let each = |place: usize| memory[place] as f64 / f64::from(many - FEW_HELD);
+        let each = |index: usize| memory[index] as f64 / f64::from(many - FEW_HELD);
         sheet.note(many, Figure::new("memory of each at the grantor", Unit::Bytes), each(GRANTOR));
         sheet.note(
             many,
@@ -98,7 +98,7 @@ fn hold(cluster: &mut BenchCluster, first: u32, count: u32) -> BenchResult<()> {
 fn count(cluster: &mut BenchCluster, on: bool) -> BenchResult<()> {
     [GRANTOR, HOLDER]
         .into_iter()
-        .try_for_each(|place| cluster.ask(place, &BenchOrder::Count(on), BenchReport::done))
+        .try_for_each(|index| cluster.ask(index, &BenchOrder::Count(on), BenchReport::done))
 }
 
 fn allocated(cluster: &mut BenchCluster) -> BenchResult<[i64; 2]> {
@@ -148,15 +148,15 @@ pub(crate) fn names(
     cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     count(&mut cluster, true)?;
     let mut first = 0;
-    let mut pass = |cluster: &mut BenchCluster, place: usize, count: u32| -> BenchResult<f64> {
+    let mut pass = |cluster: &mut BenchCluster, index: usize, count: u32| -> BenchResult<f64> {
         let (from, to) =
-            cluster.ask(place, &BenchOrder::Pass { first, count }, BenchReport::did)?;
+            cluster.ask(index, &BenchOrder::Pass { first, count }, BenchReport::did)?;
         first += count;
         Ok(f64::from(count) / between(from, to).as_secs_f64())
     };
     // The first names create state that stays.
-    for place in [GRANTOR, HOLDER] {
-        pass(&mut cluster, place, WARM_UP)?;
+    for index in [GRANTOR, HOLDER] {
+        pass(&mut cluster, index, WARM_UP)?;
     }
     let before = allocated(&mut cluster)?;
     let resident = resident(&mut cluster)?;
@@ -164,11 +164,11 @@ pub(crate) fn names(
     let mut more = 0.0;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
-        for (place, name) in [
+        for (index, name) in [
             (GRANTOR, "names, at the grantor's own member"),
             (HOLDER, "names, from the other member"),
         ] {
-            sheet.note(args.names, Figure::rate(name), pass(&mut cluster, place, each)?);
+            sheet.note(args.names, Figure::rate(name), pass(&mut cluster, index, each)?);
         }
         let after = allocated(&mut cluster)?;
         more = (after.iter().sum::<i64>() - before.iter().sum::<i64>()) as f64;

@@ -30,7 +30,7 @@ pub(crate) fn choose_equal_addresses() -> bool {
     false
 }
 
-/// Members on the loopback. The one in place 0 is the elder for as long as it lives.
+/// Members on the loopback. The one with index 0 is the elder for as long as it lives.
 pub(crate) struct BenchCluster {
     processes: Processes<BenchReport>,
     directory: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct BenchCluster {
     rival: Option<(crate::peers::Rival, SocketAddr)>,
     /// The process id of each member.
     members: Vec<String>,
-    /// The events: place, time, event.
+    /// The events: index, time, event.
     events: Vec<(usize, u64, Event)>,
     /// Reports that no call has waited for yet.
     said: Vec<(usize, BenchReport)>,
@@ -54,8 +54,8 @@ impl BenchCluster {
         BenchCluster::with_room(members, members, directory)
     }
 
-    /// Starts `members` members as [`set`](Self::set) does. Further members may start in the places
-    /// up to `room`, one after the other.
+    /// Starts `members` members as [`set`](Self::set) does. Further members may start at the
+    /// indexes up to `room`, one after the other.
     pub(crate) fn with_room(
         members: usize,
         room: usize,
@@ -73,8 +73,8 @@ impl BenchCluster {
             said: Vec::new(),
             leaving: None,
         };
-        for place in 0..members {
-            cluster.enter(place)?;
+        for index in 0..members {
+            cluster.enter(index)?;
         }
         Ok(cluster)
     }
@@ -89,64 +89,64 @@ impl BenchCluster {
     ) -> BenchResult<BenchCluster> {
         let mut cluster = BenchCluster::with_room(0, count, directory)?;
         cluster.rival = Some((rival, at));
-        (0..count).try_for_each(|place| cluster.enter(place))?;
+        (0..count).try_for_each(|index| cluster.enter(index))?;
         Ok(cluster)
     }
 
-    /// How the process of this place is started.
-    fn arguments(&self, place: usize) -> Vec<String> {
+    /// How the process of this index is started.
+    fn arguments(&self, index: usize) -> Vec<String> {
         #[cfg(feature = "peers")]
         if let Some((rival, at)) = self.rival {
             return crate::peers::arguments(rival, at);
         }
-        let (bind, seed) = (self.addresses[place].to_string(), self.addresses[0].to_string());
+        let (bind, seed) = (self.addresses[index].to_string(), self.addresses[0].to_string());
         ["member", "--bind", &bind, "--seed", &seed].map(str::to_owned).to_vec()
     }
 
-    /// Starts the member of this place, for the first time or again, and waits until it has joined.
-    pub(crate) fn enter(&mut self, place: usize) -> BenchResult<()> {
-        let arguments = self.arguments(place);
-        let errors = self.directory.join(format!("member-{place}.log"));
+    /// Starts the member of this index, for the first time or again, and waits until it has joined.
+    pub(crate) fn enter(&mut self, index: usize) -> BenchResult<()> {
+        let arguments = self.arguments(index);
+        let errors = self.directory.join(format!("member-{index}.log"));
         self.processes
-            .start(place, &arguments, &errors)
-            .map_err(|error| format!("member {place}: {error}"))?;
-        self.members[place] = self.report(place, "to join", |report| match report {
+            .start(index, &arguments, &errors)
+            .map_err(|error| format!("member {index}: {error}"))?;
+        self.members[index] = self.report(index, "to join", |report| match report {
             BenchReport::Joined(process) => Some(process.clone()),
             _ => None,
         })?;
         Ok(())
     }
 
-    /// The process id of the member in this place.
-    pub(crate) fn process(&self, place: usize) -> &str {
-        &self.members[place]
+    /// The process id of the member of this index.
+    pub(crate) fn process(&self, index: usize) -> &str {
+        &self.members[index]
     }
 
     /// Sends an order that is answered later, or not at all.
-    pub(crate) fn order(&mut self, place: usize, order: &BenchOrder) {
+    pub(crate) fn order(&mut self, index: usize, order: &BenchOrder) {
         if *order == BenchOrder::Leave {
-            self.leaving = Some(place);
+            self.leaving = Some(index);
         }
-        self.processes.order(place, order);
+        self.processes.order(index, order);
     }
 
     /// Sends an order and waits for the answer that `pick` accepts.
     pub(crate) fn ask<T>(
         &mut self,
-        place: usize,
+        index: usize,
         order: &BenchOrder,
         pick: impl Fn(&BenchReport) -> Option<T>,
     ) -> BenchResult<T> {
-        self.order(place, order);
-        self.report(place, &format!("to obey {order:.40?}"), pick)
+        self.order(index, order);
+        self.report(index, &format!("to obey {order:.40?}"), pick)
     }
 
     /// Runs these at the same time for this long. Returns the result of each, in that order.
     pub(crate) fn run(&mut self, loads: &[(usize, Load)], span: Duration) -> BenchResult<Vec<Ran>> {
         let from = clock::now() + LEAD.as_nanos() as u64;
         let window = Window { from, to: from + span.as_nanos() as u64 };
-        for (place, load) in loads {
-            self.order(*place, &BenchOrder::Run { load: *load, window });
+        for (index, load) in loads {
+            self.order(*index, &BenchOrder::Run { load: *load, window });
         }
         let ran = |report: &BenchReport| match report {
             BenchReport::Ran(ran) => Some(ran.clone()),
@@ -154,19 +154,19 @@ impl BenchCluster {
         };
         loads
             .iter()
-            .map(|(place, load)| self.report(*place, &format!("to do {load:?}"), ran))
+            .map(|(index, load)| self.report(*index, &format!("to do {load:?}"), ran))
             .collect()
     }
 
-    /// Waits until the grantor reports to `place` that many requests in that many queues.
-    pub(crate) fn stand_in_line(
+    /// Waits until the grantor reports to `index` that many requests in that many queues.
+    pub(crate) fn await_queued(
         &mut self,
-        place: usize,
+        index: usize,
         queues: u32,
         waiters: u32,
     ) -> BenchResult<()> {
         for _ in 0..LOOKS {
-            let standing = self.ask(place, &BenchOrder::Look(queues), |report| match report {
+            let standing = self.ask(index, &BenchOrder::Look(queues), |report| match report {
                 BenchReport::Seen { queues, .. } => {
                     Some(queues.iter().map(Vec::len).sum::<usize>())
                 }
@@ -176,37 +176,37 @@ impl BenchCluster {
                 return Ok(());
             }
         }
-        Err(format!("not all {waiters} stand in line, however often one looks"))
+        Err(format!("not all {waiters} are queued at the end of the wait"))
     }
 
     /// The usage of one member.
-    pub(crate) fn usage(&mut self, place: usize) -> BenchResult<Usage> {
-        self.ask(place, &BenchOrder::Usage, |report| match report {
+    pub(crate) fn usage(&mut self, index: usize) -> BenchResult<Usage> {
+        self.ask(index, &BenchOrder::Usage, |report| match report {
             BenchReport::Using(usage) => Some(*usage),
             _ => None,
         })
     }
 
     /// The address at which one process sends back, or passes on.
-    pub(crate) fn listener(&mut self, place: usize, order: &BenchOrder) -> BenchResult<SocketAddr> {
-        self.ask(place, order, |report| match report {
+    pub(crate) fn listener(&mut self, index: usize, order: &BenchOrder) -> BenchResult<SocketAddr> {
+        self.ask(index, order, |report| match report {
             BenchReport::Listens(addr) => Some(*addr),
             _ => None,
         })
     }
 
-    /// Waits for a report of this place.
+    /// Waits for a report of this index.
     fn report<T>(
         &mut self,
-        place: usize,
+        index: usize,
         what: &str,
         pick: impl Fn(&BenchReport) -> Option<T>,
     ) -> BenchResult<T> {
-        let what = format!("for member {place} {what}");
-        self.any_report(&what, |from, report| if from == place { pick(report) } else { None })
+        let what = format!("for member {index} {what}");
+        self.any_report(&what, |from, report| if from == index { pick(report) } else { None })
     }
 
-    /// Waits for a report that `pick` accepts, from any place. Others are kept for later waits.
+    /// Waits for a report that `pick` accepts, from any member. Others are kept for later waits.
     pub(crate) fn any_report<T>(
         &mut self,
         what: &str,
@@ -215,10 +215,10 @@ impl BenchCluster {
         let until = Instant::now() + LIMIT;
         loop {
             let mut said = self.said.iter().enumerate();
-            if let Some((index, picked)) =
-                said.find_map(|(index, (from, report))| Some((index, pick(*from, report)?)))
+            if let Some((at, picked)) =
+                said.find_map(|(at, (from, report))| Some((at, pick(*from, report)?)))
             {
-                self.said.remove(index);
+                self.said.remove(at);
                 return Ok(picked);
             }
             if Instant::now() >= until {
@@ -228,7 +228,7 @@ impl BenchCluster {
         }
     }
 
-    /// Waits for an event at `from` or later; returns its time, its place, and the result of
+    /// Waits for an event at `from` or later; returns its time, its index, and the result of
     /// `pick`.
     pub(crate) fn event<T>(
         &mut self,
@@ -240,7 +240,7 @@ impl BenchCluster {
         loop {
             let found = self.events.iter().filter(|(_, at, _)| *at >= from);
             if let Some(found) = found
-                .filter_map(|(place, at, event)| Some((*at, *place, pick(*place, event)?)))
+                .filter_map(|(index, at, event)| Some((*at, *index, pick(*index, event)?)))
                 .next()
             {
                 return Ok(found);
@@ -262,25 +262,25 @@ impl BenchCluster {
     }
 
     /// SIGKILL; returns the time at which it was sent.
-    pub(crate) fn kill(&mut self, place: usize) -> u64 {
+    pub(crate) fn kill(&mut self, index: usize) -> u64 {
         let at = clock::now();
-        self.processes.kill(place);
+        self.processes.kill(index);
         at
     }
 
     /// Waits until the member that was told to leave has ended.
-    pub(crate) fn end(&mut self, place: usize) -> BenchResult<()> {
+    pub(crate) fn end(&mut self, index: usize) -> BenchResult<()> {
         let until = Instant::now() + LIMIT;
-        while self.processes.ended(place).is_none() {
+        while self.processes.ended(index).is_none() {
             if Instant::now() >= until {
-                return Err(format!("waited too long for member {place} to end"));
+                return Err(format!("waited too long for member {index} to end"));
             }
             self.next(until)?;
         }
         self.leaving = None;
-        match self.processes.ended(place) {
+        match self.processes.ended(index) {
             Some(status) if status.success() => Ok(()),
-            status => Err(format!("member {place} ended with {status:?}")),
+            status => Err(format!("member {index} ended with {status:?}")),
         }
     }
 
@@ -289,21 +289,21 @@ impl BenchCluster {
         interrupt::check()?;
         // A short wait, so that the caller can check its time limit.
         let moment = until.min(Instant::now() + Duration::from_millis(100));
-        let Some(ChildUpdate { place, is_late, what, .. }) = self.processes.next(moment) else {
+        let Some(ChildUpdate { index, is_late, what, .. }) = self.processes.next(moment) else {
             return Ok(());
         };
         match what {
             ChildOutput::Said(BenchReport::Event { at, event }) => {
-                self.events.push((place, at, event))
+                self.events.push((index, at, event))
             }
             ChildOutput::Said(_) | ChildOutput::Nonsense(_) if is_late => {}
             ChildOutput::Said(BenchReport::Failed(why)) => {
-                return Err(format!("member {place}: {why}"));
+                return Err(format!("member {index}: {why}"));
             }
-            ChildOutput::Said(report) => self.said.push((place, report)),
-            ChildOutput::Nonsense(why) => return Err(format!("member {place} {why}")),
-            ChildOutput::Ended if self.leaving == Some(place) => {}
-            ChildOutput::Ended => return Err(format!("member {place} ended by itself")),
+            ChildOutput::Said(report) => self.said.push((index, report)),
+            ChildOutput::Nonsense(why) => return Err(format!("member {index} {why}")),
+            ChildOutput::Ended if self.leaving == Some(index) => {}
+            ChildOutput::Ended => return Err(format!("member {index} ended by itself")),
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_counted_in_bytes_and_calls() {
+    fn allocations_that_are_kept_are_counted_in_bytes_and_calls() {
         turn(true);
         let (bytes, calls) = counted();
         let kept = vec![0_u8; 10_000_000];

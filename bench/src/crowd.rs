@@ -38,7 +38,7 @@ struct Used {
 /// The resources that each used while all were idle.
 fn watch(cluster: &mut BenchCluster, members: usize) -> BenchResult<Vec<Used>> {
     let usages = |cluster: &mut BenchCluster| -> BenchResult<Vec<Usage>> {
-        (0..members).map(|place| cluster.usage(place)).collect()
+        (0..members).map(|index| cluster.usage(index)).collect()
     };
     cluster.pause(SETTLE)?;
     let before = usages(cluster)?;
@@ -152,10 +152,10 @@ fn view_change(cluster: &mut BenchCluster, members: usize) -> BenchResult<Durati
     let dead = cluster.process(last).to_owned();
     let from = cluster.kill(last);
     let mut to = from;
-    for place in 0..last {
+    for index in 0..last {
         let (at, ..) =
             cluster.event(from, "a view without the dead", |there, event| match event {
-                Event::View(members) if there == place && !members.contains(&dead) => Some(()),
+                Event::View(members) if there == index && !members.contains(&dead) => Some(()),
                 _ => None,
             })?;
         to = to.max(at);

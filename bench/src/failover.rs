@@ -12,7 +12,7 @@
 
 use crate::clock::between;
 use crate::cluster::{BenchCluster, BenchResult};
-use crate::message::{BenchOrder, BenchReport, Place};
+use crate::message::{BenchOrder, BenchReport, QueuedWaiter};
 use crate::sheet::{Figure, Sheet};
 use crate::{BenchArgs, Progress};
 use std::path::Path;
@@ -20,18 +20,18 @@ use std::time::Duration;
 
 /// The process that is killed.
 pub(crate) struct Victim {
-    /// The place of the holder for whose lock another member waits.
-    place: usize,
+    /// The index of the holder for whose lock another member waits.
+    index: usize,
     grantor: usize,
     figure: &'static str,
     target: f64,
 }
 
 pub(crate) const VICTIMS: [Victim; 3] = [
-    Victim { place: 4, grantor: 1, figure: "holder killed, until the next has it", target: 0.010 },
-    Victim { place: 1, grantor: 1, figure: "grantor killed, until the next has it", target: 0.025 },
+    Victim { index: 4, grantor: 1, figure: "holder killed, until the next has it", target: 0.010 },
+    Victim { index: 1, grantor: 1, figure: "grantor killed, until the next has it", target: 0.025 },
     Victim {
-        place: 0,
+        index: 0,
         grantor: 0,
         figure: "elder and grantor killed, until the next has it",
         target: 0.075,
@@ -72,19 +72,19 @@ impl Victim {
             &BenchOrder::Hold { first: 0, count: HOLDS },
             BenchReport::holding,
         )?;
-        cluster.ask(self.place, &BenchOrder::HoldQueues(1), BenchReport::done)?;
-        cluster.order(WAITER, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
-        cluster.stand_in_line(BYSTANDER, 1, 1)?;
+        cluster.ask(self.index, &BenchOrder::HoldQueues(1), BenchReport::done)?;
+        cluster.order(WAITER, &BenchOrder::Wait(vec![QueuedWaiter { queue: 0, waiter: 0 }]));
+        cluster.await_queued(BYSTANDER, 1, 1)?;
         cluster.pause(SETTLE)?;
 
-        let from = cluster.kill(self.place);
-        let granted =
-            cluster.any_report("for the next in line to have the lock", |place, report| {
-                match report {
-                    BenchReport::Served(served) if place == WAITER => Some(served[0].at),
-                    _ => None,
-                }
-            })?;
+        let from = cluster.kill(self.index);
+        let granted = cluster.any_report(
+            "for the next waiter to have the lock",
+            |index, report| match report {
+                BenchReport::Served(served) if index == WAITER => Some(served[0].at),
+                _ => None,
+            },
+        )?;
         let after = cluster.ask(BYSTANDER, &BenchOrder::Check, BenchReport::holding)?;
         match before == after {
             true => Ok(between(from, granted)),

@@ -105,7 +105,7 @@ const CASES: [Case; 14] = [
     case("waiters", "waiting", |_| 1, bulk::waiters),
     case("wake", "waiting", |_| 1, wake::wake),
     case("transfer", HELD, |args| args.holds.len(), takeover::transfer),
-    case("hand-off", HELD, |args| args.holds.len(), takeover::hand_off),
+    case("leave", HELD, |args| args.holds.len(), takeover::leave),
     case("recovery", HELD, |args| args.holds.len(), takeover::recovery),
     case("fail-over", "beside", |_| failover::VICTIMS.len(), failover::fail_over),
     case("members", "members", |args| crowd::sizes(args.members).len(), crowd::members),
@@ -125,7 +125,7 @@ struct BenchArgs {
     /// Milliseconds for which each rate is measured in each round.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
     millis: u32,
-    /// Cases transfer, hand-off, recovery: the numbers of held locks.
+    /// Cases transfer, leave, recovery: the numbers of held locks.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 10_000, 100_000],
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     holds: Vec<u32>,

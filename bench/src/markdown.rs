@@ -4,8 +4,8 @@
 //! between them is replaced. It begins with the command of the run. A table changes only if one run
 //! measures all of its cases, so that no row is older than another, and none is missing.
 //!
-//! The template of a table is in a file (`how-fast.md`, `grantor.md`), with places for figures.
-//! Each place names a case and the name of the figure in that case:
+//! The template of a table is in a file (`how-fast.md`, `grantor.md`), with fields for figures.
+//! Each field names a case and the name of the figure in that case:
 //!
 //! ```text
 //! {local: floor L}             its median, at the largest of its sizes
@@ -108,16 +108,16 @@ fn whole(measured: &[&str]) -> Result<Vec<MarkdownTable>, String> {
 
 /// The cases that a table names, each once.
 fn cases(table: &MarkdownTable) -> Vec<&'static str> {
-    let places = table.template.unwrap_or_default().split('{').skip(1);
-    let mut cases: Vec<&str> = places.filter_map(|place| Some(parse(place)?.1)).collect();
+    let fields = table.template.unwrap_or_default().split('{').skip(1);
+    let mut cases: Vec<&str> = fields.filter_map(|field| Some(parse(field)?.1)).collect();
     cases.sort_unstable();
     cases.dedup();
     cases
 }
 
 /// The wanted value, its case, and its figure.
-fn parse(place: &str) -> Option<(&str, &str, &str)> {
-    let (head, figure) = place.split_once(": ")?;
+fn parse(field: &str) -> Option<(&str, &str, &str)> {
+    let (head, figure) = field.split_once(": ")?;
     let (verb, case) = head.rsplit_once(' ').unwrap_or(("", head));
     Some((verb, case, figure))
 }
@@ -155,15 +155,15 @@ fn expand(template: &str, sheets: &[Sheet]) -> Result<String, String> {
     let mut parts = template.split('{');
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let (place, rest) = part.split_once('}').ok_or(format!("a place has no end: {part}"))?;
-        text += &show(place, sheets)?;
+        let (field, rest) = part.split_once('}').ok_or(format!("a field has no end: {part}"))?;
+        text += &show(field, sheets)?;
         text += rest;
     }
     Ok(text)
 }
 
-fn show(place: &str, sheets: &[Sheet]) -> Result<String, String> {
-    let (verb, case, figure) = parse(place).ok_or(format!("`{place}` is no place for a figure"))?;
+fn show(field: &str, sheets: &[Sheet]) -> Result<String, String> {
+    let (verb, case, figure) = parse(field).ok_or(format!("`{field}` is no field for a figure"))?;
     let sheet = sheets.iter().find(|sheet| sheet.case == case);
     let rows = sheet.map(|sheet| sheet.figure(figure)).unwrap_or_default();
     let [first, ..] = rows[..] else { return Err(format!("case {case} has no figure `{figure}`")) };
@@ -248,8 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn places_are_filled_with_figures() {
-        let shown = |place: &str| show(place, &sheets()).unwrap();
+    fn fields_are_filled_with_figures() {
+        let shown = |field: &str| show(field, &sheets()).unwrap();
         assert_eq!(shown("local: floor L"), "4,000/s");
         assert_eq!(shown("first local: floor L"), "2,000/s");
         assert_eq!(shown("range local: floor L"), "4,000/s (2,000 to 6,000)");
@@ -266,20 +266,20 @@ mod tests {
 
     #[test]
     fn a_figure_that_was_not_measured_is_missed() {
-        for place in [
+        for field in [
             "local: floor R",
             "remote: floor R",
             "met local: floor L",
             "most local: floor L",
             "local",
         ] {
-            assert!(show(place, &sheets()).is_err(), "{place}");
+            assert!(show(field, &sheets()).is_err(), "{field}");
         }
         assert!(expand("a {local: floor L", &sheets()).is_err());
     }
 
     #[test]
-    fn what_is_between_the_marks_is_replaced_and_nothing_else() {
+    fn text_between_the_marks_is_replaced_and_nothing_else() {
         let text = "a\n<!-- bench: x -->\nold\n<!-- /bench -->\nb\n<!-- bench: y -->\nkept\n\
             <!-- /bench -->\nc";
         let new = "a\n<!-- bench: x -->\n\nnew\n\n<!-- /bench -->\nb\n\
@@ -308,10 +308,10 @@ mod tests {
             whole(measured).map(|tables| tables.iter().map(|table| table.mark).collect::<Vec<_>>())
         };
         assert_eq!(marks(&all), Ok(vec!["how-fast", "grantor"]));
-        assert_eq!(marks(&["recovery", "transfer", "hand-off"]), Ok(vec!["grantor"]));
+        assert_eq!(marks(&["recovery", "transfer", "leave"]), Ok(vec!["grantor"]));
         let lacking = marks(&["recovery", "transfer"]).unwrap_err();
-        assert!(lacking.contains("wants hand-off as well"), "{lacking}");
-        assert!(marks(&["local", "recovery", "transfer", "hand-off"]).is_err());
+        assert!(lacking.contains("wants leave as well"), "{lacking}");
+        assert!(marks(&["local", "recovery", "transfer", "leave"]).is_err());
         let mut named = [cases(&HOW_FAST), cases(&GRANTOR)].concat();
         named.sort_unstable();
         let mut all = all;
@@ -333,11 +333,11 @@ mod tests {
         .concat();
         for table in [HOW_FAST, GRANTOR] {
             for part in table.template.unwrap().split('{').skip(1) {
-                let place = part.split_once('}').unwrap().0;
-                let (verb, _, figure) = parse(place).unwrap();
+                let field = part.split_once('}').unwrap().0;
+                let (verb, _, figure) = parse(field).unwrap();
                 let known =
                     ["", "first", "range", "size", "first-size", "met", "each", "sizes", "rules"];
-                assert!(known.contains(&verb), "{place}");
+                assert!(known.contains(&verb), "{field}");
                 assert!(noted.contains(&format!("\"{figure}\"")), "no case notes {figure}");
             }
         }

@@ -6,7 +6,7 @@ use crate::load::{
     run, spoke,
 };
 use crate::message::{
-    BenchOrder, BenchReport, Event, Holdings, Load, Names, Place, Ran, Served, Usage, Window,
+    BenchOrder, BenchReport, Event, Holdings, Load, Names, QueuedWaiter, Ran, Served, Usage, Window,
 };
 use crate::processes::{listen, say};
 use crate::{clock, count};
@@ -155,10 +155,10 @@ impl BenchMember {
                 }
                 BenchReport::Done
             }
-            BenchOrder::Wait(places) => {
+            BenchOrder::Wait(waiters) => {
                 let service = self.service.clone();
                 tokio::spawn(async move {
-                    match wait(service, places).await {
+                    match wait(service, waiters).await {
                         Ok(served) => say(&BenchReport::Served(served)),
                         Err(error) => say(&BenchReport::Failed(format!("a wait failed: {error}"))),
                     }
@@ -346,22 +346,23 @@ impl BenchMember {
     }
 }
 
-/// Waits in all these places at the same time.
-async fn wait(service: LockService, places: Vec<Place>) -> Outcome<Vec<Served>> {
-    let mut waiters = JoinSet::new();
-    for place in places {
+/// Waits as all these waiters at the same time.
+async fn wait(service: LockService, waiters: Vec<QueuedWaiter>) -> Outcome<Vec<Served>> {
+    let mut waits = JoinSet::new();
+    for waiter in waiters {
         let service = service.clone();
-        waiters.spawn(async move {
-            let name = queue_name(place.queue);
-            let guard = service.lock(name).metadata(place.waiter.to_le_bytes()).wait(LIMIT).await?;
+        waits.spawn(async move {
+            let name = queue_name(waiter.queue);
+            let guard =
+                service.lock(name).metadata(waiter.waiter.to_le_bytes()).wait(LIMIT).await?;
             let at = clock::now();
             let token = guard.fence()?.as_i64();
             guard.release().await?;
-            Outcome::Ok(Served { place, token, at })
+            Outcome::Ok(Served { waiter, token, at })
         });
     }
     let mut served = Vec::new();
-    while let Some(one) = waiters.join_next().await {
+    while let Some(one) = waits.join_next().await {
         served.push(one??);
     }
     Ok(served)

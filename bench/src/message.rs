@@ -31,7 +31,7 @@ pub(crate) enum BenchOrder {
     FreeQueues,
     /// Wait for locks that are held, and release each as soon as it is granted. Answered `Served`
     /// when all have been granted.
-    Wait(Vec<Place>),
+    Wait(Vec<QueuedWaiter>),
     /// Query the grantor for the holds, and for the waiters of this many queues. Answered `Seen`.
     Look(u32),
     /// Take and release a free lock repeatedly from now on. Answered `Done`.
@@ -65,9 +65,9 @@ pub(crate) enum BenchOrder {
     Leave,
 }
 
-/// A place in a queue.
+/// A waiter of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct QueuedWaiter {
     /// The number of the queue.
     pub(crate) queue: u32,
     /// The waiter's number.
@@ -192,8 +192,8 @@ pub(crate) struct Usage {
 /// A waiter was granted its lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Served {
-    /// The place at which it waited.
-    pub(crate) place: Place,
+    /// The waiter.
+    pub(crate) waiter: QueuedWaiter,
     /// The token of the grant.
     pub(crate) token: i64,
     /// The time of the grant.

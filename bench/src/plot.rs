@@ -175,7 +175,7 @@ fn nines(share: f64) -> f64 {
     if share >= 1.0 { 4.0 } else { -(1.0 - share).log10() }
 }
 
-/// From values to places.
+/// From values to coordinates.
 struct Scale {
     least: f64,
     most: f64,
@@ -304,7 +304,7 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
         );
     }
     for (number, line) in lines.iter().enumerate() {
-        let place = |point: &Point| {
+        let across = |point: &Point| {
             across.at(if matches!(x, XAxis::Names) { number as f64 } else { point.x })
         };
         let _ = writeln!(out, "<g class=\"c{}\">", number % COLOURS);
@@ -312,12 +312,12 @@ fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
             let path: Vec<String> = line
                 .points
                 .iter()
-                .map(|point| format!("{:.1},{:.1}", place(point), y.at(point.median)))
+                .map(|point| format!("{:.1},{:.1}", across(point), y.at(point.median)))
                 .collect();
             let _ = writeln!(out, "<polyline class=\"c\" points=\"{}\"/>", path.join(" "));
         }
         for point in &line.points {
-            let (at, median) = (place(point), y.at(point.median));
+            let (at, median) = (across(point), y.at(point.median));
             let shown = escape(&unit.show(point.median));
             let _ = writeln!(
                 out,

@@ -429,7 +429,7 @@ mod tests {
     use super::*;
 
     fn sheet(times: &[(u32, u64)]) -> Sheet {
-        let mut sheet = Sheet::new("hand-off", HELD);
+        let mut sheet = Sheet::new("leave", HELD);
         for &(holds, milliseconds) in times {
             let figure = Figure::time("the leave").at_most(0.2);
             sheet.note_time(holds, figure, Duration::from_millis(milliseconds));

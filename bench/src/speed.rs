@@ -202,12 +202,12 @@ pub(crate) fn contended(
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let fight = Load::Locks { tasks: 1, names: Names::One, timed: true };
-        let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|place| (place, fight)).collect();
+        let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|index| (index, fight)).collect();
         let fought = cluster.run(&fighters, args.span())?;
 
         let at = cluster.listener(0, &BenchOrder::Hub(size))?;
         let rim: Vec<(usize, Load)> =
-            (1..=CROWD).map(|place| (place, Load::Spoke { at, brings: place == 1 })).collect();
+            (1..=CROWD).map(|index| (index, Load::Spoke { at, brings: index == 1 })).collect();
         let passed = cluster.run(&rim, args.span())?;
 
         let turns = |ran: &[Ran]| {

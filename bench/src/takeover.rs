@@ -1,4 +1,4 @@
-//! The time for which a service with a large table is without a grantor: in a transfer, a hand-off
+//! The time for which a service with a large table is without a grantor: in a transfer, a leave
 //! and a recovery.
 //!
 //! ```text
@@ -16,7 +16,7 @@
 
 use crate::clock::between;
 use crate::cluster::{BenchCluster, BenchResult};
-use crate::message::{BenchOrder, BenchReport, Event, Holdings, Place, Served};
+use crate::message::{BenchOrder, BenchReport, Event, Holdings, QueuedWaiter, Served};
 use crate::sheet::{Figure, Sheet};
 use crate::{BenchArgs, Progress};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TakeoverKind {
     Transfer,
-    HandOff,
+    Leave,
     Recovery,
 }
 
@@ -57,13 +57,13 @@ pub(crate) fn transfer(
     measure(TakeoverKind::Transfer, args, logs, progress, sheet)
 }
 
-pub(crate) fn hand_off(
+pub(crate) fn leave(
     args: &BenchArgs,
     logs: &Path,
     progress: &Progress,
     sheet: &mut Sheet,
 ) -> BenchResult<()> {
-    measure(TakeoverKind::HandOff, args, logs, progress, sheet)
+    measure(TakeoverKind::Leave, args, logs, progress, sheet)
 }
 
 pub(crate) fn recovery(
@@ -111,11 +111,11 @@ impl TakeoverRun {
         let mut cluster = BenchCluster::set(MEMBERS, logs.to_owned())?;
         cluster.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
         let mut held = Vec::new();
-        for (number, &place) in (0..).zip(&HOLDERS) {
+        for (number, &index) in (0..).zip(&HOLDERS) {
             let parts = HOLDERS.len() as u32;
             let (first, next) = (holds * number / parts, holds * (number + 1) / parts);
             held.push(cluster.ask(
-                place,
+                index,
                 &BenchOrder::Hold { first, count: next - first },
                 BenchReport::holding,
             )?);
@@ -129,7 +129,7 @@ impl TakeoverRun {
         self.cluster.pause(SETTLE)?;
         let measured = match kind {
             TakeoverKind::Transfer => self.transfer()?,
-            TakeoverKind::HandOff => self.hand_off()?,
+            TakeoverKind::Leave => self.leave()?,
             TakeoverKind::Recovery => self.recovery()?,
         };
         self.cluster.pause(SETTLE)?;
@@ -147,13 +147,15 @@ impl TakeoverRun {
     /// Starts all waiters. Returns the order of each queue.
     fn queue_up(&mut self) -> BenchResult<Vec<Vec<u32>>> {
         self.cluster.ask(CLIENT, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
-        for (number, &place) in (0..).zip(&HOLDERS) {
+        for (number, &index) in (0..).zip(&HOLDERS) {
             let own = (0..self.waiters).filter(|waiter| waiter % HOLDERS.len() as u32 == number);
-            let places =
-                own.map(|waiter| Place { queue: waiter / HOLDERS.len() as u32 % QUEUES, waiter });
-            self.cluster.order(place, &BenchOrder::Wait(places.collect()));
+            let waiters = own.map(|waiter| QueuedWaiter {
+                queue: waiter / HOLDERS.len() as u32 % QUEUES,
+                waiter,
+            });
+            self.cluster.order(index, &BenchOrder::Wait(waiters.collect()));
         }
-        self.cluster.stand_in_line(CLIENT, QUEUES, self.waiters)?;
+        self.cluster.await_queued(CLIENT, QUEUES, self.waiters)?;
         Ok(self.look()?.1)
     }
 
@@ -174,7 +176,7 @@ impl TakeoverRun {
         })
     }
 
-    fn hand_off(&mut self) -> BenchResult<Measured> {
+    fn leave(&mut self) -> BenchResult<Measured> {
         let (from, to) = self.cluster.ask(GRANTOR, &BenchOrder::Leave, BenchReport::did)?;
         let (acts, ..) = self.cluster.event(from, "a successor", grants)?;
         self.cluster.end(GRANTOR)?;
@@ -190,8 +192,8 @@ impl TakeoverRun {
         let from = self.cluster.kill(GRANTOR);
         let (to, grantor, ()) = self.cluster.event(from, "a new grantor", grants)?;
         let (seen, ..) =
-            self.cluster.event(from, "a view without the dead", |place, event| match event {
-                Event::View(members) if place == grantor && !members.contains(&dead) => Some(()),
+            self.cluster.event(from, "a view without the dead", |index, event| match event {
+                Event::View(members) if index == grantor && !members.contains(&dead) => Some(()),
                 _ => None,
             })?;
         let what = vec![("until the death is known", from, seen, None)];
@@ -201,10 +203,10 @@ impl TakeoverRun {
     /// All holds are there, at the holders and at the grantor.
     fn check(&mut self) -> BenchResult<()> {
         let mut all = Holdings::default();
-        for (place, before) in HOLDERS.iter().zip(self.held.clone()) {
-            let now = self.cluster.ask(*place, &BenchOrder::Check, BenchReport::holding)?;
+        for (index, before) in HOLDERS.iter().zip(self.held.clone()) {
+            let now = self.cluster.ask(*index, &BenchOrder::Check, BenchReport::holding)?;
             if now != before {
-                return Err(format!("member {place} held {before:?} and holds {now:?}"));
+                return Err(format!("member {index} held {before:?} and holds {now:?}"));
             }
             all.join(now);
         }
@@ -225,17 +227,17 @@ impl TakeoverRun {
         // Those of one member may be the last, so they are waited for in any order.
         let mut open = HOLDERS.to_vec();
         while !open.is_empty() {
-            let (place, grants) =
-                self.cluster.any_report("for the waiters to be served", |place, report| {
+            let (index, grants) =
+                self.cluster.any_report("for the waiters to be served", |index, report| {
                     match report {
-                        BenchReport::Served(grants) if open.contains(&place) => {
-                            Some((place, grants.clone()))
+                        BenchReport::Served(grants) if open.contains(&index) => {
+                            Some((index, grants.clone()))
                         }
                         _ => None,
                     }
                 })?;
-            open.retain(|other| *other != place);
-            for Served { place: Place { queue, waiter }, token, .. } in grants {
+            open.retain(|other| *other != index);
+            for Served { waiter: QueuedWaiter { queue, waiter }, token, .. } in grants {
                 served[queue as usize].insert(token, waiter);
             }
         }

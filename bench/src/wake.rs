@@ -1,7 +1,7 @@
 //! The cost of a release in messages while a request waits.
 
 use crate::cluster::{BenchCluster, BenchResult};
-use crate::message::{BenchOrder, BenchReport, Place, Usage};
+use crate::message::{BenchOrder, BenchReport, QueuedWaiter, Usage};
 use crate::sheet::{Figure, Sheet, Unit};
 use crate::{BenchArgs, Progress};
 use std::path::Path;
@@ -37,9 +37,10 @@ pub(crate) fn wake(
     for round in 1..=rounds {
         progress.say(&format!("round {round} of {rounds}"));
         cluster.ask(HOLDER, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
-        let places = (0..WAITERS).map(|waiter| Place { queue: waiter % QUEUES, waiter }).collect();
-        cluster.order(WAITER, &BenchOrder::Wait(places));
-        cluster.stand_in_line(GRANTOR, QUEUES, WAITERS)?;
+        let waiters =
+            (0..WAITERS).map(|waiter| QueuedWaiter { queue: waiter % QUEUES, waiter }).collect();
+        cluster.order(WAITER, &BenchOrder::Wait(waiters));
+        cluster.await_queued(GRANTOR, QUEUES, WAITERS)?;
         cluster.pause(SETTLE)?;
 
         let before = usages(&mut cluster)?;
@@ -78,5 +79,5 @@ pub(crate) fn wake(
 }
 
 fn usages(cluster: &mut BenchCluster) -> BenchResult<Vec<Usage>> {
-    [GRANTOR, HOLDER, WAITER].into_iter().map(|place| cluster.usage(place)).collect()
+    [GRANTOR, HOLDER, WAITER].into_iter().map(|index| cluster.usage(index)).collect()
 }

@@ -44,9 +44,9 @@ pub(crate) fn with_runtime(work: impl Future<Output = Done>) -> Done {
         .block_on(work)
 }
 
-/// Children in their places, as their parent has them. `R` is the type of the reports.
+/// Children by their indexes, as their parent has them. `R` is the type of the reports.
 pub(crate) struct Processes<R> {
-    places: Vec<Process>,
+    children: Vec<Process>,
     lines: Receiver<OutputLine<R>>,
     sender: SyncSender<OutputLine<R>>,
 }
@@ -54,14 +54,14 @@ pub(crate) struct Processes<R> {
 struct Process {
     child: Child,
     orders: ChildStdin,
-    /// The number of this run. The pipe of an earlier run in this place may still hold messages.
+    /// The number of this run. The pipe of an earlier run at this index may still hold messages.
     run: u32,
     /// How it ended, if that is known.
     ended: Option<ExitStatus>,
 }
 
 struct OutputLine<R> {
-    place: usize,
+    index: usize,
     run: u32,
     at: Instant,
     /// `None`: the pipe was closed.
@@ -70,8 +70,8 @@ struct OutputLine<R> {
 
 /// A message from a child.
 pub(crate) struct ChildUpdate<R> {
-    /// The child's place.
-    pub(crate) place: usize,
+    /// The child's index.
+    pub(crate) index: usize,
     /// The time at which it arrived here.
     pub(crate) at: Instant,
     /// The child is known to have ended: this was still in its pipe.
@@ -94,18 +94,18 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
     /// No child yet.
     pub(crate) fn new() -> Self {
         let (sender, lines) = sync_channel(INBOX);
-        Processes { places: Vec::new(), lines, sender }
+        Processes { children: Vec::new(), lines, sender }
     }
 
-    /// Starts this program with `arguments` in a new place, or again in a place with an ended
+    /// Starts this program with `arguments` at a new index, or again at the index of an ended
     /// child.
     pub(crate) fn start(
         &mut self,
-        place: usize,
+        index: usize,
         arguments: &[String],
         errors: &Path,
     ) -> std::io::Result<()> {
-        let run = self.places.get(place).map_or(0, |process| process.run + 1);
+        let run = self.children.get(index).map_or(0, |process| process.run + 1);
         let errors = File::options().create(true).append(true).open(errors)?;
         let mut command = Command::new(std::env::current_exe()?);
         let mut child = command
@@ -122,36 +122,36 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
                 let at = Instant::now();
                 let report =
                     serde_json::from_str(&text).map_err(|error| format!("said {text:?}: {error}"));
-                if sender.send(OutputLine { place, run, at, report: Some(report) }).is_err() {
+                if sender.send(OutputLine { index, run, at, report: Some(report) }).is_err() {
                     return;
                 }
             }
-            let _ = sender.send(OutputLine { place, run, at: Instant::now(), report: None });
+            let _ = sender.send(OutputLine { index, run, at: Instant::now(), report: None });
         });
         let process = Process { child, orders, run, ended: None };
-        match self.places.get_mut(place) {
+        match self.children.get_mut(index) {
             Some(before) => *before = process,
-            None => self.places.push(process),
+            None => self.children.push(process),
         }
         Ok(())
     }
 
     /// Sends an order. A child that cannot be reached is dead, and that is seen at its other pipe.
-    pub(crate) fn order(&mut self, place: usize, order: &impl Serialize) {
+    pub(crate) fn order(&mut self, index: usize, order: &impl Serialize) {
         let line = serde_json::to_string(order).expect("orders always serialise");
-        let _ = writeln!(self.places[place].orders, "{line}");
+        let _ = writeln!(self.children[index].orders, "{line}");
     }
 
     /// SIGKILL. No news of its end follows.
-    pub(crate) fn kill(&mut self, place: usize) {
-        let process = &mut self.places[place];
+    pub(crate) fn kill(&mut self, index: usize) {
+        let process = &mut self.children[index];
         let _ = process.child.kill();
         process.ended = process.child.wait().ok();
     }
 
     /// SIGSTOP or SIGCONT.
-    pub(crate) fn signal(&self, place: usize, signal: Signal) -> std::io::Result<()> {
-        Ok(kill_process(Pid::from_child(&self.places[place].child), signal)?)
+    pub(crate) fn signal(&self, index: usize, signal: Signal) -> std::io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.children[index].child), signal)?)
     }
 
     /// The next update of any child; `None` when it is `until` and no child sent one.
@@ -162,7 +162,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
             };
-            let process = &mut self.places[line.place];
+            let process = &mut self.children[line.index];
             let is_late = line.run != process.run || process.ended.is_some();
             let what = match line.report {
                 Some(Ok(report)) => ChildOutput::Said(report),
@@ -173,25 +173,25 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
                     ChildOutput::Ended
                 }
             };
-            return Some(ChildUpdate { place: line.place, at: line.at, is_late, what });
+            return Some(ChildUpdate { index: line.index, at: line.at, is_late, what });
         }
     }
 
-    /// How the child of this place ended; `None`: it lives, as far as is known.
-    pub(crate) fn ended(&self, place: usize) -> Option<ExitStatus> {
-        self.places[place].ended
+    /// How the child of this index ended; `None`: it lives, as far as is known.
+    pub(crate) fn ended(&self, index: usize) -> Option<ExitStatus> {
+        self.children[index].ended
     }
 
     /// How many are alive.
     pub(crate) fn living(&self) -> usize {
-        self.places.iter().filter(|process| process.ended.is_none()).count()
+        self.children.iter().filter(|process| process.ended.is_none()).count()
     }
 }
 
 impl<R> Drop for Processes<R> {
     /// Kills all children, stopped ones included.
     fn drop(&mut self) {
-        for process in &mut self.places {
+        for process in &mut self.children {
             let _ = process.child.kill();
             let _ = process.child.wait();
         }

@@ -120,7 +120,7 @@ async fn a_suspension_is_requested_back_by_leaving_out_the_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_revoked_is_told_with_its_reason() {
+async fn a_hold_that_cannot_be_revoked_is_reported_with_the_reason() {
     let (member, service) = founded().await;
     assert_eq!(
         revoke(&member, &["inventory", "sku-42"]).await,

@@ -105,9 +105,9 @@ impl ChaosRun {
 
     /// The same with a step of a fault, which does not know how many calls there are by now.
     fn apply_of_fault(&mut self, mut step: Step) {
-        if let Step::Ask { call, place, .. } = &mut step {
+        if let Step::Ask { call, site, .. } = &mut step {
             *call = self.world.history().calls.len();
-            if !self.world.is_up(*place) {
+            if !self.world.is_up(*site) {
                 return;
             }
         }
@@ -120,7 +120,7 @@ impl ChaosRun {
         let mut coming: Vec<(usize, &Fault)> =
             plan.kept.iter().copied().zip(&plan.faults).collect();
         let mut joining: Vec<(u64, usize)> = (plan.founders..plan.founders + plan.joiners)
-            .map(|place| (dice.below(plan.span / 2), place))
+            .map(|site| (dice.below(plan.span / 2), site))
             .collect();
         self.apply(Step::Weather(plan.weather));
         while self.world.now < plan.span && self.world.broken().is_none() {
@@ -131,9 +131,9 @@ impl ChaosRun {
                 &mut active,
             );
             let now = self.world.now;
-            joining.retain(|(at, place)| {
-                if *at <= now && !self.world.is_alive(*place) {
-                    self.apply(Step::Start(*place));
+            joining.retain(|(at, site)| {
+                if *at <= now && !self.world.is_alive(*site) {
+                    self.apply(Step::Start(*site));
                 }
                 *at > now
             });
@@ -197,8 +197,8 @@ impl ChaosRun {
                 return now < fault.may_begin_until();
             };
             *self.faults.entry(fault.what.name()).or_default() += 1;
-            let (kind, places) = (fault.what.name().to_string(), begun.places.clone());
-            self.apply(Step::Fault { fault: *number, kind, places });
+            let (kind, sites) = (fault.what.name().to_string(), begun.sites.clone());
+            self.apply(Step::Fault { fault: *number, kind, sites });
             while let Some(step) = begun.next(now) {
                 self.apply_of_fault(step);
             }
@@ -215,13 +215,12 @@ impl ChaosRun {
             while let Some(step) = one.next(now) {
                 // A member that could be spared when the fault began may be needed by now.
                 let ends = match &step {
-                    Step::Crash(place) | Step::Vanish(place) => Some((*place, ShutdownPlan::Dead)),
-                    Step::Leave(place) => Some((*place, ShutdownPlan::Gone)),
+                    Step::Crash(site) | Step::Vanish(site) => Some((*site, ShutdownPlan::Dead)),
+                    Step::Leave(site) => Some((*site, ShutdownPlan::Gone)),
                     _ => None,
                 };
-                let ends = ends.filter(|(place, _)| self.world.is_alive(*place));
-                if ends
-                    .is_none_or(|(place, how)| self.world.can_spare(&[place], how, plan.reckless))
+                let ends = ends.filter(|(site, _)| self.world.is_alive(*site));
+                if ends.is_none_or(|(site, how)| self.world.can_spare(&[site], how, plan.reckless))
                 {
                     self.apply_of_fault(step);
                 }
@@ -236,16 +235,15 @@ impl ChaosRun {
     /// A part of the members that can go on by itself, if there is one: all, and then one after the
     /// other is left out, as long as the rest suffices.
     fn draw_core(&self, dice: &mut Rng) -> Option<Vec<usize>> {
-        let mut core: Vec<usize> = self.world.places().collect();
+        let mut core: Vec<usize> = self.world.sites().collect();
         for _ in 0..dice.between(1, 2 * core.len() as u64) {
             let out = dice.below(core.len() as u64) as usize;
-            let rest: Vec<usize> =
-                core.iter().copied().filter(|place| *place != core[out]).collect();
+            let rest: Vec<usize> = core.iter().copied().filter(|site| *site != core[out]).collect();
             if self.world.is_sufficient(&rest) {
                 core = rest;
             }
         }
-        (core.len() < self.world.places().len()).then_some(core)
+        (core.len() < self.world.sites().len()).then_some(core)
     }
 
     /// Leaves members in a fault for good. Returns the others, which are to go on.
@@ -317,22 +315,21 @@ impl ChaosRun {
     /// Kills, stops, deafens or cuts off the other members for good, or leaves their present state
     /// as it is.
     fn abandon_all_but(&mut self, plan: &ChaosPlan, core: &[usize], dice: &mut Rng) {
-        let others: Vec<usize> =
-            self.world.places().filter(|place| !core.contains(place)).collect();
+        let others: Vec<usize> = self.world.sites().filter(|site| !core.contains(site)).collect();
         self.apply(Step::Heal);
-        for &place in &others {
+        for &site in &others {
             let is_heard = dice.chance(if plan.is_plain() { 300_000 } else { 500_000 });
             match dice.below(3) {
-                0 => _ = self.apply(Step::Crash(place)),
-                1 => _ = self.apply(Step::Pause(place)),
+                0 => _ = self.apply(Step::Crash(site)),
+                1 => _ = self.apply(Step::Pause(site)),
                 _ => {
                     let alone = dice.chance(500_000);
-                    for other in self.world.places().filter(|other| *other != place) {
+                    for other in self.world.sites().filter(|other| *other != site) {
                         if core.contains(&other) || alone {
                             if !is_heard {
-                                self.apply(Step::Cut(place, other));
+                                self.apply(Step::Cut(site, other));
                             }
-                            self.apply(Step::Cut(other, place));
+                            self.apply(Step::Cut(other, site));
                         }
                     }
                 }
@@ -361,11 +358,11 @@ impl ChaosRun {
         if self.world.latest.is_empty() {
             return;
         }
-        let goes = dice.below(self.world.places().len() as u64) as usize;
-        for place in
-            self.world.places().filter(|place| !self.world.is_alive(*place)).collect::<Vec<_>>()
+        let goes = dice.below(self.world.sites().len() as u64) as usize;
+        for site in
+            self.world.sites().filter(|site| !self.world.is_alive(*site)).collect::<Vec<_>>()
         {
-            self.apply(Step::Start(place));
+            self.apply(Step::Start(site));
         }
         if self.world.is_up(goes)
             && self.world.can_spare(&[goes], ShutdownPlan::Gone, plan.reckless)
@@ -374,11 +371,11 @@ impl ChaosRun {
         }
     }
 
-    /// The objects that clients at the place have open, by call.
-    fn opened_at(&self, place: usize, service: &str) -> Vec<(usize, String)> {
+    /// The objects that clients at the site have open, by call.
+    fn opened_at(&self, site: usize, service: &str) -> Vec<(usize, String)> {
         let opened = self.world.history().opened().map(|ask| (ask, self.world.call(ask)));
         let here =
-            opened.filter(|(_, call)| call.member == place && call.service.as_str() == service);
+            opened.filter(|(_, call)| call.member == site && call.service.as_str() == service);
         let name = |call: &Call| match &call.object {
             Some((_, Some(name))) => String::from_utf8_lossy(name.as_bytes()).into_owned(),
             _ => String::new(),
@@ -405,13 +402,13 @@ impl ChaosRun {
                 .map(Step::Release),
             12..24 => some(&mut dice, claims(|call| call.mode == HoldMode::Share)).map(|of| {
                 let asked = world.call(Ask(of));
-                let (call, place, service) =
+                let (call, site, service) =
                     (world.history().calls.len(), asked.member, asked.service.as_str());
                 let (service, wanted, says) =
                     (service.to_string(), ClientWant::Upgrade(of), String::new());
                 Step::Ask {
                     call,
-                    place,
+                    site,
                     service,
                     wanted,
                     owner: 0,
@@ -449,7 +446,7 @@ impl ChaosRun {
                 self.apply(Step::WriteEarlier(ask.0));
             }
         }
-        let first = dice.below(self.world.places().len() as u64) as usize;
+        let first = dice.below(self.world.sites().len() as u64) as usize;
         let deed = dice.below(100);
         if (45..75).contains(&deed) && self.act_on_shared(plan) {
             return;
@@ -461,13 +458,12 @@ impl ChaosRun {
         let claims = || world.history().claims().filter(usable).collect();
         match deed {
             0..45 => {
-                let busy = |place: usize| {
+                let busy = |site: usize| {
                     let open = world.history().open().chain(world.history().claims());
-                    open.filter(|ask| world.call(*ask).member == place).count() >= MAX_OPEN
+                    open.filter(|ask| world.call(*ask).member == site).count() >= MAX_OPEN
                 };
-                let mut from_first = world.places().cycle().skip(first).take(world.places().len());
-                let Some(place) = from_first.find(|place| world.is_up(*place) && !busy(*place))
-                else {
+                let mut from_first = world.sites().cycle().skip(first).take(world.sites().len());
+                let Some(site) = from_first.find(|site| world.is_up(*site) && !busy(*site)) else {
                     return;
                 };
                 let ms = |dice: &mut Rng, high: u64| Duration::from_millis(dice.between(1, high));
@@ -489,7 +485,7 @@ impl ChaosRun {
                 let (mut wanted, owner) = plan.wishes.pick(&mut wishes, &service, name, call);
                 if let ClientWant::Lock(name) = &wanted {
                     let mut shares = Rng::new(plan.seed, SHARES + self.deed);
-                    let opened = self.opened_at(place, &service);
+                    let opened = self.opened_at(site, &service);
                     if let Some(shared) = plan.wishes.pick_shared(&mut shares, name, &opened) {
                         wanted = shared;
                     }
@@ -502,7 +498,7 @@ impl ChaosRun {
                     wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(700_000);
                 // Each client has its own metadata, so that clients can be told apart.
                 let says = if talks { format!("client{call}") } else { String::new() };
-                self.apply(Step::Ask { call, place, service, wanted, owner, says, wait, lease });
+                self.apply(Step::Ask { call, site, service, wanted, owner, says, wait, lease });
                 if let Some(step) = dropped {
                     *self.faults.entry(DROPS).or_default() += 1;
                     self.apply(step);

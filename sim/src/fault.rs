@@ -18,8 +18,8 @@ use std::time::Duration;
 /// The target of a fault, looked up when it begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// The member at a place.
-    Place(usize),
+    /// The member at a site.
+    Site(usize),
     /// The elder.
     Elder,
     /// The grantor of the first service.
@@ -140,8 +140,8 @@ pub enum FaultKind {
     /// A council member says goodbye to the elder's half of the others. Then only the other half,
     /// which has not been told, hears it. The halves are drawn from the second number.
     Turncoat(usize, u64),
-    /// The elder names the member at the first place grantor of an unused service, and the elder's
-    /// host fails. The naming arrives late, and then the member at the second place asks to become
+    /// The elder names the member at the first site grantor of an unused service, and the elder's
+    /// host fails. The naming arrives late, and then the member at the second site asks to become
     /// grantor of the same service.
     StrayName(usize, usize),
     /// While a table is under way to a young turk, a member asks that turk for a lock, and another
@@ -206,7 +206,7 @@ pub enum FaultKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CutOffGroup {
     /// The members whose bits are set.
-    pub places: u32,
+    pub sites: u32,
     /// Also one holder.
     pub holder: bool,
 }
@@ -229,7 +229,7 @@ pub struct Late {
     pub kind: &'static str,
     /// The sender; `None`: all.
     pub from: Option<Target>,
-    /// The receiving place; `None`: all.
+    /// The receiving site; `None`: all.
     pub to: Option<usize>,
     /// The fault of the sender, or else of the elder, while the packets are kept back.
     pub blow: Option<ConcurrentFault>,
@@ -432,7 +432,7 @@ const PATIENCE: u64 = 10 * SECOND;
 #[derive(Clone, Copy, Debug)]
 pub struct FaultContext {
     /// How many members there are.
-    pub places: usize,
+    pub sites: usize,
     /// How long they are disturbed.
     pub span: u64,
     /// How long a member lease is.
@@ -444,19 +444,19 @@ pub struct FaultContext {
 impl Fault {
     /// Draws a fault of one kind.
     pub fn draw(dice: &mut Rng, kind: usize, context: &FaultContext) -> Fault {
-        let FaultContext { places, span, member_lease, clock_error } = *context;
+        let FaultContext { sites, span, member_lease, clock_error } = *context;
         let at = dice.between(SECOND / 2, span);
         let mut lasts = match dice.below(4) {
             0 => dice.between(20 * MS, 300 * MS),
             1 | 2 => dice.between(300 * MS, 3 * SECOND),
             _ => dice.between(2 * SECOND, 8 * SECOND),
         };
-        let place = dice.below(places as u64) as usize;
-        let other = (place + 1 + dice.below(places.max(2) as u64 - 1) as usize) % places;
+        let site = dice.below(sites as u64) as usize;
+        let other = (site + 1 + dice.below(sites.max(2) as u64 - 1) as usize) % sites;
         let target = match dice.below(12) {
             0 | 1 => Target::Elder,
             2 | 3 => Target::Grantor,
-            4 => Target::Council(place),
+            4 => Target::Council(site),
             5 => Target::Recovering,
             6 => Target::Awaited,
             7 => Target::Suspender,
@@ -464,7 +464,7 @@ impl Fault {
             // The number of draws must not change, so an earlier draw chooses between the targets.
             9 if at.is_multiple_of(2) => Target::Sharer,
             10 if at.is_multiple_of(2) => Target::Writer,
-            _ => Target::Place(place),
+            _ => Target::Site(site),
         };
         let rate = dice.between(10_000, 300_000) as u32;
         let what = match kind {
@@ -484,10 +484,10 @@ impl Fault {
                     ..LinkConditions::FAIR
                 })
             }
-            4 => FaultKind::CutOneWay(place, other),
-            5 => FaultKind::Cut(place, other),
+            4 => FaultKind::CutOneWay(site, other),
+            5 => FaultKind::Cut(site, other),
             6 => FaultKind::Isolate(target),
-            7 => FaultKind::Split(dice.between(1, (1 << places) - 2) as u32),
+            7 => FaultKind::Split(dice.between(1, (1 << sites) - 2) as u32),
             8 => FaultKind::Crash(target),
             9 => FaultKind::CrashBoth,
             10 => FaultKind::Vanish(target),
@@ -499,7 +499,7 @@ impl Fault {
                 FaultKind::Pause(target)
             }
             12 => FaultKind::Leave(target),
-            13 => FaultKind::SlowWay(place, other, dice.between(20 * MS, 2 * SECOND)),
+            13 => FaultKind::SlowWay(site, other, dice.between(20 * MS, 2 * SECOND)),
             14 => FaultKind::DieDeciding,
             FALSE_ALARM => FaultKind::FalseAlarm(other, target),
             16 => FaultKind::Swizzle(dice.roll()),
@@ -508,7 +508,7 @@ impl Fault {
                     each: dice.between(MS, 100 * MS),
                     room: dice.between(2, 40) as u32,
                 };
-                FaultKind::NarrowWay(place, other, narrow)
+                FaultKind::NarrowWay(site, other, narrow)
             }
             18 => FaultKind::Resets(dice.roll(), dice.between(1, 12) as u32),
             // Each damage breaks a connection: more than a few is one long cut.
@@ -518,10 +518,10 @@ impl Fault {
             }),
             REJECT => FaultKind::Reject(target),
             21 => FaultKind::ClockRate(
-                place,
+                site,
                 dice.between(0, 2 * clock_error) as i32 - clock_error as i32,
             ),
-            22 => FaultKind::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
+            22 => FaultKind::WallClock(site, dice.between(0, 2_000_000) as i64 - 1_000_000),
             NO_DATAGRAMS => FaultKind::NoDatagrams(target),
             CRASH_ALL => FaultKind::CrashAll,
             LOSE_DISK => FaultKind::LoseDisk(target),
@@ -559,14 +559,14 @@ impl Fault {
                 // An elder lease is two fifths of a member's.
                 let deaf = member_lease * dice.between(41, 60) / 100;
                 let (loyal, restart) = match kind {
-                    OVERTHROW_BY_SUCCESSORS => (CutOffGroup { places: 0, holder: true }, true),
-                    _ => (CutOffGroup::draw(dice, places), dice.chance(700_000)),
+                    OVERTHROW_BY_SUCCESSORS => (CutOffGroup { sites: 0, holder: true }, true),
+                    _ => (CutOffGroup::draw(dice, sites), dice.chance(700_000)),
                 };
-                FaultKind::Overthrow(Overthrow { candidate: place, deaf, loyal, restart })
+                FaultKind::Overthrow(Overthrow { candidate: site, deaf, loyal, restart })
             }
             28 => {
                 lasts = member_lease * dice.between(8, 30) / 10;
-                FaultKind::SplitView(CutOffGroup::draw(dice, places))
+                FaultKind::SplitView(CutOffGroup::draw(dice, sites))
             }
             29 => {
                 // A removal is proposed when a lease is surely over.
@@ -578,21 +578,21 @@ impl Fault {
             }
             30 => {
                 lasts = member_lease * dice.between(8, 25) / 10;
-                FaultKind::Turncoat(place, dice.roll())
+                FaultKind::Turncoat(site, dice.roll())
             }
             31 => {
                 // The next elder is chosen when the lease of the last one is over, at two fifths of
                 // a member's.
                 lasts = member_lease * dice.between(35, 90) / 100;
-                FaultKind::StrayName(place, other)
+                FaultKind::StrayName(site, other)
             }
             RUSH => {
                 lasts = dice.between(20 * MS, 2 * SECOND);
-                FaultKind::Rush { turk: place, leaves: dice.chance(400_000) }
+                FaultKind::Rush { turk: site, leaves: dice.chance(400_000) }
             }
             DUEL => {
                 lasts = dice.between(100 * MS, 600 * MS);
-                FaultKind::Duel { first: place }
+                FaultKind::Duel { first: site }
             }
             SLOW_DISK => {
                 // From the delay of a busy disk to more than a lease.
@@ -630,13 +630,13 @@ impl Fault {
             }
             TORN_VALUE => {
                 lasts = dice.between(20 * MS, 200 * MS);
-                FaultKind::TornValue { late: place, adds: None }
+                FaultKind::TornValue { late: site, adds: None }
             }
             TORN_SUM => {
                 lasts = dice.between(20 * MS, 200 * MS);
                 let most = dice.chance(400_000);
                 let adds = if most { i32::MAX } else { dice.between(1, 9) as i32 };
-                FaultKind::TornValue { late: place, adds: Some(adds) }
+                FaultKind::TornValue { late: site, adds: Some(adds) }
             }
             DEAFEN => {
                 lasts = member_lease * dice.between(5, 40) / 10;
@@ -653,11 +653,11 @@ impl Fault {
             }
             LATE_NAMING => {
                 lasts = member_lease * dice.between(45, 110) / 100;
-                FaultKind::LateNaming { named: place, elder_fails: dice.chance(500_000) }
+                FaultKind::LateNaming { named: site, elder_fails: dice.chance(500_000) }
             }
             _ => {
                 lasts = dice.between(400 * MS, 3 * SECOND);
-                FaultKind::Newcomer { turk: place }
+                FaultKind::Newcomer { turk: site }
             }
         };
         Fault { at, lasts, what }
@@ -677,10 +677,10 @@ impl Fault {
 
 impl CutOffGroup {
     /// One holder, or a few members: the others are to go on.
-    fn draw(dice: &mut Rng, places: usize) -> CutOffGroup {
-        let some = |dice: &mut Rng| dice.below(1 << places) as u32;
-        let (places, holder) = (some(dice) & some(dice), dice.chance(700_000));
-        CutOffGroup { places: if holder && dice.chance(700_000) { 0 } else { places }, holder }
+    fn draw(dice: &mut Rng, sites: usize) -> CutOffGroup {
+        let some = |dice: &mut Rng| dice.below(1 << sites) as u32;
+        let (sites, holder) = (some(dice) & some(dice), dice.chance(700_000));
+        CutOffGroup { sites: if holder && dice.chance(700_000) { 0 } else { sites }, holder }
     }
 
     /// A predicate for its members: never the candidate.
@@ -690,9 +690,9 @@ impl CutOffGroup {
         holder: Option<usize>,
         candidate: Option<usize>,
     ) -> impl Fn(&usize) -> bool {
-        move |place| {
-            let is_drawn = Some(*place) != candidate && self.places >> place & 1 == 1;
-            *place == elder || Some(*place) == holder || is_drawn
+        move |site| {
+            let is_drawn = Some(*site) != candidate && self.sites >> site & 1 == 1;
+            *site == elder || Some(*site) == holder || is_drawn
         }
     }
 }
@@ -702,8 +702,8 @@ impl CutOffGroup {
 pub(crate) struct Active {
     /// When it is over.
     pub(crate) until: u64,
-    /// The places that it hits.
-    pub(crate) places: Vec<usize>,
+    /// The sites that it hits.
+    pub(crate) sites: Vec<usize>,
     weather: Option<LinkConditions>,
     /// The first is due first.
     agenda: VecDeque<(u64, Step)>,
@@ -722,9 +722,9 @@ impl Active {
 
 impl World {
     fn find(&self, target: Target) -> Option<usize> {
-        let of = |process| self.place_of(process).filter(|place| self.peers[*place].is(process));
+        let of = |process| self.site_of(process).filter(|site| self.peers[*site].is(process));
         match target {
-            Target::Place(place) => Some(place),
+            Target::Site(site) => Some(site),
             Target::Elder => self.find_elder(),
             Target::Grantor => self.find_grantor(crate::chaos::SERVICES[0]),
             Target::Council(number) => {
@@ -732,7 +732,7 @@ impl World {
                     self.latest_view()?.council().skip(1).map(|info| info.process).collect();
                 council.get(number % council.len().max(1)).copied().and_then(of)
             }
-            Target::Recovering => self.recovering().next().map(|(place, _)| place),
+            Target::Recovering => self.recovering().next().map(|(site, _)| site),
             Target::Awaited => self.recovering().filter_map(|(_, process)| of(process)).next_back(),
             Target::Suspender => self.wants(Call::suspends),
             Target::Batcher => self.wants(|call| call.keys.len() > 1),
@@ -746,36 +746,36 @@ impl World {
                 let writers =
                     self.history().open().map(|ask| self.call(ask)).filter(|call| writes(call));
                 let opened = self.history().opened().map(|ask| self.call(ask));
-                let place = writers
+                let site = writers
                     .map(|call| call.member)
                     .next()
                     .or_else(|| opened.map(|call| call.member).next());
-                place.or_else(|| self.find(Target::Grantor))
+                site.or_else(|| self.find(Target::Grantor))
             }
         }
     }
 
-    /// The place of a member that has, or waits for, something like this; else the grantor.
+    /// The site of a member that has, or waits for, something like this; else the grantor.
     fn wants(&self, these: impl Fn(&Call) -> bool) -> Option<usize> {
         let history = self.history();
         let asks = history.claims().chain(history.open()).map(|ask| self.call(ask));
-        let places = asks.filter(|call| these(call)).map(|call| call.member);
-        places.max().or_else(|| self.find(Target::Grantor))
+        let sites = asks.filter(|call| these(call)).map(|call| call.member);
+        sites.max().or_else(|| self.find(Target::Grantor))
     }
 
-    /// Places where a grantor recovers or receives a table, with the processes that it waits for.
+    /// Sites where a grantor recovers or receives a table, with the processes that it waits for.
     fn recovering(&self) -> impl DoubleEndedIterator<Item = (usize, ProcessId)> + '_ {
-        let awaited = |place: usize| {
-            self.peers[place].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>()
+        let awaited = |site: usize| {
+            self.peers[site].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>()
         };
-        let others = move |place: usize| {
-            let me = self.peers[place].process();
-            awaited(place)
+        let others = move |site: usize| {
+            let me = self.peers[site].process();
+            awaited(site)
                 .into_iter()
                 .filter(move |process| Some(*process) != me)
-                .map(move |process| (place, process))
+                .map(move |process| (site, process))
         };
-        self.places().filter(|place| self.is_up(*place)).flat_map(others)
+        self.sites().filter(|site| self.is_up(*site)).flat_map(others)
     }
 
     /// Looks up the targets of a fault, and plans its steps and their times. `None` if it found no
@@ -784,7 +784,7 @@ impl World {
         let (now, until) = (self.now, self.now + fault.lasts);
         let mut plot = FaultScript { now, until, steps: Vec::new() };
         let mut weather = None;
-        let all = || self.places();
+        let all = || self.sites();
         match fault.what {
             FaultKind::Weather(worse) => weather = Some(worse),
             FaultKind::SlowWay(from, to, by) => {
@@ -796,29 +796,29 @@ impl World {
             FaultKind::CutOneWay(from, to) => plot.pair(Step::Cut(from, to), Step::Mend(from, to)),
             FaultKind::Cut(a, b) => plot.both(a, b, Step::Cut, Step::Mend),
             FaultKind::Isolate(target) => {
-                let place = self.find(target)?;
+                let site = self.find(target)?;
                 all()
-                    .filter(|other| *other != place)
-                    .for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
+                    .filter(|other| *other != site)
+                    .for_each(|other| plot.both(site, other, Step::Cut, Step::Mend));
             }
             FaultKind::Split(mask) => {
-                let left = |place: &usize| mask >> place & 1 == 1;
+                let left = |site: &usize| mask >> site & 1 == 1;
                 for a in all().filter(left) {
                     all().filter(|b| !left(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
             }
             FaultKind::OneNeighbour(target, luck) => {
-                let place = self.find(target)?;
-                let mut others: Vec<usize> = all().filter(|other| *other != place).collect();
+                let site = self.find(target)?;
+                let mut others: Vec<usize> = all().filter(|other| *other != site).collect();
                 others.sort_by_key(|other| mix(&[luck, *other as u64]));
                 others
                     .iter()
                     .skip(1)
-                    .for_each(|other| plot.both(place, *other, Step::Cut, Step::Mend));
+                    .for_each(|other| plot.both(site, *other, Step::Cut, Step::Mend));
             }
             FaultKind::Ring(luck) => {
                 let mut ring: Vec<usize> = all().collect();
-                ring.sort_by_key(|place| mix(&[luck, *place as u64]));
+                ring.sort_by_key(|site| mix(&[luck, *site as u64]));
                 // Beyond five the next but one is a neighbour, too.
                 let reach = if ring.len() > 5 { 2 } else { 1 };
                 for (here, a) in ring.iter().enumerate() {
@@ -853,9 +853,9 @@ impl World {
                 cut.into_iter().for_each(|(a, b)| plot.pair(Step::Cut(a, b), Step::Mend(a, b)));
             }
             FaultKind::Crash(target) => {
-                let place = self.find(target)?;
+                let site = self.find(target)?;
                 plot.down(
-                    &self.spared(&[place], ShutdownPlan::Dead, reckless)?,
+                    &self.spared(&[site], ShutdownPlan::Dead, reckless)?,
                     Step::Crash,
                     Step::Start,
                 );
@@ -885,52 +885,52 @@ impl World {
                 );
             }
             FaultKind::LoseDisk(target) => {
-                let place = self.find(target).filter(|place| self.can_lose_disk(*place))?;
+                let site = self.find(target).filter(|site| self.can_lose_disk(*site))?;
                 plot.down(
-                    &self.spared(&[place], ShutdownPlan::Dead, reckless)?,
+                    &self.spared(&[site], ShutdownPlan::Dead, reckless)?,
                     Step::Crash,
                     Step::Start,
                 );
-                plot.add(now, Step::LoseDisk(place));
+                plot.add(now, Step::LoseDisk(site));
             }
             FaultKind::Leave(target) => {
-                let place = self.find(target)?;
+                let site = self.find(target)?;
                 plot.down(
-                    &self.spared(&[place], ShutdownPlan::Gone, reckless)?,
+                    &self.spared(&[site], ShutdownPlan::Gone, reckless)?,
                     Step::Leave,
                     Step::Start,
                 );
             }
             FaultKind::Pause(target) => {
-                let place = self.find(target).filter(|place| self.is_up(*place))?;
-                plot.pair(Step::Pause(place), Step::Wake(place));
+                let site = self.find(target).filter(|site| self.is_up(*site))?;
+                plot.pair(Step::Pause(site), Step::Wake(site));
             }
             FaultKind::SlowDisk(target, takes) => {
-                let place = self.find(target)?;
+                let site = self.find(target)?;
                 plot.pair(
-                    Step::Disk(place, DiskHealth::Slow(Duration::from_nanos(takes))),
-                    Step::Disk(place, DiskHealth::Fast),
+                    Step::Disk(site, DiskHealth::Slow(Duration::from_nanos(takes))),
+                    Step::Disk(site, DiskHealth::Fast),
                 );
             }
             FaultKind::FailingDisk(target) => {
-                let place = self.find(target)?;
+                let site = self.find(target)?;
                 plot.pair(
-                    Step::Disk(place, DiskHealth::Failing),
-                    Step::Disk(place, DiskHealth::Fast),
+                    Step::Disk(site, DiskHealth::Failing),
+                    Step::Disk(site, DiskHealth::Fast),
                 );
             }
             FaultKind::FullDisk => {
-                all().for_each(|place| {
+                all().for_each(|site| {
                     plot.pair(
-                        Step::Disk(place, DiskHealth::Failing),
-                        Step::Disk(place, DiskHealth::Fast),
+                        Step::Disk(site, DiskHealth::Failing),
+                        Step::Disk(site, DiskHealth::Fast),
                     )
                 });
             }
             FaultKind::TornStep(target, after, votes) => {
-                let place = self.find(target)?;
-                plot.add(now, Step::Tear(TornStep { place, after, votes, until }));
-                plot.add(until, Step::Start(place));
+                let site = self.find(target)?;
+                plot.add(now, Step::Tear(TornStep { site, after, votes, until }));
+                plot.add(until, Step::Start(site));
             }
             FaultKind::DieDeciding => {
                 plot.add(now, Step::DieDeciding { until: until.max(now + 4 * SECOND) })
@@ -967,19 +967,19 @@ impl World {
                 }
             }
             FaultKind::Reject(target) => {
-                let place = self.find(target)?;
-                for other in all().filter(|other| *other != place) {
-                    plot.both(place, other, Step::Reject, Step::Accept);
+                let site = self.find(target)?;
+                for other in all().filter(|other| *other != site) {
+                    plot.both(site, other, Step::Reject, Step::Accept);
                 }
             }
-            FaultKind::ClockRate(place, ppm) => {
+            FaultKind::ClockRate(site, ppm) => {
                 plot.pair(
-                    Step::TurnClock(place, ppm),
-                    Step::TurnClock(place, self.peers[place].clock.ppm),
+                    Step::TurnClock(site, ppm),
+                    Step::TurnClock(site, self.peers[site].clock.ppm),
                 );
             }
-            FaultKind::WallClock(place, by) => {
-                plot.pair(Step::StepWallClock(place, by), Step::StepWallClock(place, -by))
+            FaultKind::WallClock(site, by) => {
+                plot.pair(Step::StepWallClock(site, by), Step::StepWallClock(site, -by))
             }
             FaultKind::Late(Late { kind, from, to, blow }) => {
                 let from = match from {
@@ -990,24 +990,24 @@ impl World {
                 plot.pair(Step::Hold(packets), Step::LetGo(packets));
                 let victim = match blow {
                     Some(ConcurrentFault::GrantorLeaves) => {
-                        self.find(Target::Grantor).filter(|place| Some(*place) != to)
+                        self.find(Target::Grantor).filter(|site| Some(*site) != to)
                     }
                     _ => from.or_else(|| self.find_elder()),
                 };
-                if let (Some(blow), Some(place)) = (blow, victim) {
-                    let others = all().filter(|other| *other != place);
+                if let (Some(blow), Some(site)) = (blow, victim) {
+                    let others = all().filter(|other| *other != site);
                     plot.now = now + fault.lasts / 8;
                     match blow {
                         ConcurrentFault::Crash => {
                             plot.down(
-                                &self.spared(&[place], ShutdownPlan::Dead, reckless)?,
+                                &self.spared(&[site], ShutdownPlan::Dead, reckless)?,
                                 Step::Crash,
                                 Step::Start,
                             );
                         }
                         ConcurrentFault::Leave => {
                             plot.down(
-                                &self.spared(&[place], ShutdownPlan::Gone, reckless)?,
+                                &self.spared(&[site], ShutdownPlan::Gone, reckless)?,
                                 Step::Leave,
                                 Step::Start,
                             );
@@ -1015,13 +1015,13 @@ impl World {
                         ConcurrentFault::GrantorLeaves => {
                             (plot.now, plot.until) = (until - 5 * MS, until + SECOND);
                             plot.down(
-                                &self.spared(&[place], ShutdownPlan::Gone, reckless)?,
+                                &self.spared(&[site], ShutdownPlan::Gone, reckless)?,
                                 Step::Leave,
                                 Step::Start,
                             );
                         }
                         ConcurrentFault::Isolate => {
-                            others.for_each(|other| plot.both(place, other, Step::Cut, Step::Mend))
+                            others.for_each(|other| plot.both(site, other, Step::Cut, Step::Mend))
                         }
                     }
                 }
@@ -1029,7 +1029,7 @@ impl World {
             FaultKind::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
                 let elder = self.find_elder()?;
                 let candidate =
-                    self.find(Target::Council(candidate)).filter(|place| *place != elder)?;
+                    self.find(Target::Council(candidate)).filter(|site| *site != elder)?;
                 let others = all().filter(|other| *other != candidate);
                 let holder = self.holder(loyal, elder, Some(candidate));
                 let loyal = loyal.with(elder, holder, Some(candidate));
@@ -1051,7 +1051,7 @@ impl World {
                 }
                 if restart && self.common.durable {
                     let rest: Vec<usize> =
-                        all().filter(|place| *place != candidate && !loyal(place)).collect();
+                        all().filter(|site| *site != candidate && !loyal(site)).collect();
                     if let Some(rest) = self.spared(&rest, ShutdownPlan::Dead, reckless) {
                         let until = std::mem::replace(&mut plot.until, plot.now + 5 * MS);
                         plot.down(&rest, Step::Crash, Step::Start);
@@ -1070,12 +1070,11 @@ impl World {
             }
             FaultKind::Reprieve(Reprieve { target, cut, pending }) => {
                 let elder = self.find_elder()?;
-                let place =
-                    self.find(target).filter(|place| *place != elder && self.is_up(*place))?;
+                let site = self.find(target).filter(|site| *site != elder && self.is_up(*site))?;
                 plot.until = now + cut;
                 all()
-                    .filter(|other| *other != place)
-                    .for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
+                    .filter(|other| *other != site)
+                    .for_each(|other| plot.both(site, other, Step::Cut, Step::Mend));
                 // Packets from before the cut are not kept back.
                 plot.now = now + cut * 9 / 10;
                 plot.until = now + cut + pending;
@@ -1083,14 +1082,14 @@ impl World {
                 plot.until = until;
                 ["Install", "FullView"]
                     .into_iter()
-                    .for_each(|kind| plot.hold(None, Some(place), kind));
+                    .for_each(|kind| plot.hold(None, Some(site), kind));
             }
             FaultKind::Turncoat(number, luck) => {
                 let elder = self.find_elder()?;
-                let place = self.find(Target::Council(number))?;
-                let spared = self.spared(&[place], ShutdownPlan::Gone, reckless)?;
+                let site = self.find(Target::Council(number))?;
+                let spared = self.spared(&[site], ShutdownPlan::Gone, reckless)?;
                 let mut others: Vec<usize> =
-                    all().filter(|other| ![elder, place].contains(other)).collect();
+                    all().filter(|other| ![elder, site].contains(other)).collect();
                 others.sort_by_key(|other| mix(&[luck, *other as u64]));
                 let (untold, told) = others.split_at(others.len().div_ceil(2));
                 let told: Vec<usize> = told.iter().copied().chain([elder]).collect();
@@ -1100,9 +1099,9 @@ impl World {
                 plot.down(&spared, Step::Leave, Step::Start);
                 let turns = now + 10 * MS + luck % (100 * MS);
                 plot.until = turns;
-                untold.iter().for_each(|&a| plot.both(a, place, Step::Cut, Step::Mend));
+                untold.iter().for_each(|&a| plot.both(a, site, Step::Cut, Step::Mend));
                 (plot.now, plot.until) = (turns, until);
-                told.iter().for_each(|&b| plot.both(b, place, Step::Cut, Step::Mend));
+                told.iter().for_each(|&b| plot.both(b, site, Step::Cut, Step::Mend));
             }
             FaultKind::StrayName(named, other) => {
                 let service = format!("errand{now}");
@@ -1119,7 +1118,7 @@ impl World {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
                 let others: Vec<usize> =
-                    all().filter(|place| *place != grantor && self.is_up(*place)).collect();
+                    all().filter(|site| *site != grantor && self.is_up(*site)).collect();
                 let nth = |number: usize| others[number % others.len()];
                 if others.len() < 3 {
                     return None;
@@ -1135,7 +1134,7 @@ impl World {
                         .filter(|call| call.service.as_str() == service);
                     let holder = holders
                         .map(|call| call.member)
-                        .find(|place| ![grantor, nth(turk)].contains(place))?;
+                        .find(|site| ![grantor, nth(turk)].contains(site))?;
                     plot.down(
                         &self.spared(&[holder], ShutdownPlan::Gone, reckless)?,
                         Step::Leave,
@@ -1151,7 +1150,7 @@ impl World {
                 let service = crate::chaos::SERVICES[0];
                 let (elder, grantor) = (self.find_elder()?, self.find_grantor(service)?);
                 let others: Vec<usize> = all()
-                    .filter(|place| ![elder, grantor].contains(place) && self.is_up(*place))
+                    .filter(|site| ![elder, grantor].contains(site) && self.is_up(*site))
                     .collect();
                 if others.len() < 2 {
                     return None;
@@ -1175,7 +1174,7 @@ impl World {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
                 let up: Vec<usize> =
-                    all().filter(|place| *place != grantor && self.is_up(*place)).collect();
+                    all().filter(|site| *site != grantor && self.is_up(*site)).collect();
                 if up.len() < 2 {
                     return None;
                 }
@@ -1189,10 +1188,10 @@ impl World {
                 }
             }
             FaultKind::Deafen(target) => {
-                let place = self.find(target)?;
+                let site = self.find(target)?;
                 all()
-                    .filter(|other| *other != place)
-                    .for_each(|other| plot.pair(Step::Cut(other, place), Step::Mend(other, place)));
+                    .filter(|other| *other != site)
+                    .for_each(|other| plot.pair(Step::Cut(other, site), Step::Mend(other, site)));
             }
             FaultKind::LyingStranger(target, luck, lies) => {
                 let target = match target {
@@ -1201,22 +1200,22 @@ impl World {
                 };
                 for number in 0..u64::from(lies) {
                     let draw = |question, below: u64| mix(&[luck, number, question]) % below.max(1);
-                    let place = target.unwrap_or(draw(0, all().len() as u64) as usize);
-                    let lie = Step::Lie(place, mix(&[luck, number, 2]));
+                    let site = target.unwrap_or(draw(0, all().len() as u64) as usize);
+                    let lie = Step::Lie(site, mix(&[luck, number, 2]));
                     plot.add(now + draw(1, fault.lasts), lie);
                 }
             }
             FaultKind::RejectPair(target, other) => {
-                let place = self.find(target).filter(|place| *place != other)?;
+                let site = self.find(target).filter(|site| *site != other)?;
                 ["Install", "FullView", "HelloReply"]
                     .into_iter()
-                    .for_each(|kind| plot.hold(None, Some(place), kind));
-                plot.both(place, other, Step::Reject, Step::Accept);
+                    .for_each(|kind| plot.hold(None, Some(site), kind));
+                plot.both(site, other, Step::Reject, Step::Accept);
             }
             FaultKind::LateNaming { named, elder_fails } => {
                 let elder = self.find_elder()?;
                 let others: Vec<usize> =
-                    all().filter(|place| *place != elder && self.is_up(*place)).collect();
+                    all().filter(|site| *site != elder && self.is_up(*site)).collect();
                 if others.len() < 3 {
                     return None;
                 }
@@ -1281,19 +1280,19 @@ impl World {
                 plot.down(&spared, Step::Crash, Step::Start);
             }
             FaultKind::NoDatagrams(target) => {
-                let place = self.find(target)?;
-                for other in all().filter(|other| *other != place) {
-                    plot.pair(Step::Deafen(place, other), Step::Undeafen(place, other));
+                let site = self.find(target)?;
+                for other in all().filter(|other| *other != site) {
+                    plot.pair(Step::Deafen(site, other), Step::Undeafen(site, other));
                 }
             }
         }
         Some(plot.active(weather, all()))
     }
 
-    /// The places on the host of this one.
-    fn on_host_of(&self, place: usize) -> Vec<usize> {
-        let host = self.peers[place].host;
-        self.places().filter(|other| self.peers[*other].host == host).collect()
+    /// The sites on the host of this one.
+    fn on_host_of(&self, site: usize) -> Vec<usize> {
+        let host = self.peers[site].host;
+        self.sites().filter(|other| self.peers[*other].host == host).collect()
     }
 
     /// A member asks for a lock of a service that none has used, and the elder's host fails. The
@@ -1309,7 +1308,7 @@ impl World {
         let elder = self.find_elder().filter(|elder| ![named, other].contains(elder))?;
         let there = self.on_host_of(elder);
         let both_stay =
-            [named, other].iter().all(|place| self.is_up(*place) && !there.contains(place));
+            [named, other].iter().all(|site| self.is_up(*site) && !there.contains(site));
         let spared = self.spared(&there, ShutdownPlan::Dead, reckless).filter(|_| both_stay)?;
         ["NameGrantor", "GrantorIs"]
             .into_iter()
@@ -1324,14 +1323,13 @@ impl World {
     fn holder(&self, loyal: CutOffGroup, elder: usize, candidate: Option<usize>) -> Option<usize> {
         let holders =
             self.history().claims().map(|ask| self.call(ask).member).filter(|_| loyal.holder);
-        holders.filter(|place| *place != elder && Some(*place) != candidate).max()
+        holders.filter(|site| *site != elder && Some(*site) != candidate).max()
     }
 
-    /// The live ones of these places, if they may end.
-    fn spared(&self, places: &[usize], how: ShutdownPlan, reckless: bool) -> Option<Vec<usize>> {
-        let spared = self.can_spare(places, how, reckless);
-        let alive: Vec<usize> =
-            places.iter().copied().filter(|place| self.is_alive(*place)).collect();
+    /// The live ones of these sites, if they may end.
+    fn spared(&self, sites: &[usize], how: ShutdownPlan, reckless: bool) -> Option<Vec<usize>> {
+        let spared = self.can_spare(sites, how, reckless);
+        let alive: Vec<usize> = sites.iter().copied().filter(|site| self.is_alive(*site)).collect();
         (spared && !alive.is_empty()).then_some(alive)
     }
 
@@ -1367,14 +1365,14 @@ impl FaultScript {
 
     /// A client asks for something, and waits for ever. The number of its call is set when the step
     /// is applied.
-    fn ask(&mut self, place: usize, service: &str, wanted: ClientWant) {
-        self.ask_within(place, service, wanted, Wait::Forever);
+    fn ask(&mut self, site: usize, service: &str, wanted: ClientWant) {
+        self.ask_within(site, service, wanted, Wait::Forever);
     }
 
     /// The same, for a limited time.
-    fn ask_within(&mut self, place: usize, service: &str, wanted: ClientWant, wait: Wait) {
+    fn ask_within(&mut self, site: usize, service: &str, wanted: ClientWant, wait: Wait) {
         let (service, says) = (service.to_string(), String::new());
-        let ask = Step::Ask { call: 0, place, service, wanted, owner: 0, says, wait, lease: None };
+        let ask = Step::Ask { call: 0, site, service, wanted, owner: 0, says, wait, lease: None };
         self.add(self.now, ask);
     }
 
@@ -1389,21 +1387,21 @@ impl FaultScript {
         self.pair(begin(b, a), end(b, a));
     }
 
-    fn down(&mut self, places: &[usize], begin: fn(usize) -> Step, end: fn(usize) -> Step) {
-        for &place in places {
-            self.pair(begin(place), end(place));
+    fn down(&mut self, sites: &[usize], begin: fn(usize) -> Step, end: fn(usize) -> Step) {
+        for &site in sites {
+            self.pair(begin(site), end(site));
         }
     }
 
     fn active(mut self, weather: Option<LinkConditions>, all: Range<usize>) -> Active {
-        let mut places: Vec<usize> = match weather {
+        let mut sites: Vec<usize> = match weather {
             Some(_) => all.collect(),
-            None => self.steps.iter().flat_map(|(_, step)| step.places()).collect(),
+            None => self.steps.iter().flat_map(|(_, step)| step.sites()).collect(),
         };
-        places.sort_unstable();
-        places.dedup();
+        sites.sort_unstable();
+        sites.dedup();
         self.steps.sort_by_key(|(at, _)| *at);
-        Active { until: self.until, places, weather, agenda: self.steps.into() }
+        Active { until: self.until, sites, weather, agenda: self.steps.into() }
     }
 }
 

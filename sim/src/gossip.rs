@@ -1,4 +1,4 @@
-//! Real gossip: each place runs the [`Swim`] that ships beside its node, over the simulated
+//! Real gossip: each site runs the [`Swim`] that ships beside its node, over the simulated
 //! network.
 //!
 //! It is wired as `src/runtime/net/udp.rs` wires it: a new machine for each life, whose generation
@@ -30,13 +30,13 @@ const MAX_WAITING: usize = 128;
 pub(crate) enum GossipMessage {
     /// By UDP.
     Datagram(Vec<u8>),
-    /// By TCP: a request for the whole state, from this process at that place.
+    /// By TCP: a request for the whole state, from this process at that site.
     Wanted { at: usize, process: ProcessId },
     /// By TCP: the sender's whole state, for this process.
     State { to: ProcessId, state: Vec<u8> },
 }
 
-/// The gossip of one place.
+/// The gossip of one site.
 #[derive(Default)]
 pub(crate) struct Gossip {
     swim: Option<Swim<GossipCodec>>,
@@ -63,168 +63,168 @@ impl fmt::Debug for Gossip {
 }
 
 impl World {
-    /// Each place runs the real gossip machine, and the World invents no gossip.
+    /// Each site runs the real gossip machine, and the World invents no gossip.
     pub fn with_gossip(mut self) -> World {
         self.gossip = Some(Vec::new());
         self
     }
 
-    /// The places of the members that the gossip at `place` believes to be up; empty without
+    /// The sites of the members that the gossip at `site` believes to be up; empty without
     /// gossip.
-    pub fn contacts(&self, place: usize) -> Vec<usize> {
-        let swim = self.gossip.as_ref().and_then(|gossip| gossip.get(place)?.swim.as_ref());
+    pub fn contacts(&self, site: usize) -> Vec<usize> {
+        let swim = self.gossip.as_ref().and_then(|gossip| gossip.get(site)?.swim.as_ref());
         let contacts = swim.map(Swim::contacts).unwrap_or_default();
-        self.places().filter(|place| contacts.contains(&self.peers[*place].addr)).collect()
+        self.sites().filter(|site| contacts.contains(&self.peers[*site].addr)).collect()
     }
 
-    fn gossip_at(&mut self, place: usize) -> Option<&mut Gossip> {
+    fn gossip_at(&mut self, site: usize) -> Option<&mut Gossip> {
         let gossip = self.gossip.as_mut()?;
-        if gossip.len() <= place {
-            gossip.resize_with(place + 1, Gossip::default);
+        if gossip.len() <= site {
+            gossip.resize_with(site + 1, Gossip::default);
         }
-        gossip.get_mut(place)
+        gossip.get_mut(site)
     }
 
-    /// A process starts at `place`: a machine of its own begins with it.
-    pub(crate) fn gossip_begins(&mut self, place: usize) {
-        if self.gossip.is_none() || self.peers[place].run != ProcessState::Up {
+    /// A process starts at `site`: a machine of its own begins with it.
+    pub(crate) fn gossip_begins(&mut self, site: usize) {
+        if self.gossip.is_none() || self.peers[site].run != ProcessState::Up {
             return;
         }
-        let peer = &self.peers[place];
+        let peer = &self.peers[site];
         let Some(process) = peer.process() else { return };
         let (wall, seeds, addr) = (peer.wall_millis(self.now), peer.seeds.clone(), peer.addr);
         let me = MemberInfo { process, addr, host: None };
-        let seed = mix(&[self.common.seed, 0x905512, place as u64, peer.incarnation]);
-        let Some(gossip) = self.gossip_at(place) else { return };
+        let seed = mix(&[self.common.seed, 0x905512, site as u64, peer.incarnation]);
+        let Some(gossip) = self.gossip_at(site) else { return };
         gossip.generation = wall.max(gossip.generation.saturating_add(1));
         gossip.swim = Some(Swim::new(&me, gossip.generation, seed, GossipCodec, SIZE_HINT));
         gossip.process = Some(process);
         gossip.waiting.clear();
         // A seed may know more: it is asked once, on the first connection with it.
         for to in self
-            .places()
-            .filter(|to| *to != place && seeds.contains(&self.peers[*to].addr))
+            .sites()
+            .filter(|to| *to != site && seeds.contains(&self.peers[*to].addr))
             .collect::<Vec<_>>()
         {
-            let way = self.network.route(self.now, place, to);
-            self.send_word(place, to, way, GossipMessage::Wanted { at: place, process });
+            let way = self.network.route(self.now, site, to);
+            self.send_word(site, to, way, GossipMessage::Wanted { at: site, process });
         }
-        self.gossip_steps(place, SwimInput::Seeds(seeds));
+        self.gossip_steps(site, SwimInput::Seeds(seeds));
     }
 
-    /// The process at `place` is about to end.
-    pub(crate) fn gossip_ends(&mut self, place: usize, how: &str) {
+    /// The process at `site` is about to end.
+    pub(crate) fn gossip_ends(&mut self, site: usize, how: &str) {
         if how == "left" {
             // A member that said goodbye need not be found dead.
-            self.gossip_steps(place, SwimInput::Leave);
+            self.gossip_steps(site, SwimInput::Leave);
         }
-        let Some(gossip) = self.gossip_at(place) else { return };
+        let Some(gossip) = self.gossip_at(site) else { return };
         gossip.swim = None;
         gossip.waiting.clear();
         if how != "reborn" {
             gossip.generation = 0;
         }
-        self.peers[place].gossip_due = None;
+        self.peers[site].gossip_due = None;
     }
 
-    /// The timer of the gossip at `place` is due.
-    pub(crate) fn gossip_timer(&mut self, place: usize) {
-        self.gossip_steps(place, SwimInput::Timer);
+    /// The timer of the gossip at `site` is due.
+    pub(crate) fn gossip_timer(&mut self, site: usize) {
+        self.gossip_steps(site, SwimInput::Timer);
     }
 
-    /// A message arrives for the gossip at `place`.
-    pub(crate) fn gossip_hears(&mut self, place: usize, word: GossipMessage) {
-        let run = self.peers[place].run;
-        let Some(gossip) = self.gossip_at(place) else { return };
+    /// A message arrives for the gossip at `site`.
+    pub(crate) fn gossip_hears(&mut self, site: usize, word: GossipMessage) {
+        let run = self.peers[site].run;
+        let Some(gossip) = self.gossip_at(site) else { return };
         match run {
             ProcessState::Down => {}
             ProcessState::Paused if gossip.waiting.len() < MAX_WAITING => {
                 gossip.waiting.push_back(word)
             }
             ProcessState::Paused => {}
-            ProcessState::Up => self.gossip_reads(place, word),
+            ProcessState::Up => self.gossip_reads(site, word),
         }
     }
 
-    fn gossip_reads(&mut self, place: usize, word: GossipMessage) {
-        (self.now, place, &word).hash(&mut self.digest);
+    fn gossip_reads(&mut self, site: usize, word: GossipMessage) {
+        (self.now, site, &word).hash(&mut self.digest);
         match word {
             GossipMessage::Datagram(bytes) => {
                 if let Ok(payload) = wire::open(CLUSTER, &bytes) {
-                    self.gossip_steps(place, SwimInput::Datagram(payload));
+                    self.gossip_steps(site, SwimInput::Datagram(payload));
                 }
             }
             GossipMessage::Wanted { at, process } => {
                 let state =
-                    self.gossip_at(place).and_then(|gossip| Some(gossip.swim.as_ref()?.state()));
+                    self.gossip_at(site).and_then(|gossip| Some(gossip.swim.as_ref()?.state()));
                 if let Some(state) = state {
-                    let way = self.network.route(self.now, place, at);
-                    self.send_word(place, at, way, GossipMessage::State { to: process, state });
+                    let way = self.network.route(self.now, site, at);
+                    self.send_word(site, at, way, GossipMessage::State { to: process, state });
                 }
             }
             GossipMessage::State { to, state } => {
-                if self.peers[place].is(to) {
-                    self.gossip_steps(place, SwimInput::State(&state));
+                if self.peers[site].is(to) {
+                    self.gossip_steps(site, SwimInput::State(&state));
                 }
             }
         }
     }
 
     /// A stopped process wakes: its gossip reads the datagrams that the system kept.
-    pub(crate) fn gossip_wakes(&mut self, place: usize) {
+    pub(crate) fn gossip_wakes(&mut self, site: usize) {
         let waiting = self
-            .gossip_at(place)
+            .gossip_at(site)
             .map(|gossip| std::mem::take(&mut gossip.waiting))
             .unwrap_or_default();
         for word in waiting {
-            if self.peers[place].run == ProcessState::Up {
-                self.gossip_reads(place, word);
+            if self.peers[site].run == ProcessState::Up {
+                self.gossip_reads(site, word);
             }
         }
     }
 
-    fn gossip_steps(&mut self, place: usize, input: SwimInput<'_>) {
-        let now = self.peers[place].clock.local(self.now);
-        let Some(gossip) = self.gossip_at(place) else { return };
+    fn gossip_steps(&mut self, site: usize, input: SwimInput<'_>) {
+        let now = self.peers[site].clock.local(self.now);
+        let Some(gossip) = self.gossip_at(site) else { return };
         let Some(swim) = &mut gossip.swim else { return };
         let mut out = std::mem::take(&mut gossip.out);
         let process = gossip.process;
         swim.step(now, input, &mut out);
-        self.gossip_reschedules(place);
+        self.gossip_reschedules(site);
         for output in out.drain(..) {
             match output {
                 SwimOutput::Send { to, data, .. } => {
                     let mut datagram = Vec::new();
-                    if let Some(to) = self.place_at(to)
+                    if let Some(to) = self.site_at(to)
                         && wire::seal(CLUSTER, &data, &mut datagram)
                     {
-                        self.meter_datagram(place, datagram.len());
-                        let way = self.network.route_datagram(self.now, place, to);
+                        self.meter_datagram(site, datagram.len());
+                        let way = self.network.route_datagram(self.now, site, to);
                         if let Some(luck) = way.damage {
                             damage(&mut datagram, luck);
                         }
-                        self.send_word(place, to, way, GossipMessage::Datagram(datagram));
+                        self.send_word(site, to, way, GossipMessage::Datagram(datagram));
                     }
                 }
                 // The core may have ended in the middle of this.
                 SwimOutput::Hint(hint)
-                    if process.is_some_and(|process| self.peers[place].is(process)) =>
+                    if process.is_some_and(|process| self.peers[site].is(process)) =>
                 {
-                    self.feed(place, Input::Hint(hint));
+                    self.feed(site, Input::Hint(hint));
                 }
                 SwimOutput::Hint(_) => {}
             }
         }
-        if let Some(gossip) = self.gossip_at(place) {
+        if let Some(gossip) = self.gossip_at(site) {
             gossip.out = out;
         }
     }
 
-    /// Looks up when the timer of the gossip at `place` is due.
-    pub(crate) fn gossip_reschedules(&mut self, place: usize) {
+    /// Looks up when the timer of the gossip at `site` is due.
+    pub(crate) fn gossip_reschedules(&mut self, site: usize) {
         let deadline: Option<Time> =
-            self.gossip_at(place).and_then(|gossip| gossip.swim.as_ref()?.deadline());
-        let peer = &mut self.peers[place];
+            self.gossip_at(site).and_then(|gossip| gossip.swim.as_ref()?.deadline());
+        let peer = &mut self.peers[site];
         peer.gossip_due = deadline.and_then(|local| peer.clock.when(local));
     }
 

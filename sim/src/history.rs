@@ -79,14 +79,14 @@ pub struct ObjectView {
     pub stale: bool,
 }
 
-/// One request of one client: its handle is its place in [`History::calls`].
+/// One request of one client: its handle is its index in [`History::calls`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ask(pub usize);
 
 /// One request of one client.
 #[derive(Clone, Hash, Debug)]
 pub struct Call {
-    /// The place of its member.
+    /// The site of its member.
     pub member: usize,
     /// The process that asked.
     pub process: ProcessId,
@@ -232,7 +232,7 @@ impl Call {
     }
 }
 
-/// The token of a batch's lock, by its place among the names.
+/// The token of a batch's lock, by its index among the names.
 pub fn nth(first: Token, index: usize) -> Token {
     first.plus(index as u64)
 }

@@ -81,7 +81,7 @@ impl Findings {
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     bounded: bool,
-    places: usize,
+    sites: usize,
     error_ppm: u64,
     answer: u64,
     council: usize,
@@ -103,7 +103,7 @@ impl Terms {
 
 /// Checks a record. An error means that the text is not a valid record.
 pub fn check(record: &Record) -> Result<Findings, String> {
-    let Some(Entry::World { bounded, places, error_ppm, answer, council, leases, crowded, .. }) =
+    let Some(Entry::World { bounded, sites, error_ppm, answer, council, leases, crowded, .. }) =
         record.lines.first().map(|line| &line.entry)
     else {
         return Err("the first line does not say what World it is".to_string());
@@ -111,7 +111,7 @@ pub fn check(record: &Record) -> Result<Findings, String> {
     let terms = Terms {
         bounded: *bounded,
         crowded: *crowded,
-        places: *places,
+        sites: *sites,
         error_ppm: u64::from(*error_ppm),
         answer: *answer,
         council: *council,

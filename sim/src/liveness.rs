@@ -38,10 +38,10 @@ impl World {
         for rule in 0..self.rules.len() {
             self.drop_held(RuleId(rule));
         }
-        self.bring_back(&self.places().collect::<Vec<_>>());
+        self.bring_back(&self.sites().collect::<Vec<_>>());
     }
 
-    /// Heals the network for these places, and wakes or starts their processes. Faults elsewhere
+    /// Heals the network for these sites, and wakes or starts their processes. Faults elsewhere
     /// stay for good.
     fn restore_part(&mut self, core: &[usize]) {
         self.tell(&Observation::Heals);
@@ -54,11 +54,11 @@ impl World {
         self.bring_back(core);
     }
 
-    /// Wakes or starts the processes of these places.
+    /// Wakes or starts the processes of these sites.
     fn bring_back(&mut self, these: &[usize]) {
-        for &place in these {
-            self.set_disk(place, DiskHealth::Fast);
-            self.resume(place);
+        for &site in these {
+            self.set_disk(site, DiskHealth::Fast);
+            self.resume(site);
         }
         self.doomed_until = 0;
         self.spare_all();
@@ -67,10 +67,10 @@ impl World {
         // Leaving members leave first, so that another process can start there.
         let patience = self.common.timing.member_lease * 2;
         let leaves = |peer: &Site| peer.is_alive() && peer.leaving;
-        self.run_until(|world| !these.iter().any(|place| leaves(&world.peers[*place])), patience);
-        for &place in these {
-            if self.peers[place].run == ProcessState::Down {
-                self.start(place);
+        self.run_until(|world| !these.iter().any(|site| leaves(&world.peers[*site])), patience);
+        for &site in these {
+            if self.peers[site].run == ProcessState::Down {
+                self.start(site);
             }
         }
     }
@@ -78,7 +78,7 @@ impl World {
     /// Restores these and demands that everything works among them.
     pub fn restore_part_and_demand(&mut self, core: &[usize]) -> bool {
         let known: Vec<usize> =
-            core.iter().copied().filter(|place| *place < self.peers.len()).collect();
+            core.iter().copied().filter(|site| *site < self.peers.len()).collect();
         self.restore_part(&known);
         self.demand_all()
     }

@@ -14,15 +14,15 @@ pub struct Scene {
     pub seed: u64,
     /// Members that found the cluster.
     pub founders: usize,
-    /// Places for members that join.
+    /// Sites for members that join.
     pub joiners: usize,
     /// Council size.
     pub council: u8,
     /// Times.
     pub timing: Timing,
-    /// The host of each place; each has its own if there are none.
+    /// The host of each site; each has its own if there are none.
     pub hosts: Vec<u32>,
-    /// Clock rate of each place in parts per million; none: all are right.
+    /// Clock rate of each site in parts per million; none: all are right.
     pub clocks: Vec<i32>,
     /// Whether the clocks keep their bound.
     pub bounded: bool,
@@ -34,7 +34,7 @@ pub struct Scene {
     pub keyless: bool,
     /// Whether each member runs real gossip.
     pub gossip: bool,
-    /// Whether every place has a data directory.
+    /// Whether every site has a data directory.
     pub durable: bool,
     /// Whether two lineages may live at once. If so, invariants that need a single one are not
     /// checked.
@@ -78,8 +78,8 @@ impl Scene {
             .limits(self.limits)
             .hosts(&self.hosts)
             .lenient();
-        for (place, ppm) in self.clocks.iter().enumerate().take(self.founders + self.joiners) {
-            world = world.clock(place, *ppm);
+        for (site, ppm) in self.clocks.iter().enumerate().take(self.founders + self.joiners) {
+            world = world.clock(site, *ppm);
         }
         if !self.bounded {
             world = world.unbounded_clocks();

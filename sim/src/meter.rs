@@ -1,11 +1,11 @@
-//! The traffic of each place, in bytes on the wire, and the number of its inputs.
+//! The traffic of each site, in bytes on the wire, and the number of its inputs.
 
 use crate::world::World;
 use elderlock::protocol::Packet;
 use elderlock::wire::{self, Frame};
 use std::ops::Sub;
 
-/// The traffic and the inputs of one place since the World began.
+/// The traffic and the inputs of one site since the World began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Metered {
     /// Frames of the protocol that it sent.
@@ -26,7 +26,7 @@ impl Metered {
         self.frame_bytes + self.datagram_bytes
     }
 
-    /// The average of several places, rounded down.
+    /// The average of several sites, rounded down.
     pub fn mean(of: &[Metered]) -> Metered {
         let mean =
             |what: fn(&Metered) -> u64| of.iter().map(what).sum::<u64>() / of.len().max(1) as u64;
@@ -55,19 +55,19 @@ impl Sub for Metered {
 }
 
 impl World {
-    /// Counts the traffic of each place. It costs time: every frame is encoded.
+    /// Counts the traffic of each site. It costs time: every frame is encoded.
     pub fn metered(mut self) -> World {
         self.meter = Some(Vec::new());
         self
     }
 
-    /// The traffic and the inputs of the place; zero if they are not counted.
-    pub fn meter(&self, place: usize) -> Metered {
-        self.meter.as_ref().and_then(|meter| meter.get(place)).copied().unwrap_or_default()
+    /// The traffic and the inputs of the site; zero if they are not counted.
+    pub fn meter(&self, site: usize) -> Metered {
+        self.meter.as_ref().and_then(|meter| meter.get(site)).copied().unwrap_or_default()
     }
 
-    pub(crate) fn meter_frame(&mut self, place: usize, packet: &Packet) {
-        self.meter_at(place, |metered| {
+    pub(crate) fn meter_frame(&mut self, site: usize, packet: &Packet) {
+        self.meter_at(site, |metered| {
             let mut bytes = Vec::new();
             // A packet that is too long for a frame would not be sent either.
             if wire::encode(&Frame::Packet(packet.clone()), &mut bytes).is_ok() {
@@ -77,22 +77,22 @@ impl World {
         });
     }
 
-    pub(crate) fn meter_datagram(&mut self, place: usize, bytes: usize) {
-        self.meter_at(place, |metered| {
+    pub(crate) fn meter_datagram(&mut self, site: usize, bytes: usize) {
+        self.meter_at(site, |metered| {
             metered.datagrams += 1;
             metered.datagram_bytes += bytes as u64;
         });
     }
 
-    pub(crate) fn meter_input(&mut self, place: usize) {
-        self.meter_at(place, |metered| metered.inputs += 1);
+    pub(crate) fn meter_input(&mut self, site: usize) {
+        self.meter_at(site, |metered| metered.inputs += 1);
     }
 
-    fn meter_at(&mut self, place: usize, note: impl FnOnce(&mut Metered)) {
+    fn meter_at(&mut self, site: usize, note: impl FnOnce(&mut Metered)) {
         let Some(meter) = &mut self.meter else { return };
-        if meter.len() <= place {
-            meter.resize(place + 1, Metered::default());
+        if meter.len() <= site {
+            meter.resize(site + 1, Metered::default());
         }
-        note(&mut meter[place]);
+        note(&mut meter[site]);
     }
 }

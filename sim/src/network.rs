@@ -109,7 +109,7 @@ impl Delivery {
     const LOST: [Option<u64>; 2] = [None, None];
 }
 
-/// All ways between members, by their places in the World.
+/// All ways between members, by their sites in the World.
 #[derive(Clone, Debug)]
 pub struct Network {
     seed: u64,

@@ -55,10 +55,10 @@ impl World {
         }
     }
 
-    /// The vote in the view that is given at `place`: by its process, or else by the vote on its
+    /// The vote in the view that is given at `site`: by its process, or else by the vote on its
     /// disk. A directory has one vote.
-    fn vote_at(&self, place: usize, view: &View) -> Option<ProcessId> {
-        let peer = &self.peers[place];
+    fn vote_at(&self, site: usize, view: &View) -> Option<ProcessId> {
+        let peer = &self.peers[site];
         let own = peer.process().filter(|_| peer.is_alive());
         let stored = peer
             .disk
@@ -68,37 +68,37 @@ impl World {
         own.into_iter().chain(stored).find(|process| view.has_vote(*process))
     }
 
-    /// Whether the processes at these places are a quorum of the view's council, in person or by
+    /// Whether the processes at these sites are a quorum of the view's council, in person or by
     /// the votes on their disks.
     pub(crate) fn is_quorum_with_disks(
         &self,
         view: &View,
-        places: impl IntoIterator<Item = usize>,
+        sites: impl IntoIterator<Item = usize>,
     ) -> bool {
         let votes: Vec<ProcessId> =
-            places.into_iter().filter_map(|place| self.vote_at(place, view)).collect();
+            sites.into_iter().filter_map(|site| self.vote_at(site, view)).collect();
         view.is_quorum(&votes)
     }
 
     /// Whether these processes may end: their votes are on disk, or the others can do without them.
-    pub(crate) fn can_spare(&self, places: &[usize], how: ShutdownPlan, reckless: bool) -> bool {
+    pub(crate) fn can_spare(&self, sites: &[usize], how: ShutdownPlan, reckless: bool) -> bool {
         let has_disk =
-            |place: &usize| self.peers[*place].disk.vote.is_some() || !self.is_alive(*place);
-        if self.common.durable && places.iter().all(has_disk) {
-            return how == ShutdownPlan::Dead || reckless || self.can_part_with(places);
+            |site: &usize| self.peers[*site].disk.vote.is_some() || !self.is_alive(*site);
+        if self.common.durable && sites.iter().all(has_disk) {
+            return how == ShutdownPlan::Dead || reckless || self.can_part_with(sites);
         }
-        self.can_do_without(places, reckless)
+        self.can_do_without(sites, reckless)
     }
 
     /// Whether the votes of the others are a quorum of everything at stake, also after these and
     /// all leaving processes have gone.
-    fn can_part_with(&self, places: &[usize]) -> bool {
-        let goes = |place: &usize| {
-            places.contains(place) || (self.is_alive(*place) && self.peers[*place].will_leave())
+    fn can_part_with(&self, sites: &[usize]) -> bool {
+        let goes = |site: &usize| {
+            sites.contains(site) || (self.is_alive(*site) && self.peers[*site].will_leave())
         };
-        let stay: Vec<usize> = self.places().filter(|place| !goes(place)).collect();
+        let stay: Vec<usize> = self.sites().filter(|site| !goes(site)).collect();
         let remove =
-            self.places().filter(goes).filter_map(|place| self.peers[place].process()).collect();
+            self.sites().filter(goes).filter_map(|site| self.peers[site].process()).collect();
         let change = Change { remove, ..Change::default() };
         self.at_stake().all(|view| {
             let after = view.next(&change);
@@ -109,9 +109,9 @@ impl World {
 
     /// Whether the votes of the others suffice for every view from which a process may still have
     /// to decide, and a seed remembers that there was one.
-    pub(crate) fn can_lose_disk(&self, place: usize) -> bool {
-        let others: Vec<usize> = self.places().filter(|other| *other != place).collect();
-        let known = self.places().filter_map(|place| self.view(place));
+    pub(crate) fn can_lose_disk(&self, site: usize) -> bool {
+        let others: Vec<usize> = self.sites().filter(|other| *other != site).collect();
+        let known = self.sites().filter_map(|site| self.view(site));
         let stored = self.peers.iter().filter_map(|peer| Some(&peer.disk.vote.as_ref()?.view));
         let is_remembered = others.iter().any(|other| {
             let peer = &self.peers[*other];
@@ -120,20 +120,18 @@ impl World {
         let mut views = self.at_stake().chain(known).chain(stored);
         is_remembered
             && views.all(|view| self.is_quorum_with_disks(view, others.iter().copied()))
-            && self.can_part_with(&[place])
+            && self.can_part_with(&[site])
     }
 
     /// Whether these processes may end for good: a quorum of everything at stake lives on (unless
     /// the plan is reckless), and so does a seed that remembers the cluster. Seeds that all start
     /// anew at once found a new cluster, if no votes are kept on disk.
-    pub(crate) fn can_do_without(&self, places: &[usize], reckless: bool) -> bool {
+    pub(crate) fn can_do_without(&self, sites: &[usize], reckless: bool) -> bool {
         let Some(newest) = self.newest() else { return true };
-        let rest: Vec<usize> = self
-            .places()
-            .filter(|place| !places.contains(place) && self.has_leased(*place))
-            .collect();
-        let remembers = |place: &usize| {
-            let peer = &self.peers[*place];
+        let rest: Vec<usize> =
+            self.sites().filter(|site| !sites.contains(site) && self.has_leased(*site)).collect();
+        let remembers = |site: &usize| {
+            let peer = &self.peers[*site];
             // It must be a member and know it: a joiner that was taken in but not told is still in
             // discovery.
             let own = peer.node.as_ref().and_then(|node| node.view());
@@ -144,18 +142,18 @@ impl World {
             && (reckless || self.at_stake().all(|view| self.is_quorum(view, rest.iter().copied())))
     }
 
-    /// Whether the process at `place` may be killed at the moment at which it decides this view,
+    /// Whether the process at `site` may be killed at the moment at which it decides this view,
     /// before it can tell any other: the rest must be a quorum of that view, too.
-    pub(crate) fn can_die_deciding(&self, place: usize, next: &View) -> bool {
-        let others = self.places().filter(|other| *other != place && self.has_leased(*other));
-        self.can_spare(&[place], ShutdownPlan::Dead, false)
+    pub(crate) fn can_die_deciding(&self, site: usize, next: &View) -> bool {
+        let others = self.sites().filter(|other| *other != site && self.has_leased(*other));
+        self.can_spare(&[site], ShutdownPlan::Dead, false)
             && (self.common.durable || self.is_quorum(next, others.collect::<Vec<_>>()))
     }
 
     /// Whether a process that has had a lease runs there. A process without any lease gives itself
     /// up when none comes in time, and its vote with it.
-    fn has_leased(&self, place: usize) -> bool {
-        let peer = &self.peers[place];
+    fn has_leased(&self, site: usize) -> bool {
+        let peer = &self.peers[site];
         peer.is_alive() && !peer.will_leave() && peer.lease_end() > Time::ZERO
     }
 
@@ -163,13 +161,13 @@ impl World {
     /// every view that one of them has. One of them must also be a seed that remembers the cluster,
     /// so that restarted processes among them find it.
     pub fn is_sufficient(&self, core: &[usize]) -> bool {
-        let alive = |place: &usize| self.is_alive(*place) && !self.peers[*place].will_leave();
+        let alive = |site: &usize| self.is_alive(*site) && !self.peers[*site].will_leave();
         let living: Vec<usize> = core.iter().copied().filter(alive).collect();
         if self.newest().is_none() {
             return false;
         }
-        let mut views = living.iter().filter_map(|place| self.view(*place));
-        let others: Vec<usize> = self.places().filter(|place| !core.contains(place)).collect();
+        let mut views = living.iter().filter_map(|site| self.view(*site));
+        let others: Vec<usize> = self.sites().filter(|site| !core.contains(site)).collect();
         views.all(|view| self.is_quorum(view, living.iter().copied()))
             && self.can_do_without(&others, false)
     }
@@ -181,8 +179,8 @@ impl World {
     pub fn quorum_is_lost(&self) -> bool {
         let Some(newest) = self.newest() else { return false };
         let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());
-        let mut known = self.demanded().filter_map(|place| self.view(place)).peekable();
-        let stored = self.demanded().filter_map(|place| self.peers[place].disk.vote.as_ref());
+        let mut known = self.demanded().filter_map(|site| self.view(site)).peekable();
+        let stored = self.demanded().filter_map(|site| self.peers[site].disk.vote.as_ref());
         let later = |view: &View| view.lineage == newest.lineage && view.number > newest.number;
         let mut known_to_disks = stored
             .flat_map(|stored| [Some(stored.view.clone()), stored.accepted_view()])
@@ -196,19 +194,18 @@ impl World {
     /// An operator forces one member that knows the newest view: all processes that do not answer
     /// are declared dead for ever. False if there is no such member.
     pub(crate) fn force_one(&mut self) -> bool {
-        let knows = |place: usize| {
-            let peer: &Site = &self.peers[place];
-            let own = self.view(place).map(|view| (view.lineage, view.number));
+        let knows = |site: usize| {
+            let peer: &Site = &self.peers[site];
+            let own = self.view(site).map(|view| (view.lineage, view.number));
             own.max(peer.disk.vote.as_ref().map(|stored| (stored.view.lineage, stored.view.number)))
         };
-        let there = self.demanded().filter(|place| self.is_up(*place) && !self.is_ready(*place));
-        let Some(place) = there.max_by_key(|place| (knows(*place), std::cmp::Reverse(*place)))
-        else {
+        let there = self.demanded().filter(|site| self.is_up(*site) && !self.is_ready(*site));
+        let Some(site) = there.max_by_key(|site| (knows(*site), std::cmp::Reverse(*site))) else {
             return false;
         };
         // The declaration must be true.
         for other in self
-            .places()
+            .sites()
             .filter(|other| !self.demanded().any(|one| one == *other))
             .collect::<Vec<_>>()
         {
@@ -216,7 +213,7 @@ impl World {
                 self.crash(other);
             }
         }
-        self.force(place);
+        self.force(site);
         true
     }
 }
@@ -262,21 +259,21 @@ impl QuorumLoss {
         let before = &record.lines[..record.lines.iter().position(is_forced)?];
         let is_end = |line: &&Line| matches!(&line.entry, Entry::End { .. });
         let ended: BTreeSet<_> =
-            before.iter().filter(is_end).map(|line| (line.place, line.life)).collect();
+            before.iter().filter(is_end).map(|line| (line.site, line.life)).collect();
         let number = |line: &Line| match &line.entry {
             Entry::View { slots, .. } => Some(slots.0),
             _ => None,
         };
         // A view that only ended processes saw is of no use to the others: theirs is the one
         // before.
-        let seen = |line: &&Line| !ended.contains(&(line.place, line.life));
+        let seen = |line: &&Line| !ended.contains(&(line.site, line.life));
         let last = before.iter().filter(seen).filter_map(number).max();
         let last = last.or_else(|| before.iter().filter_map(number).max())?;
         let decided = before.iter().find(|line| number(line) == Some(last))?;
         let mut voters = decided.entry.voters();
         voters.truncate(council);
         let end = |voter: &(usize, u64)| {
-            let ends = |line: &&Line| (line.place, line.life) == (Some(voter.0), voter.1);
+            let ends = |line: &&Line| (line.site, line.life) == (Some(voter.0), voter.1);
             before.iter().filter(ends).find_map(|line| match &line.entry {
                 Entry::End { how } => Some((line.at, how.as_str())),
                 _ => None,
@@ -311,22 +308,22 @@ mod tests {
         Entry::View { number, slots, members, lives, ghosts, learners, founder }
     }
 
-    /// Places 0, 1 and 2 have view 1. Then these entries follow, and place 2 is forced.
+    /// Sites 0, 1 and 2 have view 1. Then these entries follow, and site 2 is forced.
     fn forced_after(then: Vec<(usize, Entry)>) -> Option<QuorumLoss> {
         let forced = Entry::Event { name: "forced".to_string() };
-        let known = (0..3).map(|place| (place, view(1, &[0, 1, 2], &[])));
+        let known = (0..3).map(|site| (site, view(1, &[0, 1, 2], &[])));
         let entries = known.chain(then).chain([(2, forced)]);
-        let line = |(at, (place, entry)): (usize, _)| Line {
+        let line = |(at, (site, entry)): (usize, _)| Line {
             at: at as u64,
-            place: Some(place),
+            site: Some(site),
             life: 1,
             entry,
         };
         QuorumLoss::of(&Record { lines: entries.enumerate().map(line).collect() }, 7)
     }
 
-    fn killed(place: usize) -> (usize, Entry) {
-        (place, Entry::End { how: "killed".to_string() })
+    fn killed(site: usize) -> (usize, Entry) {
+        (site, Entry::End { how: "killed".to_string() })
     }
 
     #[test]
@@ -336,13 +333,13 @@ mod tests {
         assert_eq!(
             forced_after(unseen),
             Some(QuorumLoss::Ended),
-            "of view 1, which is all that place 2 knows"
+            "of view 1, which is all that site 2 knows"
         );
         let seen = vec![(0, decided(&[1])), (2, decided(&[1])), killed(0), killed(1)];
         assert_eq!(
             forced_after(seen),
             Some(QuorumLoss::Unexplained),
-            "place 2 has all votes of view 2, and knows it"
+            "site 2 has all votes of view 2, and knows it"
         );
         assert_eq!(
             forced_after(vec![killed(1), (0, decided(&[])), (2, decided(&[]))]),

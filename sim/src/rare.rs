@@ -145,7 +145,7 @@ states! {
          under one id."
     BurntJoiner "joiner let go before it knew"
         "Its id is used up: it has to come back under another one."
-    TableInFlight "table handed over while a grant is in flight"
+    TableInFlight "table transferred while a grant is in flight"
         "The holder hears of its lock from one grantor and of the next grantor from another \
          process: the transferred table has the hold."
     HandedTwice "table asked for where it is no more"
@@ -262,7 +262,7 @@ pub struct RareStateCounter {
     dark: bool,
     /// The last grant of each lock.
     last: BTreeMap<Key, Token>,
-    /// Places whose elder is a quorum by itself.
+    /// Sites whose elder is a quorum by itself.
     alone: BTreeSet<usize>,
 }
 
@@ -283,16 +283,16 @@ impl RareStateCounter {
     }
 
     /// A running member is about to do a step.
-    fn begins(&mut self, world: &World, place: usize, process: ProcessId, input: &Input) {
+    fn begins(&mut self, world: &World, site: usize, process: ProcessId, input: &Input) {
         (self.cause, self.resumed) = (StepCause::Other, false);
-        let Some(node) = world.peers[place].node.as_ref() else { return };
+        let Some(node) = world.peers[site].node.as_ref() else { return };
         match input {
             Input::Received { from, packet, .. } => match packet {
                 Packet::Relay { from, to, packet, .. } if *to == process => {
                     self.reach_if(matches!(**packet, Packet::Linked { .. }), RareState::Relayed);
-                    self.receives(world, place, process, from.process, packet);
+                    self.receives(world, site, process, from.process, packet);
                 }
-                packet => self.receives(world, place, process, *from, packet),
+                packet => self.receives(world, site, process, *from, packet),
             },
             Input::Hint(Hint::Connected(_)) => self.cause = StepCause::Connected,
             Input::Command(Command::Leave) => {
@@ -315,12 +315,12 @@ impl RareStateCounter {
     fn receives(
         &mut self,
         world: &World,
-        place: usize,
+        site: usize,
         process: ProcessId,
         from: ProcessId,
         packet: &Packet,
     ) {
-        let Some(node) = world.peers[place].node.as_ref() else { return };
+        let Some(node) = world.peers[site].node.as_ref() else { return };
         let recovers = |service: &ServiceName| {
             node.grantors().any(|(of, _, state)| of == service && state == GrantorState::Recovering)
         };
@@ -396,8 +396,8 @@ impl RareStateCounter {
     }
 
     /// A stopped process is about to wake.
-    fn wakes(&mut self, world: &World, place: usize) {
-        let peer = &world.peers[place];
+    fn wakes(&mut self, world: &World, site: usize) {
+        let peer = &world.peers[site];
         let now = peer.clock.local(world.now);
         let of_it =
             world.history.claims().map(|ask| world.call(ask)).filter(|call| peer.is(call.process));
@@ -451,29 +451,29 @@ impl RareStateCounter {
             Observation::Loses { reason: LostReason::Destroyed, .. } => {
                 self.reach(RareState::DestroyedHolding)
             }
-            Observation::Event { place, process, event } => {
-                self.event(world, *place, *process, event)
+            Observation::Event { site, process, event } => {
+                self.event(world, *site, *process, event)
             }
-            Observation::Sent { place, process, to, packet } => {
-                self.sends(world, *place, *process, *to, packet)
+            Observation::Sent { site, process, to, packet } => {
+                self.sends(world, *site, *process, *to, packet)
             }
-            Observation::Ends { place, process } => self.ends(world, *place, *process),
-            Observation::Takes { place, process, input } => {
-                self.begins(world, *place, *process, input)
+            Observation::Ends { site, process } => self.ends(world, *site, *process),
+            Observation::Takes { site, process, input } => {
+                self.begins(world, *site, *process, input)
             }
             Observation::Routed {
                 packet, lost: Some(PacketLoss::Cut | PacketLoss::Lost), ..
             } => self.loses(packet),
-            Observation::Wakes { place } => self.wakes(world, *place),
+            Observation::Wakes { site } => self.wakes(world, *site),
             Observation::Torn { .. } => self.reach(RareState::TornStep),
             Observation::WriteFails { .. } => self.reach(RareState::Voteless),
             Observation::EndsWriting { .. } => self.reach(RareState::EndsWriting),
             Observation::WriteRefused { .. } => self.reach(RareState::StaleWrite),
-            Observation::Stepped { place } => {
-                let peer = &world.peers[*place];
+            Observation::Stepped { site } => {
+                let peer = &world.peers[*site];
                 if peer.is_alive() && peer.lease_end() == elderlock::protocol::Time::MAX {
-                    self.alone.insert(*place);
-                } else if !self.alone.is_empty() && self.alone.remove(place) {
+                    self.alone.insert(*site);
+                } else if !self.alone.is_empty() && self.alone.remove(site) {
                     self.reach_if(peer.is_alive(), RareState::SoleQuorumLost);
                 }
             }
@@ -511,16 +511,16 @@ impl RareStateCounter {
         }
     }
 
-    fn event(&mut self, world: &World, place: usize, process: ProcessId, event: &Event) {
-        let node = world.peers[place].node.as_ref();
+    fn event(&mut self, world: &World, site: usize, process: ProcessId, event: &Event) {
+        let node = world.peers[site].node.as_ref();
         match event {
-            Event::ViewInstalled(view) => self.installs(world, place, process, view),
+            Event::ViewInstalled(view) => self.installs(world, site, process, view),
             Event::BecameGrantor { service, epoch } => {
                 let others = world
                     .peers
                     .iter()
                     .enumerate()
-                    .filter(|(other, peer)| *other != place && peer.is_alive());
+                    .filter(|(other, peer)| *other != site && peer.is_alive());
                 let mut terms = others
                     .filter_map(|(_, peer)| peer.node.as_ref())
                     .flat_map(|node| node.grantors());
@@ -541,7 +541,7 @@ impl RareStateCounter {
                     node.is_some_and(|node| node.grantors().next().is_some()),
                     RareState::GrantorSuspended,
                 );
-                self.dark |= !world.places().any(|place| world.is_ready(place));
+                self.dark |= !world.sites().any(|site| world.is_ready(site));
             }
             Event::Resumed => {
                 self.resumed = true;
@@ -572,11 +572,11 @@ impl RareStateCounter {
         }
     }
 
-    fn installs(&mut self, world: &World, place: usize, process: ProcessId, view: &View) {
+    fn installs(&mut self, world: &World, site: usize, process: ProcessId, view: &View) {
         let is_next = |top: &View| top.number.next() == view.number && top.members == view.members;
         self.reach_if(self.top.as_ref().is_some_and(is_next), RareState::ViewUsedUp);
         let before = self.views.insert(process, view.number);
-        let peer = &world.peers[place];
+        let peer = &world.peers[site];
         match before {
             Some(before) => self.reach_if(before.next() < view.number, RareState::MissedView),
             None => {
@@ -635,7 +635,7 @@ impl RareStateCounter {
     fn sends(
         &mut self,
         world: &World,
-        place: usize,
+        site: usize,
         process: ProcessId,
         to: Option<ProcessId>,
         packet: &Packet,
@@ -654,7 +654,7 @@ impl RareStateCounter {
                 }
                 Notice::FullView { view, .. } => {
                     let seeks =
-                        world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
+                        world.peers[site].node.as_ref().is_some_and(|node| node.view().is_none());
                     self.reach_if(
                         seeks && view.lineage.founder != process,
                         RareState::RememberedView,
@@ -722,8 +722,8 @@ impl RareStateCounter {
         self.reported.insert((process, service.clone()), epoch);
     }
 
-    fn ends(&mut self, world: &World, place: usize, process: ProcessId) {
-        let Some(node) = world.peers[place].node.as_ref() else { return };
+    fn ends(&mut self, world: &World, site: usize, process: ProcessId) {
+        let Some(node) = world.peers[site].node.as_ref() else { return };
         let in_order = self.over.contains(&process);
         let recovers = node.grantors().any(|(_, _, state)| state == GrantorState::Recovering);
         self.reach_if(recovers, RareState::RecoveryInterrupted);
@@ -765,7 +765,7 @@ impl RareStateCounter {
         for key in crossing {
             self.grants.remove(&key);
         }
-        self.alone.remove(&place);
+        self.alone.remove(&site);
     }
 }
 

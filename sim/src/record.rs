@@ -1,7 +1,7 @@
 //! The record of a run: its events as values that can be written as JSON lines, checked again and
 //! drawn.
 //!
-//! It speaks in places (`m0`, `m1`, ...), numbers of calls and true time, never in process ids:
+//! It speaks in sites (`m0`, `m1`, ...), numbers of calls and true time, never in process ids:
 //! equal runs have equal records.
 
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 pub struct Line {
     /// Nanoseconds of true time since the World began.
     pub at: u64,
-    /// The place where it happened, if it happened at one.
+    /// The site where it happened, if it happened at one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<usize>,
-    /// How many processes have run at that place by then: 1 is the first.
+    pub site: Option<usize>,
+    /// How many processes have run at that site by then: 1 is the first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub life: u64,
     /// The event.
@@ -101,8 +101,8 @@ pub enum Entry {
     World {
         /// The seed.
         seed: u64,
-        /// How many places there are.
-        places: usize,
+        /// How many sites there are.
+        sites: usize,
         /// Whether clocks keep their bound, so that invariants that need it may be demanded.
         bounded: bool,
         /// That bound: how far clocks may run off, in parts per million.
@@ -246,27 +246,27 @@ pub enum Entry {
     Wake,
     /// The member is told to leave.
     Leave,
-    /// A view is installed at the place.
+    /// A view is installed at the site.
     View {
         /// Its number in its lineage.
         number: u64,
         /// The first slot whose tokens its elder deals, and how many it may deal.
         #[serde(default)]
         slots: (u64, u32),
-        /// The places of its members, oldest first; the first that is neither ghost nor
+        /// The sites of its members, oldest first; the first that is neither ghost nor
         /// learner is the elder. A
-        /// place may be there twice, with the ghost of a process and the next one, in either order:
+        /// site may be there twice, with the ghost of a process and the next one, in either order:
         /// of two joiners, the later may have been heard first.
         members: Vec<usize>,
-        /// The number of each member's process at its place, in the order of `members`.
+        /// The number of each member's process at its site, in the order of `members`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lives: Vec<u64>,
-        /// Which of them are ghosts: place and life.
+        /// Which of them are ghosts: site and life.
         ghosts: Vec<(usize, u64)>,
-        /// Which of them have no vote yet: place and life.
+        /// Which of them have no vote yet: site and life.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         learners: Vec<(usize, u64)>,
-        /// The lineage: place and life of the process that founded it.
+        /// The lineage: site and life of the process that founded it.
         #[serde(default)]
         founder: (usize, u64),
     },
@@ -339,11 +339,11 @@ pub enum Entry {
         /// How many.
         packets: u64,
     },
-    /// A packet leaves the place. Only in records with messages.
+    /// A packet leaves the site. Only in records with messages.
     Send {
         /// The number of the packet in this run.
         packet: u64,
-        /// The receiving place.
+        /// The receiving site.
         to: usize,
         /// The name of its content.
         kind: String,
@@ -351,7 +351,7 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lost: Option<String>,
     },
-    /// A packet arrives at the place. Only in records with messages.
+    /// A packet arrives at the site. Only in records with messages.
     Arrive {
         /// The number of the packet in this run.
         packet: u64,
@@ -362,8 +362,8 @@ pub enum Entry {
         fault: usize,
         /// Its kind.
         kind: String,
-        /// The places it hits.
-        places: Vec<usize>,
+        /// The sites it hits.
+        sites: Vec<usize>,
     },
     /// A fault ends.
     Mended {
@@ -374,8 +374,8 @@ pub enum Entry {
     Heal,
     /// All demands after the healing hold.
     Rest {
-        /// The places of the demanded members.
-        places: Vec<usize>,
+        /// The sites of the demanded members.
+        sites: Vec<usize>,
     },
     /// An invariant is broken: the last line.
     Break {
@@ -390,7 +390,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The members of a view that may vote, oldest first: place and life. No other entry has some.
+    /// The members of a view that may vote, oldest first: site and life. No other entry has some.
     pub fn voters(&self) -> Vec<(usize, u64)> {
         let Entry::View { members, lives, ghosts, learners, .. } = self else { return Vec::new() };
         let processes = members.iter().copied().zip(lives.iter().copied());

@@ -30,11 +30,11 @@ pub(crate) struct Recorder {
     packets: u64,
     /// How often a grantor began to recover, or to wait for a table.
     recoveries: u64,
-    /// Place and life of every process that ever ran.
+    /// Site and life of every process that ever ran.
     lives: BTreeMap<ProcessId, (usize, u64)>,
     /// The premises of the history checker.
     premises: BTreeMap<&'static str, u64>,
-    /// The services that each place grants, as far as recorded.
+    /// The services that each site grants, as far as recorded.
     roles: Vec<Vec<(ServiceName, Epoch, GrantorState)>>,
     /// Grantors that have begun in the present step, after a recovery.
     begun: Vec<(ServiceName, Epoch)>,
@@ -65,34 +65,34 @@ impl Recorder {
                 let (index, token, taken) = (*index, token.get(), *taken);
                 self.about(world, *ask, Entry::Write { call: ask.0, index, token, taken });
             }
-            Observation::Started { place } => self.start(world, *place),
-            Observation::Takes { place, input: Input::Command(Command::Leave), .. } => {
-                self.here(world, *place, Entry::Leave)
+            Observation::Started { site } => self.start(world, *site),
+            Observation::Takes { site, input: Input::Command(Command::Leave), .. } => {
+                self.here(world, *site, Entry::Leave)
             }
-            Observation::Event { place, event, .. } => self.event(world, *place, event),
-            Observation::CarriedOut { place } => self.grantors(world, *place),
-            Observation::Pauses { place } => self.pause(world, *place),
-            Observation::Wakes { place } => self.here(world, *place, Entry::Wake),
-            Observation::ClockTurned { place } => self.turned_clock(world, *place),
-            Observation::Ended { place, how, unknown } => {
-                self.end_process(world, *place, how, unknown)
+            Observation::Event { site, event, .. } => self.event(world, *site, event),
+            Observation::CarriedOut { site } => self.grantors(world, *site),
+            Observation::Pauses { site } => self.pause(world, *site),
+            Observation::Wakes { site } => self.here(world, *site, Entry::Wake),
+            Observation::ClockTurned { site } => self.turned_clock(world, *site),
+            Observation::Ended { site, how, unknown } => {
+                self.end_process(world, *site, how, unknown)
             }
             Observation::Routed { from, to, number, packet, lost } => {
                 self.send(world, (*from, *to), *number, packet, *lost)
             }
-            Observation::Arrives { place, number } => self.arrival(world, *place, *number),
+            Observation::Arrives { site, number } => self.arrival(world, *site, *number),
             Observation::Applied => self.ways(world),
-            Observation::Fault { fault, kind, places } => {
-                let (kind, places) = (kind.to_string(), places.to_vec());
-                self.line(world, None, Entry::Fault { fault: *fault, kind, places });
+            Observation::Fault { fault, kind, sites } => {
+                let (kind, sites) = (kind.to_string(), sites.to_vec());
+                self.line(world, None, Entry::Fault { fault: *fault, kind, sites });
             }
             Observation::Mended { fault } => {
                 self.line(world, None, Entry::Mended { fault: *fault })
             }
             Observation::Heals => self.line(world, None, Entry::Heal),
             Observation::Rests => {
-                let places = world.demanded().filter(|place| world.is_alive(*place)).collect();
-                self.line(world, None, Entry::Rest { places });
+                let sites = world.demanded().filter(|site| world.is_alive(*site)).collect();
+                self.line(world, None, Entry::Rest { sites });
             }
             Observation::Broken(found) => {
                 let (invariant, words) = (found.invariant.to_string(), found.what.clone());
@@ -111,14 +111,14 @@ impl Recorder {
         self.roles.clear();
     }
 
-    fn line(&mut self, world: &World, place: Option<usize>, entry: Entry) {
+    fn line(&mut self, world: &World, site: Option<usize>, entry: Entry) {
         if self.record.lines.is_empty() {
             let timing = &world.common.timing;
             let (limits, usual) = (&world.common.limits, Limits::DEFAULT);
             let entry = Entry::World {
                 crowded: limits.early < usual.early || limits.parked < usual.parked,
                 seed: world.common.seed,
-                places: world.peers.len(),
+                sites: world.peers.len(),
                 bounded: world.bounded,
                 error_ppm: timing.clock_error_ppm,
                 answer: timing.answer.as_nanos() as u64,
@@ -128,11 +128,11 @@ impl Recorder {
                     timing.elder_lease.as_nanos() as u64,
                 ),
             };
-            self.record.lines.push(Line { at: world.now, place: None, life: 0, entry });
+            self.record.lines.push(Line { at: world.now, site: None, life: 0, entry });
         }
         self.ways(world);
-        let life = place.map_or(0, |place| world.peers[place].incarnation);
-        self.record.lines.push(Line { at: world.now, place, life, entry });
+        let life = site.map_or(0, |site| world.peers[site].incarnation);
+        self.record.lines.push(Line { at: world.now, site, life, entry });
     }
 
     /// Records the changes of the ways between members since the last record of them.
@@ -148,18 +148,18 @@ impl Recorder {
             let mended = before.difference(&self.cuts).copied().collect();
             if self.cuts != before {
                 let entry = Entry::Ways { cut, mended };
-                self.record.lines.push(Line { at: world.now, place: None, life: 0, entry });
+                self.record.lines.push(Line { at: world.now, site: None, life: 0, entry });
             }
         }
         if world.longest_way() > self.slow {
             self.slow = world.longest_way().next_power_of_two();
             let entry = Entry::Slow { upto: self.slow };
-            self.record.lines.push(Line { at: world.now, place: None, life: 0, entry });
+            self.record.lines.push(Line { at: world.now, site: None, life: 0, entry });
         }
     }
 
-    fn here(&mut self, world: &World, place: usize, entry: Entry) {
-        self.line(world, Some(place), entry);
+    fn here(&mut self, world: &World, site: usize, entry: Entry) {
+        self.line(world, Some(site), entry);
     }
 
     fn about(&mut self, world: &World, ask: Ask, entry: Entry) {
@@ -218,10 +218,10 @@ impl Recorder {
 
     fn answer(&mut self, world: &World, ask: Ask, outcome: &Outcome) {
         let fail = |answer: &str| Entry::Fail { call: ask.0, answer: answer.to_string() };
-        let place = world.history.call(ask).member;
+        let site = world.history.call(ask).member;
         let entry = match outcome {
             Outcome::Granted { token, until } => {
-                Entry::Ok { call: ask.0, token: token.get(), until: true_end(world, place, *until) }
+                Entry::Ok { call: ask.0, token: token.get(), until: true_end(world, site, *until) }
             }
             Outcome::Opened { .. } => Entry::Ok { call: ask.0, token: 0, until: None },
             Outcome::Written { .. } => fail("written"),
@@ -247,7 +247,7 @@ impl Recorder {
             Outcome::Busy => fail("busy"),
             Outcome::Closed(reason) => fail(&format!("closed: {}", words_of(*reason))),
             Outcome::Extended { until } => {
-                Entry::Extended { call: ask.0, until: true_end(world, place, *until) }
+                Entry::Extended { call: ask.0, until: true_end(world, site, *until) }
             }
             Outcome::NotHeld
                 if matches!(world.call(ask).deed, history::ClientRequest::Upgrade(_)) =>
@@ -256,7 +256,7 @@ impl Recorder {
             }
             Outcome::NotHeld | Outcome::Narrowed => return,
         };
-        self.here(world, place, entry);
+        self.here(world, site, entry);
     }
 
     fn loss(&mut self, world: &World, ask: Ask, reason: LostReason) {
@@ -295,53 +295,53 @@ impl Recorder {
         self.about(world, ask, Entry::Sees { call: ask.0, version, value, stale });
     }
 
-    fn start(&mut self, world: &World, place: usize) {
-        if let Some(process) = world.peers[place].process() {
-            self.lives.insert(process, (place, world.peers[place].incarnation));
+    fn start(&mut self, world: &World, site: usize) {
+        if let Some(process) = world.peers[site].process() {
+            self.lives.insert(process, (site, world.peers[site].incarnation));
         }
-        self.here(world, place, Entry::Start);
+        self.here(world, site, Entry::Start);
     }
 
-    /// The process at `place` has ended; the outcome of these calls is unknown.
-    fn end_process(&mut self, world: &World, place: usize, how: &str, unknown: &[Ask]) {
+    /// The process at `site` has ended; the outcome of these calls is unknown.
+    fn end_process(&mut self, world: &World, site: usize, how: &str, unknown: &[Ask]) {
         for ask in unknown {
-            self.here(world, place, Entry::Unknown { call: ask.0 });
+            self.here(world, site, Entry::Unknown { call: ask.0 });
         }
-        self.here(world, place, Entry::End { how: how.to_string() });
-        if let Some(roles) = self.roles.get_mut(place) {
+        self.here(world, site, Entry::End { how: how.to_string() });
+        if let Some(roles) = self.roles.get_mut(site) {
             roles.clear();
         }
     }
 
-    fn pause(&mut self, world: &World, place: usize) {
-        self.here(world, place, Entry::Pause);
-        let until = true_end(world, place, world.peers[place].lease_end());
-        self.here(world, place, Entry::Lease { until });
+    fn pause(&mut self, world: &World, site: usize) {
+        self.here(world, site, Entry::Pause);
+        let until = true_end(world, site, world.peers[site].lease_end());
+        self.here(world, site, Entry::Lease { until });
     }
 
-    /// The clock at `place` has another rate: pending ends by that clock come at another time than
+    /// The clock at `site` has another rate: pending ends by that clock come at another time than
     /// recorded.
-    fn turned_clock(&mut self, world: &World, place: usize) {
-        let Some(process) = world.peers[place].process().filter(|_| world.peers[place].is_alive())
+    fn turned_clock(&mut self, world: &World, site: usize) {
+        let Some(process) = world.peers[site].process().filter(|_| world.peers[site].is_alive())
         else {
             return;
         };
-        let now = world.peers[place].clock.local(world.now);
+        let now = world.peers[site].clock.local(world.now);
         let holds: Vec<(Ask, Time)> =
             world.history.claims().map(|ask| (ask, world.call(ask).until)).collect();
         for (ask, until) in holds {
             if world.call(ask).process == process && until > now {
-                let until = true_end(world, place, until);
+                let until = true_end(world, site, until);
                 self.about(world, ask, Entry::Extended { call: ask.0, until });
             }
         }
-        if world.peers[place].lease_end() > now {
-            let until = true_end(world, place, world.peers[place].lease_end());
-            self.here(world, place, Entry::Lease { until });
+        if world.peers[site].lease_end() > now {
+            let until = true_end(world, site, world.peers[site].lease_end());
+            self.here(world, site, Entry::Lease { until });
         }
     }
 
-    fn event(&mut self, world: &World, place: usize, event: &Event) {
+    fn event(&mut self, world: &World, site: usize, event: &Event) {
         let named = |name: &str| Entry::Event { name: name.to_string() };
         let entry = match event {
             Event::ViewInstalled(view) => self.view_line(view),
@@ -361,13 +361,13 @@ impl Recorder {
             Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
                 let asked = (service.clone(), *epoch, GrantorState::Recovering);
-                let roles = self.roles.get(place);
+                let roles = self.roles.get(site);
                 // Unless a predecessor has answered it with its table.
-                let has_recovered = acts_after(asked.2, world, place, (service, *epoch));
+                let has_recovered = acts_after(asked.2, world, site, (service, *epoch));
                 if has_recovered && roles.is_some_and(|roles| roles.contains(&asked)) {
                     self.begun.push((asked.0, asked.1));
                 }
-                self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
+                self.set_role(site, service, Some((*epoch, GrantorState::Acting)));
                 Entry::Grantor {
                     service: service.as_str().to_string(),
                     epoch: epoch.0.get(),
@@ -375,15 +375,15 @@ impl Recorder {
                 }
             }
             Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch } => {
-                self.set_role(place, service, None);
+                self.set_role(site, service, None);
                 Entry::NoGrantor { service: service.as_str().to_string(), epoch: epoch.0.get() }
             }
         };
-        self.here(world, place, entry);
+        self.here(world, site, entry);
     }
 
     fn view_line(&self, view: &View) -> Entry {
-        // A stranger that a view took in has no place.
+        // A stranger that a view took in has no site.
         let stranger = |process: &ProcessId| (usize::from(u16::MAX), process.0 as u64);
         let whose =
             |process: &ProcessId| self.lives.get(process).copied().unwrap_or(stranger(process));
@@ -401,14 +401,14 @@ impl Recorder {
 
     fn set_role(
         &mut self,
-        place: usize,
+        site: usize,
         service: &ServiceName,
         role: Option<(Epoch, GrantorState)>,
     ) {
-        if self.roles.len() <= place {
-            self.roles.resize_with(place + 1, Vec::new);
+        if self.roles.len() <= site {
+            self.roles.resize_with(site + 1, Vec::new);
         }
-        let roles = &mut self.roles[place];
+        let roles = &mut self.roles[site];
         roles.retain(|(of, ..)| of != service);
         roles.extend(role.map(|(epoch, state)| (service.clone(), epoch, state)));
     }
@@ -416,17 +416,17 @@ impl Recorder {
     /// A grantor that begins to recover, or to wait for a table, tells only the processes that it
     /// asks. So the recorder reads it from the core, and also the table of a grantor that has
     /// completed its recovery.
-    fn grantors(&mut self, world: &World, place: usize) {
+    fn grantors(&mut self, world: &World, site: usize) {
         let begun = std::mem::take(&mut self.begun);
         // The unfinished step of a process that died in the middle of it gives it no role.
-        if world.peers[place].run == ProcessState::Down {
+        if world.peers[site].run == ProcessState::Down {
             return;
         }
         for (service, epoch) in begun {
-            self.table(world, place, &service, epoch);
+            self.table(world, site, &service, epoch);
         }
-        let Some(node) = world.peers[place].node.as_ref() else { return };
-        let known = self.roles.get(place).map_or(&[][..], Vec::as_slice);
+        let Some(node) = world.peers[site].node.as_ref() else { return };
+        let known = self.roles.get(site).map_or(&[][..], Vec::as_slice);
         let news: Vec<(ServiceName, Epoch, GrantorState)> = node
             .grantors()
             .filter(|(service, epoch, state)| {
@@ -437,17 +437,17 @@ impl Recorder {
             .collect();
         self.recoveries += news.len() as u64;
         for (service, epoch, state) in news {
-            self.set_role(place, &service, Some((epoch, state)));
+            self.set_role(site, &service, Some((epoch, state)));
             if state == GrantorState::Recovering {
                 let (service, epoch) = (service.as_str().to_string(), epoch.0.get());
-                self.here(world, place, Entry::Grantor { service, epoch, recovering: true });
+                self.here(world, site, Entry::Grantor { service, epoch, recovering: true });
             }
         }
     }
 
-    /// Records the first table of the grantor at `place`, if it still acts.
-    fn table(&mut self, world: &World, place: usize, service: &ServiceName, epoch: Epoch) {
-        let Some(node) = world.peers[place].node.as_ref() else { return };
+    /// Records the first table of the grantor at `site`, if it still acts.
+    fn table(&mut self, world: &World, site: usize, service: &ServiceName, epoch: Epoch) {
+        let Some(node) = world.peers[site].node.as_ref() else { return };
         if !node.grantors().any(|role| role == (service, epoch, GrantorState::Acting)) {
             return;
         }
@@ -462,7 +462,7 @@ impl Recorder {
         let service = service.as_str().to_string();
         self.here(
             world,
-            place,
+            site,
             Entry::Table { service, epoch: epoch.0.get(), holds, waits, strange },
         );
     }
@@ -493,17 +493,17 @@ impl Recorder {
         }
     }
 
-    fn arrival(&mut self, world: &World, place: usize, packet: u64) {
+    fn arrival(&mut self, world: &World, site: usize, packet: u64) {
         self.ways(world);
         if self.messages {
-            self.here(world, place, Entry::Arrive { packet });
+            self.here(world, site, Entry::Arrive { packet });
         }
     }
 }
 
 /// The true time of an end on a member's clock.
-fn true_end(world: &World, place: usize, until: Time) -> Option<u64> {
-    world.peers[place].clock.when(until)
+fn true_end(world: &World, site: usize, until: Time) -> Option<u64> {
+    world.peers[site].clock.when(until)
 }
 
 fn words_of(reason: LostReason) -> &'static str {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// A packet on its way, as a rule sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketDescription<'a> {
-    /// The sender's place.
+    /// The sender's site.
     pub from: usize,
-    /// The place at the address it goes to.
+    /// The site at the address it goes to.
     pub to: usize,
     /// The packet.
     pub packet: &'a Packet,
@@ -37,7 +37,7 @@ type Test = Arc<dyn Fn(&PacketDescription<'_>) -> bool + Send + Sync>;
 pub(crate) struct Rule {
     pub(crate) test: Test,
     pub(crate) fate: PacketFate,
-    /// Packets kept back: the sender's and receiver's place and the parcel's queue number.
+    /// Packets kept back: the sender's and receiver's site and the parcel's queue number.
     pub(crate) matched: usize,
 }
 

@@ -148,8 +148,8 @@ fn with_remarks<'a>(
             _ => false,
         };
         if stays {
-            let place = all.partition_point(|(other, _)| other < at);
-            all.insert(place, (*at, remark.clone()));
+            let site = all.partition_point(|(other, _)| other < at);
+            all.insert(site, (*at, remark.clone()));
         }
     }
     all
@@ -221,12 +221,12 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_of_a_place_follows_its_new_number() {
+    fn an_observer_of_a_position_follows_its_new_number() {
         let look = |call, of| Step::Ask {
             call,
-            place: 0,
+            site: 0,
             service: "till".to_string(),
-            wanted: ClientWant::SeePlace(of),
+            wanted: ClientWant::SeePosition(of),
             owner: 0,
             says: String::new(),
             wait: elderlock::protocol::Wait::Try,

@@ -33,7 +33,7 @@ pub enum ProcessState {
 pub struct Site {
     /// The address of its processes.
     pub addr: SocketAddr,
-    /// Places with the same number share a kernel.
+    /// Sites with the same number share a kernel.
     pub host: u32,
     /// Whether the machine answers at all.
     pub host_up: bool,
@@ -88,9 +88,9 @@ pub struct SiteConfig {
     pub trust_refused: bool,
     /// The cluster has no key, so strangers reach its members.
     pub keyless: bool,
-    /// Every process is configured with the addresses of so many places, beside the seeds.
+    /// Every process is configured with the addresses of so many sites, beside the seeds.
     pub contacts: usize,
-    /// Every place has a data directory.
+    /// Every site has a data directory.
     pub durable: bool,
     /// Bounds and sizes.
     pub limits: Limits,
@@ -99,22 +99,22 @@ pub struct SiteConfig {
     pub mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
-/// The address of a place.
-fn address(place: usize) -> SocketAddr {
-    let octets = (place as u16 + 1).to_be_bytes();
+/// The address of a site.
+fn address(site: usize) -> SocketAddr {
+    let octets = (site as u16 + 1).to_be_bytes();
     SocketAddr::from((Ipv4Addr::new(10, 0, octets[0], octets[1]), 7400))
 }
 
 impl Site {
-    /// An empty place.
-    pub fn new(place: usize) -> Site {
+    /// An empty site.
+    pub fn new(site: usize) -> Site {
         Site {
-            addr: address(place),
-            host: place as u32,
+            addr: address(site),
+            host: site as u32,
             host_up: true,
             incarnation: 0,
             // The clocks are far apart, so that comparing two of them is useless.
-            clock: Clock { offset: (place as u64 * 7 + 1) * 3_600_000_000_000, ppm: 0, since: 0 },
+            clock: Clock { offset: (site as u64 * 7 + 1) * 3_600_000_000_000, ppm: 0, since: 0 },
             wall: 0,
             run: ProcessState::Down,
             node: None,
@@ -139,7 +139,7 @@ impl Site {
     }
 
     /// Puts a new process here.
-    pub fn start(&mut self, place: usize, common: &SiteConfig, now: u64) {
+    pub fn start(&mut self, site: usize, common: &SiteConfig, now: u64) {
         self.incarnation += 1;
         self.requests = 0;
         self.inbox.clear();
@@ -148,14 +148,14 @@ impl Site {
         self.heard = None;
         self.run = ProcessState::Up;
         self.host_up = true;
-        let ask = |part| mix(&[common.seed, 0x70, place as u64, self.incarnation, part]);
+        let ask = |part| mix(&[common.seed, 0x70, site as u64, self.incarnation, part]);
         let me = MemberInfo {
             process: ProcessId(u128::from(ask(0)) << 64 | u128::from(ask(1))),
             addr: self.addr,
             host: Some(Host {
                 boot: u128::from(self.host) + 1,
                 namespace: 1,
-                pid: place as u32 + 1,
+                pid: site as u32 + 1,
                 started: self.incarnation,
             }),
         };

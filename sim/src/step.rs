@@ -1,7 +1,7 @@
 //! The acts of a driver on a [`World`], as values: they can be logged, replayed, removed one by one
 //! and searched.
 //!
-//! A step is concrete: it names places and calls, never roles, so that it means the same on its
+//! A step is concrete: it names sites and calls, never roles, so that it means the same on its
 //! own. An impossible step (no such process, no such call) is skipped. So a log stays useful when
 //! earlier steps are removed or the core behaves otherwise.
 
@@ -25,8 +25,8 @@ pub enum Step {
     Ask {
         /// The number by which later steps name it.
         call: usize,
-        /// The place.
-        place: usize,
+        /// The site.
+        site: usize,
         /// The service.
         service: String,
         /// The client's want.
@@ -61,7 +61,7 @@ pub enum Step {
     /// A write with the token that the guard gave earlier arrives; its client may be gone.
     WriteEarlier(usize),
 
-    /// A process starts at the place.
+    /// A process starts at the site.
     Start(usize),
     /// The process is killed; its host goes on.
     Crash(usize),
@@ -75,9 +75,9 @@ pub enum Step {
     Leave(usize),
     /// An operator forces the member to go on without a quorum.
     Force(usize),
-    /// The content of the place's data directory is lost. No process runs there.
+    /// The content of the site's data directory is lost. No process runs there.
     LoseDisk(usize),
-    /// The data directory of the place has this health from now on.
+    /// The data directory of the site has this health from now on.
     Disk(usize, DiskHealth),
     /// A process dies in the middle of one of its next steps.
     Tear(TornStep),
@@ -88,23 +88,23 @@ pub enum Step {
         until: u64,
     },
 
-    /// Nothing sent from the first place arrives at the second any more. Cuts count.
+    /// Nothing sent from the first site arrives at the second any more. Cuts count.
     Cut(usize, usize),
     /// Takes back one cut; a pair that reaches each other again notices.
     Mend(usize, usize),
-    /// Everything sent from the first place to the second takes this much longer.
+    /// Everything sent from the first site to the second takes this much longer.
     Slow(usize, usize, Duration),
-    /// Packets from the first place wait at the end of their way to the second. Clogs count.
+    /// Packets from the first site wait at the end of their way to the second. Clogs count.
     Clog(usize, usize),
     /// Takes back one clog; the waiting packets arrive, in order.
     Unclog(usize, usize),
-    /// The way from the first place to the second is narrow; `None`: it has no limit.
+    /// The way from the first site to the second is narrow; `None`: it has no limit.
     Narrow(usize, usize, Option<NarrowPath>),
     /// The connection between the two breaks; packets under way in both directions are lost.
     Reset(usize, usize),
     /// The same, and only packets under way from the first to the second are lost.
     ResetHalf(usize, usize),
-    /// As a cut, and the first place is told that no process listens at the second.
+    /// As a cut, and the first site is told that no process listens at the second.
     Reject(usize, usize),
     /// Takes back one rejection.
     Accept(usize, usize),
@@ -112,13 +112,13 @@ pub enum Step {
     Deafen(usize, usize),
     /// Takes back one `Deafen`.
     Undeafen(usize, usize),
-    /// The clock of a place runs fast by this rate from now on, in parts per million.
+    /// The clock of a site runs fast by this rate from now on, in parts per million.
     TurnClock(usize, i32),
-    /// The wall clock of a place jumps by this many milliseconds.
+    /// The wall clock of a site jumps by this many milliseconds.
     StepWallClock(usize, i64),
     /// The weather from now on.
     Weather(LinkConditions),
-    /// All places reach each other again, in fair weather.
+    /// All sites reach each other again, in fair weather.
     Heal,
     /// Packets like these are kept back from now on.
     Hold(PacketFilter),
@@ -131,20 +131,20 @@ pub enum Step {
 
     /// The process at `at` gets a hint about the process that runs or last ran at `about`.
     Notice {
-        /// The place.
+        /// The site.
         at: usize,
-        /// The place of that process.
+        /// The site of that process.
         about: usize,
         /// The hint.
         what: OutsideHint,
     },
 
-    /// A process outside the cluster lies to the one at the place; the number draws the lie.
+    /// A process outside the cluster lies to the one at the site; the number draws the lie.
     Lie(usize, u64),
 
     /// Everything is healed, all processes are woken or started again, and everything must work.
     Restore,
-    /// These places are woken or started again and must work. The others are left as they are, and
+    /// These sites are woken or started again and must work. The others are left as they are, and
     /// nothing is demanded of them.
     RestorePart(Vec<usize>),
 
@@ -154,8 +154,8 @@ pub enum Step {
         fault: usize,
         /// Its kind.
         kind: String,
-        /// The places that it hits.
-        places: Vec<usize>,
+        /// The sites that it hits.
+        sites: Vec<usize>,
     },
     /// For the record: that fault ends with the following steps.
     Mended {
@@ -206,7 +206,7 @@ pub enum ClientWant {
     /// To know the holder of the service's suspension.
     SeeSuspension,
     /// To know its position in the queue.
-    SeePlace(usize),
+    SeePosition(usize),
     /// To know all holds.
     SeeHeld,
     /// To know all waiters of the lock, in any number.
@@ -234,7 +234,7 @@ impl ClientWant {
     /// The call that it is about.
     pub(crate) fn about_mut(&mut self) -> Option<&mut usize> {
         match self {
-            ClientWant::SeePlace(call)
+            ClientWant::SeePosition(call)
             | ClientWant::Put(call, _)
             | ClientWant::PutIf(call, _)
             | ClientWant::Add(call, _)
@@ -273,8 +273,8 @@ impl ClientWant {
             ClientWant::Destroy => ClientRequest::Destroy,
             ClientWant::SeeLock(name) => ClientRequest::Query(Query::Lock(lock(name)?)),
             ClientWant::SeeSuspension => ClientRequest::Query(Query::Suspension),
-            ClientWant::SeePlace(call) => {
-                ClientRequest::Query(Query::Place(world.call(world.named(*call)?).request))
+            ClientWant::SeePosition(call) => {
+                ClientRequest::Query(Query::Position(world.call(world.named(*call)?).request))
             }
             ClientWant::SeeHeld => ClientRequest::Query(Query::Held(None)),
             ClientWant::SeeWaiting(name) => ClientRequest::Query(Query::Waiting(lock(name)?, None)),
@@ -385,24 +385,24 @@ pub(crate) struct StepNames {
 }
 
 impl Step {
-    /// The places that it names.
-    pub fn places(&self) -> Vec<usize> {
+    /// The sites that it names.
+    pub fn sites(&self) -> Vec<usize> {
         match self {
-            Step::Ask { place, .. }
-            | Step::Start(place)
-            | Step::Crash(place)
-            | Step::Vanish(place)
-            | Step::Pause(place)
-            | Step::Wake(place)
-            | Step::Leave(place)
-            | Step::Force(place)
-            | Step::LoseDisk(place)
-            | Step::Disk(place, _)
-            | Step::Tear(TornStep { place, .. })
-            | Step::Timer(place)
-            | Step::Lie(place, _)
-            | Step::TurnClock(place, _)
-            | Step::StepWallClock(place, _) => vec![*place],
+            Step::Ask { site, .. }
+            | Step::Start(site)
+            | Step::Crash(site)
+            | Step::Vanish(site)
+            | Step::Pause(site)
+            | Step::Wake(site)
+            | Step::Leave(site)
+            | Step::Force(site)
+            | Step::LoseDisk(site)
+            | Step::Disk(site, _)
+            | Step::Tear(TornStep { site, .. })
+            | Step::Timer(site)
+            | Step::Lie(site, _)
+            | Step::TurnClock(site, _)
+            | Step::StepWallClock(site, _) => vec![*site],
             Step::Cut(a, b)
             | Step::Mend(a, b)
             | Step::Slow(a, b, _)
@@ -416,7 +416,7 @@ impl Step {
             | Step::Deafen(a, b)
             | Step::Undeafen(a, b)
             | Step::Notice { at: a, about: b, .. } => vec![*a, *b],
-            Step::Fault { places, .. } | Step::RestorePart(places) => places.clone(),
+            Step::Fault { sites, .. } | Step::RestorePart(sites) => sites.clone(),
             _ => Vec::new(),
         }
     }
@@ -432,8 +432,8 @@ impl World {
 
     fn take(&mut self, step: &Step) -> bool {
         match step {
-            Step::Ask { call, place, service, wanted, owner, says, wait, lease } => {
-                if !self.has(*place) || !self.is_alive(*place) {
+            Step::Ask { call, site, service, wanted, owner, says, wait, lease } => {
+                if !self.has(*site) || !self.is_alive(*site) {
                     return false;
                 }
                 let Some(deed) = wanted.deed(self) else { return false };
@@ -442,7 +442,7 @@ impl World {
                 let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
                 self.named.names.insert(ask, *call);
-                self.want_as(*place, service, deed, (OwnerId(*owner), metadata), *wait, *lease);
+                self.want_as(*site, service, deed, (OwnerId(*owner), metadata), *wait, *lease);
                 true
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),
@@ -472,26 +472,20 @@ impl World {
                 let write = self.named(*call).zip(earlier);
                 write.map(|(ask, token)| self.write_with(ask, token)).is_some()
             }
-            Step::Start(place) => {
-                self.at(*place, |world, place| !world.is_alive(place), World::start)
+            Step::Start(site) => self.at(*site, |world, site| !world.is_alive(site), World::start),
+            Step::Crash(site) => self.at(*site, World::is_alive, World::crash),
+            Step::Vanish(site) => self.at(*site, World::is_alive, World::vanish),
+            Step::Pause(site) => self.at(*site, World::is_up, World::pause),
+            Step::Wake(site) => self.at(*site, |world, site| world.is_paused(site), World::resume),
+            Step::Leave(site) => self.at(*site, World::is_alive, World::leave),
+            Step::Force(site) => self.at(*site, World::is_alive, World::force),
+            Step::LoseDisk(site) => {
+                self.at(*site, |world, site| !world.is_alive(site), World::lose_disk)
             }
-            Step::Crash(place) => self.at(*place, World::is_alive, World::crash),
-            Step::Vanish(place) => self.at(*place, World::is_alive, World::vanish),
-            Step::Pause(place) => self.at(*place, World::is_up, World::pause),
-            Step::Wake(place) => {
-                self.at(*place, |world, place| world.is_paused(place), World::resume)
+            Step::Disk(site, health) => {
+                self.between(*site, *site, |world, site, _| world.set_disk(site, *health))
             }
-            Step::Leave(place) => self.at(*place, World::is_alive, World::leave),
-            Step::Force(place) => self.at(*place, World::is_alive, World::force),
-            Step::LoseDisk(place) => {
-                self.at(*place, |world, place| !world.is_alive(place), World::lose_disk)
-            }
-            Step::Disk(place, health) => {
-                self.between(*place, *place, |world, place, _| world.set_disk(place, *health))
-            }
-            Step::Tear(tear) => {
-                self.between(tear.place, tear.place, |world, _, _| world.tear(*tear))
-            }
+            Step::Tear(tear) => self.between(tear.site, tear.site, |world, _, _| world.tear(*tear)),
             Step::DieDeciding { until } => {
                 self.doomed_until = *until;
                 true
@@ -513,11 +507,11 @@ impl World {
             Step::Accept(from, to) => self.between(*from, *to, World::accept_one_way),
             Step::Deafen(a, b) => self.between(*a, *b, World::deafen),
             Step::Undeafen(a, b) => self.between(*a, *b, World::undeafen),
-            Step::TurnClock(place, ppm) => {
-                self.between(*place, *place, |world, place, _| world.turn_clock(place, *ppm))
+            Step::TurnClock(site, ppm) => {
+                self.between(*site, *site, |world, site, _| world.turn_clock(site, *ppm))
             }
-            Step::StepWallClock(place, by) => {
-                self.between(*place, *place, |world, place, _| world.step_wall_clock(place, *by))
+            Step::StepWallClock(site, by) => {
+                self.between(*site, *site, |world, site, _| world.step_wall_clock(site, *by))
             }
             Step::Weather(weather) => {
                 self.weather(*weather);
@@ -557,11 +551,11 @@ impl World {
                 self.give_hint(*at, hint);
                 true
             }
-            Step::Lie(place, luck) => self.lie(*place, *luck),
+            Step::Lie(site, luck) => self.lie(*site, *luck),
             Step::Restore => self.restore_and_demand(),
             Step::RestorePart(core) => self.restore_part_and_demand(core),
-            Step::Fault { fault, kind, places } => {
-                self.tell(&Observation::Fault { fault: *fault, kind, places });
+            Step::Fault { fault, kind, sites } => {
+                self.tell(&Observation::Fault { fault: *fault, kind, sites });
                 true
             }
             Step::Mended { fault } => {
@@ -571,7 +565,7 @@ impl World {
             Step::Deliver(number) => self.deliver_nth(*number),
             Step::Lose(number) => self.lose_nth(*number),
             Step::Double(number) => self.double_nth(*number),
-            Step::Timer(place) => self.has(*place) && self.ring(*place),
+            Step::Timer(site) => self.has(*site) && self.ring(*site),
         }
     }
 
@@ -591,8 +585,8 @@ impl World {
         self.named.calls.get(&call).copied()
     }
 
-    pub(crate) fn has(&self, place: usize) -> bool {
-        place < self.peers.len()
+    pub(crate) fn has(&self, site: usize) -> bool {
+        site < self.peers.len()
     }
 
     fn with(&mut self, call: usize, deed: impl FnOnce(&mut World, Ask)) -> bool {
@@ -606,13 +600,13 @@ impl World {
 
     fn at(
         &mut self,
-        place: usize,
+        site: usize,
         if_so: fn(&World, usize) -> bool,
         deed: fn(&mut World, usize),
     ) -> bool {
-        let can = self.has(place) && if_so(self, place);
+        let can = self.has(site) && if_so(self, site);
         if can {
-            deed(self, place);
+            deed(self, site);
         }
         can
     }

@@ -38,18 +38,18 @@ impl Luck {
 }
 
 impl World {
-    /// The process at `place` receives a lie. False: there is no such process, or the cluster has a
+    /// The process at `site` receives a lie. False: there is no such process, or the cluster has a
     /// key, so that strangers do not get through.
-    pub(crate) fn lie(&mut self, place: usize, luck: u64) -> bool {
-        if !self.has(place) || !self.is_alive(place) || !self.common.keyless {
+    pub(crate) fn lie(&mut self, site: usize, luck: u64) -> bool {
+        if !self.has(site) || !self.is_alive(site) || !self.common.keyless {
             return false;
         }
         let luck = Luck(luck);
         let stranger = luck.info();
-        let known = self.view(place).or_else(|| self.latest_view());
+        let known = self.view(site).or_else(|| self.latest_view());
         let Some(packet) = known.map(|view| packet(&luck, &stranger, view)) else { return false };
         let (from, addr) = (stranger.process, stranger.addr);
-        self.feed(place, Input::Received { from, addr, packet });
+        self.feed(site, Input::Received { from, addr, packet });
         true
     }
 }

@@ -66,30 +66,30 @@ impl Tape<'_> {
         // joiners, and most faults matter with three.
         let founders = [3, 3, 3, 3, 3, 2, 4, 5][self.below(8)];
         let joiners = [0, 0, 0, 0, 1, 1, 1, 2][self.below(8)];
-        let places = founders + joiners;
+        let sites = founders + joiners;
         let shared = self.is(4);
         let skewed = self.is(2);
         Scene {
             founders,
             joiners,
             council: if self.is(4) { 3 } else { 7 },
-            hosts: (0..places as u32).map(|place| if shared { place % 2 } else { place }).collect(),
+            hosts: (0..sites as u32).map(|site| if shared { site % 2 } else { site }).collect(),
             // Just inside the bound of 20,000, to either side.
-            clocks: (0..places)
-                .map(|place| if skewed { [-19_500, 19_500, 0][place % 3] } else { 0 })
+            clocks: (0..sites)
+                .map(|site| if skewed { [-19_500, 19_500, 0][site % 3] } else { 0 })
                 .collect(),
             hints: !self.is(4),
             ..Scene::new(self.below(256) as u64)
         }
     }
 
-    fn packets(&mut self, places: usize) -> PacketFilter {
+    fn packets(&mut self, sites: usize) -> PacketFilter {
         // One more than there are: any.
-        let some = |at: usize| (at < places).then_some(at);
+        let some = |at: usize| (at < sites).then_some(at);
         let kind = self.below(KINDS.len() + 1);
         PacketFilter {
-            from: some(self.below(places + 1)),
-            to: some(self.below(places + 1)),
+            from: some(self.below(sites + 1)),
+            to: some(self.below(sites + 1)),
             kind: KINDS.get(kind).copied(),
         }
     }
@@ -127,15 +127,15 @@ impl TapeResult {
     }
 
     fn step(&mut self, op: u8, tape: &mut Tape<'_>) {
-        let places = self.world.places().len();
-        let place = tape.below(places);
+        let sites = self.world.sites().len();
+        let site = tape.below(sites);
         let step = match op {
             0..3 => return self.world.run_for(tape.span()),
-            3..10 => return self.ask(place, tape),
+            3..10 => return self.ask(site, tape),
             10..16 => {
                 let calls = self.world.history().calls.len();
                 // The last calls matter most, so they are counted from the end.
-                let Some(call) = calls.checked_sub(1 + tape.below(calls.min(MAX_OPEN * places)))
+                let Some(call) = calls.checked_sub(1 + tape.below(calls.min(MAX_OPEN * sites)))
                 else {
                     return;
                 };
@@ -151,51 +151,50 @@ impl TapeResult {
                     _ => Step::WriteEarlier(call),
                 }
             }
-            16 => return self.end(Step::Crash(place), &[place]),
-            17 => return self.end(Step::Leave(place), &[place]),
+            16 => return self.end(Step::Crash(site), &[site]),
+            17 => return self.end(Step::Leave(site), &[site]),
             18 => {
-                let host = |place: usize| self.world.peers[place].host;
+                let host = |site: usize| self.world.peers[site].host;
                 let there: Vec<usize> =
-                    self.world.places().filter(|other| host(*other) == host(place)).collect();
-                return self.end(Step::Vanish(place), &there);
+                    self.world.sites().filter(|other| host(*other) == host(site)).collect();
+                return self.end(Step::Vanish(site), &there);
             }
-            19 | 20 => Step::Start(place),
-            21 => Step::Pause(place),
-            22 => Step::Wake(place),
+            19 | 20 => Step::Start(site),
+            21 => Step::Pause(site),
+            22 => Step::Wake(site),
             23 => {
-                let other = tape.below(places);
+                let other = tape.below(sites);
                 let cut = if tape.is(2) { Step::Mend } else { Step::Cut };
-                cut(place, other)
+                cut(site, other)
             }
             24 => {
-                // Cut off from the places with set bits, both ways.
+                // Cut off from the sites with set bits, both ways.
                 let others = tape.next().unwrap_or_default();
-                for other in (0..places).filter(|other| *other != place && others >> other & 1 == 1)
-                {
-                    self.apply(Step::Cut(place, other));
-                    self.apply(Step::Cut(other, place));
+                for other in (0..sites).filter(|other| *other != site && others >> other & 1 == 1) {
+                    self.apply(Step::Cut(site, other));
+                    self.apply(Step::Cut(other, site));
                 }
                 return;
             }
             25 => Step::Heal,
-            26 => match tape.packets(places) {
+            26 => match tape.packets(sites) {
                 packets if tape.is(2) => Step::LetGo(packets),
                 packets => Step::Hold(packets),
             },
-            27 => Step::DropNext(tape.packets(places)),
+            27 => Step::DropNext(tape.packets(sites)),
             28 => Step::Lose(tape.below(32)),
             29 => match tape.below(32) {
                 number if tape.is(2) => Step::Double(number),
                 number => Step::Deliver(number),
             },
             30 => {
-                let at = tape.below(places);
+                let at = tape.below(sites);
                 let what =
                     if tape.is(4) { OutsideHint::Connected } else { OutsideHint::Unreachable };
-                if at == place {
+                if at == site {
                     return;
                 }
-                Step::Notice { at, about: place, what }
+                Step::Notice { at, about: site, what }
             }
             _ => {
                 let rate = 50_000 * (1 + tape.below(6) as u32);
@@ -213,7 +212,7 @@ impl TapeResult {
                         spike_by: span.as_nanos() as u64,
                         ..LinkConditions::FAIR
                     }),
-                    4 => Step::Slow(place, tape.below(places), span),
+                    4 => Step::Slow(site, tape.below(sites), span),
                     _ => Step::DieDeciding { until: self.world.now + 4 * SECOND },
                 }
             }
@@ -221,11 +220,11 @@ impl TapeResult {
         self.apply(step);
     }
 
-    fn ask(&mut self, place: usize, tape: &mut Tape<'_>) {
+    fn ask(&mut self, site: usize, tape: &mut Tape<'_>) {
         let history = self.world.history();
         let open = history.open().chain(history.claims());
-        if !self.world.is_up(place)
-            || open.filter(|ask| self.world.call(*ask).member == place).count() >= MAX_OPEN
+        if !self.world.is_up(site)
+            || open.filter(|ask| self.world.call(*ask).member == site).count() >= MAX_OPEN
         {
             return;
         }
@@ -241,7 +240,7 @@ impl TapeResult {
         let wanted = ClientWant::Lock(name.into());
         self.apply(Step::Ask {
             call,
-            place,
+            site,
             service: service.into(),
             wanted,
             owner: 0,
@@ -251,12 +250,12 @@ impl TapeResult {
         });
     }
 
-    /// Applies a step that ends the processes at these places, if the cluster can go on without
+    /// Applies a step that ends the processes at these sites, if the cluster can go on without
     /// them.
-    fn end(&mut self, step: Step, places: &[usize]) {
+    fn end(&mut self, step: Step, sites: &[usize]) {
         let how =
             if matches!(step, Step::Leave(_)) { ShutdownPlan::Gone } else { ShutdownPlan::Dead };
-        if self.world.can_spare(places, how, false) {
+        if self.world.can_spare(sites, how, false) {
             self.apply(step);
         }
     }

@@ -70,7 +70,7 @@ pub struct Timed {
 /// A service as the record has it.
 #[derive(Debug, Default)]
 struct Service<'a> {
-    /// The place of its grantor, and the epoch.
+    /// The site of its grantor, and the epoch.
     grantor: Option<(usize, u64)>,
     /// The waiting calls with their wants.
     waiting: BTreeMap<usize, Part<'a>>,
@@ -172,30 +172,29 @@ impl Timed {
                 // Of several grantors, the one of the highest epoch counts.
                 Entry::Grantor { service, epoch, recovering: false } => {
                     let service = services.entry(service).or_default();
-                    if let Some(place) = line.place
+                    if let Some(site) = line.site
                         && service.grantor.is_none_or(|(_, known)| known <= *epoch)
                     {
-                        service.grantor = Some((place, *epoch));
+                        service.grantor = Some((site, *epoch));
                         // Later requests find a grantor.
                         service.is_orphaned &= service.wanted.is_some();
                     }
                 }
                 Entry::Event { name } if name == "became_elder" => {
-                    elder = line.place;
+                    elder = line.site;
                     if let Some(since) = headless.take() {
                         self.elder_failovers.add(line.at - since);
                     }
                 }
                 Entry::End { .. } => {
-                    let is_here = |grantor: &Option<(usize, u64)>| {
-                        grantor.map(|(place, _)| place) == line.place
-                    };
+                    let is_here =
+                        |grantor: &Option<(usize, u64)>| grantor.map(|(site, _)| site) == line.site;
                     let ended = services.values_mut().filter(|service| service.grantor.is_some());
                     for service in ended.filter(|service| is_here(&service.grantor)) {
                         (service.grantor, service.is_orphaned) = (None, true);
                         service.look(line.at);
                     }
-                    if elder.is_some() && elder == line.place {
+                    if elder.is_some() && elder == line.site {
                         elder = None;
                         headless.get_or_insert(line.at);
                     }
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn waits_and_gaps_are_told_from_a_record_and_add_up() {
-        let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
+        let line = |at, site, entry| Line { at, site: Some(site), life: 1, entry };
         let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
         let ask = |call| Entry::Invoke {
             call,
@@ -259,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_missing_grantor_does_not_count_for_an_unwanted_or_held_lock() {
-        let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
+        let line = |at, site, entry| Line { at, site: Some(site), life: 1, entry };
         let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
         let want = |call, deed, names: &[&str]| Entry::Invoke {
             call,

@@ -1,4 +1,4 @@
-//! A run in words: the events of clients, members and grantors, in places and short names. Nothing
+//! A run in words: the events of clients, members and grantors, in sites and short names. Nothing
 //! in it depends on process ids, on the numbers of views or on how tokens are dealt. So it changes
 //! only when the events change.
 
@@ -31,9 +31,9 @@ fn rank<T: PartialEq>(seen: &mut Vec<T>, one: T) -> (usize, bool) {
     }
 }
 
-/// Places for people.
-fn places(places: &[usize]) -> String {
-    places.iter().map(|place| format!("m{place}")).collect::<Vec<_>>().join(" ")
+/// Sites for people.
+fn sites(sites: &[usize]) -> String {
+    sites.iter().map(|site| format!("m{site}")).collect::<Vec<_>>().join(" ")
 }
 
 /// A span for people and scripts: a whole number of the largest unit that fits.
@@ -51,8 +51,8 @@ impl Transcript {
             .iter()
             .filter_map(|line| {
                 let text = self.line(world, line)?;
-                let place = line.place.map(|place| format!("m{place} ")).unwrap_or_default();
-                Some(format!("{:>7.3} {place}{text}\n", line.at as f64 / SECOND as f64))
+                let site = line.site.map(|site| format!("m{site} ")).unwrap_or_default();
+                Some(format!("{:>7.3} {site}{text}\n", line.at as f64 / SECOND as f64))
             })
             .collect();
         self.told = lines.len();
@@ -151,11 +151,11 @@ impl Transcript {
             Entry::View { number, members, ghosts, learners, founder, .. } => {
                 let (view, is_new) = rank(&mut self.views, (*founder, *number));
                 let and = |what: &str, processes: &[(usize, u64)]| {
-                    let at: Vec<usize> = processes.iter().map(|(place, _)| *place).collect();
-                    if at.is_empty() { String::new() } else { format!(", {what}: {}", places(&at)) }
+                    let at: Vec<usize> = processes.iter().map(|(site, _)| *site).collect();
+                    if at.is_empty() { String::new() } else { format!(", {what}: {}", sites(&at)) }
                 };
                 let state = and("ghosts", ghosts) + &and("learners", learners);
-                is_new.then(|| format!("sees view {view}: {}{state}", places(members)))?
+                is_new.then(|| format!("sees view {view}: {}{state}", sites(members)))?
             }
             Entry::Event { name } => match name.as_str() {
                 "became_elder" => "is elder".to_string(),
@@ -179,8 +179,8 @@ impl Transcript {
                 let (number, _) = rank(self.epochs.entry(service.clone()).or_default(), *epoch);
                 format!("no longer grants {service} in epoch {number}")
             }
-            Entry::Fault { fault, kind, places: hit } => {
-                format!("fault {fault}: {kind} {}", places(hit))
+            Entry::Fault { fault, kind, sites: hit } => {
+                format!("fault {fault}: {kind} {}", sites(hit))
             }
             Entry::Mended { fault } => format!("fault {fault} is over"),
             Entry::Heal => "all is healed".to_string(),

@@ -412,25 +412,25 @@ fn lock(name: &str) -> LockName {
 impl World {
     /// Kills the process. Its host goes on: connections to it break, and members on the host see
     /// that it ended.
-    pub fn crash(&mut self, place: usize) {
-        let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive())
+    pub fn crash(&mut self, site: usize) {
+        let Some(process) = self.peers[site].process().filter(|_| self.peers[site].is_alive())
         else {
             return;
         };
-        self.note(place, |_| "is killed".to_string());
-        self.end_process(place, "killed");
-        for other in (0..self.peers.len()).filter(|other| *other != place) {
+        self.note(site, |_| "is killed".to_string());
+        self.end_process(site, "killed");
+        for other in (0..self.peers.len()).filter(|other| *other != site) {
             let chance = crate::chance::mix(&[
                 self.common.seed,
                 0xdead,
-                place as u64,
+                site as u64,
                 other as u64,
                 self.now,
             ]);
-            if self.peers[other].host == self.peers[place].host {
+            if self.peers[other].host == self.peers[site].host {
                 self.hint(MS + chance % (4 * MS), other, Hint::Dead(process));
             }
-            if !self.network.is_cut(place, other) {
+            if !self.network.is_cut(site, other) {
                 self.hint(MS / 5 + chance % MS, other, Hint::Unreachable(process));
             }
         }
@@ -438,8 +438,8 @@ impl World {
 
     /// The host fails, with every process on it: nothing comes from there any more, not even a
     /// refusal.
-    pub fn vanish(&mut self, place: usize) {
-        let host = self.peers[place].host;
+    pub fn vanish(&mut self, site: usize) {
+        let host = self.peers[site].host;
         for there in (0..self.peers.len())
             .filter(|there| self.peers[*there].host == host)
             .collect::<Vec<_>>()
@@ -456,16 +456,16 @@ impl World {
     }
 
     /// Gossip calls a silent process unreachable after a while.
-    fn notice_silence(&mut self, place: usize, process: ProcessId) {
+    fn notice_silence(&mut self, site: usize, process: ProcessId) {
         if self.gossip.is_some() {
             return;
         }
         let patience = self.common.timing.elder_lease.as_nanos() as u64;
-        for other in (0..self.peers.len()).filter(|other| *other != place) {
+        for other in (0..self.peers.len()).filter(|other| *other != site) {
             let chance = crate::chance::mix(&[
                 self.common.seed,
                 0x511e,
-                place as u64,
+                site as u64,
                 other as u64,
                 self.now,
             ]);
@@ -474,55 +474,55 @@ impl World {
     }
 
     /// Starts a new process at the same address.
-    pub fn restart(&mut self, place: usize) {
-        self.start(place);
+    pub fn restart(&mut self, site: usize) {
+        self.start(site);
     }
 
     /// Stops the process: its clock goes on, but it does nothing.
-    pub fn pause(&mut self, place: usize) {
-        if self.peers[place].run == ProcessState::Up {
-            self.note(place, |_| "is stopped".to_string());
-            self.tell(&Observation::Pauses { place });
-            self.peers[place].run = ProcessState::Paused;
-            self.peers[place].pauses += 1;
+    pub fn pause(&mut self, site: usize) {
+        if self.peers[site].run == ProcessState::Up {
+            self.note(site, |_| "is stopped".to_string());
+            self.tell(&Observation::Pauses { site });
+            self.peers[site].run = ProcessState::Paused;
+            self.peers[site].pauses += 1;
         }
     }
 
     /// Wakes a stopped process.
-    pub fn resume(&mut self, place: usize) {
-        if self.peers[place].run == ProcessState::Paused {
-            self.note(place, |_| "wakes".to_string());
-            self.wake(place);
+    pub fn resume(&mut self, site: usize) {
+        if self.peers[site].run == ProcessState::Paused {
+            self.note(site, |_| "wakes".to_string());
+            self.wake(site);
         }
     }
 
     /// An operator forces it to go on without a quorum.
-    pub fn force(&mut self, place: usize) {
-        self.feed(place, Input::Command(Command::Force));
+    pub fn force(&mut self, site: usize) {
+        self.feed(site, Input::Command(Command::Force));
     }
 
-    /// The data directory at `place` is lost. No process runs there.
-    pub fn lose_disk(&mut self, place: usize) {
-        assert!(!self.is_alive(place), "a process uses the directory of m{place}");
-        self.note(place, |_| "loses its data directory".to_string());
-        self.peers[place].disk.vote = None;
+    /// The data directory at `site` is lost. No process runs there.
+    pub fn lose_disk(&mut self, site: usize) {
+        assert!(!self.is_alive(site), "a process uses the directory of m{site}");
+        self.note(site, |_| "loses its data directory".to_string());
+        self.peers[site].disk.vote = None;
     }
 
-    /// The content of the data directory at `place`, as a copy of it would have it.
-    pub fn disk(&self, place: usize) -> Option<StoredVote> {
-        self.peers[place].disk.vote.clone()
+    /// The content of the data directory at `site`, as a copy of it would have it.
+    pub fn disk(&self, site: usize) -> Option<StoredVote> {
+        self.peers[site].disk.vote.clone()
     }
 
     /// Puts a copy back.
-    pub fn put_back_disk(&mut self, place: usize, copy: Option<StoredVote>) {
-        assert!(!self.is_alive(place), "a process uses the directory of m{place}");
-        self.note(place, |_| "has its data directory put back".to_string());
-        self.peers[place].disk.vote = copy;
+    pub fn put_back_disk(&mut self, site: usize, copy: Option<StoredVote>) {
+        assert!(!self.is_alive(site), "a process uses the directory of m{site}");
+        self.note(site, |_| "has its data directory put back".to_string());
+        self.peers[site].disk.vote = copy;
     }
 
     /// The member says goodbye.
-    pub fn leave(&mut self, place: usize) {
-        self.feed(place, Input::Command(Command::Leave));
+    pub fn leave(&mut self, site: usize) {
+        self.feed(site, Input::Command(Command::Leave));
     }
 
     /// The two no longer reach each other.
@@ -617,8 +617,8 @@ impl World {
         }
     }
 
-    /// A wall before the place refuses every connection to it, as if no process listened there. The
-    /// place cannot dial either.
+    /// A wall before the site refuses every connection to it, as if no process listened there. The
+    /// site cannot dial either.
     pub fn reject_one_way(&mut self, from: usize, to: usize) {
         self.note(from, |_| format!("is refused at m{to}"));
         self.network.reject(from, to);
@@ -647,36 +647,36 @@ impl World {
         self.network.undeafen(b, a);
     }
 
-    /// The clock at `place` runs fast by this rate from now on, in parts per million.
-    pub fn turn_clock(&mut self, place: usize, ppm: i32) {
-        if self.peers[place].clock.ppm == ppm {
+    /// The clock at `site` runs fast by this rate from now on, in parts per million.
+    pub fn turn_clock(&mut self, site: usize, ppm: i32) {
+        if self.peers[site].clock.ppm == ppm {
             return;
         }
-        self.note(place, |_| format!("has a clock that runs {ppm} ppm fast from now on"));
+        self.note(site, |_| format!("has a clock that runs {ppm} ppm fast from now on"));
         let now = self.now;
-        self.peers[place].clock.turn(now, ppm);
-        self.peers[place].reschedule();
-        self.gossip_reschedules(place);
-        self.tell(&Observation::ClockTurned { place });
+        self.peers[site].clock.turn(now, ppm);
+        self.peers[site].reschedule();
+        self.gossip_reschedules(site);
+        self.tell(&Observation::ClockTurned { site });
     }
 
-    /// The wall clock at `place` jumps by this many milliseconds. No member may notice.
-    pub fn step_wall_clock(&mut self, place: usize, by: i64) {
-        self.note(place, |_| format!("has a wall clock that jumps by {by} ms"));
-        self.peers[place].wall += by;
+    /// The wall clock at `site` jumps by this many milliseconds. No member may notice.
+    pub fn step_wall_clock(&mut self, site: usize, by: i64) {
+        self.note(site, |_| format!("has a wall clock that jumps by {by} ms"));
+        self.peers[site].wall += by;
     }
 
     /// Cuts all ways from and to the member.
-    pub fn isolate(&mut self, place: usize) {
-        for other in (0..self.peers.len()).filter(|other| *other != place).collect::<Vec<_>>() {
-            self.cut(place, other);
+    pub fn isolate(&mut self, site: usize) {
+        for other in (0..self.peers.len()).filter(|other| *other != site).collect::<Vec<_>>() {
+            self.cut(site, other);
         }
-        if let Some(process) = self.peers[place].process() {
-            self.notice_silence(place, process);
+        if let Some(process) = self.peers[site].process() {
+            self.notice_silence(site, process);
         }
     }
 
-    /// Cuts all ways between these places and the others.
+    /// Cuts all ways between these sites and the others.
     pub fn split(&mut self, group: &[usize]) {
         for &a in group {
             for b in (0..self.peers.len()).filter(|b| !group.contains(b)).collect::<Vec<_>>() {
@@ -685,7 +685,7 @@ impl World {
         }
     }
 
-    /// All places reach each other again, and nothing is lost.
+    /// All sites reach each other again, and nothing is lost.
     pub fn heal(&mut self) {
         if !self.peers.is_empty() {
             self.note(0, |_| "(the network is healed)".to_string());
@@ -702,10 +702,10 @@ impl World {
         self.network.set_weather(weather);
     }
 
-    /// The process at `place` gets a hint now.
-    pub fn give_hint(&mut self, place: usize, hint: Hint) {
-        if let Some(process) = self.peers[place].process() {
-            self.schedule(0, ScheduledEvent::Hint { to: place, process, hint });
+    /// The process at `site` gets a hint now.
+    pub fn give_hint(&mut self, site: usize, hint: Hint) {
+        if let Some(process) = self.peers[site].process() {
+            self.schedule(0, ScheduledEvent::Hint { to: site, process, hint });
         }
     }
 }
@@ -773,56 +773,55 @@ impl World {
 
 /// Questions.
 impl World {
-    /// The present process at `place`.
-    pub fn process(&self, place: usize) -> ProcessId {
-        self.peers[place].process().expect("a process has run there")
+    /// The present process at `site`.
+    pub fn process(&self, site: usize) -> ProcessId {
+        self.peers[site].process().expect("a process has run there")
     }
 
-    /// All places.
-    pub fn places(&self) -> std::ops::Range<usize> {
+    /// All sites.
+    pub fn sites(&self) -> std::ops::Range<usize> {
         0..self.peers.len()
     }
 
     /// Whether a process runs there and is not stopped.
-    pub fn is_up(&self, place: usize) -> bool {
-        self.peers[place].run == ProcessState::Up
+    pub fn is_up(&self, site: usize) -> bool {
+        self.peers[site].run == ProcessState::Up
     }
 
     /// Whether a process is there and is stopped.
-    pub fn is_paused(&self, place: usize) -> bool {
-        self.peers[place].run == ProcessState::Paused
+    pub fn is_paused(&self, site: usize) -> bool {
+        self.peers[site].run == ProcessState::Paused
     }
 
-    /// Whether the process at `place` has left, and whether its goodbye was heard.
-    pub fn was_heard(&self, place: usize) -> Option<bool> {
-        self.peers[place].heard
+    /// Whether the process at `site` has left, and whether its goodbye was heard.
+    pub fn was_heard(&self, site: usize) -> Option<bool> {
+        self.peers[site].heard
     }
 
     /// Whether a process is there, running or stopped.
-    pub fn is_alive(&self, place: usize) -> bool {
-        self.peers[place].is_alive()
+    pub fn is_alive(&self, site: usize) -> bool {
+        self.peers[site].is_alive()
     }
 
     /// Whether the member is in a view and its lease runs.
-    pub fn is_ready(&self, place: usize) -> bool {
-        let peer = &self.peers[place];
+    pub fn is_ready(&self, site: usize) -> bool {
+        let peer = &self.peers[site];
         peer.is_alive()
             && peer.node.as_ref().is_some_and(|node| node.is_ready(peer.clock.local(self.now)))
     }
 
     /// The view of the member.
-    pub fn view(&self, place: usize) -> Option<&View> {
-        self.peers[place]
+    pub fn view(&self, site: usize) -> Option<&View> {
+        self.peers[site]
             .node
             .as_deref()
-            .filter(|_| self.peers[place].is_alive())
+            .filter(|_| self.peers[site].is_alive())
             .and_then(Node::view)
     }
 
     /// The highest view that any running member has, by a member whose lease runs if there is one.
     pub fn latest_view(&self) -> Option<&View> {
-        let views =
-            self.places().filter_map(|place| Some((self.is_ready(place), self.view(place)?)));
+        let views = self.sites().filter_map(|site| Some((self.is_ready(site), self.view(site)?)));
         views.max_by_key(|(ready, view)| (*ready, view.number)).map(|(_, view)| view)
     }
 
@@ -830,7 +829,7 @@ impl World {
     /// are left out.
     pub fn in_view(&self) -> Vec<usize> {
         let Some(view) = self.latest_view() else { return Vec::new() };
-        view.members.iter().filter_map(|member| self.place_of(member.info.process)).collect()
+        view.members.iter().filter_map(|member| self.site_of(member.info.process)).collect()
     }
 
     /// Where the elder of the latest view runs.
@@ -842,7 +841,7 @@ impl World {
     /// Where the elder of the latest view runs, if it does.
     pub fn find_elder(&self) -> Option<usize> {
         let elder = self.latest_view()?.elder().process;
-        self.place_of(elder).filter(|place| self.peers[*place].is(elder))
+        self.site_of(elder).filter(|site| self.peers[*site].is(elder))
     }
 
     /// Where the grantor of the service runs.
@@ -853,18 +852,18 @@ impl World {
 
     /// Where the grantor of the service runs: the acting one of the highest epoch whose lease runs.
     pub fn find_grantor(&self, service: &str) -> Option<usize> {
-        let acting = |place: &usize| {
-            let status = self.status(*place)?;
+        let acting = |site: &usize| {
+            let status = self.status(*site)?;
             let service = status.services.iter().find(|of| of.service.as_str() == service)?;
             service.granting.filter(|state| *state == GrantorState::Acting).and(service.epoch)
         };
-        let ready = self.places().filter(|place| self.is_ready(*place));
-        ready.filter_map(|place| Some((acting(&place)?, place))).max().map(|(_, place)| place)
+        let ready = self.sites().filter(|site| self.is_ready(*site));
+        ready.filter_map(|site| Some((acting(&site)?, site))).max().map(|(_, site)| site)
     }
 
     /// The member's status.
-    pub fn status(&self, place: usize) -> Option<Status> {
-        let peer = &self.peers[place];
+    pub fn status(&self, site: usize) -> Option<Status> {
+        let peer = &self.peers[site];
         peer.node
             .as_ref()
             .filter(|_| peer.is_alive())
@@ -873,7 +872,7 @@ impl World {
 
     /// Whether no member knows of a hold or a waiter.
     pub fn is_empty_everywhere(&self) -> bool {
-        self.demanded().filter_map(|place| self.status(place)).all(|status| {
+        self.demanded().filter_map(|site| self.status(site)).all(|status| {
             status.services.iter().all(|of| {
                 of.locks.is_empty()
                     && of.waiting_here == 0
@@ -884,8 +883,8 @@ impl World {
     }
 
     /// How much the member keeps.
-    pub fn sizes(&self, place: usize) -> Option<Sizes> {
-        let peer = &self.peers[place];
+    pub fn sizes(&self, site: usize) -> Option<Sizes> {
+        let peer = &self.peers[site];
         peer.node
             .as_ref()
             .filter(|_| peer.is_alive())
@@ -895,7 +894,7 @@ impl World {
     /// Whether no member keeps more than a newly joined member without requests.
     pub fn is_at_rest(&self) -> bool {
         let others = self.demanded().count().saturating_sub(1);
-        self.demanded().filter_map(|place| self.sizes(place)).all(|sizes| {
+        self.demanded().filter_map(|site| self.sizes(site)).all(|sizes| {
             // A suspicion ends with a packet or a new connection, and not every pair exchanges
             // packets.
             let Sizes { links, suspected: _, .. } = sizes;
@@ -903,10 +902,10 @@ impl World {
         })
     }
 
-    /// Whether the processes at these places are a quorum of the view's council.
-    pub fn is_quorum(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
+    /// Whether the processes at these sites are a quorum of the view's council.
+    pub fn is_quorum(&self, view: &View, sites: impl IntoIterator<Item = usize>) -> bool {
         let processes: Vec<ProcessId> =
-            places.into_iter().map(|place| &self.peers[place]).filter_map(Site::process).collect();
+            sites.into_iter().map(|site| &self.peers[site]).filter_map(Site::process).collect();
         view.is_quorum(&processes)
     }
 }

@@ -43,7 +43,7 @@ pub struct World {
     scheduled: u64,
     pub(crate) queue: BTreeMap<(u64, u64), ScheduledEvent>,
     pub(crate) peers: Vec<Site>,
-    places: BTreeMap<SocketAddr, usize>,
+    sites: BTreeMap<SocketAddr, usize>,
     pub(crate) network: Network,
     /// Copies of a World share it until a client does something.
     pub(crate) history: Arc<History>,
@@ -68,7 +68,7 @@ pub struct World {
     pub(crate) core: Option<BTreeSet<usize>>,
     /// Whether those sites had a quorum without the others when the healing began.
     pub(crate) core_suffices: bool,
-    /// The gossip machines of all places, if they run.
+    /// The gossip machines of all sites, if they run.
     pub(crate) gossip: Option<Vec<Gossip>>,
     /// The traffic of each site, if it is counted.
     pub(crate) meter: Option<Vec<Metered>>,
@@ -131,7 +131,7 @@ impl World {
             scheduled: 0,
             queue: BTreeMap::new(),
             peers: Vec::new(),
-            places: BTreeMap::new(),
+            sites: BTreeMap::new(),
             network: Network::new(seed),
             history: Arc::default(),
             store: Store::default(),
@@ -209,7 +209,7 @@ impl World {
 
     /// The sites to which the demands after healing apply: all, or those of the healed part.
     pub fn demanded(&self) -> impl Iterator<Item = usize> + '_ {
-        self.places().filter(|place| self.core.as_ref().is_none_or(|core| core.contains(place)))
+        self.sites().filter(|site| self.core.as_ref().is_none_or(|core| core.contains(site)))
     }
 
     /// Whether all running processes (of the healed part) are in one view of exactly them, and
@@ -217,7 +217,7 @@ impl World {
     pub fn is_settled(&self) -> bool {
         let running: Vec<&Site> = self
             .demanded()
-            .map(|place| &self.peers[place])
+            .map(|site| &self.peers[site])
             .filter(|peer| peer.run == ProcessState::Up)
             .collect();
         let Some(view) =
@@ -238,13 +238,13 @@ impl World {
             })
     }
 
-    /// The place with this address.
-    pub(crate) fn place_at(&self, addr: SocketAddr) -> Option<usize> {
-        self.places.get(&addr).copied()
+    /// The site with this address.
+    pub(crate) fn site_at(&self, addr: SocketAddr) -> Option<usize> {
+        self.sites.get(&addr).copied()
     }
 
     /// Where the process runs or ran last.
-    pub fn place_of(&self, process: ProcessId) -> Option<usize> {
+    pub fn site_of(&self, process: ProcessId) -> Option<usize> {
         self.peers.iter().position(|peer| peer.process() == Some(process))
     }
 }

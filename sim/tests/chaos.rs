@@ -40,7 +40,7 @@ fn the_same_seed_is_the_same_run() {
 }
 
 /// Seeds that broke an invariant which judged wrongly: 249729672 by a position that was told, lost
-/// with its grantor and told anew; 99940310 where waits for permits filled all places of the member
+/// with its grantor and told anew; 99940310 where waits for permits filled the queue of the member
 /// that had to raise their number.
 #[test]
 fn seeds_that_were_judged_wrongly_hold() {

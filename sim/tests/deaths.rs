@@ -27,26 +27,26 @@ fn interruptions(seed: u64, spares: bool) -> Vec<u64> {
     let mut gaps = Vec::new();
     let mut dead: Option<usize> = None;
     for death in 0..DEATHS {
-        if let Some(place) = dead.take() {
-            w.restart(place);
+        if let Some(site) = dead.take() {
+            w.restart(site);
         }
         let elder = w.find_elder().filter(|_| spares);
         let up: Vec<usize> =
-            w.places().filter(|place| w.is_ready(*place) && elder != Some(*place)).collect();
+            w.sites().filter(|site| w.is_ready(*site) && elder != Some(*site)).collect();
         let victim = up.get(mix(&[seed, death]) as usize % up.len().max(1)).copied();
-        if let Some(place) = victim {
-            w.crash(place);
-            dead = Some(place);
+        if let Some(site) = victim {
+            w.crash(site);
+            dead = Some(site);
         }
         let until = w.elapsed() + lease;
         while w.elapsed() < until {
             let is_lost =
-                |(_, place, life): (_, usize, _)| !w.is_up(place) || w.process(place) != life;
+                |(_, site, life): (_, usize, _)| !w.is_up(site) || w.process(site) != life;
             if asked.is_none_or(is_lost)
-                && let Some(place) = w.places().rfind(|place| w.is_ready(*place))
+                && let Some(site) = w.sites().rfind(|site| w.is_ready(*site))
             {
                 number += 1;
-                asked = Some((w.lock(place, "s", &format!("n{number}")), place, w.process(place)));
+                asked = Some((w.lock(site, "s", &format!("n{number}")), site, w.process(site)));
             }
             w.run_for(STEP);
             if let Some((ask, ..)) = asked.filter(|(ask, ..)| w.is_granted(*ask)) {

@@ -28,11 +28,11 @@ fn met(members: usize) -> World {
 /// arrived.
 fn packets(world: &World, from: usize, to: usize, since: u64) -> Vec<(u64, bool, Option<u64>)> {
     let lines = &world.record().lines;
-    let sent = lines.iter().filter(|line| line.at >= since && line.place == Some(from));
+    let sent = lines.iter().filter(|line| line.at >= since && line.site == Some(from));
     let arrival = |packet: u64| {
         let arrives =
             |entry: &Entry| matches!(entry, Entry::Arrive { packet: one } if *one == packet);
-        lines.iter().find(|line| line.place == Some(to) && arrives(&line.entry)).map(|line| line.at)
+        lines.iter().find(|line| line.site == Some(to) && arrives(&line.entry)).map(|line| line.at)
     };
     sent.filter_map(|line| match &line.entry {
         Entry::Send { packet, to: at, lost, .. } if *at == to => {
@@ -297,7 +297,7 @@ fn a_future_dropped_at_any_moment_leaves_nothing_behind() {
         "some are dropped before the grant and some after: {granted}"
     );
     world.expect("nothing is left", |world| {
-        let status = world.places().filter_map(|place| world.status(place));
+        let status = world.sites().filter_map(|site| world.status(site));
         let mut services = status.flat_map(|status| status.services);
         services.all(|of| of.waiting_here == 0 && of.locks.len() <= 1)
     });
@@ -359,8 +359,8 @@ fn tell(plan: &ChaosPlan, kind: &str) -> (ChaosRun, Vec<(u64, u64, Vec<usize>)>)
     let mut spans = Vec::new();
     for line in &run.world.record().lines {
         match &line.entry {
-            Entry::Fault { fault, kind: of, places } if of == kind => {
-                spans.push((*fault, line.at, 0, places.clone()))
+            Entry::Fault { fault, kind: of, sites } if of == kind => {
+                spans.push((*fault, line.at, 0, sites.clone()))
             }
             Entry::Mended { fault } => {
                 spans
@@ -371,7 +371,7 @@ fn tell(plan: &ChaosPlan, kind: &str) -> (ChaosRun, Vec<(u64, u64, Vec<usize>)>)
             _ => {}
         }
     }
-    (run, spans.into_iter().map(|(_, from, until, places)| (from, until, places)).collect())
+    (run, spans.into_iter().map(|(_, from, until, sites)| (from, until, sites)).collect())
 }
 
 /// Those packets of a kind that left within a span: from where, when, and when they arrived.
@@ -381,14 +381,14 @@ fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<
     within
         .filter_map(|line| match &line.entry {
             Entry::Send { packet, kind: of, .. } if of == kind => {
-                Some((line.place?, line.at, *packet))
+                Some((line.site?, line.at, *packet))
             }
             _ => None,
         })
-        .map(|(place, at, packet)| {
+        .map(|(site, at, packet)| {
             let arrives =
                 |entry: &Entry| matches!(entry, Entry::Arrive { packet: one } if *one == packet);
-            (place, at, lines.iter().find(|line| arrives(&line.entry)).map(|line| line.at))
+            (site, at, lines.iter().find(|line| arrives(&line.entry)).map(|line| line.at))
         })
         .collect()
 }
@@ -411,7 +411,7 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
         let record = run.world.record();
         let grantor = record.lines.iter().rev().filter(|line| line.at <= from).find_map(|line| {
             match &line.entry {
-                Entry::Grantor { service, .. } if service == "stock" => line.place,
+                Entry::Grantor { service, .. } if service == "stock" => line.site,
                 _ => None,
             }
         });
@@ -419,7 +419,7 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
         // One may leave in order meanwhile.
         let ended = record.lines.iter().find_map(|line| match &line.entry {
             Entry::End { how }
-                if how != "left" && line.place == Some(grantor) && line.at >= from =>
+                if how != "left" && line.site == Some(grantor) && line.at >= from =>
             {
                 Some(line.at)
             }
@@ -428,8 +428,8 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
         assert_eq!(ended.is_some_and(|at| at < until), blow.is_some());
         let (kept, others): (Vec<_>, Vec<_>) = sent(&run.world, "Grant", (from + 1, until))
             .into_iter()
-            .partition(|(place, ..)| *place == grantor);
-        // A place may be that of the next process by then, which the rule is about as well.
+            .partition(|(site, ..)| *site == grantor);
+        // A site may be that of the next process by then, which the rule is about as well.
         assert!(kept.iter().all(|(.., arrived)| arrived.is_none_or(|at| at >= until)), "{kept:?}");
         late += kept.iter().filter(|(.., arrived)| arrived.is_some()).count();
         posthumous +=
@@ -454,12 +454,12 @@ fn late_packets_arrive_when_the_fault_ends_also_from_a_dead_sender() {
 }
 
 /// The elder is cut off alone.
-const ALONE: CutOffGroup = CutOffGroup { places: 0, holder: false };
+const ALONE: CutOffGroup = CutOffGroup { sites: 0, holder: false };
 
 /// An overthrown elder is cut off while another elder is chosen. That one received nothing for an
 /// elder lease before. With votes on disk the voters are killed and start again at that moment.
 #[test]
-fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
+fn a_replaced_elder_runs_on_while_a_member_that_received_nothing_takes_over() {
     let (mut overthrown, mut restarted) = (0, 0);
     for (seed, restart) in (1..=8).map(|seed| (seed, seed % 2 == 0)) {
         let (member_lease, deaf) =
@@ -480,15 +480,15 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
                 .rev()
                 .filter(|line| line.at <= at)
                 .find(|line| named(&line.entry))
-                .and_then(|line| line.place)
+                .and_then(|line| line.site)
         };
         let elder = elder_at(from).expect("there is an elder");
         let cut = from + overthrow.deaf;
-        let ended = |place: usize| {
+        let ended = |site: usize| {
             let ends = |entry: &Entry| matches!(entry, Entry::End { .. });
             lines
                 .iter()
-                .filter(|line| line.place == Some(place) && ends(&line.entry))
+                .filter(|line| line.site == Some(site) && ends(&line.entry))
                 .map(|line| line.at)
                 .collect::<Vec<_>>()
         };
@@ -497,12 +497,12 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
         assert!(
             sent(&run.world, "Pulse", (cut + 50 * MS, until))
                 .iter()
-                .all(|(place, _, arrived)| *place != elder || arrived.is_none())
+                .all(|(site, _, arrived)| *site != elder || arrived.is_none())
         );
         let killed = run
             .world
-            .places()
-            .filter(|place| ended(*place).iter().any(|at| (cut..cut + SECOND).contains(at)))
+            .sites()
+            .filter(|site| ended(*site).iter().any(|at| (cut..cut + SECOND).contains(at)))
             .count();
         // One may have been down at the time.
         assert!(if restart { killed >= 2 } else { killed == 0 }, "{killed} were killed");
@@ -522,7 +522,7 @@ fn a_split_view_cuts_the_elder_off_at_the_step_in_which_a_view_is_installed() {
             Fault { at: 5 * SECOND, lasts: 4 * SECOND, what: FaultKind::Crash(Target::Council(2)) };
         let split = Fault { at: 6 * SECOND, lasts: 3 * SECOND, what: FaultKind::SplitView(ALONE) };
         let (run, spans) = tell(&only(seed, vec![crash, split]), "split view");
-        for (from, until, places) in spans {
+        for (from, until, sites) in spans {
             splits += 1;
             let lines = &run.world.record().lines;
             let installs = |entry: &Entry| matches!(entry, Entry::View { .. });
@@ -530,10 +530,10 @@ fn a_split_view_cuts_the_elder_off_at_the_step_in_which_a_view_is_installed() {
                 .iter()
                 .find(|line| line.at == from && installs(&line.entry))
                 .expect("a view is installed");
-            let elder = view.place.expect("somewhere");
-            assert_eq!(places, (0..5).collect::<Vec<_>>());
+            let elder = view.site.expect("somewhere");
+            assert_eq!(sites, (0..5).collect::<Vec<_>>());
             let said = sent(&run.world, "Pulse", (from + 1, until));
-            let said: Vec<_> = said.into_iter().filter(|(place, ..)| *place == elder).collect();
+            let said: Vec<_> = said.into_iter().filter(|(site, ..)| *site == elder).collect();
             assert!(
                 !said.is_empty() && said.iter().all(|(.., arrived)| arrived.is_none()),
                 "{said:?}"
@@ -611,7 +611,7 @@ fn members_keep_their_leases_by_every_way_round() {
             world.cut_one_way(*from, *to);
         }
         world.run_for(Timing::fast().member_lease * 5);
-        let lost: Vec<usize> = (0..MEMBERS).filter(|place| !world.is_ready(*place)).collect();
+        let lost: Vec<usize> = (0..MEMBERS).filter(|site| !world.is_ready(*site)).collect();
         assert!(lost.is_empty(), "{lost:?} have no lease with {cut:?}");
     }
     assert_eq!(ways, 711);

@@ -30,8 +30,8 @@ fn seeds_found_one_cluster_together_in_any_order_of_starts() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         for gap in [0, 1, 40, 700] {
             let mut w = World::new(2).members(3).asleep();
-            for place in order {
-                w.start(place);
+            for site in order {
+                w.start(site);
                 w.run_for(Duration::from_millis(gap));
             }
             w.settle();
@@ -92,8 +92,8 @@ fn joiners_come_in_and_are_the_youngest() {
     let mut w = World::new(6).members(3).joiners(3);
     w.settle();
     let oldest = w.in_view();
-    for place in 3..6 {
-        w.start(place);
+    for site in 3..6 {
+        w.start(site);
         w.settle();
     }
     assert_eq!(w.in_view()[..3], oldest[..]);
@@ -105,7 +105,7 @@ fn joiners_come_in_and_are_the_youngest() {
 fn many_joiners_at_once_come_in() {
     let mut w = World::new(7).members(2).joiners(8);
     w.settle();
-    (2..10).for_each(|place| w.start(place));
+    (2..10).for_each(|site| w.start(site));
     w.settle();
     assert_eq!(w.in_view().len(), 10);
 }
@@ -157,8 +157,8 @@ fn an_elder_that_receives_nothing_can_leave() {
 fn a_member_that_leaves_with_locks_held_waits_for_the_word() {
     let mut w = World::new(11).members(3);
     w.settle();
-    for place in 0..3 {
-        w.hold_lock(place, "s", &format!("x{place}"));
+    for site in 0..3 {
+        w.hold_lock(site, "s", &format!("x{site}"));
     }
     let youngest = w.in_view()[2];
     w.leave(youngest);
@@ -196,11 +196,11 @@ fn all_members_may_leave_at_once() {
     for count in [2, 3, 5] {
         let mut w = World::new(40 + count as u64).members(count);
         w.settle();
-        for place in w.places() {
-            w.leave(place);
+        for site in w.sites() {
+            w.leave(site);
         }
-        w.expect("all have left", |w| w.places().all(|place| !w.is_alive(place)));
-        assert!(w.places().all(|place| w.was_heard(place) == Some(true)));
+        w.expect("all have left", |w| w.sites().all(|site| !w.is_alive(site)));
+        assert!(w.sites().all(|site| w.was_heard(site) == Some(true)));
         assert!(w.broken().is_none());
     }
 }
@@ -262,7 +262,7 @@ fn seeds_that_all_restart_at_once_find_the_cluster_that_lives_on() {
     w.start(0);
     w.start(1);
     w.settle();
-    assert!(w.places().all(|place| w.view(place).map(|view| view.lineage) == lineage));
+    assert!(w.sites().all(|site| w.view(site).map(|view| view.lineage) == lineage));
 }
 
 /// An elder goes while others come: an elder that decides a view without itself needs the consent
@@ -275,15 +275,15 @@ fn an_elder_goes_although_others_come_or_go_at_the_same_moment() {
         for joiner in count..count + joiners {
             w.start(joiner);
         }
-        for place in w.in_view().into_iter().take(leavers) {
-            w.leave(place);
+        for site in w.in_view().into_iter().take(leavers) {
+            w.leave(site);
         }
         w.expect("they have left", |w| {
-            w.places().filter(|place| w.is_alive(*place)).count() == count - leavers + joiners
+            w.sites().filter(|site| w.is_alive(*site)).count() == count - leavers + joiners
         });
         w.expect("the rest is one cluster", |w| {
-            let rest: Vec<usize> = w.places().filter(|place| w.is_alive(*place)).collect();
-            rest.iter().all(|place| w.is_ready(*place)) && w.in_view().len() == rest.len()
+            let rest: Vec<usize> = w.sites().filter(|site| w.is_alive(*site)).collect();
+            rest.iter().all(|site| w.is_ready(*site)) && w.in_view().len() == rest.len()
         });
     }
 }
@@ -296,17 +296,17 @@ fn when_all_leave_at_nearly_once_no_member_waits_long() {
         let count = 2 + seed as usize % 5;
         let mut w = World::new(4_000 + seed).members(count);
         w.settle();
-        for place in w.places() {
+        for site in w.sites() {
             w.run_for(Duration::from_micros(
-                elderlock_sim::chance::mix(&[seed, place as u64]) % 4_000,
+                elderlock_sim::chance::mix(&[seed, site as u64]) % 4_000,
             ));
-            w.leave(place);
+            w.leave(site);
         }
         let limit = Timing::fast().member_lease / 2;
         w.expect_within(&format!("seed {seed}: {count} have left"), limit, |w| {
-            w.places().all(|place| !w.is_alive(place))
+            w.sites().all(|site| !w.is_alive(site))
         });
-        assert!(w.places().all(|place| w.was_heard(place) == Some(true)), "seed {seed}");
+        assert!(w.sites().all(|site| w.was_heard(site) == Some(true)), "seed {seed}");
     }
 }
 
@@ -341,10 +341,10 @@ fn tokens_do_not_go_back_after_many_views_in_a_short_time() {
         }
         w.expect("all are in", |w| w.in_view().len() == 11);
         let asks: Vec<_> =
-            (0..11).map(|place| w.hold_lock(place, &format!("s{place}"), "x")).collect();
+            (0..11).map(|site| w.hold_lock(site, &format!("s{site}"), "x")).collect();
         let before = asks.iter().filter_map(|ask| w.token(*ask)).max();
-        for place in 0..11 {
-            w.crash(place);
+        for site in 0..11 {
+            w.crash(site);
         }
         w.run_for(Duration::from_millis(gap));
         w.start(0);
@@ -371,24 +371,24 @@ fn lineages_that_live_at_once_share_numbers_and_no_write() {
         w.expect("both have founded", |w| w.is_ready(0) && w.is_ready(1));
         let mut seen: Vec<(Token, usize)> = Vec::new();
         for round in 0..20 {
-            let asks = [0, 1].map(|place| w.hold_lock(place, "s", "x"));
+            let asks = [0, 1].map(|site| w.hold_lock(site, "s", "x"));
             let writes = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-            for place in writes {
-                let token = w.token(asks[place]).expect("it is held");
-                equal += usize::from(seen.contains(&(token, 1 - place)));
+            for site in writes {
+                let token = w.token(asks[site]).expect("it is held");
+                equal += usize::from(seen.contains(&(token, 1 - site)));
                 assert!(
-                    !seen.contains(&(token, place)),
-                    "seed {seed}: {token:?} comes twice at m{place}"
+                    !seen.contains(&(token, site)),
+                    "seed {seed}: {token:?} comes twice at m{site}"
                 );
                 let highest = seen.iter().map(|(token, _)| *token).max();
-                let taken = w.write_with(asks[place], token);
+                let taken = w.write_with(asks[site], token);
                 assert_eq!(
                     taken,
                     highest.is_none_or(|highest| token > highest),
                     "seed {seed}: {token:?}"
                 );
                 refused += usize::from(!taken);
-                seen.push((token, place));
+                seen.push((token, site));
             }
             for ask in asks {
                 w.release(ask);
@@ -466,8 +466,8 @@ fn founders(seed: u64) -> World {
     };
     let sites = 1 + (seed / 3 % 3) as usize;
     let mut w = World::new(7_000 + seed).members(sites).asleep().lenient().limits(limits);
-    for place in 0..sites {
-        w = w.found_alone(place);
+    for site in 0..sites {
+        w = w.found_alone(site);
     }
     // Each of several has a lineage of its own at the same time.
     if sites > 1 { w.two_lineages_may_meet() } else { w }
@@ -500,42 +500,42 @@ fn found_at_random(mut w: World, seed: u64) -> Result<Foundings, String> {
         drawn += 1;
         elderlock_sim::chance::mix(&[seed, drawn]) % below
     };
-    w.places().for_each(|place| w.isolate(place));
+    w.sites().for_each(|site| w.isolate(site));
     let mut seen = Foundings::default();
     // Each with the founder of its lineage.
     let mut granted: BTreeSet<(Token, ProcessId)> = BTreeSet::new();
     // The highest token of each lineage, by its first slot, when the process at each site began.
-    let mut before = vec![BTreeMap::new(); w.places().len()];
+    let mut before = vec![BTreeMap::new(); w.sites().len()];
     let mut highest: BTreeMap<Slot, Token> = BTreeMap::new();
     let mut table: BTreeMap<String, (Token, ProcessId)> = BTreeMap::new();
     for _ in 0..80 {
         if draw(2) == 0 {
             w.run_for(Duration::from_micros(draw(1_000_000)));
         }
-        let place = draw(w.places().len() as u64) as usize;
-        if !w.is_alive(place) {
-            before[place] = highest.clone();
-            w.start(place);
-            w.run_until(|w| w.is_ready(place), Duration::from_secs(30));
+        let site = draw(w.sites().len() as u64) as usize;
+        if !w.is_alive(site) {
+            before[site] = highest.clone();
+            w.start(site);
+            w.run_until(|w| w.is_ready(site), Duration::from_secs(30));
             seen.foundings += 1;
         } else if draw(3) == 0 {
-            w.crash(place);
+            w.crash(site);
             continue;
         }
         for _ in 0..draw(40) {
             let service = format!("s{}", draw(400));
-            let ask = w.lock(place, &service, "x");
+            let ask = w.lock(site, &service, "x");
             w.run_until(|w| w.is_answered(ask), Duration::from_secs(30));
             if let Some(broken) = w.broken() {
                 return Err(format!("{broken:?}"));
             }
-            let lineage = w.view(place).map(|view| view.lineage);
+            let lineage = w.view(site).map(|view| view.lineage);
             let (Some(token), Some(lineage)) = (w.token(ask), lineage) else {
-                return Err(format!("m{place} gets no lock of {service}"));
+                return Err(format!("m{site} gets no lock of {service}"));
             };
             seen.granted += 1;
             // Foundings by clocks that show one slot begin at one slot.
-            let earlier = before[place].range(..lineage.founded).map(|(_, token)| *token).max();
+            let earlier = before[site].range(..lineage.founded).map(|(_, token)| *token).max();
             if earlier >= Some(token) {
                 return Err(format!("{token:?} is dealt after {earlier:?} of an earlier lineage"));
             }
@@ -583,14 +583,14 @@ fn found_again_and_again(mut w: World, gap: u64, asks: u32) -> (Vec<Token>, Opti
     (tokens, w.broken().map(|broken| format!("{broken:?}")))
 }
 
-/// How often each place has ended because its clock is too far behind.
+/// How often each site has ended because its clock is too far behind.
 fn ended_for_clocks(w: &World) -> Vec<usize> {
     let ends = w.record().lines.iter().filter_map(|line| match &line.entry {
-        Entry::End { how } if how == "wrong_clock" => line.place,
+        Entry::End { how } if how == "wrong_clock" => line.site,
         _ => None,
     });
     let ends: Vec<usize> = ends.collect();
-    w.places().map(|place| ends.iter().filter(|end| **end == place).count()).collect()
+    w.sites().map(|site| ends.iter().filter(|end| **end == site).count()).collect()
 }
 
 /// Issue 19.1: a lineage more than an hour above the own clock is refused, and says so.
@@ -618,7 +618,7 @@ fn seeds_do_not_found_more_than_an_hour_above_their_clocks() {
     for (ahead, founds) in [(3_590_000, true), (3_700_000, false)] {
         let mut w = World::new(7).members(3).asleep();
         w.step_wall_clock(0, ahead);
-        (0..3).for_each(|place| w.start(place));
+        (0..3).for_each(|site| w.start(site));
         w.run_for(Duration::from_secs(1));
         assert_eq!(w.view(0).is_some(), founds, "{ahead}: the others have not agreed");
         assert_eq!(ended_for_clocks(&w), if founds { [0, 0, 0] } else { [0, 1, 1] }, "{ahead}");
@@ -631,13 +631,13 @@ fn seeds_do_not_found_more_than_an_hour_above_their_clocks() {
 fn a_forced_founding_more_than_an_hour_above_the_clock_is_refused() {
     for (ahead, founds) in [(3_500_000, true), (3_700_000, false)] {
         let mut w = World::new(8).members(2).durable().asleep();
-        for place in 0..2 {
-            w.step_wall_clock(place, ahead);
-            w.start(place);
+        for site in 0..2 {
+            w.step_wall_clock(site, ahead);
+            w.start(site);
         }
         w.settle();
-        for place in 0..2 {
-            w.crash(place);
+        for site in 0..2 {
+            w.crash(site);
         }
         w.step_wall_clock(0, -ahead);
         w.start(0);

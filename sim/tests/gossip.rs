@@ -11,7 +11,7 @@ fn met(seed: u64, members: usize) -> World {
     let mut world = World::new(seed).members(members).timing(Timing::wan()).with_gossip();
     world.settle();
     world.expect("every member knows all others", |world| {
-        world.places().all(|place| world.contacts(place).len() == world.places().len() - 1)
+        world.sites().all(|site| world.contacts(site).len() == world.sites().len() - 1)
     });
     world
 }
@@ -27,7 +27,7 @@ fn a_member_that_vanished_is_noticed_by_gossip() {
     let gone = world.process(3);
     world.vanish(3);
     world.expect_within("gossip calls it down", Duration::from_secs(12), |world| {
-        (0..3).all(|place| !world.contacts(place).contains(&3) && suspects(world, place, gone))
+        (0..3).all(|site| !world.contacts(site).contains(&3) && suspects(world, site, gone))
     });
     assert_eq!(world.view(0).map(|view| view.members.len()), Some(4), "a verdict is only a hint");
 }
@@ -40,11 +40,11 @@ fn a_cut_that_healed_is_forgotten_by_gossip() {
         world.cut(3, other);
     }
     world.expect_within("both sides call each other down", Duration::from_secs(15), |world| {
-        (0..3).all(|place| !world.contacts(place).contains(&3)) && world.contacts(3).is_empty()
+        (0..3).all(|site| !world.contacts(site).contains(&3)) && world.contacts(3).is_empty()
     });
     world.heal();
     world.expect_within("they know each other again", Duration::from_secs(10), |world| {
-        world.places().all(|place| world.contacts(place).len() == 3)
+        world.sites().all(|site| world.contacts(site).len() == 3)
     });
 }
 
@@ -85,7 +85,7 @@ fn a_process_that_starts_again_is_known_again() {
         world.run_for(Duration::from_millis(100));
         world.restart(2);
         world.expect("it is known again", |world| {
-            world.contacts(2).len() == 2 && (0..2).all(|place| world.contacts(place).contains(&2))
+            world.contacts(2).len() == 2 && (0..2).all(|site| world.contacts(site).contains(&2))
         });
         world.settle();
     }

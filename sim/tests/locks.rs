@@ -36,7 +36,7 @@ const OF_LOCKS: [&str; 9] = [
     "Recover",
 ];
 
-/// Each of these messages from now on: the sending place, the receiving place and the kind.
+/// Each of these messages from now on: the sending site, the receiving site and the kind.
 type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
 
 fn listen(w: &mut World) -> Said {
@@ -444,7 +444,7 @@ fn when_elder_and_grantor_die_together_holds_and_waits_survive() {
         w.vanish(order[0]);
         w.vanish(grantor);
         w.expect("there is another grantor", |w| {
-            w.find_grantor("s").is_some_and(|place| place != grantor)
+            w.find_grantor("s").is_some_and(|site| site != grantor)
         });
         assert_eq!(w.fence(a), token, "the hold goes on with its token");
         let mut last = token;
@@ -610,7 +610,7 @@ fn clocks_that_are_hours_apart_and_drift_within_the_bound_do_no_harm() {
         let a = w.lock(victim, "s", "x");
         w.granted(a);
         w.isolate(victim);
-        let other = w.places().find(|place| *place != victim).expect("another");
+        let other = w.sites().find(|site| *site != victim).expect("another");
         let b = w.lock(other, "s", "x");
         w.expect("the next one has it", |w| w.is_granted(b));
         assert_eq!(w.fence(a), None);

@@ -176,8 +176,8 @@ bent! {
     /// Two grantors in one epoch.
     two_grantors_of_an_epoch_are_found, "one_grantor_per_epoch", |lines: &mut Vec<Line>| {
         let first = nth(lines, 0, |line| matches!(line.entry, Entry::Grantor { .. }));
-        let other = lines[first].place.map(|place| (place + 1) % 4);
-        lines.insert(first, Line { place: other, ..lines[first].clone() });
+        let other = lines[first].site.map(|site| (site + 1) % 4);
+        lines.insert(first, Line { site: other, ..lines[first].clone() });
     };
     /// A service whose epochs fall.
     an_epoch_that_falls_is_found, "epochs_rise", |lines: &mut Vec<Line>| {
@@ -210,8 +210,8 @@ bent! {
         let elder = nth(lines, 0, |line| matches!(&line.entry,
             Entry::Event { name } if name == "became_elder"));
         let view = nth(lines, 1, |line| matches!(line.entry, Entry::View { .. }));
-        let place = lines[view].place;
-        let line = Line { place, at: lines[view].at, ..lines[elder].clone() };
+        let site = lines[view].site;
+        let line = Line { site, at: lines[view].at, ..lines[elder].clone() };
         lines.insert(view + 1, line);
     };
     /// A member with a lease in a second lineage.
@@ -261,7 +261,7 @@ bent! {
         let story = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { .. }));
         let at = lines[story].at;
         let entry = Entry::Ways { cut, mended: Vec::new() };
-        lines.insert(story, Line { at, place: None, life: 0, entry });
+        lines.insert(story, Line { at, site: None, life: 0, entry });
         // All that follows is as much later as leases take to run out.
         lines[story + 1..].iter_mut().for_each(|line| line.at += 30_000_000_000);
     };
@@ -289,8 +289,8 @@ bent! {
         *token = epoch + 100;
         let_clocks_go(lines);
     };
-    /// A place gets a lock with a lower token than before.
-    a_token_that_falls_at_one_place_is_found_whatever_the_clocks_do, "tokens_rise",
+    /// A site gets a lock with a lower token than before.
+    a_token_that_falls_at_one_site_is_found_whatever_the_clocks_do, "tokens_rise",
     |lines: &mut Vec<Line>| {
         let tokens: BTreeMap<usize, u64> = lines.iter().filter_map(|line| match line.entry {
             Entry::Ok { call, token, .. } => Some((call, token)),
@@ -327,7 +327,7 @@ bent! {
         let mut index = 0;
         lines.retain(|line| {
             index += 1;
-            index <= heal || line.place != Some(3) || !matches!(line.entry, Entry::View { .. })
+            index <= heal || line.site != Some(3) || !matches!(line.entry, Entry::View { .. })
         });
     };
 }

@@ -114,19 +114,18 @@ fn assert_well(browser: &PathBuf, name: &str, page: &str, width: u32) {
 fn wild_record(seed: u64) -> Record {
     let mut dice = Rng::new(seed, 9);
     let members = dice.between(2, 7) as usize;
-    let mut lines: Vec<Line> =
-        (0..members).map(|place| line(0, Some(place), Entry::Start)).collect();
+    let mut lines: Vec<Line> = (0..members).map(|site| line(0, Some(site), Entry::Start)).collect();
     let (mut at, mut packet) = (0, 0);
     let mut open: Vec<(usize, usize)> = Vec::new();
     for call in 0..dice.between(20, 400) as usize {
         let longest = dice.between(1, 60) * MS;
         at += dice.below(longest);
-        let place = dice.below(members as u64) as usize;
+        let site = dice.below(members as u64) as usize;
         let other = dice.below(members as u64) as usize;
         let service = dice.pick(&["stock", "till", "<b>&amp;\"quoted\"</b>"]).to_string();
         let entry = match dice.below(14) {
             0..3 => {
-                open.push((call, place));
+                open.push((call, site));
                 let name = dice.pick(&["a", "b", "a name of some length"]).to_string();
                 let names = vec![name];
                 let deed = RecordedRequest::Lock;
@@ -141,7 +140,7 @@ fn wild_record(seed: u64) -> Record {
                     wait: None,
                     lease: None,
                 };
-                lines.push(line(at, Some(place), asks));
+                lines.push(line(at, Some(site), asks));
                 at += dice.below(40 * MS);
                 Entry::Ok {
                     call,
@@ -150,8 +149,8 @@ fn wild_record(seed: u64) -> Record {
                 }
             }
             3 if !open.is_empty() => {
-                let (call, place) = open.swap_remove(dice.below(open.len() as u64) as usize);
-                lines.push(line(at, Some(place), Entry::Release { call }));
+                let (call, site) = open.swap_remove(dice.below(open.len() as u64) as usize);
+                lines.push(line(at, Some(site), Entry::Release { call }));
                 continue;
             }
             4 => Entry::Pause,
@@ -178,14 +177,14 @@ fn wild_record(seed: u64) -> Record {
             12 => Entry::Fault {
                 fault: call,
                 kind: "isolate <everybody>".into(),
-                places: vec![place, other],
+                sites: vec![site, other],
             },
             _ => {
                 packet += 1;
                 let kind = dice.pick(&["Grant", "Recover", "Report", "Beat"]).to_string();
                 let lost = dice.chance(200_000).then(|| "cut".to_string());
                 let arrives = lost.is_none();
-                lines.push(line(at, Some(place), Entry::Send { packet, to: other, kind, lost }));
+                lines.push(line(at, Some(site), Entry::Send { packet, to: other, kind, lost }));
                 if !arrives {
                     continue;
                 }
@@ -194,7 +193,7 @@ fn wild_record(seed: u64) -> Record {
                 continue;
             }
         };
-        lines.push(line(at, Some(place), entry));
+        lines.push(line(at, Some(site), entry));
     }
     let lock = dice.chance(700_000).then(|| "stock/a".to_string());
     let words = "<script>nobody()</script> holds stock/a".to_string();
@@ -206,8 +205,8 @@ fn wild_record(seed: u64) -> Record {
     Record { lines }
 }
 
-fn line(at: u64, place: Option<usize>, entry: Entry) -> Line {
-    Line { at, place, life: 1, entry }
+fn line(at: u64, site: Option<usize>, entry: Entry) -> Line {
+    Line { at, site, life: 1, entry }
 }
 
 fn wild_page(seed: u64) -> String {

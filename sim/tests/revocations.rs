@@ -22,15 +22,15 @@ fn with_holder(seed: u64) -> (World, Vec<usize>, Ask) {
 }
 
 /// A caller wants "x" back, and waits for ever.
-fn ask_back(w: &mut World, place: usize) -> Ask {
+fn ask_back(w: &mut World, site: usize) -> Ask {
     let name = Some(LockName::new(b"x").expect("a good name"));
     let deed = ClientRequest::Revoke(RevokeCommand::Ask { name, metadata: Metadata::default() });
-    w.want(place, "s", deed, OwnerId::default(), Wait::Forever, None)
+    w.want(site, "s", deed, OwnerId::default(), Wait::Forever, None)
 }
 
-fn take_back(w: &mut World, place: usize, holder: HolderInfo) -> Ask {
+fn take_back(w: &mut World, site: usize, holder: HolderInfo) -> Ask {
     w.want(
-        place,
+        site,
         "s",
         ClientRequest::Revoke(RevokeCommand::Take(holder)),
         OwnerId::default(),
@@ -142,7 +142,7 @@ fn a_holder_that_is_asked_before_its_grant_arrives_is_told_when_it_has_arrived()
 }
 
 #[test]
-fn a_word_that_is_doubled_or_lost_tells_once() {
+fn a_revocation_message_that_is_doubled_or_lost_reports_once() {
     let (mut w, order, held) = with_holder(5);
     w.drop_next(order[3], order[2], "RequestRevocation");
     w.drop_next(order[2], order[3], "RevocationReply");

@@ -71,14 +71,14 @@ fn every_script_of_a_mutant_breaks_with_it() {
         ProtocolMutant::ALL.into_iter().partition(|mutant| planted::has_unit_test(*mutant));
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     for mutant in others {
-        let Some(place) = planted::told_in(mutant) else { continue };
-        let is_named = if place.ends_with(".rs") {
-            let text = std::fs::read_to_string(folder.join(place)).unwrap();
+        let Some(file) = planted::told_in(mutant) else { continue };
+        let is_named = if file.ends_with(".rs") {
+            let text = std::fs::read_to_string(folder.join(file)).unwrap();
             text.contains(&format!("ProtocolMutant::{mutant:?}"))
         } else {
-            told.contains(&(mutant, folder.join(place)))
+            told.contains(&(mutant, folder.join(file)))
         };
-        assert!(is_named, "{place} does not name {mutant:?}");
+        assert!(is_named, "{file} does not name {mutant:?}");
     }
     assert_eq!(unit_tested, told_in_rules(&folder.join("../src/protocol")));
 }

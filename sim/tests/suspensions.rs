@@ -22,8 +22,8 @@ fn with_grantor(seed: u64) -> (World, Vec<usize>) {
     (w, order)
 }
 
-fn suspend_within(w: &mut World, place: usize, owner: u64, wait: Wait) -> Ask {
-    w.want(place, "s", ClientRequest::Hold(Want::Suspension), OwnerId(owner), wait, None)
+fn suspend_within(w: &mut World, site: usize, owner: u64, wait: Wait) -> Ask {
+    w.want(site, "s", ClientRequest::Hold(Want::Suspension), OwnerId(owner), wait, None)
 }
 
 /// A moment in which everything that is under way arrives.
@@ -211,9 +211,7 @@ fn a_suspension_survives_the_crash_of_the_grantor() {
     let second = w.suspend(order[0], "s");
     soon(&mut w);
     w.crash(order[1]);
-    w.expect("another member grants", |w| {
-        w.find_grantor("s").is_some_and(|place| place != order[1])
-    });
+    w.expect("another member grants", |w| w.find_grantor("s").is_some_and(|site| site != order[1]));
     soon(&mut w);
     assert!(w.fence(suspension).is_some() && w.fence(own).is_some() && !w.is_granted(behind));
     w.release(suspension);
@@ -225,7 +223,7 @@ fn a_suspension_survives_the_crash_of_the_grantor() {
     w.granted(second);
 }
 
-/// The same with a transfer: holders, waiters, and those that passed keep their places.
+/// The same with a transfer: holders, waiters, and those that passed keep their positions.
 #[test]
 fn a_suspension_survives_a_transfer() {
     let (mut w, order) = with_grantor(12);
@@ -314,8 +312,8 @@ fn batches_do_not_deadlock() {
     let (mut w, order) = with_grantor(15);
     let mut asks: Vec<Ask> = Vec::new();
     for _ in 0..5 {
-        for (place, names) in [(0, ["a", "b"]), (2, ["b", "c"]), (3, ["c", "a"])] {
-            asks.push(w.lock_all(order[place], "s", &names));
+        for (site, names) in [(0, ["a", "b"]), (2, ["b", "c"]), (3, ["c", "a"])] {
+            asks.push(w.lock_all(order[site], "s", &names));
         }
     }
     while !asks.is_empty() {
@@ -404,13 +402,13 @@ fn a_try_for_a_batch_names_the_held_lock() {
 fn the_table_can_be_read_from_every_member() {
     let (mut w, order) = with_grantor(18);
     let held = w.hold_lock(order[0], "s", "x");
-    for place in [order[3], order[2]] {
-        w.lock(place, "s", "x");
+    for site in [order[3], order[2]] {
+        w.lock(site, "s", "x");
         soon(&mut w);
     }
     let name = elderlock::protocol::LockName::new(b"x").expect("a good name");
-    for place in order.clone() {
-        let look = w.look(place, "s", Query::Lock(name.clone()));
+    for site in order.clone() {
+        let look = w.look(site, "s", Query::Lock(name.clone()));
         let Outcome::QueryReply(QueryReply::Lock { holders, waiters, more, .. }) =
             answered(&mut w, look)
         else {

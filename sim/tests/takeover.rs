@@ -31,7 +31,7 @@ fn an_elder_that_goes_unheard_leaves_no_view_behind_without_the_others() {
     w.vanish(near);
     w.heal();
     w.expect_within("three of five go on", Timing::fast().member_lease * 6, |w| {
-        order[2..].iter().all(|place| w.is_ready(*place))
+        order[2..].iter().all(|site| w.is_ready(*site))
     });
 }
 

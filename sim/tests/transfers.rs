@@ -27,9 +27,9 @@ fn with_grantor(seed: u64, members: usize) -> (World, Vec<usize>) {
     (w, order)
 }
 
-/// The state of the grantor of the service at that place.
-fn granting(w: &World, place: usize) -> Option<GrantorState> {
-    let status = w.status(place)?;
+/// The state of the grantor of the service at that site.
+fn granting(w: &World, site: usize) -> Option<GrantorState> {
+    let status = w.status(site)?;
     status.services.iter().find(|of| of.service.as_str() == "s").and_then(|of| of.granting)
 }
 
@@ -116,7 +116,7 @@ fn serve(w: &mut World, waiting: &[Ask], mut held: Ask) -> Vec<Ask> {
     order
 }
 
-/// The seed's transfer to a young turk: holds, waiters in their order, and their tokens and places
+/// The seed's transfer to a young turk: holds, waiters in their order, and their tokens and positions
 /// go with the table.
 #[test]
 fn a_young_turk_takes_the_table_over_as_it_is() {
@@ -125,8 +125,8 @@ fn a_young_turk_takes_the_table_over_as_it_is() {
     let held = w.hold_lock(order[0], "s", "x");
     let token = w.token(held);
     let mut waiting = Vec::new();
-    for place in [order[2], order[1], order[3], order[0]] {
-        waiting.push(w.lock(place, "s", "x"));
+    for site in [order[2], order[1], order[3], order[0]] {
+        waiting.push(w.lock(site, "s", "x"));
         w.run_for(ms(20));
     }
     let ask = w.become_grantor(turk, "s");
@@ -137,7 +137,7 @@ fn a_young_turk_takes_the_table_over_as_it_is() {
     w.expect("nothing is left", World::is_empty_everywhere);
 }
 
-/// Each message sent: the sending place, the receiving place and the kind.
+/// Each message sent: the sending site, the receiving site and the kind.
 type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
 
 /// Unlike in Geode's documentation the elder tells the old grantor nothing. It names the young
@@ -198,9 +198,9 @@ fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
     for seed in 0..20 {
         let (mut w, order) = with_grantor(100 + seed, 5);
         let held = w.hold_lock(order[0], "s", "x");
-        let waiting: Vec<Ask> = [order[4], order[2]].map(|place| w.lock(place, "s", "x")).into();
+        let waiting: Vec<Ask> = [order[4], order[2]].map(|site| w.lock(site, "s", "x")).into();
         w.run_for(ms(30));
-        let asks: Vec<Ask> = order[2..].iter().map(|place| w.become_grantor(*place, "s")).collect();
+        let asks: Vec<Ask> = order[2..].iter().map(|site| w.become_grantor(*site, "s")).collect();
         let said: Vec<Outcome> = asks.iter().map(|ask| answered(&mut w, *ask)).collect();
         assert!(said.contains(&Outcome::Won), "{said:?}");
         assert!(
@@ -208,7 +208,7 @@ fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
             "{said:?}"
         );
         w.expect("one acts", |w| {
-            order.iter().filter(|place| granting(w, **place) == Some(GrantorState::Acting)).count()
+            order.iter().filter(|site| granting(w, **site) == Some(GrantorState::Acting)).count()
                 == 1
         });
         assert!(w.fence(held).is_some(), "nothing is lost on the way");
@@ -494,9 +494,9 @@ fn two_repeated_young_turks_take_turns_and_the_service_goes_on() {
             w.release(held);
             held = w.lock(order[0], "s", "x");
         }
-        for (bid, place) in bids.iter_mut().zip([order[2], order[3]]) {
+        for (bid, site) in bids.iter_mut().zip([order[2], order[3]]) {
             if w.is_answered(*bid) {
-                *bid = w.become_grantor(place, "s");
+                *bid = w.become_grantor(site, "s");
             }
         }
         if let Some(next) = w.find_grantor("s").filter(|next| *next != grantor) {
@@ -509,7 +509,7 @@ fn two_repeated_young_turks_take_turns_and_the_service_goes_on() {
 
 /// The seed's successor: the member with most holds, with the table and without a recovery.
 #[test]
-fn a_leaving_grantor_hands_over_to_the_member_with_most_holds() {
+fn a_leaving_grantor_transfers_its_table_to_the_member_with_most_holds() {
     // The oldest waits for more than the member with more holds.
     assert_is_followed_by(2, &[(0, 1, 3), (2, 2, 0), (3, 1, 1)]);
 }

@@ -16,15 +16,15 @@ fn three() -> World {
 }
 
 fn kill_all(w: &mut World) {
-    for place in w.places() {
-        w.crash(place);
+    for site in w.sites() {
+        w.crash(site);
     }
 }
 
 fn start_all(w: &mut World) {
-    for place in w.places() {
-        if !w.is_alive(place) {
-            w.start(place);
+    for site in w.sites() {
+        if !w.is_alive(site) {
+            w.start(site);
         }
     }
 }
@@ -170,12 +170,12 @@ fn all_others_restart_while_one_that_is_cut_off_still_holds() {
     let [a, b, c, d] = w.in_view()[..] else { panic!("four members") };
     let held = w.hold_lock(d, "s", "x");
     w.isolate(d);
-    for place in [a, b, c] {
-        w.crash(place);
+    for site in [a, b, c] {
+        w.crash(site);
     }
     w.run_for(ms(200));
-    for place in [a, b, c] {
-        w.start(place);
+    for site in [a, b, c] {
+        w.start(site);
     }
     let x = w.lock(a, "s", "x");
     w.expect("the holder's lease is over", |w| w.fence(held).is_none());
@@ -222,10 +222,10 @@ fn a_surviving_member_goes_on_with_the_vote_successors_of_the_others() {
         let lineage = w.view(0).map(|view| view.lineage);
         let survivor = order[survivor as usize];
         let held = w.hold_lock(survivor, "s", "x");
-        for place in order.iter().copied().filter(|place| *place != survivor) {
-            w.crash(place);
+        for site in order.iter().copied().filter(|site| *site != survivor) {
+            w.crash(site);
             w.run_for(ms(20));
-            w.start(place);
+            w.start(site);
         }
         w.settle();
         assert_eq!(w.view(survivor).map(|view| view.lineage), lineage);
@@ -243,8 +243,8 @@ fn a_lone_elder_takes_vote_successors_in_and_does_not_count_on_the_dead() {
         w.settle();
         let elder = w.elder();
         let lineage = w.view(elder).map(|view| view.lineage);
-        for place in w.places().filter(|place| *place != elder) {
-            w.crash(place);
+        for site in w.sites().filter(|site| *site != elder) {
+            w.crash(site);
         }
         w.run_for(Timing::fast().member_lease * 2);
         start_all(&mut w);
@@ -295,7 +295,7 @@ fn a_lost_directory_costs_one_vote() {
     w.lose_disk(1);
     start_all(&mut w);
     w.settle();
-    assert!(w.places().all(|place| w.view(place).map(|view| view.lineage) == lineage));
+    assert!(w.sites().all(|site| w.view(site).map(|view| view.lineage) == lineage));
 }
 
 /// With too many directories lost no member goes on by itself: the others may still be there. An
@@ -311,7 +311,7 @@ fn when_too_many_directories_are_lost_only_an_operator_goes_on() {
     w.lose_disk(1);
     start_all(&mut w);
     w.run_for(Duration::from_secs(30));
-    assert!(w.places().all(|place| w.view(place).is_none()));
+    assert!(w.sites().all(|site| w.view(site).is_none()));
     w.force(2);
     w.settle();
     let after = w.latest_view().expect("a view");
@@ -349,8 +349,8 @@ fn an_orphan_says_so_and_goes_on_when_forced() {
     let order = w.in_view();
     let held = w.hold_lock(order[3], "s", "x");
     let before = w.latest_view().cloned().expect("a view");
-    for place in &order[..2] {
-        w.crash(*place);
+    for site in &order[..2] {
+        w.crash(*site);
     }
     w.crash(order[2]);
     w.force(order[3]);
@@ -363,8 +363,8 @@ fn an_orphan_says_so_and_goes_on_when_forced() {
     assert!(after.lineage > before.lineage && after.number > before.number);
     let again = w.hold_lock(order[3], "s", "x");
     assert!(w.token(again) > w.token(held));
-    for place in &order[..3] {
-        w.start(*place);
+    for site in &order[..3] {
+        w.start(*site);
     }
     w.settle();
 }

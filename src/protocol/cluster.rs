@@ -54,7 +54,7 @@ pub(super) enum MemberPhase {
     /// In a view.
     Member,
     /// Is about to say goodbye, or has said it. It holds nothing, grants until its tables are
-    /// handed over, and says goodbye after that. It still votes, so that its leaving costs no
+    /// transferred, and says goodbye after that. It still votes, so that its leaving costs no
     /// quorum.
     Leaving {
         /// When goodbye is said again.
@@ -363,7 +363,7 @@ impl Cluster {
             .then(|| self.belonging(now));
         if let (MemberPhase::Seeking(seeking), Some(belonging)) = (&mut self.phase, belonging) {
             let found = seeking.on_timer(&self.config, now, belonging, step.out);
-            self.on_found(now, found, step);
+            self.on_founding_outcome(now, found, step);
         }
         if self.votes.successor.is_some() && !is_silent {
             self.decide(now, step);

@@ -213,7 +213,7 @@ pub enum Command {
         wait: Wait,
     },
     /// End all that this member has of the service: its waits are answered `Closed`, its holds are
-    /// lost, and its grantor role is handed over. Answered `Destroyed` when the grantor knows of
+    /// lost, and its grantor role is transferred. Answered `Destroyed` when the grantor knows of
     /// it, `Unconfirmed` if it does not after one member lease.
     Destroy {
         /// A number never used before in this process.

@@ -1025,7 +1025,7 @@ mod tests {
     use std::hash::DefaultHasher;
 
     #[test]
-    fn names_are_as_their_bytes_whether_they_are_kept_in_place_or_not() {
+    fn names_are_as_their_bytes_whether_they_are_stored_inline_or_not() {
         let mut texts: Vec<Vec<u8>> = vec![
             b"a".to_vec(),
             b"a\0".to_vec(),
@@ -1061,7 +1061,7 @@ mod tests {
 
     /// The grantor keeps one for each held lock, and so does the holder's member.
     #[test]
-    fn what_is_wanted_takes_a_name_and_a_word() {
+    fn a_want_takes_a_name_and_a_word() {
         assert_eq!(size_of::<Want>(), 32);
     }
 }

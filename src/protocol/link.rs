@@ -764,7 +764,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_alarms_acknowledgements_and_repetitions_come_when_they_are_due() {
+    fn acknowledgements_and_retransmissions_are_sent_when_due_at_any_timing_of_alarms() {
         let ([mut a, mut b], view) = ends();
         let mut now = Time::from_nanos(1);
         // Messages in both directions: deadlines move with each of them, and alarms stay behind.
@@ -823,7 +823,7 @@ mod tests {
     }
 
     #[test]
-    fn what_links_keep_is_counted() {
+    fn messages_kept_by_links_are_counted() {
         let ([mut a, b], view) = ends();
         let (now, to, timing) = (Time::from_nanos(1), b.me.process, view.timing);
         let count = |links: &LinkSet, now: Time| {

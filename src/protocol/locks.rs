@@ -34,7 +34,7 @@ use super::time::{Time, WallClock};
 use super::visit_count::touch;
 use arrivals::Arrivals;
 use client::{LockCall, LockClient};
-use departures::{PendingHandovers, Relinquishing};
+use departures::{PendingTransfers, Relinquishing};
 use grantor::{Grantor, ReceivedRequest};
 use registry::Registry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -54,7 +54,7 @@ pub(super) struct Locks {
     /// Services that this member gives away.
     relinquishing: Relinquishing,
     /// Their tables, until the members that took them over have acknowledged them.
-    pending_handovers: PendingHandovers,
+    pending_transfers: PendingTransfers,
     /// Services whose grantors have more to do than one step does: the next steps go on.
     unfinished: VecDeque<ServiceName>,
     /// When one of them was left unfinished.
@@ -67,7 +67,7 @@ pub(super) struct Locks {
 }
 
 /// A queue position that another member is told of, if its request still waits at the time `at`:
-/// see [`take_places_due`](Locks::take_places_due).
+/// see [`take_positions_due`](Locks::take_positions_due).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PendingPosition {
     at: Time,
@@ -131,7 +131,7 @@ impl Locks {
             grantors: BTreeMap::new(),
             registry: None,
             relinquishing: Relinquishing::default(),
-            pending_handovers: PendingHandovers::default(),
+            pending_transfers: PendingTransfers::default(),
             unfinished: VecDeque::new(),
             unfinished_at: Time::ZERO,
             early_requests: BTreeMap::new(),
@@ -337,7 +337,7 @@ impl Locks {
     /// When a request, a queue position or the rest of a grantor's work is due: a short step makes
     /// nothing else due here.
     pub(super) fn short_deadline(&self) -> [Option<Time>; 3] {
-        [self.client.deadline(), self.places_due(), self.unfinished_since()]
+        [self.client.deadline(), self.positions_due(), self.unfinished_since()]
     }
 
     /// Since when a grantor has more to do.
@@ -370,7 +370,7 @@ impl Locks {
     /// Whether no work is under way that every step continues.
     pub(super) fn is_idle(&self) -> bool {
         self.relinquishing.is_empty()
-            && self.pending_handovers.is_empty()
+            && self.pending_transfers.is_empty()
             && self.early_requests.is_empty()
             && !self.client.has_endings()
             && !self.has_parked()

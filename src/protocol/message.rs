@@ -478,7 +478,7 @@ pub enum Query {
     /// The suspension of the service, and the requests that wait for one.
     Suspension,
     /// The number of requests before this request of the asker.
-    Place(RequestId),
+    Position(RequestId),
     /// The held locks after this one, in the order of their names.
     Held(Option<LockName>),
     /// The waiters for a lock, after this position.
@@ -509,7 +509,7 @@ pub enum QueryReply {
         more: u64,
     },
     /// A position.
-    Place {
+    Position {
         /// Requests that go first. For a lock: the requests before it in its queue. For a batch:
         /// those in the longest of its queues. For a suspension: all earlier waiting requests.
         before: u64,
@@ -738,7 +738,7 @@ pub enum GrantorMessage {
         /// Whether this is the last chunk.
         last: bool,
     },
-    /// The sender has no table to hand over: the new grantor asks every member.
+    /// The sender has no table to transfer: the new grantor asks every member.
     NoTable {
         /// The service.
         service: ServiceName,
@@ -1135,7 +1135,7 @@ impl Message {
                 }
                 QueryReply::Held { holders, .. } => ENTRY * holders.len(),
                 QueryReply::Waiting { waiters, .. } => ENTRY * waiters.len(),
-                QueryReply::Place { .. } | QueryReply::Unknown | QueryReply::Undecided => 0,
+                QueryReply::Position { .. } | QueryReply::Unknown | QueryReply::Undecided => 0,
             },
             _ => 0,
         };

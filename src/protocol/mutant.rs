@@ -26,7 +26,7 @@ pub enum ProtocolMutant {
     /// Recovery takes over the holds and forgets the waiters.
     LoseWaiters,
     /// Recovery reverses the queue.
-    LosePlaces,
+    LosePositions,
     /// Recovery serves requests that arrived meanwhile before earlier waiters.
     NewcomersFirst,
     /// An owner that has the suspension of a service, or waits for it, waits for a second one.
@@ -157,16 +157,16 @@ pub enum ProtocolMutant {
     /// An elder answers straight only to a member that does not hear it.
     AnswerTheDeafStraight,
     /// A grantor that has handed its table over goes on granting.
-    GrantAfterHand,
-    /// A table is handed over without its waiters.
-    HandOverNoWaits,
-    /// A table is handed over without its last hold.
-    HandOverOneHoldLess,
-    /// All waiters are handed over with the last one's position.
-    HandOverNoPlaces,
+    GrantAfterTransfer,
+    /// A table is transferred without its waiters.
+    TransferNoWaits,
+    /// A table is transferred without its last hold.
+    TransferOneHoldLess,
+    /// All waiters are transferred with the last one's position.
+    TransferNoPositions,
     /// A young turk that is asked before all of its table has arrived passes on the part that it
     /// has.
-    HandOverWhatIsThere,
+    TransferWhatIsThere,
     /// A young turk acts when the first chunk of its table has arrived.
     ActOnFirstPart,
     /// A young turk acts although a younger one has asked for the table.
@@ -184,7 +184,7 @@ pub enum ProtocolMutant {
     ForgetThoseWhoAsked,
     /// The new grantor does not ask members for messages that were under way during the transfer. A
     /// `Release` that reaches the former grantor is taken for dealt with. The table that it has
-    /// handed over keeps the request for ever.
+    /// transferred keeps the request for ever.
     CheckNobody,
     /// A young turk is told that it is the grantor as soon as it is named.
     WinWhenNamed,
@@ -220,8 +220,8 @@ pub enum ProtocolMutant {
     HeedOldOutbids,
     /// A young turk that is asked for its table reports the elder as the winner.
     CallTheElderWinner,
-    /// A table is handed over without the metadata of its requests.
-    HandOverNoMetadata,
+    /// A table is transferred without the metadata of its requests.
+    TransferNoMetadata,
     /// A young turk counts the age of the table's holds from the table's arrival.
     TakeOverAsNew,
     /// A member does not report the owners of its holds and waits.
@@ -260,12 +260,12 @@ pub enum ProtocolMutant {
     CallItSure,
     /// Of two reported values the first one counts.
     FirstValueWins,
-    /// Contents that are handed over are marked as maybe stale.
+    /// Contents that are transferred are marked as maybe stale.
     StaleByTransfer,
-    /// A table is handed over without the members that have objects open.
-    HandOverNoOpens,
-    /// A table is handed over without the values of objects.
-    HandOverNoValues,
+    /// A table is transferred without the members that have objects open.
+    TransferNoOpens,
+    /// A table is transferred without the values of objects.
+    TransferNoValues,
     /// A hold is revoked though its holder has not been told of the revocation.
     TakeUntold,
     /// A revoked hold is released, and its guard goes on.
@@ -273,7 +273,7 @@ pub enum ProtocolMutant {
     /// A lock without holder and waiter is granted past a suspension that waits.
     GrantPastSuspension,
     /// A query for a position is answered with the next one.
-    TellPlaceOneLater,
+    TellPositionOneLater,
     /// A leaving grantor proposes the oldest member, not the member with most requests in the
     /// table.
     YieldToOldest,
@@ -313,7 +313,7 @@ pub enum ProtocolMutant {
     /// A grantor lets requests of its own member pass those that wait.
     ServeOwnFirst,
     /// A recovering grantor forgets the positions that its own member's requests had.
-    LoseOwnPlaces,
+    LoseOwnPositions,
     /// A query for a position is answered with a hold too many.
     TellHoldsOneMore,
     /// A query for a position is answered without the suspension before it.
@@ -370,7 +370,7 @@ impl ProtocolMutant {
         ProtocolMutant::ServeWhileRecovering,
         ProtocolMutant::ForgetWhatEnded,
         ProtocolMutant::LoseWaiters,
-        ProtocolMutant::LosePlaces,
+        ProtocolMutant::LosePositions,
         ProtocolMutant::NewcomersFirst,
         ProtocolMutant::WaitForItself,
         ProtocolMutant::ReportNoWaits,
@@ -427,15 +427,15 @@ impl ProtocolMutant {
         ProtocolMutant::RepeatAllAtOnce,
         ProtocolMutant::DetoursInTurn,
         ProtocolMutant::AnswerTheDeafStraight,
-        ProtocolMutant::GrantAfterHand,
-        ProtocolMutant::HandOverNoWaits,
+        ProtocolMutant::GrantAfterTransfer,
+        ProtocolMutant::TransferNoWaits,
         ProtocolMutant::LoseWaitsBesideTable,
         ProtocolMutant::BelieveOutdatedReport,
         ProtocolMutant::HearOnlyInventories,
         ProtocolMutant::CallLostFree,
-        ProtocolMutant::HandOverOneHoldLess,
-        ProtocolMutant::HandOverNoPlaces,
-        ProtocolMutant::HandOverWhatIsThere,
+        ProtocolMutant::TransferOneHoldLess,
+        ProtocolMutant::TransferNoPositions,
+        ProtocolMutant::TransferWhatIsThere,
         ProtocolMutant::ActOnFirstPart,
         ProtocolMutant::ActBeforeNextTurk,
         ProtocolMutant::ActOnEarlierTable,
@@ -459,7 +459,7 @@ impl ProtocolMutant {
         ProtocolMutant::ReviveTheDeaf,
         ProtocolMutant::YieldForEver,
         ProtocolMutant::CallTheElderWinner,
-        ProtocolMutant::HandOverNoMetadata,
+        ProtocolMutant::TransferNoMetadata,
         ProtocolMutant::TakeOverAsNew,
         ProtocolMutant::ReportNoOwners,
         ProtocolMutant::SeeBeforeActing,
@@ -480,12 +480,12 @@ impl ProtocolMutant {
         ProtocolMutant::CallItSure,
         ProtocolMutant::FirstValueWins,
         ProtocolMutant::StaleByTransfer,
-        ProtocolMutant::HandOverNoOpens,
-        ProtocolMutant::HandOverNoValues,
+        ProtocolMutant::TransferNoOpens,
+        ProtocolMutant::TransferNoValues,
         ProtocolMutant::TakeUntold,
         ProtocolMutant::TakeUnheard,
         ProtocolMutant::GrantPastSuspension,
-        ProtocolMutant::TellPlaceOneLater,
+        ProtocolMutant::TellPositionOneLater,
         ProtocolMutant::YieldToOldest,
         ProtocolMutant::QueueDeadlock,
         ProtocolMutant::DeadlockInSilence,
@@ -503,7 +503,7 @@ impl ProtocolMutant {
         ProtocolMutant::AskNoJoiners,
         ProtocolMutant::AcceptPromisesNothing,
         ProtocolMutant::ServeOwnFirst,
-        ProtocolMutant::LoseOwnPlaces,
+        ProtocolMutant::LoseOwnPositions,
         ProtocolMutant::TellHoldsOneMore,
         ProtocolMutant::TellNoSuspension,
         ProtocolMutant::QueueOwnDeadlock,

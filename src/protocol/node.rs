@@ -98,7 +98,7 @@ impl Node {
         }
         let is_short = self.is_short(now, &input);
         if is_short {
-            self.cluster.look(now);
+            self.cluster.note_awake(now);
         } else {
             self.quiet_until = QuietUntil(None);
             let (cluster, mut step) = self.parts(out);
@@ -195,7 +195,7 @@ impl Node {
         {
             *quiet_until = until.min(*quiet_until);
         }
-        self.cluster.look(now);
+        self.cluster.note_awake(now);
         Some(done)
     }
 
@@ -261,7 +261,7 @@ impl Node {
         if cluster.linked_view().is_some() {
             due = due
                 .min(self.links.deadline().unwrap_or(Time::MAX))
-                .min(locks.places_due().unwrap_or(Time::MAX));
+                .min(locks.positions_due().unwrap_or(Time::MAX));
         }
         (due != Time::MAX).then_some(due)
     }
@@ -318,7 +318,7 @@ impl Node {
         self.locks.grantor(service).into_iter().flat_map(Grantor::requests)
     }
 
-    /// The table that the service's grantor, if it is here, would hand over at `now`: holds, and
+    /// The table that the service's grantor, if it is here, would transfer at `now`: holds, and
     /// waits in order.
     pub fn contents(&self, service: &ServiceName, now: Time) -> Contents {
         self.locks.grantor(service).map(|grantor| grantor.contents(now)).unwrap_or_default()
@@ -347,8 +347,8 @@ impl Node {
     }
 
     /// The position at which `request` of this process waits, if a grantor has reported it.
-    pub fn place_of(&self, request: RequestId) -> Option<Ticket> {
-        self.locks.client().place_of(request)
+    pub fn position_of(&self, request: RequestId) -> Option<Ticket> {
+        self.locks.client().position_of(request)
     }
 
     /// The token that `request` was granted here, whether or not it may be believed now.
@@ -476,7 +476,7 @@ impl Node {
             cluster.on_authority(now, &mut step);
         }
         cluster.decide(now, &mut step);
-        step.tell_places(now, &cluster.standing(now));
+        step.tell_positions(now, &cluster.standing(now));
         if let Some(view) = cluster.view() {
             step.links.on_timer(now, &cluster.config().me, view, step.out);
         }

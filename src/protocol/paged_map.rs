@@ -35,18 +35,18 @@ impl<T> MapPage<T> {
     fn backwards(&self, number: u64) -> impl Iterator<Item = RequestId> + use<T> {
         let mut left = self.present;
         std::iter::from_fn(move || {
-            let place = left.checked_ilog2()?;
-            left ^= 1 << place;
-            Some(RequestId(number * PAGE + u64::from(place)))
+            let bit = left.checked_ilog2()?;
+            left ^= 1 << bit;
+            Some(RequestId(number * PAGE + u64::from(bit)))
         })
     }
 
     fn requests(&self, number: u64) -> impl Iterator<Item = RequestId> + use<T> {
         let mut left = self.present;
         std::iter::from_fn(move || {
-            let place = (left != 0).then(|| left.trailing_zeros())?;
+            let bit = (left != 0).then(|| left.trailing_zeros())?;
             left &= left - 1;
-            Some(RequestId(number * PAGE + u64::from(place)))
+            Some(RequestId(number * PAGE + u64::from(bit)))
         })
     }
 }
@@ -77,19 +77,19 @@ impl<T> PagedMap<T> {
     }
 
     pub(crate) fn get(&self, request: &RequestId) -> Option<&T> {
-        let (number, bit) = place(request);
+        let (number, bit) = page_and_bit(request);
         let page = self.pages.get(&number)?;
         page.find(bit).map(|at| &page.values[at])
     }
 
     pub(crate) fn get_mut(&mut self, request: &RequestId) -> Option<&mut T> {
-        let (number, bit) = place(request);
+        let (number, bit) = page_and_bit(request);
         let page = self.pages.get_mut(&number)?;
         page.find(bit).map(|at| &mut page.values[at])
     }
 
     pub(crate) fn insert(&mut self, request: RequestId, value: T) {
-        let (number, bit) = place(&request);
+        let (number, bit) = page_and_bit(&request);
         let spare = &mut self.spare;
         let page = self.pages.entry(number).or_insert_with(|| std::mem::take(spare));
         match page.find(bit) {
@@ -103,7 +103,7 @@ impl<T> PagedMap<T> {
     }
 
     pub(crate) fn remove(&mut self, request: &RequestId) -> Option<T> {
-        let (number, bit) = place(request);
+        let (number, bit) = page_and_bit(request);
         let page = self.pages.get_mut(&number)?;
         let at = page.find(bit)?;
         let value = page.values.remove(at);
@@ -135,7 +135,7 @@ impl<T> PagedMap<T> {
 
     /// Those from a number on.
     pub(crate) fn from(&self, first: RequestId) -> impl Iterator<Item = (RequestId, &T)> {
-        let pages = self.pages.range(place(&first).0..);
+        let pages = self.pages.range(page_and_bit(&first).0..);
         let all = pages.flat_map(|(number, page)| page.requests(*number).zip(&page.values));
         all.skip_while(move |(request, _)| *request < first).inspect(|_| touch())
     }
@@ -171,7 +171,7 @@ impl<T: fmt::Debug> fmt::Debug for PagedMap<T> {
 }
 
 /// The page of a request, and its bit there.
-fn place(request: &RequestId) -> (u64, u64) {
+fn page_and_bit(request: &RequestId) -> (u64, u64) {
     (request.0 / PAGE, 1 << (request.0 % PAGE))
 }
 

@@ -110,7 +110,8 @@ impl Step<'_> {
                 self.mail.to_self.push_back(message);
             } else if let Some(view) = standing.view
                 && view.contains(to)
-                && let Some(message) = self.locks.put_off(now, to, message, view.timing.place())
+                && let Some(message) =
+                    self.locks.put_off(now, to, message, view.timing.position_delay())
             {
                 self.links.send(now, standing.info, view, to, message, self.out);
             }
@@ -140,7 +141,7 @@ impl Step<'_> {
         }
         if let Message::Grantor(GrantorMessage::Query { service, at, .. }) = &message {
             // Links keep order, so the member has its positions when the answer arrives.
-            for message in self.locks.take_places_of(from, service, at) {
+            for message in self.locks.take_positions_of(from, service, at) {
                 self.send(now, from, message, standing);
             }
         }
@@ -149,8 +150,8 @@ impl Step<'_> {
 
     /// Reports positions to members whose requests have waited for a while and still wait. Most
     /// waits end before that, so that the grant is their only message.
-    pub(crate) fn tell_places(&mut self, now: Time, standing: &Standing) {
-        for (to, message) in self.locks.take_places_due(now, standing.limits.slice) {
+    pub(crate) fn tell_positions(&mut self, now: Time, standing: &Standing) {
+        for (to, message) in self.locks.take_positions_due(now, standing.limits.slice) {
             self.send(now, to, message, standing);
         }
     }

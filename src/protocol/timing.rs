@@ -93,7 +93,7 @@ impl Timing {
 
     /// How long a request waits before the grantor reports its position. Long compared with most
     /// waits for a busy lock, short compared with the delay of an acknowledgement.
-    pub(crate) fn place(&self) -> Duration {
+    pub(crate) fn position_delay(&self) -> Duration {
         self.retry / 32
     }
 

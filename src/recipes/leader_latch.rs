@@ -6,8 +6,8 @@
 //!
 //! Started:     +---- the lead is lost: it is released, and asked for again ----+
 //!              v                                                               |
-//!         waits in line ->[granted] leads (IsLeader) ->[lease or member lease over,
-//!                                                       expelled; resign] (NotLeader)
+//!         queues ->[granted] leads (IsLeader) ->[lease or member lease over,
+//!                                               expelled; resign] (NotLeader)
 //! ```
 //! All of it is one value behind a watch channel. An event is put into the log in the same step as
 //! its change, so no reader sees one without the other. A lead is released after that step, so no
@@ -43,7 +43,7 @@ const LOG: usize = 64;
 ///
 /// | the member is | the latch |
 /// |---|---|
-/// | connected | leads, or waits in line |
+/// | connected | leads, or queues |
 /// | suspended (no elder with a quorum within its lease) | leads no more, whether or not another latch leads; waits |
 /// | connected again | waits: at its old position, or, if it led, at the end of the line |
 /// | lost (expelled) | leads no more; asks again as soon as the member is back |
@@ -72,7 +72,7 @@ pub struct LeaderLatch {
 pub enum LatchState {
     /// Not started: it does not stand for the lead.
     Latent,
-    /// It leads or waits in line.
+    /// It leads or queues.
     Started,
     /// For good.
     Closed,
@@ -278,7 +278,7 @@ impl LeaderLatch {
         })
     }
 
-    /// Lets each of its terms last at most so long; then the next in line leads, and this latch
+    /// Lets each of its terms last at most so long; then the next waiter leads, and this latch
     /// waits at the end of the line. More than zero, at most ten years; anything else is an error
     /// of [`start`](LeaderLatch::start). After that this has no effect. Without it a term lasts
     /// until it is given up or lost.
@@ -321,8 +321,8 @@ impl LeaderLatch {
         self
     }
 
-    /// Stands for the lead from now on: takes a position in line and returns. It is a task of the
-    /// tokio runtime that this is called in, which must outlive the latch: when that ends, the
+    /// Stands for the lead from now on: takes a position in the queue and returns. It is a task of
+    /// the tokio runtime that this is called in, which must outlive the latch: when that ends, the
     /// latch is closed.
     ///
     /// # Errors
@@ -398,7 +398,7 @@ impl LeaderLatch {
     /// [`AwaitLeadershipError`]; nothing is changed.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing: the latch keeps its position in line.
+    /// Dropping the future changes nothing: the latch keeps its position in the queue.
     ///
     /// Curator: `LeaderLatch.await`.
     pub async fn await_leadership(&self) -> Result<Term, AwaitLeadershipError> {
@@ -423,7 +423,7 @@ impl LeaderLatch {
     ///
     /// # Errors
     /// [`AwaitLeadershipError::TimedOut`] after the limit, others as of `await_leadership`. Nothing
-    /// is changed: the latch keeps its position in line.
+    /// is changed: the latch keeps its position in the queue.
     ///
     /// # Cancel safety
     /// As of `await_leadership`.
@@ -480,8 +480,8 @@ impl LeaderLatch {
         LatchEvents { state, next }
     }
 
-    /// Asks the grantor for the leader and the candidates in line; also before the start and after
-    /// the end of this latch. Costs one round trip.
+    /// Asks the grantor for the leader and the candidates in the queue; also before the start and
+    /// after the end of this latch. Costs one round trip.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -731,7 +731,7 @@ pub enum CloseError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AwaitLeadershipError {
-    /// It did not lead within the wait limit. It goes on waiting in line.
+    /// It did not lead within the wait limit. It goes on queueing.
     #[error("no leadership within the wait limit")]
     TimedOut,
     /// It has not been started.

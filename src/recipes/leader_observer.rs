@@ -88,7 +88,7 @@ impl LeaderObserver {
         }
     }
 
-    /// Asks the grantor for the leader and the candidates in line, as
+    /// Asks the grantor for the leader and the candidates in the queue, as
     /// [`LeaderLatch::participants`](crate::LeaderLatch::participants).
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Runs work while it leads: of all selectors and [latches](super::LeaderLatch) of one name, in all
 /// members, one does.
 ///
-/// [`run_once`](LeaderSelector::run_once) waits in line, runs the work for one term and releases
+/// [`run_once`](LeaderSelector::run_once) queues, runs the work for one term and releases
 /// the lead; [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment
 /// that the lead is lost or [interrupted](LeaderSelector::interrupt), and always before the lead is
 /// released. It can be stopped only where it awaits: each side effect still wants the
@@ -44,7 +44,7 @@ impl LeaderSelector {
         Ok(LeaderSelector { candidacy, current: Mutex::default() })
     }
 
-    /// Lets each of its terms last at most so long; then the work is dropped and the next in line
+    /// Lets each of its terms last at most so long; then the work is dropped and the next waiter
     /// leads. More than zero, at most ten years; anything else is an error of running. Without it a
     /// term lasts until the work is done or it is lost.
     pub fn lease(mut self, lease: Duration) -> Self {
@@ -64,10 +64,10 @@ impl LeaderSelector {
         self
     }
 
-    /// Waits in line until it leads, runs `work` with the term, releases the lead, and returns
+    /// Queues until it leads, runs `work` with the term, releases the lead, and returns
     /// the result of the work.
     ///
-    /// If the same selector runs more than once at a time, each waits in line for itself.
+    /// If the same selector runs more than once at a time, each queues for itself.
     ///
     /// # Errors
     /// [`SelectorError::Ended`]: the term was over before the work was done, and the work was
@@ -75,8 +75,8 @@ impl LeaderSelector {
     /// queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: the work is dropped where it stands, then the position in line or the
-    /// lead is given up.
+    /// Dropped at any time: the work is dropped where it stands, then the position in the queue or
+    /// the lead is given up.
     ///
     /// Curator: `LeaderSelector.start` without `autoRequeue`; calling it again is `requeue`.
     ///
@@ -117,7 +117,7 @@ impl LeaderSelector {
         Ok(term.protect(work(term.clone())).await?)
     }
 
-    /// Runs `work` each time that it leads, and waits in line again after that: the work was done,
+    /// Runs `work` each time that it leads, and queues again after that: the work was done,
     /// or the term was over before. Returns only when it can never lead again.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl LeaderSelector {
     }
 
     /// Ends the present term: the work is dropped at its next await, and the lead goes to the next
-    /// in line. Says whether it led.
+    /// waiter. Says whether it led.
     ///
     /// Curator: `LeaderSelector.interruptLeadership`.
     ///
@@ -207,7 +207,7 @@ impl LeaderSelector {
         current.as_ref().filter(|term| term.fence().is_ok()).cloned()
     }
 
-    /// Asks the grantor for the leader and the candidates in line. One round trip.
+    /// Asks the grantor for the leader and the candidates in the queue. One round trip.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.

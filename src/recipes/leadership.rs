@@ -88,7 +88,7 @@ impl Candidacy {
         self.lease.map_or(Ok(()), |lease| InvalidLease::check(lease).map(drop))
     }
 
-    /// Takes a position in line.
+    /// Takes a position in the queue.
     pub(super) fn queue(&self) -> LockFuture {
         let mut wish =
             self.service.lock(self.name.as_bytes()).metadata(self.id.as_bytes()).owner(self.owner);
@@ -101,7 +101,8 @@ impl Candidacy {
         wish.start()
     }
 
-    /// Waits at the position in line, and takes another one whenever it is lost, until it leads.
+    /// Waits at the position in the queue, and takes another one whenever it is lost, until it
+    /// leads.
     pub(super) async fn win(&self, mut request: LockFuture) -> Result<HeldTerm, CandidacyEnd> {
         let mut pause = PAUSE;
         loop {
@@ -126,7 +127,7 @@ impl Candidacy {
 
     pub(super) async fn participants(&self) -> Result<Participants, InspectError> {
         let seen = self.service.inspect(self.name.as_bytes()).await?;
-        // The holder of a share does not lead, and a suspension in line is no candidate.
+        // The holder of a share does not lead, and a suspension in the queue is no candidate.
         let leads = seen
             .holders
             .into_iter()
@@ -144,7 +145,7 @@ fn text(id: &Metadata) -> String {
     String::from_utf8_lossy(id.as_bytes()).into_owned()
 }
 
-/// The leader or a candidate in line, from [`participants`](super::LeaderLatch::participants).
+/// The leader or a candidate in the queue, from [`participants`](super::LeaderLatch::participants).
 ///
 /// Curator: `Participant`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -176,7 +177,7 @@ impl From<HolderInfo> for Participant {
     }
 }
 
-/// The leader and the candidates in line, as the grantor saw them a moment ago.
+/// The leader and the candidates in the queue, as the grantor saw them a moment ago.
 ///
 /// Each holder of the lock of that name, and each waiter for it, is one of them. Holders of
 /// [shares](crate::LockService::share) are not, nor are [suspensions](crate::LockService::suspend)
@@ -185,9 +186,9 @@ impl From<HolderInfo> for Participant {
 #[non_exhaustive]
 pub struct Participants {
     /// The leader, if there is one, then the candidates in the order in which they will lead: those
-    /// among the first 256 in line.
+    /// among the first 256 in the queue.
     pub first: Vec<Participant>,
-    /// How many more are in line, for any kind of request.
+    /// How many more are in the queue, for any kind of request.
     pub more: u64,
 }
 

@@ -43,7 +43,7 @@ impl Mutex {
         Mutex { service: service.clone(), name: LockName::new(name.as_ref()), last: Arc::default() }
     }
 
-    /// Waits in line for the lock.
+    /// Queues for the lock.
     ///
     /// # Errors
     /// [`LockError`]; in every case nothing more is held than before, and nothing is queued.

@@ -64,11 +64,11 @@ impl ReentrantMutex {
         ReentrantMutex { service: service.clone(), name: LockName::new(name.as_ref()) }
     }
 
-    /// Enters if the owner has the lock, else waits in line for it.
+    /// Enters if the owner has the lock, else queues for it.
     ///
     /// Several tasks of one owner may ask at the same time: as soon as one of them is granted the
-    /// lock, all enter. Each of them has a position in line of its own until then, so if one gives
-    /// up, the others wait on.
+    /// lock, all enter. Each of them has a position in the queue of its own until then, so if one
+    /// gives up, the others wait on.
     ///
     /// A lease is the hold's, and counts from the grant; given when the lock is entered again, it
     /// [extends](ReentrantGuard::extend) the hold's, and has no effect on a hold without one. A

@@ -4,9 +4,9 @@
 //! tick n is due at n * period after the Unix epoch, by the leader's wall clock
 //! the lead: the lock of the name.    the last finished tick: the value of that lock
 //!
-//! waits in line ->[leads] reads the last finished tick, which shuts earlier leaders out
+//! queues ->[leads] reads the last finished tick, which shuts earlier leaders out
 //!   -> waits for the next tick by the policy -> runs the job -> writes the tick as finished -> ...
-//!   ->[the lead is lost: the job is dropped] waits in line
+//!   ->[the lead is lost: the job is dropped] queues
 //! ```
 
 use super::any_guard::fenced_by_term;
@@ -229,11 +229,11 @@ impl Schedule {
         *self.finished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits in line for the lead, runs `job` for each tick while it leads, and waits in line again
+    /// Queues for the lead, runs `job` for each tick while it leads, and queues again
     /// when the lead is lost. Returns only when it can never lead again. The job is dropped the
     /// moment that the lead is lost; it can be stopped only where it awaits.
     ///
-    /// If the same schedule runs more than once at a time, each waits in line for itself.
+    /// If the same schedule runs more than once at a time, each queues for itself.
     ///
     /// # Errors
     /// The returned error is the reason. Nothing is held and nothing is queued.

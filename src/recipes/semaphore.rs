@@ -13,9 +13,9 @@ use crate::service::{
 /// the next opening sets a new one: after a [`close`](Semaphore::close) at once, after a drop as
 /// soon as the grantor has heard of it. Held permits stay held, and count.
 ///
-/// **Fair, with sizes mixed**: strictly in the order of asking. The first request in line waits
-/// until as many permits are left as it asks for, and no later request overtakes it. A request for
-/// more than the limit waits until the limit is raised.
+/// **Fair, with sizes mixed**: strictly in the order of asking. The first request in the queue
+/// waits until as many permits are left as it asks for, and no later request overtakes it. A
+/// request for more than the limit waits until the limit is raised.
 ///
 /// When the [grantor](LockService::is_grantor) dies with all members that had heard of the last
 /// change, the limit is the one before, and [`maybe_stale`](Usage::maybe_stale) until it is set
@@ -79,7 +79,7 @@ impl Semaphore {
         Semaphore { limit: limit.clone() }
     }
 
-    /// Asks for `permits` at once, 1 to 65,536, all or none, and waits in line for them. The
+    /// Asks for `permits` at once, 1 to 65,536, all or none, and queues for them. The
     /// permits are returned one by one or together, or taken [apart](PermitGuard::into_permits).
     ///
     /// # Errors
@@ -256,8 +256,8 @@ pub struct Usage {
     pub used: u64,
     /// Grants that hold them.
     pub holders: u64,
-    /// Requests that wait for permits. Of more than 256 in line each later one counts, even one
-    /// that waits for something else.
+    /// Requests that wait for permits. Of more than 256 in the queue each later one counts, even
+    /// one that waits for something else.
     pub waiting: u64,
 }
 

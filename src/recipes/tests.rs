@@ -114,7 +114,7 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
 /// is found again by a number of its own, and not made twice. Here a lost message is sent again,
 /// and carried out once: the request, the grant, and the release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_once() {
+async fn a_request_with_a_lost_message_is_queued_once_and_granted_once() {
     let lan = Arc::new(Lan::default());
     let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
     come(|| sees(&grantor, 2) && sees(&other, 2)).await;
@@ -193,7 +193,7 @@ async fn a_name_without_holds_and_requests_is_forgotten() {
 /// read or written, even while its clock and so `fence` allow the write. A holder whose write was
 /// under way then is refused, too.
 #[tokio::test]
-async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
+async fn a_lock_value_refuses_stale_tokens_at_any_reading_of_the_clock() {
     let member = crate::Member::local().await.unwrap();
     let stock = member.lock_service("inventory").await.unwrap();
     let value = LockValue::open(&stock, "a", "first").await.unwrap();

@@ -205,7 +205,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_lost_while_reading_is_no_slewing() {
+    fn time_lost_while_reading_the_clocks_is_no_slewing() {
         let (mut watch, mut clocks) = (ClockWatch::default(), Clocks::new());
         (0..20).for_each(|_| _ = finds(&mut watch, &mut clocks, 0));
         let mut reading = clocks.run(EVERY, 0);

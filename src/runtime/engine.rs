@@ -224,14 +224,14 @@ impl Engine {
 
     /// Starts the thread that writes votes, if they are kept.
     fn start_writer(self: &Arc<Self>) {
-        let Some(place) = self.turn(|state, _| state.disk.take()) else { return };
+        let Some(storage) = self.turn(|state, _| state.disk.take()) else { return };
         let engine = Arc::downgrade(self);
         let tell = move |process, number, result| {
             if let Some(engine) = Weak::upgrade(&engine) {
                 engine.on_written(process, number, result);
             }
         };
-        let started = VoteWriter::start(place, tell);
+        let started = VoteWriter::start(storage, tell);
         self.turn(|state, after| match started {
             Ok(writer) => {
                 let _ = self.written.set(writer.ended());

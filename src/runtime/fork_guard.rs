@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_has_forked() {
+    fn no_process_has_forked() {
         let home = ForkGuard::here();
         assert!(!home.is_left() && !home.clone().is_left());
     }

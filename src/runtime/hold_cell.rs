@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_the_loss_is_woken() {
+    async fn a_task_that_waits_for_the_loss_is_woken() {
         let cell = Arc::new(cell(Time::MAX, Time::MAX));
         let waiter = tokio::spawn({
             let cell = cell.clone();

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_token_has_nothing() {
+    fn a_thread_that_finds_no_token_is_granted_nothing() {
         let local_grants = LocalGrants::new(ServiceName::new("inventory").unwrap());
         let token = Token::new(Slot(1), 1);
         let offer = TokenRange { first: token, last: token };

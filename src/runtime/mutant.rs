@@ -40,7 +40,7 @@ pub enum RuntimeMutant {
     WorkOn,
     /// A selector that runs ends with a term that it loses.
     EndWithTerm,
-    /// A selector whose work is done does not stand in line again.
+    /// A selector whose work is done does not queue again.
     StandOnce,
     /// A leader latch tells twice that it leads.
     TellTwice,

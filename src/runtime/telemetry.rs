@@ -611,7 +611,7 @@ mod tests {
 
     /// One test, because levels are of the whole process: nothing else in it listens.
     #[test]
-    fn nothing_is_kept_where_nobody_listens_and_else_a_span_ends_once_whoever_tells_first() {
+    fn without_a_subscriber_nothing_is_kept_and_otherwise_a_span_ends_once() {
         let addr = "127.0.0.1:1".parse().expect("an address");
         let me = MemberInfo { process: ProcessId(1), addr, host: None };
         let node = Node::new(Config::new(me, Timing::fast()), Time::ZERO);

@@ -31,7 +31,7 @@ struct WriterQueue {
     /// The newest job that has not begun: a later one takes its place.
     next: Option<WriteJob>,
     /// Taken out while something is written there.
-    place: Option<Box<dyn VoteStorage>>,
+    storage: Option<Box<dyn VoteStorage>>,
     is_closed: bool,
 }
 
@@ -47,17 +47,17 @@ impl VoteWriter {
     /// Starts the thread. `tell` hears the result of each write that was begun, with its process
     /// and its number.
     pub(crate) fn start(
-        place: Box<dyn VoteStorage>,
+        storage: Box<dyn VoteStorage>,
         tell: impl Fn(ProcessId, u64, io::Result<()>) + Send + 'static,
     ) -> io::Result<VoteWriter> {
-        let desk = WriterQueue { next: None, place: Some(place), is_closed: false };
+        let desk = WriterQueue { next: None, storage: Some(storage), is_closed: false };
         let desk = Arc::new((Mutex::new(desk), Condvar::new()));
         let (end, ended) = watch::channel(());
         let own = desk.clone();
         std::thread::Builder::new().name("elderlock-votes".to_owned()).spawn(move || {
-            while let Some((WriteJob { process, number, vote }, place)) = next(&own) {
-                let result = place.keep(&vote);
-                lock(&own.0).place = Some(place);
+            while let Some((WriteJob { process, number, vote }, storage)) = next(&own) {
+                let result = storage.keep(&vote);
+                lock(&own.0).storage = Some(storage);
                 tell(process, number, result);
             }
             drop((own, end));
@@ -85,7 +85,7 @@ impl Drop for VoteWriter {
         desk.is_closed = true;
         // At once, so that another process may use the directory, unless something is to be written
         // there still.
-        let idle = if desk.next.is_none() { desk.place.take() } else { None };
+        let idle = if desk.next.is_none() { desk.storage.take() } else { None };
         drop(desk);
         drop(idle);
         changed.notify_one();
@@ -99,7 +99,7 @@ fn next(
     let mut desk = lock(desk);
     loop {
         match (desk.next.take(), desk.is_closed) {
-            (Some(job), _) => return desk.place.take().map(|place| (job, place)),
+            (Some(job), _) => return desk.storage.take().map(|storage| (job, storage)),
             (None, true) => return None,
             (None, false) => desk = changed.wait(desk).unwrap_or_else(PoisonError::into_inner),
         }

@@ -12,7 +12,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 ///
 /// | state | guards | requests that wait | new requests | open objects |
 /// |---|---|---|---|---|
-/// | `Connected` | good | wait in line | answered | heard of; written |
+/// | `Connected` | good | queue | answered | heard of; written |
 /// | `Suspended` | all lost, for good | wait, and keep their positions | wait; a try is `Undecided` | as heard last; writes wait |
 /// | `Reconnected` | the old ones stay lost, new ones are good | go on; they kept their positions if the process did not change | answered | goes on if the process did not change |
 /// | `Lost` | all lost, for good | end with `Expelled`, or `Left` | while it joins again they wait; `Left` if it has left | lost, for good: open it again |

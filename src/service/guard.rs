@@ -217,8 +217,8 @@ impl Guard {
     }
 
     /// Turns the lock into a share, with the same token and lease. No other request gets the lock
-    /// in between, and shares that wait first in line are granted. Counts for all guards of the
-    /// hold. A share stays a share.
+    /// in between, and shares that wait first in the queue are granted. Counts for all guards of
+    /// the hold. A share stays a share.
     ///
     /// # Errors
     /// [`Lost`]: the lock was lost before. It is released all the same.

@@ -135,7 +135,7 @@ impl LockService {
         self.inner.name.as_str()
     }
 
-    /// Asks for a lock, and waits in line for it: first come, first served. Set the options, then
+    /// Asks for a lock, and queues for it: first come, first served. Set the options, then
     /// await it.
     ///
     /// `name` is 1 to 4096 bytes of any value; a name out of range is an error of the await.
@@ -265,7 +265,7 @@ impl LockService {
         TryLockBuilder::new(self.inner.clone(), all(names))
     }
 
-    /// Asks for a share of a lock, and waits in line for it. Any number of shares are held beside
+    /// Asks for a share of a lock, and queues for it. Any number of shares are held beside
     /// each other, and none beside the [lock](LockService::lock). Shares and locks are served in
     /// the order of asking. A share that comes after a waiter for the lock waits behind it, so
     /// neither readers nor writers starve.
@@ -343,10 +343,10 @@ impl LockService {
     /// zero as an `i32`, or has not four bytes. This member must have it [open](LockService::open)
     /// while it waits.
     ///
-    /// Strictly first come, first served: the first in line waits until as many are left as it asks
-    /// for, and no request for fewer overtakes it. A lowered limit takes nothing away; nothing is
-    /// granted until enough permits are returned. Each permit has a token, and those of one grant
-    /// follow each other.
+    /// Strictly first come, first served: the first in the queue waits until as many are left as it
+    /// asks for, and no request for fewer overtakes it. A lowered limit takes nothing away; nothing
+    /// is granted until enough permits are returned. Each permit has a token, and those of one
+    /// grant follow each other.
     ///
     /// # Errors
     /// [`LockError`](crate::LockError), [`LockError::NotOpen`](crate::LockError::NotOpen) among
@@ -639,7 +639,7 @@ impl LockService {
     /// Take the holder from the result of [`revoke`](LockService::revoke).
     ///
     /// The holder's own member ends the hold: all guards of the hold fail with
-    /// [`LostReason::Revoked`](crate::LostReason::Revoked), and only then does the next in line get
+    /// [`LostReason::Revoked`](crate::LostReason::Revoked), and only then does the next waiter get
     /// the lock. So the lock never has two holders at once, and a resource that checks tokens
     /// refuses later writes of the former holder. If that member does not answer for one [member
     /// lease](crate::Timing::member_lease), this is [`Undecided`](RevokeError::Undecided). The

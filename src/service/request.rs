@@ -270,8 +270,8 @@ impl<G: Grant> LockFuture<G> {
             return Ok(None);
         };
         let Some((service, request)) = asked.waiting() else { return Ok(None) };
-        match inspect::look(service, Query::Place(request)).await? {
-            QueryReply::Place { before, holds, suspension } => {
+        match inspect::look(service, Query::Position(request)).await? {
+            QueryReply::Position { before, holds, suspension } => {
                 Ok(Some(Position { before, holds, suspension }))
             }
             _ => Ok(None),

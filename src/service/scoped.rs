@@ -39,7 +39,7 @@ impl LockBuilder<Guard> {
 
 impl LockService {
     /// Takes a lock, runs `work` until it completes or the lock is lost, whichever is first, and
-    /// releases the lock. Waits in line for it without a limit, and holds it without a lease: for
+    /// releases the lock. Queues for it without a limit, and holds it without a lease: for
     /// other options see [`LockBuilder::with`].
     ///
     /// `work` can be stopped only where it awaits: a side effect still wants

@@ -551,7 +551,7 @@ async fn protected_work_stops_when_the_lock_is_lost() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_at_its_limit_and_gives_up_its_place() {
+async fn a_wait_ends_at_its_limit_and_gives_up_its_position() {
     let (member, stock) = service().await;
     let guard = stock.lock("a").await.unwrap();
     for limit in [Duration::ZERO, Duration::from_nanos(1), 5 * MS] {

@@ -112,7 +112,7 @@ mod tests {
     /// A vote successor with a quorum of its own would finish the accepted view, and have a view
     /// without members.
     #[test]
-    fn a_vote_for_a_view_of_nobody_is_damaged() {
+    fn a_vote_for_an_empty_view_is_damaged() {
         let mut vote = vote();
         vote.accept(Change {
             remove: vote.view.members.iter().map(|member| member.info.process).collect(),

@@ -282,7 +282,7 @@ impl Peer {
 
     /// Waits until so many wait for a lock that this member grants.
     pub(crate) fn until_waiting(&self, service: &str, lock: &str, waiters: usize) {
-        wait::until(&format!("{waiters} in line for {lock}"), || {
+        wait::until(&format!("{waiters} in the queue for {lock}"), || {
             let status = self.status();
             match status.service(service).and_then(|service| service.lock(lock)) {
                 Some(lock) if lock.waiters == waiters => Ok(()),

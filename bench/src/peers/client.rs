@@ -5,7 +5,7 @@ use super::etcd::Etcd;
 use crate::Done;
 use crate::clock;
 use crate::load::{Locker, Outcome, run};
-use crate::message::{BenchOrder, BenchReport, Load, Names, Place, Ran, Served, Window};
+use crate::message::{BenchOrder, BenchReport, Load, Names, QueuedWaiter, Ran, Served, Window};
 use crate::processes::{listen, say};
 use clap::Args;
 use redis::aio::MultiplexedConnection;
@@ -80,12 +80,12 @@ impl ClientPool {
                 self.clients[0].take(LEGACY).await?;
                 BenchReport::Done
             }
-            BenchOrder::Wait(places) => {
+            BenchOrder::Wait(waiters) => {
                 let held = self.clients[0].take(LEGACY).await?;
                 let at = clock::now();
                 self.clients[0].give(&held).await?;
-                let served = |place: Place| Served { place, token: 0, at };
-                BenchReport::Served(places.into_iter().map(served).collect())
+                let served = |waiter: QueuedWaiter| Served { waiter, token: 0, at };
+                BenchReport::Served(waiters.into_iter().map(served).collect())
             }
             order => return Err(format!("no client can {order:?}").into()),
         })

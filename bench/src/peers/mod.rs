@@ -13,7 +13,7 @@ pub(crate) use client::{ClientArgs, serve};
 
 use crate::clock::between;
 use crate::cluster::{BenchCluster, BenchResult};
-use crate::message::{BenchOrder, BenchReport, Load, Names, Place, Ran};
+use crate::message::{BenchOrder, BenchReport, Load, Names, QueuedWaiter, Ran};
 use crate::sheet::{Figure, Sheet};
 use crate::{BenchArgs, Progress, interrupt};
 use clap::ValueEnum;
@@ -99,7 +99,7 @@ const WORKS: [Work; 3] = [
         names: Names::One,
     },
 ];
-/// The work of one client is measured there, too: a server has no such place.
+/// The work of one client is measured there, too: a server has no such member.
 const AT_HOME: &str = "elderlock, at the grantor's own member";
 /// The number of processes that want locks, of each.
 const CLIENTS: usize = 8;
@@ -166,7 +166,7 @@ impl Entry {
 struct RunningRival {
     entry: &'static Entry,
     cluster: BenchCluster,
-    /// The place of the first client.
+    /// The index of the first client.
     first: usize,
     server: Option<Server>,
 }
@@ -203,7 +203,7 @@ impl RunningRival {
             for (name, first) in turns {
                 let load = Load::Locks { tasks: work.tasks, names: work.names, timed: true };
                 let loads: Vec<(usize, Load)> =
-                    (first..first + work.clients).map(|place| (place, load)).collect();
+                    (first..first + work.clients).map(|index| (index, load)).collect();
                 let mut all = Ran::default();
                 self.cluster.run(&loads, args.span())?.into_iter().for_each(|ran| all.join(ran));
                 if counts {
@@ -222,13 +222,13 @@ impl RunningRival {
     fn kill(&mut self) -> BenchResult<Duration> {
         let (holder, waiter) = (self.first + 1, self.first + 2);
         self.cluster.ask(holder, &BenchOrder::HoldQueues(1), BenchReport::done)?;
-        self.cluster.order(waiter, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
+        self.cluster.order(waiter, &BenchOrder::Wait(vec![QueuedWaiter { queue: 0, waiter: 0 }]));
         self.cluster.pause(SETTLE)?;
         let from = self.cluster.kill(holder);
         let granted =
-            self.cluster.any_report("for the next in line to have the lock", |place, report| {
+            self.cluster.any_report("for the next waiter to have the lock", |index, report| {
                 match report {
-                    BenchReport::Served(served) if place == waiter => Some(served[0].at),
+                    BenchReport::Served(served) if index == waiter => Some(served[0].at),
                     _ => None,
                 }
             })?;

@@ -195,8 +195,8 @@ impl Plan<'_> {
 /// A program in the path, or in one of these folders.
 fn find(program: &str, folders: &[PathBuf]) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(folders.iter().cloned());
-    let mut files = places.map(|folder| folder.join(program));
+    let searched = std::env::split_paths(&path).chain(folders.iter().cloned());
+    let mut files = searched.map(|folder| folder.join(program));
     files.find(|file| file.is_file()).ok_or_else(|| format!("there is no {program} here"))
 }
 
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_named() {
+    fn a_missing_program_is_named() {
         assert_eq!(find("no-such-server", &[]), Err("there is no no-such-server here".to_owned()));
         assert!(find("sh", &[]).is_ok());
     }

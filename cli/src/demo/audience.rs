@@ -40,8 +40,8 @@ impl Audience {
         }
         self.shown.set((Instant::now(), crew.sales));
         let rate = (crew.sales - sales) as f64 / passed.as_secs_f64();
-        let name = |place: Option<usize>| {
-            place.map_or("none".to_owned(), |place| format!("worker {place}"))
+        let name = |index: Option<usize>| {
+            index.map_or("none".to_owned(), |index| format!("worker {index}"))
         };
         self.bar.set_position(self.begun.elapsed().as_millis() as u64);
         self.bar.set_message(format!(

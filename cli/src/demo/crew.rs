@@ -22,7 +22,7 @@ pub(crate) struct Recipe {
     pub(crate) no_fence: bool,
 }
 
-/// One place in the crew; a worker that died and was started again has the same place and address.
+/// One worker of the crew; when it died and was started again it has the same index and address.
 pub(crate) struct Worker {
     addr: SocketAddr,
     /// How often it was started again.
@@ -79,26 +79,26 @@ impl Crew {
             unserved: Vec::new(),
             troubles: BTreeMap::new(),
         };
-        for (place, addr) in addresses.into_iter().enumerate() {
+        for (index, addr) in addresses.into_iter().enumerate() {
             crew.workers.push(Worker { addr, run: 0, leaves: false, sight: None });
-            crew.spawn(place)?;
+            crew.spawn(index)?;
         }
         Ok(crew)
     }
 
-    /// Starts the worker of this place again, at its old address, and lets it sell.
-    pub(crate) fn restart(&mut self, place: usize) -> std::io::Result<()> {
-        let Worker { addr, run, .. } = self.workers[place];
-        self.workers[place] = Worker { addr, run: run + 1, leaves: false, sight: None };
-        self.spawn(place)?;
-        self.order(place, WorkerOrder::Open);
+    /// Starts the worker of this index again, at its old address, and lets it sell.
+    pub(crate) fn restart(&mut self, index: usize) -> std::io::Result<()> {
+        let Worker { addr, run, .. } = self.workers[index];
+        self.workers[index] = Worker { addr, run: run + 1, leaves: false, sight: None };
+        self.spawn(index)?;
+        self.order(index, WorkerOrder::Open);
         Ok(())
     }
 
-    fn spawn(&mut self, place: usize) -> std::io::Result<()> {
-        let (worker, recipe) = (&self.workers[place], &self.recipe);
+    fn spawn(&mut self, index: usize) -> std::io::Result<()> {
+        let (worker, recipe) = (&self.workers[index], &self.recipe);
         let mut arguments: Vec<String> =
-            ["worker", "--index", &place.to_string()].map(str::to_owned).into();
+            ["worker", "--index", &index.to_string()].map(str::to_owned).into();
         let mut say = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         say("--bind", worker.addr.to_string());
         for seed in &self.seeds {
@@ -110,7 +110,7 @@ impl Crew {
         let chance = recipe
             .seed
             .wrapping_mul(1_000_003)
-            .wrapping_add((place as u64) << 8 | u64::from(worker.run));
+            .wrapping_add((index as u64) << 8 | u64::from(worker.run));
         say("--chance", chance.to_string());
         if recipe.no_lock {
             arguments.push("--no-lock".to_owned());
@@ -118,30 +118,30 @@ impl Crew {
         if recipe.no_fence {
             arguments.push("--no-fence".to_owned());
         }
-        let errors = self.log(place);
-        self.processes.start(place, &arguments, &errors)
+        let errors = self.log(index);
+        self.processes.start(index, &arguments, &errors)
     }
 
     /// Where the worker's standard error goes.
-    pub(crate) fn log(&self, place: usize) -> PathBuf {
-        self.recipe.directory.join(format!("worker-{place}.log"))
+    pub(crate) fn log(&self, index: usize) -> PathBuf {
+        self.recipe.directory.join(format!("worker-{index}.log"))
     }
 
     /// Sends an order.
-    pub(crate) fn order(&mut self, place: usize, order: WorkerOrder) {
-        self.workers[place].leaves |= order == WorkerOrder::Finish;
-        self.processes.order(place, &order);
+    pub(crate) fn order(&mut self, index: usize, order: WorkerOrder) {
+        self.workers[index].leaves |= order == WorkerOrder::Finish;
+        self.processes.order(index, &order);
     }
 
     /// SIGKILL.
-    pub(crate) fn kill(&mut self, place: usize) {
-        self.workers[place].sight = None;
-        self.processes.kill(place);
+    pub(crate) fn kill(&mut self, index: usize) {
+        self.workers[index].sight = None;
+        self.processes.kill(index);
     }
 
     /// SIGSTOP or SIGCONT.
-    pub(crate) fn signal(&self, place: usize, signal: Signal) -> std::io::Result<()> {
-        self.processes.signal(place, signal)
+    pub(crate) fn signal(&self, index: usize, signal: Signal) -> std::io::Result<()> {
+        self.processes.signal(index, signal)
     }
 
     /// Begins to look for the longest time without a sale, and for clerks that are not served.
@@ -154,8 +154,8 @@ impl Crew {
     /// The next report of a living worker; `None` when it is `until` and no report came.
     pub(crate) fn next(&mut self, until: Instant) -> Option<(usize, Instant, WorkerUpdate)> {
         loop {
-            let Heard { place, at, is_late, what } = self.processes.next(until)?;
-            let worker = &mut self.workers[place];
+            let Heard { index, at, is_late, what } = self.processes.next(until)?;
+            let worker = &mut self.workers[index];
             let report = match what {
                 ChildOutput::Said(report) => report,
                 ChildOutput::Nonsense(text) => WorkerReport::Trouble(text),
@@ -164,7 +164,7 @@ impl Crew {
                     if worker.leaves {
                         continue;
                     }
-                    return Some((place, at, WorkerUpdate::Ended));
+                    return Some((index, at, WorkerUpdate::Ended));
                 }
             };
             if let WorkerReport::Sale { .. } = report {
@@ -181,7 +181,7 @@ impl Crew {
                 }
                 WorkerReport::Trouble(text) => *self.troubles.entry(text.clone()).or_default() += 1,
                 WorkerReport::Unserved(text) => {
-                    self.unserved.push(format!("worker {place}: {text}"))
+                    self.unserved.push(format!("worker {index}: {text}"))
                 }
                 WorkerReport::Sale { .. }
                 | WorkerReport::Refused { .. }
@@ -189,13 +189,13 @@ impl Crew {
                 | WorkerReport::Counted { .. }
                 | WorkerReport::Failed(_) => {}
             }
-            return Some((place, at, WorkerUpdate::Said(report)));
+            return Some((index, at, WorkerUpdate::Said(report)));
         }
     }
 
-    /// The end of the worker of this place, if it has ended.
-    pub(crate) fn ended(&self, place: usize) -> Option<ExitStatus> {
-        self.processes.ended(place)
+    /// The end of the worker of this index, if it has ended.
+    pub(crate) fn ended(&self, index: usize) -> Option<ExitStatus> {
+        self.processes.ended(index)
     }
 
     /// The newest snapshot of the cluster among the living.
@@ -207,34 +207,34 @@ impl Crew {
             .max_by_key(|s| s.view)
     }
 
-    /// The place of the worker that is this process now.
-    pub(crate) fn place_of(&self, process: &str) -> Option<usize> {
+    /// The index of the worker that is this process now.
+    pub(crate) fn index_of(&self, process: &str) -> Option<usize> {
         self.workers
             .iter()
             .position(|worker| worker.sight.as_ref().is_some_and(|sight| sight.me == process))
     }
 
-    /// The elder's place.
+    /// The elder's index.
     pub(crate) fn elder(&self) -> Option<usize> {
-        self.sight().and_then(|sight| sight.elder.as_deref()).and_then(|elder| self.place_of(elder))
+        self.sight().and_then(|sight| sight.elder.as_deref()).and_then(|elder| self.index_of(elder))
     }
 
-    /// The grantor's place: the living grantor that most members name.
+    /// The grantor's index: the living grantor that most members name.
     pub(crate) fn grantor(&self) -> Option<usize> {
         let mut votes = BTreeMap::new();
         for sight in self.workers.iter().filter_map(|worker| worker.sight.as_ref()) {
-            if let Some(place) = sight.grantor.as_deref().and_then(|grantor| self.place_of(grantor))
+            if let Some(index) = sight.grantor.as_deref().and_then(|grantor| self.index_of(grantor))
             {
-                *votes.entry(place).or_insert(0) += 1;
+                *votes.entry(index).or_insert(0) += 1;
             }
         }
-        votes.into_iter().max_by_key(|(_, count)| *count).map(|(place, _)| place)
+        votes.into_iter().max_by_key(|(_, count)| *count).map(|(index, _)| index)
     }
 
-    /// The places of the living, oldest member first.
+    /// The indexes of the living, oldest member first.
     pub(crate) fn by_age(&self) -> Vec<usize> {
         let members = self.sight().map(|sight| sight.members.clone()).unwrap_or_default();
-        members.iter().filter_map(|process| self.place_of(process)).collect()
+        members.iter().filter_map(|process| self.index_of(process)).collect()
     }
 
     /// Whether every worker is alive and one view lists exactly these workers.
@@ -255,16 +255,16 @@ impl Crew {
     /// `limit`.
     pub(crate) fn finish(&mut self, limit: Duration) -> Vec<String> {
         let until = Instant::now() + limit;
-        for place in 0..self.workers.len() {
-            self.order(place, WorkerOrder::Finish);
+        for index in 0..self.workers.len() {
+            self.order(index, WorkerOrder::Finish);
         }
         while self.processes.living() > 0 && Instant::now() < until {
             self.next(until.min(Instant::now() + LOOK));
         }
-        let problem = |place: usize| match self.ended(place) {
+        let problem = |index: usize| match self.ended(index) {
             Some(status) if status.success() => None,
-            Some(status) => Some(format!("worker {place} ended with {status}")),
-            None => Some(format!("worker {place} did not finish within {limit:?}")),
+            Some(status) => Some(format!("worker {index} ended with {status}")),
+            None => Some(format!("worker {index} did not finish within {limit:?}")),
         };
         (0..self.workers.len()).filter_map(problem).collect()
     }

@@ -37,7 +37,7 @@ pub(crate) struct ScenarioOutcome {
     /// neither.
     pub(crate) late_write: Option<LateWrite>,
     /// One per change of grantor without a death.
-    pub(crate) handovers: Vec<Handover>,
+    pub(crate) transfers: Vec<GrantorTransfer>,
     /// The count while the service was suspended.
     pub(crate) count: Option<Count>,
     /// Workers started again that are in the view with all others.
@@ -59,7 +59,7 @@ pub(crate) struct Failover {
 
 /// A grantor that gave its table away.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Handover {
+pub(crate) struct GrantorTransfer {
     /// Why.
     pub(crate) occasion: Occasion,
     /// From the order until it was done.
@@ -116,7 +116,7 @@ pub(crate) enum LateWrite {
 
 /// A worker that stands between its `fence()` and its write.
 struct PausedWriter {
-    place: usize,
+    index: usize,
     article: u32,
     token: i64,
     sight: ClusterSnapshot,
@@ -184,8 +184,8 @@ impl<'a> Scenario<'a> {
         let youngest = *self.crew.by_age().last().ok_or("no worker is alive")?;
         self.crew.order(youngest, WorkerOrder::Open);
         self.follow("a first sale", |_, report| matches!(report, WorkerReport::Sale { .. }))?;
-        for place in 0..self.crew.workers.len() {
-            self.crew.order(place, WorkerOrder::Open);
+        for index in 0..self.crew.workers.len() {
+            self.crew.order(index, WorkerOrder::Open);
         }
         Ok(())
     }
@@ -197,9 +197,9 @@ impl<'a> Scenario<'a> {
         let victims = self.stand_in_role(kind)?;
         let killed_at = Instant::now();
         for victim in &victims {
-            self.crew.kill(victim.place);
+            self.crew.kill(victim.index);
         }
-        let names: Vec<String> = victims.iter().map(|victim| victim.place.to_string()).collect();
+        let names: Vec<String> = victims.iter().map(|victim| victim.index.to_string()).collect();
         self.audience.tell(&format!(
             "SIGKILL to worker {} ({})",
             names.join(" and worker "),
@@ -218,14 +218,14 @@ impl<'a> Scenario<'a> {
         let milliseconds = took.as_micros() as f64 / 1e3;
         self.played.failovers.push(Failover { kind, milliseconds, killed: victims.len() });
 
-        for place in rested {
-            self.crew.order(place, WorkerOrder::Open);
+        for index in rested {
+            self.crew.order(index, WorkerOrder::Open);
         }
         let begun = Instant::now();
         for victim in &victims {
-            let started = self.crew.restart(victim.place);
+            let started = self.crew.restart(victim.index);
             started.map_err(|error| {
-                format!("worker {} cannot be started again: {error}", victim.place)
+                format!("worker {} cannot be started again: {error}", victim.index)
             })?;
         }
         self.wait("the restarted to be back in the view", Crew::is_whole)?;
@@ -244,14 +244,14 @@ impl<'a> Scenario<'a> {
         }
         self.wait("a grantor to be known", |crew| crew.grantor().is_some())?;
         let taken = [self.crew.elder(), self.crew.grantor()];
-        let place = self.crew.by_age().into_iter().rfind(|place| !taken.contains(&Some(*place)));
-        let place = place.ok_or("every worker is elder or grantor")?;
-        self.audience.tell(&format!("worker {place} wants to be the grantor"));
+        let index = self.crew.by_age().into_iter().rfind(|index| !taken.contains(&Some(*index)));
+        let index = index.ok_or("every worker is elder or grantor")?;
+        self.audience.tell(&format!("worker {index} wants to be the grantor"));
         self.crew.watch();
         let begun = Instant::now();
-        self.crew.order(place, WorkerOrder::Become);
+        self.crew.order(index, WorkerOrder::Become);
         let mut done = None;
-        self.await_order(place, "to become the grantor", |at, report| {
+        self.await_order(index, "to become the grantor", |at, report| {
             if let WorkerReport::Became(sight) = report {
                 done = Some((at, sight.clone()));
             }
@@ -260,11 +260,11 @@ impl<'a> Scenario<'a> {
         let (at, sight) = done.ok_or("the worker did not become the grantor")?;
         if sight.grantor.as_ref() != Some(&sight.me) {
             return Err(format!(
-                "worker {place} was told that it is the grantor, and sees another: {sight:?}"
+                "worker {index} was told that it is the grantor, and sees another: {sight:?}"
             ));
         }
-        self.all_served_by("the young turk", move |grantor| grantor == place)?;
-        self.note_handover(Occasion::YoungTurk, at.saturating_duration_since(begun));
+        self.all_served_by("the young turk", move |grantor| grantor == index)?;
+        self.note_transfer(Occasion::YoungTurk, at.saturating_duration_since(begun));
         Ok(())
     }
 
@@ -274,29 +274,29 @@ impl<'a> Scenario<'a> {
             return Ok(()); // without locks there is no grantor
         }
         self.wait("a grantor to be known", |crew| crew.grantor().is_some())?;
-        let place = self.crew.grantor().ok_or("there is no grantor")?;
+        let index = self.crew.grantor().ok_or("there is no grantor")?;
         // The member with most holds in the table is the successor: not the elder, which is to be
         // another process.
         let rested = self.rest_oldest()?;
-        self.audience.tell(&format!("worker {place}, the grantor, finishes and leaves"));
+        self.audience.tell(&format!("worker {index}, the grantor, finishes and leaves"));
         self.crew.watch();
         let begun = Instant::now();
-        self.crew.order(place, WorkerOrder::Finish);
-        self.wait("the grantor to leave", |crew| crew.ended(place).is_some())?;
+        self.crew.order(index, WorkerOrder::Finish);
+        self.wait("the grantor to leave", |crew| crew.ended(index).is_some())?;
         let took = begun.elapsed();
-        if let Some(status) = self.crew.ended(place).filter(|status| !status.success()) {
+        if let Some(status) = self.crew.ended(index).filter(|status| !status.success()) {
             return Err(format!(
-                "worker {place} did not leave: {status}; see {}",
-                self.crew.log(place).display()
+                "worker {index} did not leave: {status}; see {}",
+                self.crew.log(index).display()
             ));
         }
-        self.all_served_by("a successor", move |grantor| grantor != place)?;
-        self.note_handover(Occasion::Leave, took);
-        for place in rested {
-            self.crew.order(place, WorkerOrder::Open);
+        self.all_served_by("a successor", move |grantor| grantor != index)?;
+        self.note_transfer(Occasion::Leave, took);
+        for index in rested {
+            self.crew.order(index, WorkerOrder::Open);
         }
-        let started = self.crew.restart(place);
-        started.map_err(|error| format!("worker {place} cannot be started again: {error}"))?;
+        let started = self.crew.restart(index);
+        started.map_err(|error| format!("worker {index} cannot be started again: {error}"))?;
         self.wait("the one that left to be back in the view", Crew::is_whole)?;
         self.played.restarted += 1;
         Ok(())
@@ -306,7 +306,7 @@ impl<'a> Scenario<'a> {
     /// has sold.
     fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> ScenarioResult<()> {
         let sees = |crew: &Crew, sight: &ClusterSnapshot| {
-            sight.grantor.as_deref().and_then(|me| crew.place_of(me))
+            sight.grantor.as_deref().and_then(|me| crew.index_of(me))
         };
         self.wait(&format!("{whom} to be known to all"), |crew| {
             let mut sights = crew
@@ -314,13 +314,13 @@ impl<'a> Scenario<'a> {
                 .iter()
                 .filter_map(|worker| worker.sight.as_ref())
                 .filter(|sight| !sight.idle);
-            let grantor = crew.grantor().filter(|place| is_it(*place));
+            let grantor = crew.grantor().filter(|index| is_it(*index));
             grantor.is_some() && sights.all(|sight| sees(crew, sight) == grantor)
         })?;
         let sells = |worker: &Worker| worker.sight.as_ref().is_some_and(|sight| !sight.idle);
-        let places = 0..self.crew.workers.len();
+        let indexes = 0..self.crew.workers.len();
         let mut open: BTreeSet<usize> =
-            places.filter(|place| sells(&self.crew.workers[*place])).collect();
+            indexes.filter(|index| sells(&self.crew.workers[*index])).collect();
         self.follow(&format!("sales of all under {whom}"), |from, report| {
             if let WorkerReport::Sale { .. } = report {
                 open.remove(&from);
@@ -329,13 +329,13 @@ impl<'a> Scenario<'a> {
         })
     }
 
-    fn note_handover(&mut self, occasion: Occasion, took: Duration) {
+    fn note_transfer(&mut self, occasion: Occasion, took: Duration) {
         let (silence, unserved) = (self.crew.silence, std::mem::take(&mut self.crew.unserved));
         let (took_text, silent_text) = (milliseconds(took), milliseconds(silence));
         self.audience.tell(&format!(
             "  done after {took_text}, never longer than {silent_text} without a sale"
         ));
-        self.played.handovers.push(Handover {
+        self.played.transfers.push(GrantorTransfer {
             occasion,
             milliseconds: took.as_micros() as f64 / 1e3,
             silence_milliseconds: silence.as_micros() as f64 / 1e3,
@@ -346,11 +346,11 @@ impl<'a> Scenario<'a> {
     /// Has a member suspend the service and count the books twice.
     fn count(&mut self) -> ScenarioResult<()> {
         self.wait("an elder to be known", |crew| crew.elder().is_some())?;
-        let place = *self.bearers(KilledRole::Holder).first().ok_or("no worker can count")?;
-        self.audience.tell(&format!("worker {place} suspends the service and takes stock"));
-        self.crew.order(place, WorkerOrder::Count);
+        let index = *self.bearers(KilledRole::Holder).first().ok_or("no worker can count")?;
+        self.audience.tell(&format!("worker {index} suspends the service and takes stock"));
+        self.crew.order(index, WorkerOrder::Count);
         let mut counted = None;
-        self.await_order(place, "to take stock", |_, report| {
+        self.await_order(index, "to take stock", |_, report| {
             if let WorkerReport::Counted { before, after, missing, waited_milliseconds } = *report {
                 counted = Some(Count { before, after, missing, waited_milliseconds });
             }
@@ -372,15 +372,15 @@ impl<'a> Scenario<'a> {
     /// Waits until a worker has carried out its order, or says that it cannot.
     fn await_order(
         &mut self,
-        place: usize,
+        index: usize,
         what: &str,
         mut is_it: impl FnMut(Instant, &WorkerReport) -> bool,
     ) -> ScenarioResult<()> {
         let mut failed = None;
-        self.follow_timed(&format!("worker {place} {what}"), |from, at, report| match report {
-            _ if from != place => false,
+        self.follow_timed(&format!("worker {index} {what}"), |from, at, report| match report {
+            _ if from != index => false,
             WorkerReport::Failed(why) => {
-                failed = Some(format!("worker {place} was ordered {what}: {why}"));
+                failed = Some(format!("worker {index} was ordered {what}: {why}"));
                 true
             }
             report => is_it(at, report),
@@ -396,16 +396,16 @@ impl<'a> Scenario<'a> {
             .crew
             .by_age()
             .into_iter()
-            .filter(|place| Some(*place) != grantor)
+            .filter(|index| Some(*index) != grantor)
             .take(2)
             .collect();
-        for place in &resting {
-            self.crew.order(*place, WorkerOrder::Rest);
+        for index in &resting {
+            self.crew.order(*index, WorkerOrder::Rest);
         }
         let idle = resting.clone();
         self.wait("the oldest two to rest", move |crew| {
             idle.iter()
-                .all(|place| crew.workers[*place].sight.as_ref().is_some_and(|sight| sight.idle))
+                .all(|index| crew.workers[*index].sight.as_ref().is_some_and(|sight| sight.idle))
         })?;
         Ok(resting)
     }
@@ -414,17 +414,17 @@ impl<'a> Scenario<'a> {
     fn stand_in_role(&mut self, kind: KilledRole) -> ScenarioResult<Vec<PausedWriter>> {
         for _ in 0..TRIES {
             self.wait("an elder and a grantor to be known", |crew| crew.elder().is_some())?;
-            let places = self.bearers(kind);
+            let indexes = self.bearers(kind);
             let mut standers: Vec<PausedWriter> = Vec::new();
-            for place in &places {
-                standers.push(self.stand(*place)?);
+            for index in &indexes {
+                standers.push(self.stand(*index)?);
             }
-            if !places.is_empty() && standers.iter().all(|stander| self.still_bears(kind, stander))
+            if !indexes.is_empty() && standers.iter().all(|stander| self.still_bears(kind, stander))
             {
                 return Ok(standers);
             }
             for stander in &standers {
-                self.crew.order(stander.place, WorkerOrder::Go);
+                self.crew.order(stander.index, WorkerOrder::Go);
             }
         }
         Err(format!("no {} to be found in {TRIES} tries", kind.name()))
@@ -436,10 +436,10 @@ impl<'a> Scenario<'a> {
         let elder = self.crew.elder();
         let by_age = self.crew.by_age();
         let others: Vec<usize> =
-            by_age.iter().copied().filter(|place| Some(*place) != elder).collect();
+            by_age.iter().copied().filter(|index| Some(*index) != elder).collect();
         let grantor = if self.args.no_lock { others.last().copied() } else { self.crew.grantor() };
         let plain: Vec<usize> =
-            others.iter().copied().filter(|place| Some(*place) != grantor).collect();
+            others.iter().copied().filter(|index| Some(*index) != grantor).collect();
         let any = plain.get(self.args.seed as usize % plain.len().max(1)).copied();
         let (elder, grantor) = (Vec::from_iter(elder), Vec::from_iter(grantor));
         match kind {
@@ -472,14 +472,14 @@ impl<'a> Scenario<'a> {
     /// Stops a worker between its `fence()` and its write until after another has written.
     fn pause(&mut self) -> ScenarioResult<()> {
         let sleeper = self.stand_in_role(KilledRole::Holder)?.remove(0);
-        let (place, article) = (sleeper.place, sleeper.article);
+        let (index, article) = (sleeper.index, sleeper.article);
         let stopped_at = Instant::now();
         let signal = |crew: &Crew, signal| {
-            crew.signal(place, signal).map_err(|error| format!("no signal: {error}"))
+            crew.signal(index, signal).map_err(|error| format!("no signal: {error}"))
         };
         signal(self.crew, Signal::STOP)?;
         self.audience.tell(&format!(
-            "SIGSTOP to worker {place}, which holds article {article} and was about to write"
+            "SIGSTOP to worker {index}, which holds article {article} and was about to write"
         ));
         let sold_at =
             self.sales(std::slice::from_ref(&sleeper), "the next sale of the sleeper's article")?;
@@ -490,19 +490,19 @@ impl<'a> Scenario<'a> {
             milliseconds(took)
         ));
         // In its pipe before it wakes: the write is the first thing it does.
-        self.crew.order(place, WorkerOrder::Go);
+        self.crew.order(index, WorkerOrder::Go);
         signal(self.crew, Signal::CONT)?;
         let mut late = None;
         let token = sleeper.token;
         self.follow("the late write", |from, report| {
             late = match report {
                 WorkerReport::Refused { article: a, token: t }
-                    if (from, *a, *t) == (place, article, token) =>
+                    if (from, *a, *t) == (index, article, token) =>
                 {
                     Some(LateWrite::Refused)
                 }
                 WorkerReport::Sale { article: a, token: t }
-                    if (from, *a, *t) == (place, article, token) =>
+                    if (from, *a, *t) == (index, article, token) =>
                 {
                     Some(LateWrite::Written)
                 }
@@ -519,15 +519,15 @@ impl<'a> Scenario<'a> {
     }
 
     /// Makes a worker stand.
-    fn stand(&mut self, place: usize) -> ScenarioResult<PausedWriter> {
-        self.crew.order(place, WorkerOrder::Stand);
+    fn stand(&mut self, index: usize) -> ScenarioResult<PausedWriter> {
+        self.crew.order(index, WorkerOrder::Stand);
         let mut found = None;
-        self.follow(&format!("worker {place} to hold a lock"), |from, report| {
+        self.follow(&format!("worker {index} to hold a lock"), |from, report| {
             if let (true, WorkerReport::Standing { article, token, sight }) =
-                (from == place, report)
+                (from == index, report)
             {
                 found = Some(PausedWriter {
-                    place,
+                    index,
                     article: *article,
                     token: *token,
                     sight: sight.clone(),
@@ -535,7 +535,7 @@ impl<'a> Scenario<'a> {
             }
             found.is_some()
         })?;
-        found.ok_or_else(|| format!("worker {place} did not stand"))
+        found.ok_or_else(|| format!("worker {index} did not stand"))
     }
 
     /// Waits until every article that one of `standers` held has been sold by another worker, with
@@ -547,7 +547,7 @@ impl<'a> Scenario<'a> {
         self.follow_timed(what, |from, at, report| {
             let WorkerReport::Sale { article, token } = report else { return false };
             open.retain(|held| {
-                held.place == from || held.article != *article || (locking && *token <= held.token)
+                held.index == from || held.article != *article || (locking && *token <= held.token)
             });
             last = at;
             open.is_empty()
@@ -602,10 +602,10 @@ impl<'a> Scenario<'a> {
         self.audience.show(self.crew);
         match news {
             None => Ok(None),
-            Some((place, at, WorkerUpdate::Said(report))) => Ok(Some((place, at, report))),
-            Some((place, _, WorkerUpdate::Ended)) => Err(format!(
-                "worker {place} ended by itself; see {}",
-                self.crew.log(place).display()
+            Some((index, at, WorkerUpdate::Said(report))) => Ok(Some((index, at, report))),
+            Some((index, _, WorkerUpdate::Ended)) => Err(format!(
+                "worker {index} ended by itself; see {}",
+                self.crew.log(index).display()
             )),
         }
     }

@@ -87,7 +87,7 @@ impl Verdict {
             "stale_refused": self.audit.stale_refused,
             "stale_written": self.audit.stale_written,
             "failovers": self.played.failovers,
-            "handovers": self.played.handovers,
+            "transfers": self.played.transfers,
             "count": self.played.count,
             "pause_milliseconds": self.played.pause.map(|pause| pause.as_micros() as f64 / 1e3),
             "restarted": self.played.restarted,
@@ -115,12 +115,12 @@ impl Verdict {
         if let Some(pause) = self.played.pause {
             rows.push(("fail-over, holder stopped".to_owned(), milliseconds(pause)));
         }
-        for handover in &self.played.handovers {
+        for transfer in &self.played.transfers {
             rows.push((
-                handover.occasion.name().to_owned(),
-                format!("{:.1} ms", handover.milliseconds),
+                transfer.occasion.name().to_owned(),
+                format!("{:.1} ms", transfer.milliseconds),
             ));
-            let silence = format!("{:.1} ms", handover.silence_milliseconds);
+            let silence = format!("{:.1} ms", transfer.silence_milliseconds);
             rows.push(("  longest time without a sale".to_owned(), silence));
         }
         if let Some(count) = self.played.count {
@@ -181,10 +181,10 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
         fault(!killed, &format!("no fail-over of the {} was seen", kind.name()));
     }
     for occasion in [Occasion::YoungTurk, Occasion::Leave] {
-        match played.handovers.iter().find(|handover| handover.occasion == occasion) {
+        match played.transfers.iter().find(|transfer| transfer.occasion == occasion) {
             None => fault(true, &format!("not seen: {}", occasion.name())),
-            Some(handover) => {
-                let who = handover.unserved.join(", ");
+            Some(transfer) => {
+                let who = transfer.unserved.join(", ");
                 fault(
                     !who.is_empty(),
                     &format!("during a takeover a clerk had no lock: {}: {who}", occasion.name()),
@@ -207,7 +207,7 @@ fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::scenario::{Count, Failover, Handover};
+    use super::super::scenario::{Count, Failover, GrantorTransfer};
     use super::*;
 
     fn good() -> (Audit, ScenarioOutcome) {
@@ -219,19 +219,19 @@ mod tests {
         ];
         let failovers = kinds.map(|kind| Failover { kind, milliseconds: 1.0, killed: 1 }).to_vec();
         let audit = Audit { sales: 10, stale_refused: 1, ..Audit::default() };
-        let handover = |occasion| Handover {
+        let transfer = |occasion| GrantorTransfer {
             occasion,
             milliseconds: 1.0,
             silence_milliseconds: 1.0,
             unserved: Vec::new(),
         };
-        let handovers = [Occasion::YoungTurk, Occasion::Leave].map(handover).to_vec();
+        let transfers = [Occasion::YoungTurk, Occasion::Leave].map(transfer).to_vec();
         let count = Some(Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 });
         (
             audit,
             ScenarioOutcome {
                 failovers,
-                handovers,
+                transfers,
                 count,
                 late_write: Some(LateWrite::Refused),
                 ..ScenarioOutcome::default()
@@ -263,12 +263,12 @@ mod tests {
             played.failovers.remove(missing);
             assert_eq!(faults(&audit, &played, 10).len(), 1);
         }
-        for spoilt in 0..played.handovers.len() {
+        for spoilt in 0..played.transfers.len() {
             let mut missing = played.clone();
-            missing.handovers.remove(spoilt);
+            missing.transfers.remove(spoilt);
             assert_eq!(faults(&audit, &missing, 10).len(), 1);
             let mut played = played.clone();
-            played.handovers[spoilt].unserved.push("worker 1: the lock was lost".to_owned());
+            played.transfers[spoilt].unserved.push("worker 1: the lock was lost".to_owned());
             assert_eq!(faults(&audit, &played, 10).len(), 1);
         }
         let count = Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 };

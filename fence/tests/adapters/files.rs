@@ -68,7 +68,7 @@ async fn files_lose_no_update() {
 }
 
 #[test]
-fn what_a_crash_leaves_over_is_replaced_and_lets_no_earlier_holder_in() {
+fn files_left_by_a_crash_are_replaced_and_admit_no_earlier_holder() {
     let folder = Folder::new("files-crash");
     let file = FencedFile::new(folder.path("stock"));
     file.replace(&stamp(7, 1), b"old").unwrap();
@@ -87,7 +87,7 @@ fn what_a_crash_leaves_over_is_replaced_and_lets_no_earlier_holder_in() {
 }
 
 #[test]
-fn a_damaged_fence_lets_nobody_in_and_says_what_to_do() {
+fn a_damaged_fence_admits_no_holder_and_says_what_to_do() {
     let folder = Folder::new("files-damaged");
     let file = FencedFile::new(folder.path("stock"));
     for text in ["", "7", "7-zz"] {

@@ -196,7 +196,7 @@ impl FenceStore for Broken {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_lets_nobody_in() {
+async fn a_store_that_fails_admits_no_holder() {
     let stocks = Stocks::default();
     let service = FenceLayer::new(Broken, resource).layer(stocks.clone());
     let (status, body) =

@@ -103,7 +103,7 @@ async fn a_guard_that_is_lost_between_read_and_write_sends_nothing() {
 }
 
 #[tokio::test]
-async fn metadata_that_is_no_stamp_lets_nobody_in() {
+async fn metadata_that_is_no_stamp_admits_no_holder() {
     let (store, path) = (InMemory::new(), Path::from("stock"));
     let mut options = PutOptions::default();
     options.attributes.insert(Attribute::Metadata(METADATA_KEY.into()), "seven".into());

@@ -147,7 +147,7 @@ impl ClientMix {
                 1 => ClientWant::SeeHeld,
                 4 => ClientWant::SeeWaiting(name),
                 2 if calls > 0 => {
-                    ClientWant::SeePlace(calls - 1 - dice.below(calls.min(20) as u64) as usize)
+                    ClientWant::SeePosition(calls - 1 - dice.below(calls.min(20) as u64) as usize)
                 }
                 _ => ClientWant::SeeLock(name),
             }
@@ -267,7 +267,7 @@ impl ChaosPlan {
         }
         let shared = dice.chance(300_000);
         let hosts = (0..count)
-            .map(|place| if shared { dice.below(2) as u32 } else { place as u32 })
+            .map(|site| if shared { dice.below(2) as u32 } else { site as u32 })
             .collect();
         let span = dice.between(60, 66) * SECOND;
         let gossip = dice.chance(250_000);
@@ -297,7 +297,7 @@ impl ChaosPlan {
             }
         }
         let context = FaultContext {
-            places: count,
+            sites: count,
             span,
             member_lease: timing.member_lease.as_nanos() as u64,
             clock_error: error,

@@ -16,10 +16,10 @@ impl World {
     /// timer that is due goes off. The driver makes the faults and the clients' steps.
     pub fn enabled(&self) -> Vec<Step> {
         let packets = self.under_way().map(|(number, _)| Step::Deliver(number));
-        let is_due = |place: &usize| {
-            self.is_up(*place) && self.peers[*place].due.is_some_and(|due| due <= self.now)
+        let is_due = |site: &usize| {
+            self.is_up(*site) && self.peers[*site].due.is_some_and(|due| due <= self.now)
         };
-        packets.chain(self.places().filter(is_due).map(Step::Timer)).collect()
+        packets.chain(self.sites().filter(is_due).map(Step::Timer)).collect()
     }
 
     /// The packets under way, in the order of their arrival.
@@ -67,11 +67,11 @@ impl World {
     /// returns false.
     pub(crate) fn ring_next(&mut self, until: u64) -> bool {
         let due = self
-            .places()
-            .filter(|place| self.is_up(*place))
-            .filter_map(|place| Some((self.peers[place].due?, place)));
+            .sites()
+            .filter(|site| self.is_up(*site))
+            .filter_map(|site| Some((self.peers[site].due?, site)));
         match due.min().filter(|(due, _)| *due <= until) {
-            Some((_, place)) => self.ring(place),
+            Some((_, site)) => self.ring(site),
             None => {
                 self.now = self.now.max(until);
                 false
@@ -108,17 +108,16 @@ impl StateFingerprint {
         in_order: bool,
         left: &impl Hash,
     ) -> StateFingerprint {
-        let peer = |place: usize| {
-            let peer = &world.peers[place];
-            let known =
-                before.filter(|(before, _)| match (&before.peers[place].node, &peer.node) {
-                    (Some(before), Some(now)) => Arc::ptr_eq(before, now),
-                    (None, None) => true,
-                    _ => false,
-                });
-            known.map_or_else(|| print(&peer.node), |(_, print)| print.peers[place])
+        let peer = |site: usize| {
+            let peer = &world.peers[site];
+            let known = before.filter(|(before, _)| match (&before.peers[site].node, &peer.node) {
+                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+                (None, None) => true,
+                _ => false,
+            });
+            known.map_or_else(|| print(&peer.node), |(_, print)| print.peers[site])
         };
-        let peers: Vec<u64> = world.places().map(peer).collect();
+        let peers: Vec<u64> = world.sites().map(peer).collect();
         let known = before.filter(|(before, _)| Arc::ptr_eq(&before.history, &world.history));
         let history = known.map_or_else(|| print(&world.history.calls), |(_, print)| print.history);
 

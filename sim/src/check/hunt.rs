@@ -177,17 +177,17 @@ fn say(world: &World, what: &Move) -> String {
         Move::Step(Step::Deliver(number)) => format!("{} arrives", packet(*number)),
         Move::Step(Step::Lose(number)) => format!("{} is lost", packet(*number)),
         Move::Step(Step::Double(number)) => format!("{} is doubled", packet(*number)),
-        Move::Step(Step::Timer(place)) => format!("the timer of m{place} goes off"),
-        Move::Step(Step::Ask { call, place, .. }) => {
-            format!("a client at m{place} asks for the lock (call {call})")
+        Move::Step(Step::Timer(site)) => format!("the timer of m{site} goes off"),
+        Move::Step(Step::Ask { call, site, .. }) => {
+            format!("a client at m{site} asks for the lock (call {call})")
         }
         Move::Step(Step::Release(call)) => format!("call {call} is released"),
-        Move::Step(Step::Crash(place)) => format!("m{place} is killed"),
-        Move::Step(Step::Start(place)) => format!("a process starts at m{place}"),
-        Move::Step(Step::LoseDisk(place)) => format!("the data directory of m{place} is lost"),
-        Move::Step(Step::Pause(place)) => format!("m{place} is stopped"),
-        Move::Step(Step::Wake(place)) => format!("m{place} wakes"),
-        Move::Step(Step::Leave(place)) => format!("m{place} says goodbye"),
+        Move::Step(Step::Crash(site)) => format!("m{site} is killed"),
+        Move::Step(Step::Start(site)) => format!("a process starts at m{site}"),
+        Move::Step(Step::LoseDisk(site)) => format!("the data directory of m{site} is lost"),
+        Move::Step(Step::Pause(site)) => format!("m{site} is stopped"),
+        Move::Step(Step::Wake(site)) => format!("m{site} wakes"),
+        Move::Step(Step::Leave(site)) => format!("m{site} says goodbye"),
         Move::Step(Step::Notice { at, about, what: OutsideHint::Dead }) => {
             format!("m{at} sees that m{about} has ended")
         }

@@ -36,7 +36,7 @@ pub enum TimeLeaps {
     AtRest,
 }
 
-/// Some packets: by the places from and to which they go, and their name.
+/// Some packets: by the sites from and to which they go, and their name.
 pub type Which = fn(from: usize, to: usize, kind: &str) -> bool;
 
 /// The start of a search, and its bounds.
@@ -54,19 +54,19 @@ pub struct Scope {
     pub network: DeliveryOrder,
     /// The highest number of killed processes.
     pub crashes: u8,
-    /// Places where processes may be killed.
+    /// Sites where processes may be killed.
     pub mortal: &'static [usize],
     /// Whether a member on the same host sees the end of a killed one: any one of them, at any
     /// later moment. The others hear of it from that one.
     pub vouched: bool,
     /// The highest number of lost or doubled packets.
     pub faults: u8,
-    /// Places at which a process starts at any moment.
+    /// Sites at which a process starts at any moment.
     pub joiners: &'static [usize],
-    /// Places at which a process starts again at any moment after the former one has ended, once
+    /// Sites at which a process starts again at any moment after the former one has ended, once
     /// for each time that they are named.
     pub restarts: &'static [usize],
-    /// Places whose data directory may be lost while no process runs there, once for each time that
+    /// Sites whose data directory may be lost while no process runs there, once for each time that
     /// they are named.
     pub forgetful: &'static [usize],
     /// Members that say goodbye at any moment.
@@ -229,10 +229,10 @@ impl Scope {
             }
             moves.push(Move::Step(step.clone()));
         }
-        let up = |place: &usize| world.is_up(*place);
+        let up = |site: &usize| world.is_up(*site);
         if left.crashes > 0 {
             moves.extend(
-                self.mortal.iter().copied().filter(up).map(|place| Move::Step(Step::Crash(place))),
+                self.mortal.iter().copied().filter(up).map(|site| Move::Step(Step::Crash(site))),
             );
         }
         if self.vouched {
@@ -245,14 +245,14 @@ impl Scope {
         let wanted =
             |index| if index < self.asks.len() { (self.wants)(index) } else { ClientWant::Become };
         let clients: Vec<usize> = self.asks.iter().chain(self.turks).copied().collect();
-        for (index, place) in clients.iter().enumerate() {
+        for (index, site) in clients.iter().enumerate() {
             // The requests of one member come in the order in which they are named.
             let earlier =
-                (0..index).all(|other| clients[other] != *place || left.asked & 1 << other != 0);
-            if left.asked & 1 << index == 0 && earlier && up(place) {
+                (0..index).all(|other| clients[other] != *site || left.asked & 1 << other != 0);
+            if left.asked & 1 << index == 0 && earlier && up(site) {
                 moves.push(Move::Step(Step::Ask {
                     call: index,
-                    place: *place,
+                    site: *site,
                     service: SERVICE.to_string(),
                     wanted: wanted(index),
                     owner: 0,
@@ -270,38 +270,38 @@ impl Scope {
                 }
             }
         }
-        let fresh = |places: &'static [usize], done: u8| {
-            places
+        let fresh = |sites: &'static [usize], done: u8| {
+            sites
                 .iter()
                 .enumerate()
                 .filter(move |(index, _)| done & 1 << index == 0)
-                .map(|(_, place)| *place)
+                .map(|(_, site)| *site)
         };
-        let joiners = fresh(self.joiners, left.joined).filter(|place| !world.is_alive(*place));
-        moves.extend(joiners.map(|place| Move::Step(Step::Start(place))));
-        let dead = |place: &usize| !world.is_alive(*place) && world.peers[*place].node.is_some();
+        let joiners = fresh(self.joiners, left.joined).filter(|site| !world.is_alive(*site));
+        moves.extend(joiners.map(|site| Move::Step(Step::Start(site))));
+        let dead = |site: &usize| !world.is_alive(*site) && world.peers[*site].node.is_some();
         moves.extend(
             fresh(self.restarts, left.restarted)
                 .filter(dead)
-                .map(|place| Move::Step(Step::Start(place))),
+                .map(|site| Move::Step(Step::Start(site))),
         );
-        let kept = |place: &usize| dead(place) && world.peers[*place].disk.vote.is_some();
+        let kept = |site: &usize| dead(site) && world.peers[*site].disk.vote.is_some();
         moves.extend(
             fresh(self.forgetful, left.forgot)
                 .filter(kept)
-                .map(|place| Move::Step(Step::LoseDisk(place))),
+                .map(|site| Move::Step(Step::LoseDisk(site))),
         );
         moves.extend(
-            fresh(self.leavers, left.gone).filter(up).map(|place| Move::Step(Step::Leave(place))),
+            fresh(self.leavers, left.gone).filter(up).map(|site| Move::Step(Step::Leave(site))),
         );
         moves.extend(
-            fresh(self.sleepers, left.slept).filter(up).map(|place| Move::Step(Step::Pause(place))),
+            fresh(self.sleepers, left.slept).filter(up).map(|site| Move::Step(Step::Pause(site))),
         );
         moves.extend(
             world
-                .places()
-                .filter(|place| world.is_paused(*place))
-                .map(|place| Move::Step(Step::Wake(place))),
+                .sites()
+                .filter(|site| world.is_paused(*site))
+                .map(|site| Move::Step(Step::Wake(site))),
         );
         for (index, &(at, about)) in self.rumours.iter().enumerate() {
             if left.told_down & 1 << index == 0 && up(&at) {
@@ -388,11 +388,11 @@ impl Scope {
 
     /// The witnesses of killed processes: pairs of a member and a killed process.
     fn witnesses(&self, world: &World) -> impl Iterator<Item = (usize, usize)> {
-        let dead = world.places().filter(|place| {
-            let peer = &world.peers[*place];
+        let dead = world.sites().filter(|site| {
+            let peer = &world.peers[*site];
             peer.run == ProcessState::Down && peer.node.is_some()
         });
-        dead.flat_map(|dead| world.places().filter(|at| world.is_up(*at)).map(move |at| (at, dead)))
+        dead.flat_map(|dead| world.sites().filter(|at| world.is_up(*at)).map(move |at| (at, dead)))
             .filter(|(at, dead)| world.peers[*at].host == world.peers[*dead].host)
     }
 }
@@ -428,9 +428,9 @@ struct RemainingBudget {
 
 impl RemainingBudget {
     fn spend(&mut self, scope: &Scope, what: &Move) {
-        let bit = |places: &[usize], place: usize, done: u8| {
+        let bit = |sites: &[usize], site: usize, done: u8| {
             let index =
-                (0..places.len()).find(|index| places[*index] == place && done & 1 << index == 0);
+                (0..sites.len()).find(|index| sites[*index] == site && done & 1 << index == 0);
             index.map_or(0, |index| 1 << index)
         };
         match what {
@@ -438,18 +438,16 @@ impl RemainingBudget {
             Move::Step(Step::Crash(_)) => self.crashes -= 1,
             Move::Step(Step::Lose(_) | Step::Double(_)) => self.faults -= 1,
             Move::Step(Step::Ask { call, .. }) => self.asked |= 1 << call,
-            Move::Step(Step::Start(place)) if scope.restarts.contains(place) => {
-                self.restarted |= bit(scope.restarts, *place, self.restarted);
-                self.told.remove(place);
+            Move::Step(Step::Start(site)) if scope.restarts.contains(site) => {
+                self.restarted |= bit(scope.restarts, *site, self.restarted);
+                self.told.remove(site);
             }
-            Move::Step(Step::Start(place)) => {
-                self.joined |= bit(scope.joiners, *place, self.joined)
+            Move::Step(Step::Start(site)) => self.joined |= bit(scope.joiners, *site, self.joined),
+            Move::Step(Step::LoseDisk(site)) => {
+                self.forgot |= bit(scope.forgetful, *site, self.forgot)
             }
-            Move::Step(Step::LoseDisk(place)) => {
-                self.forgot |= bit(scope.forgetful, *place, self.forgot)
-            }
-            Move::Step(Step::Leave(place)) => self.gone |= bit(scope.leavers, *place, self.gone),
-            Move::Step(Step::Pause(place)) => self.slept |= bit(scope.sleepers, *place, self.slept),
+            Move::Step(Step::Leave(site)) => self.gone |= bit(scope.leavers, *site, self.gone),
+            Move::Step(Step::Pause(site)) => self.slept |= bit(scope.sleepers, *site, self.slept),
             Move::Step(Step::Notice { about, what: OutsideHint::Dead, .. }) => {
                 _ = self.told.insert(*about)
             }

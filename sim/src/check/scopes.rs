@@ -9,7 +9,7 @@ use elderlock::protocol::Wait;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Three members in one view, on one host, and nothing under way. Place 3 is free for a joiner. It
+/// Three members in one view, on one host, and nothing under way. Site 3 is free for a joiner. It
 /// knows one seed, and not the elder, so that it sends fewer packets and its request is passed on.
 fn three(world: World) -> World {
     three_with_clocks(world, [0; 3])
@@ -26,8 +26,8 @@ fn two(world: World) -> World {
 
 fn three_with_clocks(world: World, ppm: [i32; 3]) -> World {
     let mut world = world.members(3).joiners(1).hosts(&[0; 4]);
-    for (place, ppm) in ppm.into_iter().enumerate() {
-        world = world.clock(place, ppm);
+    for (site, ppm) in ppm.into_iter().enumerate() {
+        world = world.clock(site, ppm);
     }
     world.peers[3].seeds = BTreeSet::from([world.peers[1].addr]);
     world.settle();
@@ -261,7 +261,7 @@ fn another_shares(world: World) -> World {
     let (says, wait) = (String::new(), Wait::Forever);
     world.apply(&Step::Ask {
         call: SHARE,
-        place: 2,
+        site: 2,
         service,
         wanted,
         owner: 0,

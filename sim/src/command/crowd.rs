@@ -111,17 +111,17 @@ impl Looked {
 fn look(members: usize, seed: u64) -> Result<Looked, String> {
     let one_more = members;
     let hosts = members.div_ceil(NEIGHBOURS) as u32;
-    let host_of: Vec<u32> = (0..=one_more as u32).map(|place| place % hosts).collect();
+    let host_of: Vec<u32> = (0..=one_more as u32).map(|site| site % hosts).collect();
     let world =
         World::new(seed).timing(Timing::default()).members(SEEDS).joiners(members - SEEDS + 1);
     let mut world = world.hosts(&host_of).with_gossip().unwatched().metered();
     await_all(&mut world, SEEDS)?;
     for first in (SEEDS..members).step_by(WAVE) {
         let wave = first..members.min(first + WAVE);
-        wave.clone().for_each(|place| world.start(place));
+        wave.clone().for_each(|site| world.start(site));
         await_all(&mut world, wave.end)?;
     }
-    let elder = world.view(0).map_or(0, |view| world.place_of(view.elder().process).unwrap_or(0));
+    let elder = world.view(0).map_or(0, |view| world.site_of(view.elder().process).unwrap_or(0));
     let (mut other, mut of_elder) = watch(&mut world, members, elder);
     for _ in 0..MOST_WAITS {
         let before = other.bytes();
@@ -145,7 +145,7 @@ fn look(members: usize, seed: u64) -> Result<Looked, String> {
 /// Measures the packets and steps of the elder, and the mean of all other members, over a while.
 fn watch(world: &mut World, members: usize, elder: usize) -> (Metered, Metered) {
     let meter =
-        |world: &World| -> Vec<Metered> { (0..members).map(|place| world.meter(place)).collect() };
+        |world: &World| -> Vec<Metered> { (0..members).map(|site| world.meter(site)).collect() };
     let before = meter(world);
     world.run_for(LOOK);
     let mut spent: Vec<Metered> =
@@ -159,9 +159,9 @@ fn await_all(world: &mut World, members: usize) -> Result<(), String> {
     let end = world.elapsed() + LIMIT;
     let is_there = |world: &World| {
         let number = world.view(0).map(|view| view.number);
-        let has_it = |place| {
+        let has_it = |site| {
             world
-                .view(place)
+                .view(site)
                 .is_some_and(|view| Some(view.number) == number && view.members.len() == members)
         };
         (0..members).all(has_it)

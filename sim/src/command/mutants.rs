@@ -94,7 +94,7 @@ mod hunt {
             ProtocolMutant::ReportNoWonHold => {
                 &["recovered_table_is_the_union", "no_resurrected_grant"]
             }
-            ProtocolMutant::LosePlaces | ProtocolMutant::NewcomersFirst => {
+            ProtocolMutant::LosePositions | ProtocolMutant::NewcomersFirst => {
                 &["fifo_across_failover"]
             }
             ProtocolMutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
@@ -155,15 +155,15 @@ mod hunt {
             ProtocolMutant::TrustRefused
             | ProtocolMutant::SuspectAlone
             | ProtocolMutant::VoteEarly => TWO_HOLDERS,
-            ProtocolMutant::GrantAfterHand
+            ProtocolMutant::GrantAfterTransfer
             | ProtocolMutant::TakeNoTableForEmpty
             | ProtocolMutant::CallItVacant => TWO_HOLDERS,
-            ProtocolMutant::HandOverNoWaits
-            | ProtocolMutant::HandOverOneHoldLess
-            | ProtocolMutant::HandOverNoPlaces => LOST_IN_TRANSFER,
-            ProtocolMutant::HandOverWhatIsThere
+            ProtocolMutant::TransferNoWaits
+            | ProtocolMutant::TransferOneHoldLess
+            | ProtocolMutant::TransferNoPositions => LOST_IN_TRANSFER,
+            ProtocolMutant::TransferWhatIsThere
             | ProtocolMutant::ActOnFirstPart
-            | ProtocolMutant::HandOverNoMetadata => LOST_IN_TRANSFER,
+            | ProtocolMutant::TransferNoMetadata => LOST_IN_TRANSFER,
             ProtocolMutant::TakeOverAsNew => LOST_IN_TRANSFER,
             ProtocolMutant::ActOnEarlierTable => &["epochs_rise", "nothing_lost_in_transfer"],
             ProtocolMutant::ReportNoOwners => &["recovered_table_is_the_union"],
@@ -210,7 +210,7 @@ mod hunt {
             ProtocolMutant::FirstValueWins => {
                 &["recovered_table_is_the_union", "values_are_seen_in_order"]
             }
-            ProtocolMutant::HandOverNoOpens | ProtocolMutant::HandOverNoValues => LOST_IN_TRANSFER,
+            ProtocolMutant::TransferNoOpens | ProtocolMutant::TransferNoValues => LOST_IN_TRANSFER,
             ProtocolMutant::CallItHeard => &["who_leaves_has_left"],
             ProtocolMutant::TakeUntold => &["told_before_taken"],
             ProtocolMutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],
@@ -242,7 +242,7 @@ mod hunt {
             | ProtocolMutant::PromoteAll => &["voters_have_answered"],
             ProtocolMutant::FoundWithoutAll => &["one_lineage"],
             ProtocolMutant::GrantPastSuspension => &["fifo_across_failover"],
-            ProtocolMutant::TellPlaceOneLater
+            ProtocolMutant::TellPositionOneLater
             | ProtocolMutant::TellHoldsOneMore
             | ProtocolMutant::TellNoSuspension => &["what_is_seen_is_so"],
             ProtocolMutant::YieldToOldest => &["who_has_most_follows"],
@@ -250,7 +250,7 @@ mod hunt {
             | ProtocolMutant::QueueOwnDeadlock
             | ProtocolMutant::QueueOwnersDeadlock
             | ProtocolMutant::SuspectDeadlock => &["deadlock_is_told"],
-            ProtocolMutant::ServeOwnFirst | ProtocolMutant::LoseOwnPlaces => {
+            ProtocolMutant::ServeOwnFirst | ProtocolMutant::LoseOwnPositions => {
                 &["fifo_across_failover"]
             }
             ProtocolMutant::DeadlockInSilence => &["no_lost_wakeup"],

@@ -214,7 +214,7 @@ fn words(fault: &Fault) -> String {
         FaultKind::CutOneWay(from, to) => format!("{name}: {}", way(from, to)),
         FaultKind::SlowWay(from, to, by) => format!("{name}: {}, by {}", way(from, to), about(by)),
         FaultKind::Cut(one, other) => format!("{name}: m{one} and m{other}"),
-        FaultKind::Split(left) => format!("{name}: {} from the others", places(left)),
+        FaultKind::Split(left) => format!("{name}: {} from the others", sites(left)),
         FaultKind::OneNeighbour(target, _) => {
             format!("{name}: {} from all others but one", target_words(target))
         }
@@ -229,11 +229,11 @@ fn words(fault: &Fault) -> String {
             )
         }
         FaultKind::Resets(_, times) => format!("{name}: {times} times, somewhere"),
-        FaultKind::ClockRate(place, ppm) => {
-            format!("{name}: m{place}, {:+.1} %", f64::from(ppm) / 10_000.0)
+        FaultKind::ClockRate(site, ppm) => {
+            format!("{name}: m{site}, {:+.1} %", f64::from(ppm) / 10_000.0)
         }
-        FaultKind::WallClock(place, by) => {
-            format!("{name}: m{place}, by {:+.1} s", by as f64 / 1_000.0)
+        FaultKind::WallClock(site, by) => {
+            format!("{name}: m{site}, by {:+.1} s", by as f64 / 1_000.0)
         }
         FaultKind::FalseAlarm(at, about) => format!("{name}: m{at} about {}", target_words(about)),
         FaultKind::Late(Late { kind, from, to, blow }) => {
@@ -314,23 +314,23 @@ fn words(fault: &Fault) -> String {
 
 /// The members that are cut off with the elder.
 fn with(loyal: CutOffGroup) -> String {
-    let places =
-        if loyal.places == 0 { String::new() } else { format!(" with {}", places(loyal.places)) };
+    let sites =
+        if loyal.sites == 0 { String::new() } else { format!(" with {}", sites(loyal.sites)) };
     let holder = if loyal.holder { " with a holder" } else { "" };
-    format!("{places}{holder}")
+    format!("{sites}{holder}")
 }
 
-/// The places whose bits are set.
-fn places(bits: u32) -> String {
-    let places: Vec<String> =
-        (0..32).filter(|place| bits >> place & 1 == 1).map(|place| format!("m{place}")).collect();
-    places.join(" ")
+/// The sites whose bits are set.
+fn sites(bits: u32) -> String {
+    let sites: Vec<String> =
+        (0..32).filter(|site| bits >> site & 1 == 1).map(|site| format!("m{site}")).collect();
+    sites.join(" ")
 }
 
 /// The target of a fault.
 fn target_words(target: Target) -> String {
     match target {
-        Target::Place(place) => format!("m{place}"),
+        Target::Site(site) => format!("m{site}"),
         Target::Elder => "the elder".to_string(),
         Target::Grantor => "the grantor".to_string(),
         Target::Council(_) => "one of the council".to_string(),
@@ -371,13 +371,13 @@ mod tests {
     fn a_fault_says_its_target() {
         let said = |what| words(&Fault { at: 0, lasts: 0, what });
         assert_eq!(said(FaultKind::CutOneWay(1, 3)), "cut one way: m1 to m3");
-        assert_eq!(said(FaultKind::Crash(Target::Place(2))), "crash: m2");
+        assert_eq!(said(FaultKind::Crash(Target::Site(2))), "crash: m2");
         assert_eq!(said(FaultKind::Isolate(Target::Elder)), "isolate: the elder");
         assert_eq!(said(FaultKind::Swizzle(8)), "swizzle clog");
         assert_eq!(said(FaultKind::SlowWay(0, 3, 1_500_000_000)), "slow way: m0 to m3, by 1.500 s");
         // Numbers that are no sites.
         assert_eq!(said(FaultKind::Resets(7, 5)), "reset: 5 times, somewhere");
-        let loyal = CutOffGroup { places: 5, holder: true };
+        let loyal = CutOffGroup { sites: 5, holder: true };
         assert_eq!(
             said(FaultKind::SplitView(loyal)),
             "split view: the elder with m0 m2 with a holder from the others"

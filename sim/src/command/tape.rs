@@ -144,7 +144,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
 
     let mut world = World::new(7).members(3).durable();
     world.settle();
-    for vote in (0..3).filter_map(|place| world.disk(place).map(|vote| (place, vote))) {
+    for vote in (0..3).filter_map(|site| world.disk(site).map(|vote| (site, vote))) {
         let bytes = write_vote("shop", &vote.1).map_err(io::Error::other)?;
         // The first byte: a whole file, or only the part that its checksum covers, see
         // `fuzz/targets/vote.rs`.

@@ -16,7 +16,7 @@ type Lock<'a> = (&'a str, &'a str);
 #[derive(Clone, Debug)]
 struct LockCall<'a> {
     number: usize,
-    place: usize,
+    site: usize,
     life: u64,
     service: &'a str,
     deed: RecordedRequest,
@@ -200,8 +200,8 @@ impl<'a> Sweep<'a, '_> {
     fn call(&mut self, number: usize, line: &Line) -> Result<&mut LockCall<'a>, String> {
         let call =
             self.calls.get_mut(&number).ok_or_else(|| format!("call {number} was never asked"))?;
-        if line.place != Some(call.place) {
-            return Err(format!("call {number} of m{} goes on at {:?}", call.place, line.place));
+        if line.site != Some(call.site) {
+            return Err(format!("call {number} of m{} goes on at {:?}", call.site, line.site));
         }
         Ok(call)
     }
@@ -211,7 +211,7 @@ impl<'a> Sweep<'a, '_> {
     }
 
     fn read(&mut self, line: &'a Line) -> Result<(), String> {
-        let (at, place) = (line.at, line.place.unwrap_or_default());
+        let (at, site) = (line.at, line.site.unwrap_or_default());
         match &line.entry {
             Entry::Invoke { call, service, deed, names, permits, owner, wait, .. } => {
                 let mut locks: Vec<Lock<'a>> =
@@ -221,14 +221,14 @@ impl<'a> Sweep<'a, '_> {
                     self.suspended.insert(service);
                 }
                 if *deed == RecordedRequest::Destroy {
-                    self.destroyed.insert((place, line.life, service));
+                    self.destroyed.insert((site, line.life, service));
                 }
                 if *deed == RecordedRequest::Revoke {
                     self.revoked.insert(service);
                 }
                 let new = LockCall {
                     number: *call,
-                    place,
+                    site,
                     life: line.life,
                     service,
                     deed: *deed,
@@ -236,7 +236,7 @@ impl<'a> Sweep<'a, '_> {
                     owner: *owner,
                     wait: *wait,
                     asked: at,
-                    slept: self.stage.place(place).paused,
+                    slept: self.stage.site(site).paused,
                     failed: false,
                     released: None,
                     lost: None,
@@ -279,9 +279,8 @@ impl<'a> Sweep<'a, '_> {
                 let (deed, service) = (asked.deed, asked.service);
                 if deed == RecordedRequest::Become {
                     self.findings.premise("last_young_turk_wins");
-                    if answer == "won" && !self.grants.contains(&(place, service)) {
-                        let what =
-                            format!("m{place} is told that it grants {service} and does not");
+                    if answer == "won" && !self.grants.contains(&(site, service)) {
+                        let what = format!("m{site} is told that it grants {service} and does not");
                         self.flaw("last_young_turk_wins", at, what);
                     }
                 }
@@ -311,21 +310,21 @@ impl<'a> Sweep<'a, '_> {
             Entry::Write { call, index, token, taken } => {
                 self.on_write(line, *call, *index, *token, *taken)?
             }
-            Entry::Wake => self.on_wake(place, at),
+            Entry::Wake => self.on_wake(site, at),
             Entry::Pause => {
                 for call in self
                     .calls
                     .values_mut()
-                    .filter(|call| call.place == place && call.life == line.life)
+                    .filter(|call| call.site == site && call.life == line.life)
                 {
                     call.slept = true;
                 }
             }
             Entry::End { how } => {
-                self.grants.retain(|(of, _)| *of != place);
+                self.grants.retain(|(of, _)| *of != site);
                 if how == "killed" {
                     // A torn step may have told the end of a hold without the view that ended it.
-                    self.out.insert((place, line.life, at));
+                    self.out.insert((site, line.life, at));
                 }
                 self.on_end(line, how);
             }
@@ -333,12 +332,12 @@ impl<'a> Sweep<'a, '_> {
                 if members
                     .iter()
                     .zip(lives)
-                    .all(|(member, life)| (*member, *life) != (place, line.life)) =>
+                    .all(|(member, life)| (*member, *life) != (site, line.life)) =>
             {
-                self.out.insert((place, line.life, at));
+                self.out.insert((site, line.life, at));
             }
             Entry::Event { name } if name == "expelled" => {
-                self.out.insert((place, line.life, at));
+                self.out.insert((site, line.life, at));
             }
             Entry::Tokens { service, first } => {
                 self.ranges.entry(*first).or_insert((service, at));
@@ -355,14 +354,14 @@ impl<'a> Sweep<'a, '_> {
                     (0..held).for_each(|_| self.findings.premise("holds_survive"));
                     return Ok(());
                 }
-                self.grants.insert((place, service));
+                self.grants.insert((site, service));
                 // A grantor with a transferred table repeats the grants in it.
                 if self.recovered.contains(&(service.as_str(), *epoch)) {
                     let acting = self.acting.entry(service).or_default();
                     *acting = (*acting).max(*epoch);
                 }
             }
-            Entry::NoGrantor { service, .. } => _ = self.grants.remove(&(place, service.as_str())),
+            Entry::NoGrantor { service, .. } => _ = self.grants.remove(&(site, service.as_str())),
             _ => {}
         }
         Ok(())
@@ -417,7 +416,7 @@ impl<'a> Sweep<'a, '_> {
 
     fn on_ok(&mut self, line: &Line, number: usize, token: u64, until: u64) -> Result<(), String> {
         self.on_answer(line, number, false)?;
-        let (at, place) = (line.at, line.place.unwrap_or_default());
+        let (at, site) = (line.at, line.site.unwrap_or_default());
         self.granted += 1;
         let order = self.granted;
         let call = self.call(number, line)?;
@@ -430,11 +429,10 @@ impl<'a> Sweep<'a, '_> {
         for other in others {
             let other = &self.calls[&other];
             if other.holds() {
-                if !other.deed.suffers(deed) && !self.stage.place(other.place).paused {
+                if !other.deed.suffers(deed) && !self.stage.site(other.site).paused {
                     self.untold.push((at, other.number, number));
                 }
-            } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try()
-            {
+            } else if other.waits() && (other.site, other.life) == (site, life) && !other.is_try() {
                 // An owner with a hold passes the requests that wait behind a suspension.
                 if self.suspended.contains(service) || self.terms.crowded {
                     continue;
@@ -446,7 +444,7 @@ impl<'a> Sweep<'a, '_> {
                         continue;
                     }
                     let what = format!(
-                        "call {number} of m{place} is served before {}, for {locks:?}",
+                        "call {number} of m{site} is served before {}, for {locks:?}",
                         other.number
                     );
                     self.findings.flaw("fifo_across_failover", at, what);
@@ -459,7 +457,7 @@ impl<'a> Sweep<'a, '_> {
             self.findings.premise("no_resurrected_grant");
             // A grant that came while the member's lease did not run was reported. Its hold begins
             // when the lease runs again.
-            if token < *acting && self.stage.place(place).resumed_at != Some(at) {
+            if token < *acting && self.stage.site(site).resumed_at != Some(at) {
                 let what =
                     format!("call {number} begins with {token}, when epoch {acting} has acted");
                 self.findings.flaw("no_resurrected_grant", at, what);
@@ -553,21 +551,21 @@ impl<'a> Sweep<'a, '_> {
             return Ok(());
         }
         call.lost = Some(at);
-        let (place, life, service) = (call.place, call.life, call.service);
+        let (site, life, service) = (call.site, call.life, call.service);
         let opens = call.deed == RecordedRequest::Open;
         let until = call.hold.as_ref().map_or(0, |hold| hold.until);
-        let state = self.stage.place(place);
+        let state = self.stage.site(site);
         let why = match reason {
             "lease ended" => at >= until,
             "suspended" => !state.is_leased(at),
             "left" => state.leaving,
-            "destroyed" => self.destroyed.contains(&(place, life, service)),
+            "destroyed" => self.destroyed.contains(&(site, life, service)),
             "superseded" => !self.terms.bounded,
             "revoked" => self.revoked.contains(service),
             // An open object outlives the lease, and ends when an operator forces its member.
             "expelled" if opens && !state.is_leased(at) => true,
             "expelled" => {
-                self.expelled.push((at, place, life, number));
+                self.expelled.push((at, site, life, number));
                 true
             }
             _ => false,
@@ -577,7 +575,7 @@ impl<'a> Sweep<'a, '_> {
             self.flaw(
                 "holds_survive",
                 at,
-                format!("call {number} of m{place} is lost without a cause: {reason}"),
+                format!("call {number} of m{site} is lost without a cause: {reason}"),
             );
         }
         self.close(number);
@@ -621,17 +619,17 @@ impl<'a> Sweep<'a, '_> {
     }
 
     /// A stopped process wakes: its beliefs ended with its member's lease, if that ended meanwhile.
-    fn on_wake(&mut self, place: usize, at: u64) {
-        let end = self.stage.place(place).belief_end();
+    fn on_wake(&mut self, site: usize, at: u64) {
+        let end = self.stage.site(site).belief_end();
         if end < at {
-            self.cap(place, end);
+            self.cap(site, end);
         }
     }
 
-    fn cap(&mut self, place: usize, end: u64) {
+    fn cap(&mut self, site: usize, end: u64) {
         for number in self.open.values().flatten() {
             if let Some(call) = self.calls.get_mut(number)
-                && call.place == place
+                && call.site == site
                 && let Some(hold) = &mut call.hold
             {
                 hold.cap = hold.cap.min(end);
@@ -642,11 +640,11 @@ impl<'a> Sweep<'a, '_> {
     /// A process has ended. Its calls are unknown already; a process that ended in order owes no
     /// answer.
     fn on_end(&mut self, line: &Line, how: &str) {
-        let place = line.place.unwrap_or_default();
-        let end = self.stage.place(place).belief_end();
+        let site = line.site.unwrap_or_default();
+        let end = self.stage.site(site).belief_end();
         let mut owing = Vec::new();
         for call in
-            self.calls.values_mut().filter(|call| (call.place, call.life) == (place, line.life))
+            self.calls.values_mut().filter(|call| (call.site, call.life) == (site, line.life))
         {
             if call.unknown == Some(line.at) {
                 owing.push(call.number);
@@ -656,7 +654,7 @@ impl<'a> Sweep<'a, '_> {
             }
         }
         if matches!(how, "left" | "reborn") && !owing.is_empty() {
-            let what = format!("m{place} ended in order and owes an answer to calls {owing:?}");
+            let what = format!("m{site} ended in order and owes an answer to calls {owing:?}");
             self.flaw("one_outcome_per_request", line.at, what);
         }
     }
@@ -683,13 +681,10 @@ impl<'a> Sweep<'a, '_> {
 
     /// Checks the holds of each lock by their tokens, which takes the whole record.
     fn finish(mut self) {
-        for place in self
-            .stage
-            .places()
-            .map(|(place, state)| (place, state.belief_end()))
-            .collect::<Vec<_>>()
+        for site in
+            self.stage.sites().map(|(site, state)| (site, state.belief_end())).collect::<Vec<_>>()
         {
-            self.cap(place.0, place.1);
+            self.cap(site.0, site.1);
         }
         for (at, holder, next) in std::mem::take(&mut self.untold) {
             if self.terms.bounded && self.calls[&holder].told() > at {
@@ -704,10 +699,10 @@ impl<'a> Sweep<'a, '_> {
                 self.flaw("fifo_across_failover", at, what);
             }
         }
-        for (at, place, life, number) in std::mem::take(&mut self.expelled) {
-            if !self.out.contains(&(place, life, at)) {
+        for (at, site, life, number) in std::mem::take(&mut self.expelled) {
+            if !self.out.contains(&(site, life, at)) {
                 let what =
-                    format!("call {number} of m{place} is lost to an expulsion that was none");
+                    format!("call {number} of m{site} is lost to an expulsion that was none");
                 self.flaw("holds_survive", at, what);
             }
         }
@@ -775,7 +770,7 @@ fn find_crowds(lock: &Lock<'_>, holds: &[(HoldInterval, &LockCall<'_>)], finding
                 findings.premise("told_before_regrant");
             }
             if before.until > from {
-                let who = |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.place);
+                let who = |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.site);
                 let what = format!("{lock:?} is held by {} and by {}", who(other), who(call));
                 findings.flaw(name, from, what);
             }
@@ -854,14 +849,12 @@ fn find_strays(
         }
         // An earlier grantor's grant may be told late. Beside a compatible hold that does not
         // matter.
-        if let Some((lower, before)) = began.insert(call.place, (*token, hold))
+        if let Some((lower, before)) = began.insert(call.site, (*token, hold))
             && before.order > hold.order
             && !(before.deed.suffers(hold.deed) && is_late(epochs, lock.0, before))
         {
-            let what = format!(
-                "m{} has {lock:?} with {lower}, and had it with {token} before",
-                call.place
-            );
+            let what =
+                format!("m{} has {lock:?} with {lower}, and had it with {token} before", call.site);
             findings.flaw("tokens_rise", before.from, what);
         }
     }
@@ -883,11 +876,11 @@ fn find_company(calls: &BTreeMap<usize, LockCall<'_>>, findings: &mut Findings) 
             for (hold, began, ended) in
                 holds.iter().filter(|(hold, ..)| hold.number != suspension.number)
             {
-                let is_own = (hold.place, hold.life) == (suspension.place, suspension.life)
+                let is_own = (hold.site, hold.life) == (suspension.site, suspension.life)
                     && (hold.owner == suspension.owner || hold.owner == 0 || suspension.owner == 0);
                 if !is_own && began < until && from < ended {
                     let who =
-                        |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.place);
+                        |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.site);
                     let what = format!(
                         "{} suspends {} beside {}",
                         who(suspension),

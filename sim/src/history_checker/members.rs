@@ -38,8 +38,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut own: BTreeMap<(ProcessKey, &str), u64> = BTreeMap::new();
     for line in &record.lines {
         stage.heed(line);
-        let (at, Some(place)) = (line.at, line.place) else { continue };
-        let who = (place, line.life);
+        let (at, Some(site)) = (line.at, line.site) else { continue };
+        let who = (site, line.life);
         match &line.entry {
             Entry::View { number, slots, members, lives, ghosts, learners, founder } => {
                 let members: Vec<ProcessKey> =
@@ -57,7 +57,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     && (before.founder != view.founder || before.number >= view.number)
                 {
                     let what =
-                        format!("m{place} goes from view {} to {}", before.number, view.number);
+                        format!("m{site} goes from view {} to {}", before.number, view.number);
                     findings.flaw("views_agree", at, what);
                 }
                 match views.get(&(*founder, *number)) {
@@ -67,7 +67,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                             findings.flaw(
                                 "views_agree",
                                 at,
-                                format!("m{place} has {view:?}, another {other:?}"),
+                                format!("m{site} has {view:?}, another {other:?}"),
                             );
                         }
                     }
@@ -80,18 +80,14 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             Entry::Event { name } if name == "became_elder" => {
                 findings.premise("one_elder_per_view");
                 let Some(view) = present.get(&who) else {
-                    findings.flaw(
-                        "one_elder_per_view",
-                        at,
-                        format!("m{place} is elder of no view"),
-                    );
+                    findings.flaw("one_elder_per_view", at, format!("m{site} is elder of no view"));
                     continue;
                 };
                 if view.elder() != Some(who) {
                     findings.flaw(
                         "one_elder_per_view",
                         at,
-                        format!("m{place} calls itself elder of {view:?}"),
+                        format!("m{site} calls itself elder of {view:?}"),
                     );
                 }
                 let elder = *elders.entry((view.founder, view.number)).or_insert(who);
@@ -100,11 +96,11 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     findings.flaw("one_elder_per_view", at, what);
                 }
             }
-            Entry::Event { name } if name == "expelled" && stage.place(place).leaving => {
+            Entry::Event { name } if name == "expelled" && stage.site(site).leaving => {
                 findings.flaw(
                     "one_outcome_per_request",
                     at,
-                    format!("m{place} was to leave and is expelled"),
+                    format!("m{site} was to leave and is expelled"),
                 );
             }
             Entry::Grantor { service, epoch, recovering } => {
@@ -122,7 +118,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 };
                 if !views.values().any(has) {
                     let what = format!(
-                        "m{place} grants {service} in {epoch}, of a view that no member has"
+                        "m{site} grants {service} in {epoch}, of a view that no member has"
                     );
                     findings.flaw("epochs_rise", at, what);
                 }
@@ -130,16 +126,15 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     findings.premise("epochs_rise");
                     if before >= *epoch {
                         let what =
-                            format!("m{place} grants {service} in {epoch}, and did in {before}");
+                            format!("m{site} grants {service} in {epoch}, and did in {before}");
                         findings.flaw("epochs_rise", at, what);
                     }
                 }
-                if terms.bounded && !recovering && stage.place(place).is_leased(at) {
+                if terms.bounded && !recovering && stage.site(site).is_leased(at) {
                     if let Some(last) = highest.get(service.as_str()) {
                         findings.premise("epochs_rise");
                         if last > epoch {
-                            let what =
-                                format!("m{place} grants {service} in {epoch}, after {last}");
+                            let what = format!("m{site} grants {service} in {epoch}, after {last}");
                             findings.flaw("epochs_rise", at, what);
                         }
                     }
@@ -161,14 +156,13 @@ fn one_lineage(
     at: u64,
     findings: &mut Findings,
 ) {
-    for (place, state) in
-        stage.places().filter(|(place, state)| *place != who.0 && state.is_leased(at))
+    for (site, state) in stage.sites().filter(|(site, state)| *site != who.0 && state.is_leased(at))
     {
-        let Some(theirs) = present.get(&(place, state.life)) else { continue };
+        let Some(theirs) = present.get(&(site, state.life)) else { continue };
         findings.premise("one_lineage");
         if theirs.founder != view.founder {
             let what = format!(
-                "m{} is of the lineage of {:?}, m{place} of {:?}",
+                "m{} is of the lineage of {:?}, m{site} of {:?}",
                 who.0, view.founder, theirs.founder
             );
             findings.flaw("one_lineage", at, what);

@@ -17,12 +17,12 @@ const MOST_PACKETS: u64 = 60_000;
 const SLACK: u64 = 100_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// A place with a vote on the next view, and its weight.
+/// A site with a vote on the next view, and its weight.
 type VoteRecord = (usize, u64);
 
 /// When each path was last open.
 struct ReachabilityMap {
-    places: usize,
+    sites: usize,
     running: Vec<bool>,
     cut: Vec<bool>,
     /// `u64::MAX`: it still is.
@@ -30,39 +30,39 @@ struct ReachabilityMap {
 }
 
 impl ReachabilityMap {
-    fn new(places: usize) -> ReachabilityMap {
-        let ways = places * places;
+    fn new(sites: usize) -> ReachabilityMap {
+        let ways = sites * sites;
         ReachabilityMap {
-            places,
-            running: vec![false; places],
+            sites,
+            running: vec![false; sites],
             cut: vec![false; ways],
             last: vec![None; ways],
         }
     }
 
-    fn is_there(&self, place: usize) -> bool {
-        place < self.places
+    fn is_there(&self, site: usize) -> bool {
+        site < self.sites
     }
 
-    fn set_running(&mut self, place: usize, running: bool, at: u64) {
-        if self.is_there(place) {
-            self.running[place] = running;
-            for other in 0..self.places {
-                self.look(place, other, at);
-                self.look(other, place, at);
+    fn set_running(&mut self, site: usize, running: bool, at: u64) {
+        if self.is_there(site) {
+            self.running[site] = running;
+            for other in 0..self.sites {
+                self.look(site, other, at);
+                self.look(other, site, at);
             }
         }
     }
 
     fn set_cut(&mut self, (from, to): (usize, usize), cut: bool, at: u64) {
         if self.is_there(from) && self.is_there(to) {
-            self.cut[from * self.places + to] = cut;
+            self.cut[from * self.sites + to] = cut;
             self.look(from, to, at);
         }
     }
 
     fn look(&mut self, from: usize, to: usize, at: u64) {
-        let way = from * self.places + to;
+        let way = from * self.sites + to;
         if self.running[from] && self.running[to] && !self.cut[way] {
             self.last[way] = Some(u64::MAX);
         } else if self.last[way] == Some(u64::MAX) {
@@ -70,19 +70,18 @@ impl ReachabilityMap {
         }
     }
 
-    /// The sites from which packets can have come to `place` since `since`, over any number of
+    /// The sites from which packets can have come to `site` since `since`, over any number of
     /// others.
-    fn heard(&self, place: usize, since: u64) -> Vec<bool> {
-        let mut heard = vec![false; self.places];
+    fn heard(&self, site: usize, since: u64) -> Vec<bool> {
+        let mut heard = vec![false; self.sites];
         let mut next = Vec::new();
-        if self.is_there(place) {
-            heard[place] = true;
-            next.push(place);
+        if self.is_there(site) {
+            heard[site] = true;
+            next.push(site);
         }
         while let Some(to) = next.pop() {
             for (from, is_heard) in heard.iter_mut().enumerate() {
-                if !*is_heard
-                    && self.last[from * self.places + to].is_some_and(|last| last >= since)
+                if !*is_heard && self.last[from * self.sites + to].is_some_and(|last| last >= since)
                 {
                     *is_heard = true;
                     next.push(from);
@@ -102,16 +101,16 @@ struct LatestView {
 
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     count_packets(record, findings);
-    let mut map = ReachabilityMap::new(terms.places);
+    let mut map = ReachabilityMap::new(terms.sites);
     let mut reigns: Vec<LatestView> = Vec::new();
     let mut slow = 0;
     // An open object needs no lease: its events may wait for a process that sleeps.
     let mut opens = BTreeSet::new();
     for line in &record.lines {
         let at = line.at;
-        match (&line.entry, line.place) {
-            (Entry::Start | Entry::Wake, Some(place)) => map.set_running(place, true, at),
-            (Entry::End { .. } | Entry::Pause, Some(place)) => map.set_running(place, false, at),
+        match (&line.entry, line.site) {
+            (Entry::Start | Entry::Wake, Some(site)) => map.set_running(site, true, at),
+            (Entry::End { .. } | Entry::Pause, Some(site)) => map.set_running(site, false, at),
             (Entry::Ways { cut, mended }, _) => {
                 cut.iter().for_each(|way| map.set_cut(*way, true, at));
                 mended.iter().for_each(|way| map.set_cut(*way, false, at));
@@ -131,7 +130,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             }
             (Entry::Invoke { call, deed: RecordedRequest::Open, .. }, _) => _ = opens.insert(*call),
             (Entry::Ok { call, .. }, _) if opens.contains(call) => {}
-            (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(place))
+            (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(site))
                 if terms.bounded && terms.council > 0 =>
             {
                 // A lease may come from an elder whose own lease rests on answers as old as a
@@ -140,17 +139,14 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 let (member, elder) = terms.leases;
                 let memory = 2 * terms.surely(member) + terms.surely(elder) + 4 * slow + SLACK;
                 let Some(since) = at.checked_sub(memory) else { continue };
-                let heard = map.heard(place, since);
+                let heard = map.heard(site, since);
                 let is_quorum = |reign: &LatestView| {
                     let weigh = |of: &mut dyn Iterator<Item = &VoteRecord>| {
                         of.map(|(_, weight)| weight).sum::<u64>()
                     };
                     let all = weigh(&mut reign.votes.iter());
                     2 * weigh(
-                        &mut reign
-                            .votes
-                            .iter()
-                            .filter(|(place, _)| heard.get(*place) == Some(&true)),
+                        &mut reign.votes.iter().filter(|(site, _)| heard.get(*site) == Some(&true)),
                     ) > all
                 };
                 if reigns.is_empty()
@@ -161,7 +157,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 findings.premise(SILENT);
                 if let Entry::Ok { call, .. } = entry {
                     let what = format!(
-                        "m{place} is granted call {call} and could not hear of a quorum for \
+                        "m{site} is granted call {call} and could not hear of a quorum for \
                          {memory} ns"
                     );
                     findings.flaw(SILENT, at, what);
@@ -179,7 +175,7 @@ fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
     voters
         .take(council)
         .enumerate()
-        .map(|(age, (place, _))| (place, if age == 0 { 3 } else { 2 }))
+        .map(|(age, (site, _))| (site, if age == 0 { 3 } else { 2 }))
         .collect()
 }
 

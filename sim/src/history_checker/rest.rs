@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// One call, as far as it matters here.
 struct FinalCall<'a> {
-    place: usize,
+    site: usize,
     /// Its locks; the empty name stands for the suspension.
     keys: Vec<(&'a str, &'a str)>,
     asked: u64,
@@ -16,13 +16,13 @@ struct FinalCall<'a> {
 }
 
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
-    let Some((at, places)) = record.lines.iter().find_map(|line| match &line.entry {
-        Entry::Rest { places } => Some((line.at, places)),
+    let Some((at, sites)) = record.lines.iter().find_map(|line| match &line.entry {
+        Entry::Rest { sites } => Some((line.at, sites)),
         _ => None,
     }) else {
         return;
     };
-    let places: BTreeSet<usize> = places.iter().copied().collect();
+    let sites: BTreeSet<usize> = sites.iter().copied().collect();
     let mut calls: BTreeMap<usize, FinalCall<'_>> = BTreeMap::new();
     let mut stage = SiteIndex::default();
     let mut views: BTreeMap<usize, &Entry> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         match &line.entry {
             Entry::Heal => healed_at = Some(line.at),
             Entry::Invoke { call, service, deed, names, .. } => {
-                let place = line.place.unwrap_or_default();
+                let site = line.site.unwrap_or_default();
                 let mut keys: Vec<_> =
                     names.iter().map(|name| (service.as_str(), name.as_str())).collect();
                 if *deed == RecordedRequest::Suspend {
@@ -43,7 +43,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 keys.retain(|_| deed.is_hold());
                 calls.insert(
                     *call,
-                    FinalCall { place, keys, asked: line.at, held: false, over: false },
+                    FinalCall { site, keys, asked: line.at, held: false, over: false },
                 );
             }
             Entry::Ok { call, .. } => {
@@ -51,7 +51,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     call.held = true;
                     if healed_at.is_some_and(|healed| call.asked >= healed) {
                         had.extend(
-                            call.keys.iter().map(|(service, name)| (call.place, *service, *name)),
+                            call.keys.iter().map(|(service, name)| (call.site, *service, *name)),
                         );
                     }
                 }
@@ -66,8 +66,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             }
             _ => {}
         }
-        if let (Some(place), entry @ Entry::View { .. }) = (line.place, &line.entry) {
-            views.insert(place, entry);
+        if let (Some(site), entry @ Entry::View { .. }) = (line.site, &line.entry) {
+            views.insert(site, entry);
         }
         let looks_new = matches!(
             line.entry,
@@ -75,15 +75,14 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         );
         settled |= healed_at.is_some()
             && looks_new
-            && is_settled(&stage, &views, (&places, terms.council), line.at);
+            && is_settled(&stage, &views, (&sites, terms.council), line.at);
     }
     findings.premise("converges_after_heal");
     if !settled {
-        findings.flaw("converges_after_heal", at, format!("never one view with all of {places:?}"));
+        findings.flaw("converges_after_heal", at, format!("never one view with all of {sites:?}"));
     }
     findings.premise("no_lost_wakeup");
-    for (number, call) in
-        calls.iter().filter(|(_, call)| !call.over && places.contains(&call.place))
+    for (number, call) in calls.iter().filter(|(_, call)| !call.over && sites.contains(&call.site))
     {
         let (invariant, what) = if call.held {
             ("no_leaked_hold", "still held")
@@ -93,49 +92,47 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         findings.flaw(
             invariant,
             at,
-            format!("call {number} of m{} for {:?} is {what}", call.place, call.keys),
+            format!("call {number} of m{} for {:?} is {what}", call.site, call.keys),
         );
     }
     let keys: BTreeSet<_> = calls.values().flat_map(|call| call.keys.iter().copied()).collect();
     for (service, name) in keys {
-        for place in &places {
+        for site in &sites {
             findings.premise("no_leaked_hold");
-            if !had.contains(&(*place, service, name)) {
-                let what = format!("m{place} did not get {name} of {service} after the healing");
+            if !had.contains(&(*site, service, name)) {
+                let what = format!("m{site} did not get {name} of {service} after the healing");
                 findings.flaw("no_leaked_hold", at, what);
             }
         }
     }
 }
 
-/// Whether those at `places` are in one view of exactly them, all living, their leases run, and no
+/// Whether those at `sites` are in one view of exactly them, all living, their leases run, and no
 /// learner waits for a vote that the council has room for.
 fn is_settled(
     stage: &SiteIndex,
     views: &BTreeMap<usize, &Entry>,
-    (places, council): (&BTreeSet<usize>, usize),
+    (sites, council): (&BTreeSet<usize>, usize),
     at: u64,
 ) -> bool {
-    let all_leased = places.iter().all(|wanted| {
-        stage
-            .places()
-            .any(|(place, state)| place == *wanted && !state.paused && state.is_leased(at))
+    let all_leased = sites.iter().all(|wanted| {
+        stage.sites().any(|(site, state)| site == *wanted && !state.paused && state.is_leased(at))
     });
     let mut first = None;
     all_leased
-        && places.iter().all(|place| match views.get(place) {
+        && sites.iter().all(|site| match views.get(site) {
             Some(view @ Entry::View { members, lives, ghosts, learners, .. }) => {
-                let there = |(place, life): (&usize, &u64)| {
+                let there = |(site, life): (&usize, &u64)| {
                     stage
-                        .places()
-                        .any(|(at, state)| at == *place && state.life == *life && state.alive)
+                        .sites()
+                        .any(|(at, state)| at == *site && state.life == *life && state.alive)
                 };
                 *first.get_or_insert(*view) == *view
                     && ghosts.is_empty()
                     && (learners.is_empty() || members.len() - learners.len() >= council)
-                    && members.len() == places.len()
+                    && members.len() == sites.len()
                     && members.iter().zip(lives).all(there)
-                    && members.iter().all(|member| places.contains(member))
+                    && members.iter().all(|member| sites.contains(member))
             }
             _ => false,
         })

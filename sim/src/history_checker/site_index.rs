@@ -2,7 +2,7 @@
 
 use crate::record::{Entry, Line};
 
-/// One place.
+/// One site.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteHistory {
     /// The number of the process that runs there, or ran last.
@@ -31,40 +31,40 @@ impl SiteHistory {
     }
 }
 
-/// All places.
+/// All sites.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SiteIndex {
-    places: Vec<SiteHistory>,
+    sites: Vec<SiteHistory>,
 }
 
 impl SiteIndex {
-    pub(super) fn place(&mut self, place: usize) -> &mut SiteHistory {
-        if self.places.len() <= place {
-            self.places.resize_with(place + 1, SiteHistory::default);
+    pub(super) fn site(&mut self, site: usize) -> &mut SiteHistory {
+        if self.sites.len() <= site {
+            self.sites.resize_with(site + 1, SiteHistory::default);
         }
-        &mut self.places[place]
+        &mut self.sites[site]
     }
 
-    pub(super) fn places(&self) -> impl Iterator<Item = (usize, &SiteHistory)> {
-        self.places.iter().enumerate()
+    pub(super) fn sites(&self) -> impl Iterator<Item = (usize, &SiteHistory)> {
+        self.sites.iter().enumerate()
     }
 
     /// Applies a line.
     pub(super) fn heed(&mut self, line: &Line) {
-        let Some(place) = line.place else { return };
-        let place = self.place(place);
+        let Some(site) = line.site else { return };
+        let site = self.site(site);
         match &line.entry {
             Entry::Start => {
-                *place = SiteHistory { life: line.life, alive: true, ..SiteHistory::default() }
+                *site = SiteHistory { life: line.life, alive: true, ..SiteHistory::default() }
             }
-            Entry::End { .. } => (place.alive, place.paused, place.leased) = (false, false, false),
-            Entry::Pause => (place.paused, place.lease_end) = (true, u64::MAX),
-            Entry::Lease { until } => place.lease_end = until.unwrap_or(u64::MAX),
-            Entry::Wake => place.paused = false,
-            Entry::Leave => place.leaving = true,
+            Entry::End { .. } => (site.alive, site.paused, site.leased) = (false, false, false),
+            Entry::Pause => (site.paused, site.lease_end) = (true, u64::MAX),
+            Entry::Lease { until } => site.lease_end = until.unwrap_or(u64::MAX),
+            Entry::Wake => site.paused = false,
+            Entry::Leave => site.leaving = true,
             Entry::Event { name } => match name.as_str() {
-                "resumed" => (place.leased, place.resumed_at) = (true, Some(line.at)),
-                "suspended" | "expelled" | "left" | "abandoned" => place.leased = false,
+                "resumed" => (site.leased, site.resumed_at) = (true, Some(line.at)),
+                "suspended" | "expelled" | "left" | "abandoned" => site.leased = false,
                 _ => {}
             },
             _ => {}

@@ -43,13 +43,13 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     for line in &record.lines {
         stage.heed(line);
-        let (at, place) = (line.at, line.place.unwrap_or_default());
+        let (at, site) = (line.at, line.site.unwrap_or_default());
         match &line.entry {
             Entry::Invoke { call, service, deed, wait, .. }
                 if deed.is_hold() || *deed == RecordedRequest::Open =>
             {
                 let standing = CallRecord {
-                    who: (place, line.life),
+                    who: (site, line.life),
                     service,
                     suspends: *deed == RecordedRequest::Suspend,
                     is_try: *wait == Some(0),
@@ -82,8 +82,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
             Entry::View { members, lives, .. } => {
                 let view: BTreeSet<ProcessKey> =
                     members.iter().copied().zip(lives.iter().copied()).collect();
-                let before = views.insert(place, view.clone()).unwrap_or_default();
-                let (since, gone) = leaving.entry(place).or_default();
+                let before = views.insert(site, view.clone()).unwrap_or_default();
+                let (since, gone) = leaving.entry(site).or_default();
                 if *since != at {
                     (*since, *gone) = (at, BTreeSet::new());
                 }
@@ -93,7 +93,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 let last = newest.entry(service).or_default();
                 *last = (*last).max(*epoch);
                 if *recovering {
-                    let asked = views.get(&place).cloned().unwrap_or_default();
+                    let asked = views.get(&site).cloned().unwrap_or_default();
                     questions.insert((service, *epoch), RecoveryQuery { at, asked });
                 }
             }
@@ -101,28 +101,28 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 let follows = newest.get(service.as_str()).is_some_and(|newest| newest > epoch);
                 // A grantor that slept, or already has a successor, grants nothing from the
                 // reports.
-                if !terms.bounded || follows || !stage.place(place).is_leased(at) {
+                if !terms.bounded || follows || !stage.site(site).is_leased(at) {
                     continue;
                 }
                 let (Some(question), Some(view)) =
-                    (questions.get(&(service.as_str(), *epoch)), views.get(&place))
+                    (questions.get(&(service.as_str(), *epoch)), views.get(&site))
                 else {
                     findings.flaw(
                         NAME,
                         at,
-                        format!("m{place} begins with what it has not asked for: {service}"),
+                        format!("m{site} begins with what it has not asked for: {service}"),
                     );
                     continue;
                 };
-                let table = Table { place, service, holds: holds.iter().copied().collect(), waits };
+                let table = Table { site, service, holds: holds.iter().copied().collect(), waits };
                 if *strange > 0 {
                     findings.flaw(
                         NAME,
                         at,
-                        format!("m{place} has {strange} of {service} that no member asked for"),
+                        format!("m{site} has {strange} of {service} that no member asked for"),
                     );
                 }
-                let gone = leaving.get(&place).filter(|(since, _)| *since == at);
+                let gone = leaving.get(&site).filter(|(since, _)| *since == at);
                 let gone = gone.map(|(_, gone)| gone.clone()).unwrap_or_default();
                 let known = view.union(&gone).copied().collect();
                 let mut wrong = table.surplus(&calls, question, &known);
@@ -136,7 +136,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
 
 /// A table, as a line tells it.
 struct Table<'a> {
-    place: usize,
+    site: usize,
     service: &'a str,
     holds: BTreeMap<usize, u64>,
     waits: &'a [usize],
@@ -154,14 +154,14 @@ impl Table<'_> {
         question: &RecoveryQuery,
         view: &BTreeSet<ProcessKey>,
     ) -> Vec<String> {
-        let (place, service) = (self.place, self.service);
+        let (site, service) = (self.site, self.service);
         let is_right = |of: &CallRecord<'_>| {
             of.service == service && of.over >= question.at && view.contains(&of.who)
         };
         let wrong = self.calls().filter(|call| !calls.get(*call).is_some_and(is_right));
         wrong
             .map(|call| {
-                format!("m{place} begins to grant {service} with call {call}, which was over")
+                format!("m{site} begins to grant {service} with call {call}, which was over")
             })
             .collect()
     }
@@ -174,7 +174,7 @@ impl Table<'_> {
         view: &BTreeSet<ProcessKey>,
         findings: &mut Findings,
     ) -> Vec<String> {
-        let (place, service) = (self.place, self.service);
+        let (site, service) = (self.site, self.service);
         let mut lacks = Vec::new();
         let open = calls.iter().filter(|(_, of)| of.over == u64::MAX && of.service == service);
         for (call, of) in open.filter(|(_, of)| view.contains(&of.who)) {
@@ -183,7 +183,7 @@ impl Table<'_> {
                 findings.premise(NAME);
                 if held != Some(&token) && !(of.turns && held.is_some()) {
                     lacks.push(format!(
-                        "m{place} begins to grant {service} with {held:?} of call {call}: {token}"
+                        "m{site} begins to grant {service} with {held:?} of call {call}: {token}"
                     ));
                 }
             } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {
@@ -194,7 +194,7 @@ impl Table<'_> {
                 let is_refused = of.suspends && self.calls().any(suspends);
                 if held.is_none() && !self.waits.contains(call) && !is_refused {
                     lacks.push(format!(
-                        "m{place} begins to grant {service} without call {call}, which waits"
+                        "m{site} begins to grant {service} without call {call}, which waits"
                     ));
                 }
             }

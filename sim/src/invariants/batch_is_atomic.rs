@@ -1,5 +1,5 @@
 //! `batch_is_atomic`: a granted batch has all of its locks. As long as its holder believes in them,
-//! the grantor has all of them for it, each with the token that follows from its place in the
+//! the grantor has all of them for it, each with the token that follows from its index in the
 //! batch. A batch that waits has none.
 //!
 //! The check reads the table of the latest acting grantor, whenever that grantor began to act or
@@ -24,9 +24,9 @@ pub struct BatchIsAtomic {
 }
 
 impl BatchIsAtomic {
-    fn check(&mut self, world: &World, place: usize) -> Verdict {
-        let peer = &world.peers[place];
-        let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive() && world.is_ready(place))
+    fn check(&mut self, world: &World, site: usize) -> Verdict {
+        let peer = &world.peers[site];
+        let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive() && world.is_ready(site))
         else {
             return Ok(());
         };
@@ -53,7 +53,7 @@ impl BatchIsAtomic {
                     if there != Some(&(call.process, call.request, token)) {
                         self.torn = Some(key.clone());
                         return Err(format!(
-                            "m{place} has {there:?} at {key:?} of a batch with {token:?}: {call:?}"
+                            "m{site} has {there:?} at {key:?} of a batch with {token:?}: {call:?}"
                         ));
                     }
                 }
@@ -69,7 +69,7 @@ impl BatchIsAtomic {
                 let some = call.keys.iter().filter(has).count();
                 if some != 0 && some != call.keys.len() {
                     self.torn = call.keys.first().cloned();
-                    return Err(format!("m{place} has granted {some} locks of a batch: {call:?}"));
+                    return Err(format!("m{site} has granted {some} locks of a batch: {call:?}"));
                 }
             }
         }
@@ -102,16 +102,16 @@ impl Invariant for BatchIsAtomic {
             {
                 self.granted = true
             }
-            Observation::Stepped { place } => {
+            Observation::Stepped { site } => {
                 let changed = std::mem::take(&mut self.changed);
                 if !world.bounded {
                     return Ok(());
                 }
                 if std::mem::take(&mut self.granted) {
-                    return world.places().try_for_each(|place| self.check(world, place));
+                    return world.sites().try_for_each(|site| self.check(world, site));
                 }
                 if changed {
-                    return self.check(world, *place);
+                    return self.check(world, *site);
                 }
             }
             _ => {}

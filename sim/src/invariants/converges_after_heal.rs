@@ -23,11 +23,11 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     }
     let views: Vec<String> = world
         .demanded()
-        .map(|place| {
-            let view = world.view(place).map(|view| (view.number, view.members.len()));
+        .map(|site| {
+            let view = world.view(site).map(|view| (view.number, view.members.len()));
             format!(
-                "m{place} {view:?}{}",
-                if world.is_ready(place) { "" } else { " without a lease" }
+                "m{site} {view:?}{}",
+                if world.is_ready(site) { "" } else { " without a lease" }
             )
         })
         .collect();

@@ -2,8 +2,8 @@
 //! for each other. The one that asks later is told so, and does not queue; no other one is told so.
 //!
 //! The check comes after the step in which a suspension gets its position in the line of an acting
-//! grantor, at its own member as well. The suspension must not wait for the first one in line, and
-//! that one for it: each of their owners has a hold that came before this step and is not the
+//! grantor, at its own member as well. The suspension must not wait for the first one in the queue,
+//! and that one for it: each of their owners has a hold that came before this step and is not the
 //! other's. An owner that is the whole member beside another owner of that member is left out.
 //!
 //! A suspension that is refused as a deadlock has such a rival in its grantor's table, and both
@@ -45,9 +45,9 @@ fn waits_for(one: Holder, other: Holder) -> bool {
 
 impl DeadlockIsTold {
     /// A grantor has done a step.
-    fn check(&mut self, world: &World, place: usize, service: &ServiceName) -> Verdict {
+    fn check(&mut self, world: &World, site: usize, service: &ServiceName) -> Verdict {
         self.placed.retain(|ask| world.call(*ask).is_open());
-        let kept = GrantorRecord::at(world, place, service);
+        let kept = GrantorRecord::at(world, site, service);
         let mut line: Vec<(Ticket, (ProcessId, RequestId), &WaitReport)> = kept
             .waits
             .iter()
@@ -84,16 +84,14 @@ impl DeadlockIsTold {
             })
         };
         if world.bounded && waits_for(by, rival) && has_hold(by) && has_hold(rival) {
-            return Err(format!(
-                "m{place} lets {key:?} wait for {of:?}, and that one waits for it"
-            ));
+            return Err(format!("m{site} lets {key:?} wait for {of:?}, and that one waits for it"));
         }
         Ok(())
     }
 
     /// A suspension was refused as a deadlock in this step. Its member's later messages may have
     /// arrived in the same step.
-    fn check_refusal(&self, world: &World, place: usize, ask: Ask) -> Verdict {
+    fn check_refusal(&self, world: &World, site: usize, ask: Ask) -> Verdict {
         let call = world.call(ask);
         let others = || world.history().calls.iter().filter(|other| other.request != call.request);
         let is_over = |other: &Call| {
@@ -111,7 +109,7 @@ impl DeadlockIsTold {
         if others().any(|other| is_own(other) || other.process == call.process && is_over(other)) {
             return Ok(());
         }
-        let kept = GrantorRecord::at(world, place, &call.service);
+        let kept = GrantorRecord::at(world, site, &call.service);
         let waits = kept.waits.iter().filter(|(_, wait)| wait.lock.want == Want::Suspension);
         let first = waits.min_by_key(|(key, wait)| (wait.ticket, **key));
         let has_hold = |who: Holder| {
@@ -174,11 +172,11 @@ impl Invariant for DeadlockIsTold {
             } => {
                 self.grants = true;
             }
-            Observation::Stepped { place } => {
+            Observation::Stepped { site } => {
                 let refused = std::mem::take(&mut self.refused);
                 let grants = std::mem::take(&mut self.grants);
-                let node = world.peers[*place].node.as_ref();
-                let Some(node) = node.filter(|_| world.is_alive(*place)) else { return Ok(()) };
+                let node = world.peers[*site].node.as_ref();
+                let Some(node) = node.filter(|_| world.is_alive(*site)) else { return Ok(()) };
                 let acts = |service: &ServiceName| {
                     node.grantors()
                         .any(|(of, _, state)| of == service && state == GrantorState::Acting)
@@ -186,7 +184,7 @@ impl Invariant for DeadlockIsTold {
                 for ask in
                     refused.into_iter().filter(|ask| acts(&world.call(*ask).service) && !grants)
                 {
-                    self.check_refusal(world, *place, ask)?;
+                    self.check_refusal(world, *site, ask)?;
                 }
                 let is_new = |ask: &Ask| world.call(*ask).suspends() && !self.placed.contains(ask);
                 let new: BTreeSet<&ServiceName> = world
@@ -196,7 +194,7 @@ impl Invariant for DeadlockIsTold {
                     .map(|ask| &world.call(ask).service)
                     .collect();
                 for service in new.into_iter().filter(|service| acts(service)) {
-                    self.check(world, *place, service)?;
+                    self.check(world, *site, service)?;
                 }
             }
             _ => {}

@@ -24,16 +24,16 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let (locks, objects) = (world.history().keys(), world.history().objects());
     let services: BTreeSet<ServiceName> =
         locks.into_iter().chain(objects).map(|(service, _)| service).collect();
-    let places: Vec<usize> = world.demanded().filter(|place| world.is_up(*place)).collect();
+    let sites: Vec<usize> = world.demanded().filter(|site| world.is_up(*site)).collect();
     for service in &services {
-        for &place in &places {
-            let ask = world.destroy(place, service.as_str());
+        for &site in &sites {
+            let ask = world.destroy(site, service.as_str());
             world.run_until(|world| world.is_answered(ask), demand.answer);
             if world.outcome(ask) != Some(&Outcome::Destroyed) {
                 let said = world.outcome(ask);
                 world.fail(
                     NAME,
-                    format!("m{place} destroys {service} when all are at rest, and hears {said:?}"),
+                    format!("m{site} destroys {service} when all are at rest, and hears {said:?}"),
                 );
                 return false;
             }
@@ -91,8 +91,8 @@ impl Invariant for DestroyedIsOver {
                         call.member, call.service
                     ));
                 }
-                for place in world.places().filter(|place| world.is_ready(*place)) {
-                    let Some(node) = world.peers[place].node.as_ref() else { continue };
+                for site in world.sites().filter(|site| world.is_ready(*site)) {
+                    let Some(node) = world.peers[site].node.as_ref() else { continue };
                     let is_latest =
                         |(service, epoch, state): (&ServiceName, Epoch, GrantorState)| {
                             *service == call.service
@@ -109,7 +109,7 @@ impl Invariant for DestroyedIsOver {
                         node.table(&call.service).map(|(process, request, _)| (process, request));
                     if let Some((_, request)) = left.find(|left| is_left(*left)) {
                         return Err(format!(
-                            "m{place} still has {request:?} of m{}, which destroyed it",
+                            "m{site} still has {request:?} of m{}, which destroyed it",
                             call.member
                         ));
                     }

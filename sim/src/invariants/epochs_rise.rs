@@ -36,7 +36,7 @@ impl EpochsRise {
     fn on_range(
         &mut self,
         world: &World,
-        place: usize,
+        site: usize,
         elder: ProcessId,
         (first, last): (Token, Token),
     ) -> Verdict {
@@ -47,21 +47,21 @@ impl EpochsRise {
                 return Ok(());
             }
             return Err(format!(
-                "m{place} deals {first:?} to {last:?}, and {by} dealt {first:?} to {end:?}"
+                "m{site} deals {first:?} to {last:?}, and {by} dealt {first:?} to {end:?}"
             ));
         }
         self.premises += 1;
         let below = dealt.range(..first).next_back().filter(|(_, (end, _))| *end >= first);
         if let Some(other) = below.or_else(|| dealt.range(first..=last).next()) {
-            return Err(format!("m{place} deals {first:?} to {last:?}, and {other:?} was dealt"));
+            return Err(format!("m{site} deals {first:?} to {last:?}, and {other:?} was dealt"));
         }
         if let Some(before) = self.ranges.before(&elder).filter(|before| *before >= first) {
-            return Err(format!("m{place} deals {first:?} after {before:?}"));
+            return Err(format!("m{site} deals {first:?} after {before:?}"));
         }
         dealt.insert(first, (last, elder));
         self.ranges.add(elder, first);
         // The view may have advanced within the step, never gone back.
-        match world.peers[place].node.as_ref().and_then(|node| node.view()) {
+        match world.peers[site].node.as_ref().and_then(|node| node.view()) {
             Some(view) if view.first_slot > last.slot() => Ok(()),
             Some(view)
                 if view.first_slot <= first.slot()
@@ -71,7 +71,7 @@ impl EpochsRise {
                 Ok(())
             }
             view => Err(format!(
-                "m{place} deals {first:?} in {:?}",
+                "m{site} deals {first:?} in {:?}",
                 view.map(|view| (view.number, view.elder().process))
             )),
         }
@@ -90,7 +90,7 @@ impl Invariant for EpochsRise {
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
             Observation::Sent {
-                place,
+                site,
                 process,
                 packet:
                     Packet::Linked {
@@ -100,13 +100,13 @@ impl Invariant for EpochsRise {
                         ..
                     },
                 ..
-            } => self.on_range(world, *place, *process, (range.first, range.last)),
+            } => self.on_range(world, *site, *process, (range.first, range.last)),
             Observation::Stepped { .. } => {
                 self.ranges.on_stepped();
                 Ok(())
             }
             Observation::Event {
-                place,
+                site,
                 process,
                 event: Event::BecameGrantor { service, epoch },
             } => {
@@ -116,34 +116,34 @@ impl Invariant for EpochsRise {
                     .filter(|own| own >= epoch)
                 {
                     return Err(format!(
-                        "m{place} becomes grantor of {service} in {epoch}, and was in {own}"
+                        "m{site} becomes grantor of {service} in {epoch}, and was in {own}"
                     ));
                 }
                 if self.acting.iter().any(|(whose, of, _)| (whose, of) == (process, service)) {
                     return Err(format!(
-                        "m{place} becomes grantor of {service} in {epoch}, and has not said that \
+                        "m{site} becomes grantor of {service} in {epoch}, and has not said that \
                          it lost it"
                     ));
                 }
                 self.acting.insert((*process, service.clone(), *epoch));
-                if !world.bounded || !world.is_ready(*place) {
+                if !world.bounded || !world.is_ready(*site) {
                     return Ok(()); // named long ago, and told too late to matter
                 }
                 if let Some(highest) = self.highest.get(service) {
                     self.premises += 1;
                     if epoch < highest {
                         return Err(format!(
-                            "m{place} becomes grantor of {service} in {epoch}, after {highest}"
+                            "m{site} becomes grantor of {service} in {epoch}, after {highest}"
                         ));
                     }
                 }
                 self.highest.insert(service.clone(), *epoch);
                 Ok(())
             }
-            Observation::Event { place, process, event: Event::LostGrantor { service, epoch } }
+            Observation::Event { site, process, event: Event::LostGrantor { service, epoch } }
                 if !self.acting.remove(&(*process, service.clone(), *epoch)) =>
             {
-                Err(format!("m{place} loses what it never had: {service} in {epoch}"))
+                Err(format!("m{site} loses what it never had: {service} in {epoch}"))
             }
             Observation::Ends { process, .. } => {
                 self.acting.retain(|(whose, ..)| whose != process);

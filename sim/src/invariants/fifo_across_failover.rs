@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Hash, Debug, Default)]
 pub struct FifoAcrossFailover {
     /// Positions told and not acknowledged, by sender, receiver and number of the message.
-    told: BTreeMap<(ProcessId, ProcessId, u64), ToldPlace>,
-    places: BTreeMap<Ask, Ticket>,
+    told: BTreeMap<(ProcessId, ProcessId, u64), ToldPosition>,
+    positions: BTreeMap<Ask, Ticket>,
     /// When each position was told first, and when each call was granted first with its latest
     /// token. A request that passes others does not pass those that were granted before.
     since: BTreeMap<Ask, u64>,
@@ -41,10 +41,10 @@ pub struct FifoAcrossFailover {
     lost_at: BTreeMap<Ask, u64>,
     /// Served shares and permits, which other grants may follow at once. Their tokens tell which
     /// was granted first.
-    served: BTreeMap<Ask, ServedPlace>,
+    served: BTreeMap<Ask, ServedPosition>,
     /// Those served in the present step. If the process ends in the middle of it, others that were
     /// granted before them may never hear of it.
-    serving: Vec<(Ask, ServedPlace)>,
+    serving: Vec<(Ask, ServedPosition)>,
     messages: u64,
     /// How many of these messages there were before the present step.
     before: u64,
@@ -55,7 +55,7 @@ pub struct FifoAcrossFailover {
 
 /// A position that was told.
 #[derive(Clone, Copy, Hash, Debug)]
-struct ToldPlace {
+struct ToldPosition {
     ask: Ask,
     ticket: Ticket,
     /// When the message was sent first, in true time.
@@ -64,7 +64,7 @@ struct ToldPlace {
 
 /// A position that was served.
 #[derive(Clone, Copy, Hash, Debug)]
-struct ServedPlace {
+struct ServedPosition {
     ticket: Ticket,
     token: Token,
     /// When it was granted: not before, and not after. Of a grant without a packet the step is
@@ -74,8 +74,8 @@ struct ServedPlace {
 
 impl FifoAcrossFailover {
     /// The waiter knows its position. A later one of the same call changes nothing.
-    fn acknowledge(&mut self, ToldPlace { ask, ticket, at }: ToldPlace) {
-        self.places.entry(ask).or_insert(ticket);
+    fn acknowledge(&mut self, ToldPosition { ask, ticket, at }: ToldPosition) {
+        self.positions.entry(ask).or_insert(ticket);
         self.told_at.entry(ask).or_insert(at);
     }
 
@@ -96,7 +96,7 @@ impl FifoAcrossFailover {
                 let told =
                     self.told.values().filter(|told| (told.ask, told.ticket) == (ask, ticket));
                 let at = told.map(|told| told.at).min().unwrap_or(world.now);
-                self.acknowledge(ToldPlace { ask, ticket, at });
+                self.acknowledge(ToldPosition { ask, ticket, at });
             }
         }
         // An earlier report may be sent again.
@@ -114,8 +114,8 @@ impl FifoAcrossFailover {
 /// Waiters at the grantor's own member.
 impl FifoAcrossFailover {
     /// Notes the positions that a member knows of its own grantors, and the grants of these.
-    fn note_own(&mut self, world: &World, place: usize) {
-        let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_alive(place)) else {
+    fn note_own(&mut self, world: &World, site: usize) {
+        let Some(node) = world.peers[site].node.as_ref().filter(|_| world.is_alive(site)) else {
             return;
         };
         for (service, ..) in node.grantors().filter(|(.., state)| *state == GrantorState::Acting) {
@@ -129,16 +129,16 @@ impl FifoAcrossFailover {
             }
             for ask in world.history().open() {
                 let call = world.call(ask);
-                if call.member != place
+                if call.member != site
                     || call.service != *service
-                    || self.places.contains_key(&ask)
+                    || self.positions.contains_key(&ask)
                 {
                     continue;
                 }
-                if let Some(ticket) = node.place_of(call.request) {
+                if let Some(ticket) = node.position_of(call.request) {
                     self.messages += 1;
                     self.since.entry(ask).or_insert(self.messages);
-                    self.acknowledge(ToldPlace { ask, ticket, at: world.now });
+                    self.acknowledge(ToldPosition { ask, ticket, at: world.now });
                 }
             }
         }
@@ -156,12 +156,13 @@ impl FifoAcrossFailover {
         self.first.remove(&ask);
         self.since.remove(&ask);
         self.told_at.remove(&ask);
-        self.places.retain(|ask, _| world.call(*ask).is_open());
-        if !world.bounded || self.places.is_empty() || call.opens() || self.may_pass(world, ask) {
+        self.positions.retain(|ask, _| world.call(*ask).is_open());
+        if !world.bounded || self.positions.is_empty() || call.opens() || self.may_pass(world, ask)
+        {
             return Ok(());
         }
         let view = world.latest.values().max_by_key(|view| view.number);
-        for (earlier, ticket) in &self.places {
+        for (earlier, ticket) in &self.positions {
             let other = world.call(*earlier);
             let is_before =
                 call.clashes(other) || (other.suspends() && other.service == call.service);
@@ -260,7 +261,7 @@ impl Invariant for FifoAcrossFailover {
                 if let Packet::Linked { seq, message: Message::Client(message), .. } = packet
                     && let ClientMessage::Queued { service, request, ticket, .. } = message
                     && let Some(ask) = world.history().find(*to, *request)
-                    && !self.places.contains_key(&ask)
+                    && !self.positions.contains_key(&ask)
                 {
                     // The ticket of a passing request is before all epochs: it is told all the
                     // same.
@@ -271,7 +272,7 @@ impl Invariant for FifoAcrossFailover {
                         .get(&(*to, service.clone()))
                         .is_none_or(|reported| reported.0.as_i64() <= ticket.epoch.0.as_i64())
                     {
-                        let told = ToldPlace { ask, ticket: *ticket, at: world.now };
+                        let told = ToldPosition { ask, ticket: *ticket, at: world.now };
                         self.told.entry((*process, *to, *seq)).or_insert(told);
                     }
                 }
@@ -299,7 +300,7 @@ impl Invariant for FifoAcrossFailover {
                 Ok(())
             }
             Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
-                let Some(place) = self.places.remove(ask) else {
+                let Some(position) = self.positions.remove(ask) else {
                     return self.hear_newcomer(world, *ask);
                 };
                 self.told_at.remove(ask);
@@ -310,43 +311,44 @@ impl Invariant for FifoAcrossFailover {
                     (sent.is_none(), sent.map_or(self.before + 1, |(_, at)| at));
                 let (told, first) = (self.since.remove(ask), self.first.remove(ask));
                 let own = self.own.remove(ask);
-                self.places.retain(|ask, _| world.call(*ask).is_open());
+                self.positions.retain(|ask, _| world.call(*ask).is_open());
                 self.own.retain(|ask, _| world.call(*ask).is_open());
-                let is_early = |(of, other_place): &(&Ask, &ServedPlace)| {
+                let is_early = |(of, other_position): &(&Ask, &ServedPosition)| {
                     let other = world.call(**of);
                     // Its position may have been told with its report only, by the member that
                     // granted then.
-                    let (from, until) = other_place.when;
+                    let (from, until) = other_position.when;
                     let is_told = told.is_none_or(|told| told < from)
                         && first.is_none_or(|first| first > until)
-                        && own.is_none_or(|own| own > other_place.token)
+                        && own.is_none_or(|own| own > other_position.token)
                         && served.asked < other.answered;
                     other.shares(served)
-                        && other_place.ticket > place
-                        && other_place.token < *token
+                        && other_position.ticket > position
+                        && other_position.token < *token
                         && is_told
                 };
-                let serving = self.serving.iter().map(|(ask, place)| (ask, place));
-                if let Some((other, ServedPlace { ticket, .. })) =
+                let serving = self.serving.iter().map(|(ask, position)| (ask, position));
+                if let Some((other, ServedPosition { ticket, .. })) =
                     self.served.iter().chain(serving).find(is_early)
                     && world.bounded
                 {
                     return Err(format!(
-                        "{other:?} with {ticket:?} is granted before {ask:?} with {place:?}"
+                        "{other:?} with {ticket:?} is granted before {ask:?} with {position:?}"
                     ));
                 }
                 // A waiter at the head of its queue needs no entry.
                 let is_first = |of: &Ask, ticket: &Ticket| {
-                    !self.places.iter().any(|(one, before)| {
+                    !self.positions.iter().any(|(one, before)| {
                         before < ticket && world.call(*one).shares(world.call(*of))
                     })
                 };
-                self.served.retain(|of, place| !is_first(of, &place.ticket));
+                self.served.retain(|of, position| !is_first(of, &position.ticket));
                 if served.mode != HoldMode::Alone {
                     let when = (granted, if is_own { u64::MAX } else { granted });
-                    self.serving.push((*ask, ServedPlace { ticket: place, token: *token, when }));
+                    self.serving
+                        .push((*ask, ServedPosition { ticket: position, token: *token, when }));
                 }
-                for (earlier, ticket) in &self.places {
+                for (earlier, ticket) in &self.positions {
                     let call = world.call(*earlier);
                     let view = world.latest.values().max_by_key(|view| view.number);
                     let is_member = view.is_some_and(|view| view.contains(call.process));
@@ -358,9 +360,9 @@ impl Invariant for FifoAcrossFailover {
                     let is_told = self.since.get(earlier).is_none_or(|since| *since < granted);
                     if is_before && is_member && is_told {
                         self.premises += 1;
-                        if *ticket < place && world.bounded {
+                        if *ticket < position && world.bounded {
                             return Err(format!(
-                                "{ask:?} with {place:?} is served before {earlier:?} with \
+                                "{ask:?} with {position:?} is served before {earlier:?} with \
                                  {ticket:?}"
                             ));
                         }
@@ -376,12 +378,12 @@ impl Invariant for FifoAcrossFailover {
                 self.serving.clear();
                 Ok(())
             }
-            Observation::Stepped { place } => {
-                for (ask, mut place) in self.serving.drain(..) {
-                    place.when.1 = place.when.1.min(self.messages);
-                    self.served.insert(ask, place);
+            Observation::Stepped { site } => {
+                for (ask, mut position) in self.serving.drain(..) {
+                    position.when.1 = position.when.1.min(self.messages);
+                    self.served.insert(ask, position);
                 }
-                self.note_own(world, *place);
+                self.note_own(world, *site);
                 self.before = self.messages;
                 Ok(())
             }

@@ -67,10 +67,10 @@ impl HoldsSurvive {
         }
     }
 
-    /// After a new view at `place`: its own holds must be in its lock client, and the holds of
+    /// After a new view at `site`: its own holds must be in its lock client, and the holds of
     /// others in the tables of its grantors.
-    fn check_view(&mut self, world: &World, place: usize) -> Verdict {
-        let peer = &world.peers[place];
+    fn check_view(&mut self, world: &World, site: usize) -> Verdict {
+        let peer = &world.peers[site];
         let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive()) else { return Ok(()) };
         let Some(view) = node.view() else { return Ok(()) };
         for ask in world.history().claims().chain(world.history().opened()) {
@@ -84,7 +84,7 @@ impl HoldsSurvive {
                 self.premises += 1;
                 if !may_be(node.granted(call.request)) {
                     return Err(format!(
-                        "m{place} has {:?} of {call:?}",
+                        "m{site} has {:?} of {call:?}",
                         node.granted(call.request)
                     ));
                 }
@@ -102,7 +102,7 @@ impl HoldsSurvive {
                     (process, request) == (call.process, call.request) && may_be(token)
                 }) {
                     return Err(format!(
-                        "m{place} grants {} and knows nothing of {call:?}",
+                        "m{site} grants {} and knows nothing of {call:?}",
                         call.service
                     ));
                 }
@@ -140,13 +140,13 @@ impl Invariant for HoldsSurvive {
             Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
             }
-            Observation::Stepped { place } => {
-                if self.leases.len() <= *place {
+            Observation::Stepped { site } => {
+                if self.leases.len() <= *site {
                     self.leases.resize(world.peers.len(), Time::ZERO);
                 }
-                self.leases[*place] = world.peers[*place].lease_end();
+                self.leases[*site] = world.peers[*site].lease_end();
                 if std::mem::take(&mut self.changed) {
-                    return self.check_view(world, *place);
+                    return self.check_view(world, *site);
                 }
             }
             _ => {}

@@ -37,23 +37,23 @@ const ASKS: u32 = 3;
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let services: BTreeSet<ServiceName> =
         world.history().keys().into_iter().map(|(service, _)| service).collect();
-    let places: Vec<usize> = world.demanded().filter(|place| world.is_up(*place)).collect();
+    let sites: Vec<usize> = world.demanded().filter(|site| world.is_up(*site)).collect();
     for service in services {
         let service = service.as_str();
-        for &place in places.iter().rev().take(2) {
-            let (ask, acts) = ask_to_grant(world, place, service, demand);
+        for &site in sites.iter().rev().take(2) {
+            let (ask, acts) = ask_to_grant(world, site, service, demand);
             if world.outcome(ask) != Some(&Outcome::Won) || !acts {
                 let (said, who) = (world.outcome(ask), world.find_grantor(service));
                 world.fail(
                     NAME,
-                    format!("m{place} asks to grant {service}, hears {said:?}, and {who:?} does"),
+                    format!("m{site} asks to grant {service}, hears {said:?}, and {who:?} does"),
                 );
                 return false;
             }
             world.count_premise(NAME);
         }
         let asks: Vec<Ask> =
-            places.iter().take(3).map(|place| world.become_grantor(*place, service)).collect();
+            sites.iter().take(3).map(|site| world.become_grantor(*site, service)).collect();
         world.run_until(|world| asks.iter().all(|ask| world.is_answered(*ask)), demand.answer * 2);
         let winners = asks.iter().filter(|ask| world.outcome(**ask) == Some(&Outcome::Won)).count();
         if winners == 0 || asks.iter().any(|ask| !world.is_answered(*ask)) {
@@ -67,14 +67,14 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 }
 
 /// A member asks to become grantor of a service. Returns its last request, and whether it grants.
-fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand) -> (Ask, bool) {
+fn ask_to_grant(world: &mut World, site: usize, service: &str, demand: &Demand) -> (Ask, bool) {
     let mut asks = 0;
     loop {
         asks += 1;
-        let ask = world.become_grantor(place, service);
+        let ask = world.become_grantor(site, service);
         world.run_until(|world| world.is_answered(ask), demand.answer);
         // Where bounds are drawn tiny, open objects leave no room.
-        let opened = world.history().opened().find(|open| world.call(*open).member == place);
+        let opened = world.history().opened().find(|open| world.call(*open).member == site);
         if let Some(open) =
             opened.filter(|_| world.outcome(ask) == Some(&Outcome::Busy) && asks < ASKS)
         {
@@ -87,8 +87,8 @@ fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand)
         }
         // If the member was stopped, the healing may come at the last instant of its lease.
         let acts =
-            world.run_until(|world| world.find_grantor(service) == Some(place), demand.answer);
-        let is_expelled = world.peers[place].process() != Some(world.call(ask).process);
+            world.run_until(|world| world.find_grantor(service) == Some(site), demand.answer);
+        let is_expelled = world.peers[site].process() != Some(world.call(ask).process);
         if !is_expelled || asks == ASKS {
             return (ask, acts);
         }
@@ -171,7 +171,7 @@ impl LastYoungTurkWins {
         }
         let Some(next) = self.next.remove(&(service.clone(), elder)) else { return Ok(()) };
         let peer_of = |process| {
-            world.place_of(process).map(|place| &world.peers[place]).filter(|peer| peer.is(process))
+            world.site_of(process).map(|site| &world.peers[site]).filter(|peer| peer.is(process))
         };
         // A leaving member is forgotten, and a member that grants already need not be named. An
         // elder's messages to itself are not seen.
@@ -226,8 +226,8 @@ impl LastYoungTurkWins {
         }
         self.outbid.entry(of).or_default().insert((elder, seq), (by, last));
         let grants =
-            world.place_of(by).filter(|place| world.peers[*place].is(by)).is_some_and(|place| {
-                world.peers[place]
+            world.site_of(by).filter(|site| world.peers[*site].is(by)).is_some_and(|site| {
+                world.peers[site]
                     .node
                     .as_ref()
                     .is_some_and(|node| node.grantors().any(|(of, ..)| *of == service))
@@ -271,7 +271,7 @@ impl LastYoungTurkWins {
     }
 
     /// A member has done a step.
-    fn look(&mut self, world: &World, place: usize) {
+    fn look(&mut self, world: &World, site: usize) {
         self.began.clear();
         self.ended.clear();
         for (service, process, (elder, seq)) in std::mem::take(&mut self.used) {
@@ -281,7 +281,7 @@ impl LastYoungTurkWins {
             }
         }
         let Some((node, process)) =
-            world.peers[place].node.as_ref().zip(world.peers[place].process())
+            world.peers[site].node.as_ref().zip(world.peers[site].process())
         else {
             return;
         };
@@ -379,7 +379,7 @@ impl Invariant for LastYoungTurkWins {
                 }
             }
             Observation::Event {
-                place,
+                site,
                 process,
                 event: Event::BecameGrantor { service, epoch },
             } => {
@@ -387,7 +387,7 @@ impl Invariant for LastYoungTurkWins {
                 self.premises += 1;
                 self.began.insert(service.clone());
                 let grantor = (service.clone(), *process, *epoch);
-                let begins = format!("m{place} begins to grant {service} in {epoch:?} though");
+                let begins = format!("m{site} begins to grant {service} in {epoch:?} though");
                 // A turk that has only heard of a later one acts until the later one asks.
                 if self.passing.contains(&grantor) {
                     return Err(format!("{begins} a younger one waits for its table"));
@@ -414,7 +414,7 @@ impl Invariant for LastYoungTurkWins {
             Observation::Event { process, event: Event::BecameElder(_), .. } => {
                 self.next.retain(|(_, elder), _| elder != process);
             }
-            Observation::Stepped { place } => self.look(world, *place),
+            Observation::Stepped { site } => self.look(world, *site),
             Observation::Answers { ask, outcome: Outcome::Won } => {
                 let call = world.call(*ask);
                 let node = world.peers[call.member].node.as_ref();

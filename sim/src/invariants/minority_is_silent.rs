@@ -34,52 +34,52 @@ impl MinorityIsSilent {
     /// Checks the paths from and to a running site. A stopped member gets its packets when it
     /// wakes. Those may be all that the two members ever exchange, for each may wake while the
     /// other is stopped.
-    fn look_from(&mut self, world: &World, place: usize) {
-        if !world.is_up(place) {
+    fn look_from(&mut self, world: &World, site: usize) {
+        if !world.is_up(site) {
             return;
         }
-        for other in world.places().filter(|other| world.is_alive(*other)) {
-            if !world.network.is_cut(place, other) {
-                self.open.insert((place, other), world.now);
+        for other in world.sites().filter(|other| world.is_alive(*other)) {
+            if !world.network.is_cut(site, other) {
+                self.open.insert((site, other), world.now);
             }
-            if world.is_up(other) && !world.network.is_cut(other, place) {
-                self.open.insert((other, place), world.now);
+            if world.is_up(other) && !world.network.is_cut(other, site) {
+                self.open.insert((other, site), world.now);
             }
         }
     }
 
     fn look(&mut self, world: &World) {
         let Some(view) = world.latest.values().max_by_key(|view| view.number) else { return };
-        world.places().for_each(|place| self.look_from(world, place));
+        world.sites().for_each(|site| self.look_from(world, site));
         let timing = world.common.timing;
         let window = timing.surely(timing.member_lease).as_nanos() as u64
             + LOOK_EVERY
             + 2 * world.longest_way();
         self.open.retain(|_, at| *at + window >= world.now);
-        let mut there = vec![Vec::new(); world.places().len()];
+        let mut there = vec![Vec::new(); world.sites().len()];
         let mut back = there.clone();
         for (from, to) in self.open.keys().copied() {
             there[from].push(to);
             back[to].push(from);
         }
         let mut last = BTreeMap::new();
-        for place in world.places().filter(|place| world.is_alive(*place)) {
-            let (reached, reaching) = (reach(place, &there), reach(place, &back));
+        for site in world.sites().filter(|site| world.is_alive(*site)) {
+            let (reached, reaching) = (reach(site, &there), reach(site, &back));
             let side: Vec<usize> =
-                world.places().filter(|other| reached[*other] && reaching[*other]).collect();
+                world.sites().filter(|other| reached[*other] && reaching[*other]).collect();
             let with_quorum = world.is_quorum(view, side.iter().copied());
             let heard = side.iter().filter_map(|other| self.last.get(other)).max().copied();
-            last.insert(place, if with_quorum { world.now } else { heard.unwrap_or(world.now) });
+            last.insert(site, if with_quorum { world.now } else { heard.unwrap_or(world.now) });
         }
         self.last = last;
     }
 }
 
-/// The sites that `place` reaches over these paths.
-fn reach(place: usize, ways: &[Vec<usize>]) -> Vec<bool> {
+/// The sites that `site` reaches over these paths.
+fn reach(site: usize, ways: &[Vec<usize>]) -> Vec<bool> {
     let mut seen = vec![false; ways.len()];
-    seen[place] = true;
-    let mut next = vec![place];
+    seen[site] = true;
+    let mut next = vec![site];
     while let Some(here) = next.pop() {
         for &to in &ways[here] {
             if !std::mem::replace(&mut seen[to], true) {
@@ -101,14 +101,14 @@ impl Invariant for MinorityIsSilent {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Observation::Stepped { place } => {
+            Observation::Stepped { site } => {
                 if world.now >= self.looked + LOOK_EVERY {
                     self.looked = world.now;
                     self.look(world);
                 }
-                if self.stepped.get(place).is_none_or(|at| world.now >= *at + STEP_EVERY) {
-                    self.stepped.insert(*place, world.now);
-                    self.look_from(world, *place);
+                if self.stepped.get(site).is_none_or(|at| world.now >= *at + STEP_EVERY) {
+                    self.stepped.insert(*site, world.now);
+                    self.look_from(world, *site);
                 }
             }
             Observation::Answered { ask } if world.bounded => {

@@ -182,9 +182,9 @@ pub(crate) struct GrantorRecord {
 }
 
 impl GrantorRecord {
-    /// The present records of the grantor at `place`.
-    pub(crate) fn at(world: &World, place: usize, service: &ServiceName) -> GrantorRecord {
-        let peer = &world.peers[place];
+    /// The present records of the grantor at `site`.
+    pub(crate) fn at(world: &World, site: usize, service: &ServiceName) -> GrantorRecord {
+        let peer = &world.peers[site];
         let Some(node) = &peer.node else { return GrantorRecord::default() };
         let (holds, waits) = node.contents(service, peer.clock.local(world.now));
         GrantorRecord {
@@ -259,8 +259,8 @@ type GrantorRole<'a> = (&'a ServiceName, Epoch);
 
 /// The last state of a grantor before it began to act; `Some(None)`: it acted as soon as it was
 /// named. `None`: it is over.
-fn last_state(world: &World, place: usize, role: GrantorRole<'_>) -> Option<Option<GrantorState>> {
-    let load = world.peers[place].node.as_ref().and_then(|node| node.load(role.0));
+fn last_state(world: &World, site: usize, role: GrantorRole<'_>) -> Option<Option<GrantorState>> {
+    let load = world.peers[site].node.as_ref().and_then(|node| node.load(role.0));
     load.filter(|load| load.epoch == role.1).map(|load| load.way.map(|(state, _)| state))
 }
 
@@ -268,10 +268,10 @@ fn last_state(world: &World, place: usize, role: GrantorRole<'_>) -> Option<Opti
 pub(crate) fn acts_after(
     state: GrantorState,
     world: &World,
-    place: usize,
+    site: usize,
     role: GrantorRole<'_>,
 ) -> bool {
-    last_state(world, place, role) == Some(Some(state))
+    last_state(world, site, role) == Some(Some(state))
 }
 
 /// The shortest time that they measure for it.

@@ -13,12 +13,12 @@ pub const NAME: &str = "no_leaked_hold";
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for key in world.history().keys() {
         let (service, name) = key.clone();
-        for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
+        for site in world.demanded().filter(|site| world.is_up(*site)).collect::<Vec<_>>() {
             let want = name.clone().map_or(Want::Suspension, Want::Lock);
-            let ask = ask_for(world, place, service.as_str(), want, demand);
+            let ask = ask_for(world, site, service.as_str(), want, demand);
             if !world.is_granted(ask) {
                 let what =
-                    format!("m{place} cannot get {}: {:?}", lock_name(&key), world.outcome(ask));
+                    format!("m{site} cannot get {}: {:?}", lock_name(&key), world.outcome(ask));
                 let lock = world.call(ask).lock();
                 world.fail_about(NAME, Some(lock), what);
                 return false;
@@ -28,18 +28,18 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         }
     }
     for ask in world.history().opened().collect::<Vec<_>>() {
-        if world.demanded().any(|place| place == world.call(ask).member) {
+        if world.demanded().any(|site| site == world.call(ask).member) {
             world.release(ask);
         }
     }
     for (service, name) in world.history().objects() {
         let Some(name) = name else { continue };
-        for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
+        for site in world.demanded().filter(|site| world.is_up(*site)).collect::<Vec<_>>() {
             let want = Want::Open(OpenRequest::new(name.clone(), Value::default()));
-            let ask = ask_for(world, place, service.as_str(), want, demand);
+            let ask = ask_for(world, site, service.as_str(), want, demand);
             if !world.is_granted(ask) {
                 let what = format!(
-                    "m{place} cannot open {name:?} of {}: {:?}",
+                    "m{site} cannot open {name:?} of {}: {:?}",
                     service.as_str(),
                     world.outcome(ask)
                 );
@@ -53,7 +53,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     if !world.run_until(World::is_empty_everywhere, demand.answer) {
         let left: Vec<_> = world
             .demanded()
-            .filter_map(|place| world.status(place))
+            .filter_map(|site| world.status(site))
             .map(|status| status.services)
             .collect();
         world.fail(NAME, format!("all holds are released and there is still {left:?}"));
@@ -63,7 +63,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     // Gossip may call a member unreachable some leases after the healing.
     if !world.run_until(World::is_at_rest, world.common.timing.member_lease * 6) {
         let left: Vec<_> =
-            world.demanded().filter_map(|place| Some((place, world.sizes(place)?))).collect();
+            world.demanded().filter_map(|site| Some((site, world.sizes(site)?))).collect();
         world.fail(NAME, format!("nothing is asked and there is still {left:?}"));
         return false;
     }
@@ -73,16 +73,16 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 /// Asks, and waits for the answer. Where bounds are drawn tiny, a member has no room for a request
 /// while it reports to a new grantor, or while it has that many objects open. Then it closes one
 /// and asks again.
-fn ask_for(world: &mut World, place: usize, service: &str, want: Want, demand: &Demand) -> Ask {
+fn ask_for(world: &mut World, site: usize, service: &str, want: Want, demand: &Demand) -> Ask {
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {
         let (deed, limit) = (ClientRequest::Hold(want.clone()), Wait::AtMost(demand.answer));
-        let ask = world.want(place, service, deed, OwnerId::default(), limit, None);
+        let ask = world.want(site, service, deed, OwnerId::default(), limit, None);
         world.run_until(|world| world.is_answered(ask), demand.answer * 2);
         if world.outcome(ask) != Some(&Outcome::Busy) || world.now > until {
             return ask;
         }
-        let opened = world.history().opened().find(|open| world.call(*open).member == place);
+        let opened = world.history().opened().find(|open| world.call(*open).member == site);
         if let Some(open) = opened {
             world.release(open);
         }

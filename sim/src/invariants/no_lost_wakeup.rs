@@ -56,7 +56,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 /// An object with a request that waits for permits. Their number may be too small for that request,
 /// and no client may raise it: one member does.
 struct Pool {
-    place: usize,
+    site: usize,
     service: ServiceName,
     name: LockName,
     opened: Option<Ask>,
@@ -71,7 +71,7 @@ impl Pool {
         for asked in [&mut self.opened, &mut self.raised] {
             if asked.is_some_and(|ask| world.outcome(ask) == Some(&Outcome::Busy)) {
                 *asked = None;
-                make_room(world, self.place);
+                make_room(world, self.site);
             }
         }
         let Ok(many) = Value::new(&MANY.to_le_bytes()) else { return };
@@ -86,7 +86,7 @@ impl Pool {
             Some(_) => return,
         };
         *asked = Some(world.want(
-            self.place,
+            self.site,
             self.service.as_str(),
             deed,
             OwnerId::default(),
@@ -97,17 +97,17 @@ impl Pool {
 }
 
 /// Withdraws the latest request of a member, once all that are open there want permits.
-fn make_room(world: &mut World, place: usize) {
+fn make_room(world: &mut World, site: usize) {
     let wants_permits = |ask: &Ask| matches!(world.call(*ask).mode, HoldMode::Permits(_));
     let open: Vec<Ask> =
-        world.history().open().filter(|ask| world.call(*ask).member == place).collect();
+        world.history().open().filter(|ask| world.call(*ask).member == site).collect();
     if let Some(latest) = open.last().filter(|_| open.iter().all(wants_permits)) {
         world.cancel(*latest);
     }
 }
 
 fn pools(world: &World) -> Vec<Pool> {
-    let Some(place) = world.demanded().find(|place| world.is_up(*place)) else { return Vec::new() };
+    let Some(site) = world.demanded().find(|site| world.is_up(*site)) else { return Vec::new() };
     let wanted = world
         .history()
         .open()
@@ -115,11 +115,11 @@ fn pools(world: &World) -> Vec<Pool> {
         .filter(|call| matches!(call.mode, HoldMode::Permits(_)));
     let keys: BTreeSet<Key> = wanted.flat_map(|call| call.keys.clone()).collect();
     let pool = |(service, name): Key| {
-        Some(Pool { place, service, name: name?, opened: None, raised: None })
+        Some(Pool { site, service, name: name?, opened: None, raised: None })
     };
     keys.into_iter().filter_map(pool).collect()
 }
 
 fn is_demanded(world: &World, ask: Ask) -> bool {
-    world.demanded().any(|place| place == world.call(ask).member)
+    world.demanded().any(|site| site == world.call(ask).member)
 }

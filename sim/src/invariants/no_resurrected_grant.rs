@@ -44,7 +44,7 @@ impl Invariant for NoResurrectedGrant {
         match fact {
             Observation::Sent {
                 process,
-                place,
+                site,
                 to: Some(to),
                 packet: Packet::Linked { message, .. },
             } => match message {
@@ -68,7 +68,7 @@ impl Invariant for NoResurrectedGrant {
                         .get(&(*process, service.clone()))
                         .is_none_or(|known| known < epoch) =>
                 {
-                    let Some(node) = world.peers[*place].node.as_ref() else { return Ok(()) };
+                    let Some(node) = world.peers[*site].node.as_ref() else { return Ok(()) };
                     let own = world.history().open().map(|ask| world.call(ask));
                     let own = own.filter(|call| {
                         call.process == *process && node.granted(call.request).is_some()

@@ -34,21 +34,21 @@ impl NothingLostInTransfer {
     fn check(
         &mut self,
         world: &World,
-        place: usize,
+        site: usize,
         service: &ServiceName,
         epoch: Epoch,
     ) -> Verdict {
         let ages = self.ages.remove(&(service.clone(), epoch)).unwrap_or_default();
-        let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_ready(place)) else {
+        let Some(node) = world.peers[site].node.as_ref().filter(|_| world.is_ready(site)) else {
             return Ok(());
         };
-        let kept = GrantorRecord::at(world, place, service);
+        let kept = GrantorRecord::at(world, site, service);
         if let Some((ask, what)) = kept.differs(world) {
             self.lost = world.call(ask).keys.first().cloned();
-            return Err(format!("m{place} has taken over {what}: {:?}", world.call(ask)));
+            return Err(format!("m{site} has taken over {what}: {:?}", world.call(ask)));
         }
         // A clock that has run for a shorter time shows only that time.
-        let clock = world.peers[place].clock.local(world.now);
+        let clock = world.peers[site].clock.local(world.now);
         for ((process, request), age) in ages {
             let there = kept.holds.get(&(process, request)).map(|hold| hold.held_for);
             let call = world.history().find(process, request).map(|ask| world.call(ask));
@@ -60,7 +60,7 @@ impl NothingLostInTransfer {
             if there.is_some_and(|there| there < age) && clock.back(age) + age == clock {
                 self.lost = call.keys.first().cloned();
                 return Err(format!(
-                    "m{place} has taken over a hold of {age:?} at least as one of {there:?}: \
+                    "m{site} has taken over a hold of {age:?} at least as one of {there:?}: \
                      {call:?}"
                 ));
             }
@@ -73,7 +73,7 @@ impl NothingLostInTransfer {
                 let known = kept.holds.get(&(call.process, call.request)).map(|hold| hold.token);
                 if known != call.token() && !(call.turns.is_some() && known.is_some()) {
                     self.lost = call.keys.first().cloned();
-                    return Err(format!("m{place} has taken over {known:?} of a hold: {call:?}"));
+                    return Err(format!("m{site} has taken over {known:?} of a hold: {call:?}"));
                 }
             }
         }
@@ -86,7 +86,7 @@ impl NothingLostInTransfer {
                     kept.lacks(ask, world).or_else(|| (!is_there).then(|| "nothing".to_string()))
                 {
                     self.lost = call.object.clone();
-                    return Err(format!("m{place} has taken over {what}: {call:?}"));
+                    return Err(format!("m{site} has taken over {what}: {call:?}"));
                 }
             }
         }
@@ -96,7 +96,7 @@ impl NothingLostInTransfer {
                 .node
                 .as_ref()
                 .filter(|node| node.process() == call.process);
-            let Some(ticket) = theirs.and_then(|node| node.place_of(call.request)) else {
+            let Some(ticket) = theirs.and_then(|node| node.position_of(call.request)) else {
                 continue;
             };
             // It may have been granted meanwhile.
@@ -110,7 +110,7 @@ impl NothingLostInTransfer {
                 if there != Some(ticket) {
                     self.lost = call.keys.first().cloned();
                     return Err(format!(
-                        "m{place} has taken over {there:?} of a waiter with {ticket:?}: {call:?}"
+                        "m{site} has taken over {there:?} of a waiter with {ticket:?}: {call:?}"
                     ));
                 }
             }
@@ -158,27 +158,25 @@ impl Invariant for NothingLostInTransfer {
                     self.handed.insert(of);
                 }
             }
-            Observation::Event {
-                place, event: Event::BecameGrantor { service, epoch }, ..
-            } => {
+            Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
                 let is_handed = self.handed.remove(&(service.clone(), *epoch));
                 // One that asked the members last has lost the table, or never got it.
                 if is_handed
                     && self.latest.of(service) == Some(*epoch)
-                    && acts_after(GrantorState::Receiving, world, *place, (service, *epoch))
+                    && acts_after(GrantorState::Receiving, world, *site, (service, *epoch))
                 {
                     self.begun = Some((service.clone(), *epoch));
                 }
             }
-            Observation::Stepped { place } => {
+            Observation::Stepped { site } => {
                 let Some((service, epoch)) = self.begun.take() else { return Ok(()) };
-                let node = world.peers[*place].node.as_ref();
+                let node = world.peers[*site].node.as_ref();
                 let goes_on = node.is_some_and(|node| {
                     node.grantors().any(|(of, acts_in, _)| (of, acts_in) == (&service, epoch))
                 });
                 if world.bounded && goes_on {
-                    return self.check(world, *place, &service, epoch);
+                    return self.check(world, *site, &service, epoch);
                 }
             }
             _ => {}

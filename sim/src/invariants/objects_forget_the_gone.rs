@@ -24,7 +24,7 @@ impl Invariant for ObjectsForgetTheGone {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         let Observation::Sent {
-            place,
+            site,
             packet:
                 Packet::Linked {
                     message: Message::Client(ClientMessage::Value { service, name, content, .. }),
@@ -35,7 +35,7 @@ impl Invariant for ObjectsForgetTheGone {
         else {
             return Ok(());
         };
-        let Some(node) = &world.peers[*place].node else { return Ok(()) };
+        let Some(node) = &world.peers[*site].node else { return Ok(()) };
         let acts = |(of, _, state)| of == service && state == GrantorState::Acting;
         // It is sent from the table as it was in this step, and may be sent again later.
         let is_present =
@@ -44,7 +44,7 @@ impl Invariant for ObjectsForgetTheGone {
             return Ok(());
         }
         self.premises += 1;
-        let kept = GrantorRecord::at(world, *place, service);
+        let kept = GrantorRecord::at(world, *site, service);
         let has_open = |process| {
             let opens = |hold: &elderlock::protocol::HoldReport| {
                 hold.lock.want.opens() && hold.lock.want.names().contains(name)
@@ -53,7 +53,7 @@ impl Invariant for ObjectsForgetTheGone {
         };
         match content.writes.keys().find(|process| !has_open(**process)) {
             Some(process) => Err(format!(
-                "m{place} keeps what {process} wrote into {name:?}, which has it open no more"
+                "m{site} keeps what {process} wrote into {name:?}, which has it open no more"
             )),
             None => Ok(()),
         }

@@ -25,7 +25,7 @@ impl Invariant for OneElderPerView {
     }
 
     fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Event { place, process, event } = fact else { return Ok(()) };
+        let Observation::Event { site, process, event } = fact else { return Ok(()) };
         if let Event::ViewInstalled(view) = event {
             self.installed.insert((*process, view.number), (view.lineage, view.elder().process));
         }
@@ -33,11 +33,11 @@ impl Invariant for OneElderPerView {
         self.premises += 1;
         let Some((lineage, head)) = self.installed.get(&(*process, *number)) else {
             return Err(format!(
-                "m{place} calls itself elder of view {number}, which it has not installed"
+                "m{site} calls itself elder of view {number}, which it has not installed"
             ));
         };
         if head != process {
-            return Err(format!("m{place} calls itself elder of a view with the elder {head}"));
+            return Err(format!("m{site} calls itself elder of a view with the elder {head}"));
         }
         let elder = *self.elders.entry((*lineage, *number)).or_insert(*process);
         if elder != *process {

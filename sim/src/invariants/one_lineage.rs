@@ -21,18 +21,18 @@ impl Invariant for OneLineage {
     }
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Event { place, event: Event::ViewInstalled(view), .. } = fact else {
+        let Observation::Event { site, event: Event::ViewInstalled(view), .. } = fact else {
             return Ok(());
         };
         if !world.one_lineage {
             return Ok(());
         }
-        for other in world.places().filter(|other| world.is_ready(*other)) {
+        for other in world.sites().filter(|other| world.is_ready(*other)) {
             if let Some(theirs) = world.view(other) {
                 self.premises += 1;
                 if theirs.lineage != view.lineage {
                     return Err(format!(
-                        "m{place} is of lineage {}, m{other} of {}",
+                        "m{site} is of lineage {}, m{other} of {}",
                         view.lineage, theirs.lineage
                     ));
                 }

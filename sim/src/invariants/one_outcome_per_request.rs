@@ -86,14 +86,14 @@ impl Invariant for OneOutcomePerRequest {
                     ));
                 }
             }
-            Observation::Unasked { place, request, output } => {
+            Observation::Unasked { site, request, output } => {
                 let does = match output {
                     UnaskedOutput::Answer => "answers",
                     UnaskedOutput::Value => "sees for",
                     UnaskedOutput::Loss => "loses",
                     UnaskedOutput::Revocation => return Ok(()),
                 };
-                return Err(format!("m{place} {does} unknown {request:?}"));
+                return Err(format!("m{site} {does} unknown {request:?}"));
             }
             Observation::Event {
                 process,

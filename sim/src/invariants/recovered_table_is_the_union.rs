@@ -57,43 +57,43 @@ impl RecoveredTableIsTheUnion {
     fn check(
         &mut self,
         world: &World,
-        place: usize,
+        site: usize,
         service: &ServiceName,
         asking: &Asking,
     ) -> Verdict {
-        if !world.is_ready(place) {
+        if !world.is_ready(site) {
             // It slept, and others have gone on: it grants nothing with its table.
             return Ok(());
         }
         let since = asking.since;
-        let Some(node) = world.peers[place].node.as_ref() else { return Ok(()) };
+        let Some(node) = world.peers[site].node.as_ref() else { return Ok(()) };
         let table: BTreeMap<(ProcessId, RequestId), Option<Token>> = node
             .table(service)
             .map(|(process, request, token)| ((process, request), token))
             .collect();
-        let kept = GrantorRecord::at(world, place, service);
+        let kept = GrantorRecord::at(world, site, service);
         if let Some((ask, what)) = kept.differs(world) {
-            return Err(format!("m{place} has recovered {what}: {:?}", world.call(ask)));
+            return Err(format!("m{site} has recovered {what}: {:?}", world.call(ask)));
         }
-        let clock = world.peers[place].clock.local(world.now);
+        let clock = world.peers[site].clock.local(world.now);
         let is_member = |call: &Call| node.view().is_some_and(|view| view.contains(call.process));
         let is_leaving = |call: &Call| {
             let leaving =
-                self.leaving.as_ref().filter(|(of, at, _)| (*of, *at) == (place, world.now));
+                self.leaving.as_ref().filter(|(of, at, _)| (*of, *at) == (site, world.now));
             leaving.is_some_and(|(.., processes)| processes.contains(&call.process))
         };
         let history = world.history();
         for ((process, request), token) in &table {
             let Some(ask) = history.find(*process, *request) else {
                 return Err(format!(
-                    "m{place} has recovered {request:?} of {process}, which that process did not \
+                    "m{site} has recovered {request:?} of {process}, which that process did not \
                      ask for"
                 ));
             };
             let call = world.call(ask);
             let is_over = self.over_at(ask, call) < since;
             if is_over || !is_member(call) && !is_leaving(call) {
-                return Err(format!("m{place} has recovered what was over ({token:?}): {call:?}"));
+                return Err(format!("m{site} has recovered what was over ({token:?}): {call:?}"));
             }
         }
         let of_it = |ask: &Ask| {
@@ -103,7 +103,7 @@ impl RecoveredTableIsTheUnion {
         for ask in history.claims().chain(history.opened()).chain(history.open()).filter(of_it) {
             let call = world.call(ask);
             if let Some(what) = kept.lacks(ask, world) {
-                return Err(format!("m{place} has recovered {what}: {call:?}"));
+                return Err(format!("m{site} has recovered {what}: {call:?}"));
             }
             let known = table.get(&(call.process, call.request));
             let granted = call.token().or_else(|| {
@@ -120,7 +120,7 @@ impl RecoveredTableIsTheUnion {
                 let turns = call.turns.is_some() && matches!(known, Some(Some(_)));
                 if known != Some(&Some(token)) && !turns {
                     return Err(format!(
-                        "m{place} has recovered {known:?} of a hold with {token:?}: {call:?}"
+                        "m{site} has recovered {known:?} of a hold with {token:?}: {call:?}"
                     ));
                 }
                 // A member that knew of its hold before it was asked reports the hold's age.
@@ -131,7 +131,7 @@ impl RecoveredTableIsTheUnion {
                 let there = kept.holds.get(&(call.process, call.request)).map(|hold| hold.held_for);
                 if there < Some(age) && clock.back(age) + age == clock {
                     return Err(format!(
-                        "m{place} has recovered a hold of {age:?} at least as one of {there:?}: \
+                        "m{site} has recovered a hold of {age:?} at least as one of {there:?}: \
                          {call:?}"
                     ));
                 }
@@ -142,7 +142,7 @@ impl RecoveredTableIsTheUnion {
                     history.find(*process, *request).is_some_and(|ask| world.call(ask).suspends())
                 };
                 if known.is_none() && !(call.suspends() && table.keys().any(suspends)) {
-                    return Err(format!("m{place} has recovered nothing of a waiter: {call:?}"));
+                    return Err(format!("m{site} has recovered nothing of a waiter: {call:?}"));
                 }
             }
         }
@@ -162,7 +162,7 @@ impl Invariant for RecoveredTableIsTheUnion {
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
             Observation::Sent {
-                place,
+                site,
                 process,
                 to: Some(to),
                 packet:
@@ -172,7 +172,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                     },
             } => {
                 // A grantor that acts already only revalidates its transferred table.
-                let node = world.peers[*place].node.as_ref();
+                let node = world.peers[*site].node.as_ref();
                 let acts = |(of, term, state): (&ServiceName, Epoch, GrantorState)| {
                     (of, term, state) == (service, *epoch, GrantorState::Acting)
                 };
@@ -193,44 +193,42 @@ impl Invariant for RecoveredTableIsTheUnion {
                     asking.whom.insert(*to);
                 }
             }
-            Observation::Event {
-                place, event: Event::BecameGrantor { service, epoch }, ..
-            } => {
+            Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {
                 let role = (service, *epoch);
-                let asked = acts_after(GrantorState::Recovering, world, *place, role);
+                let asked = acts_after(GrantorState::Recovering, world, *site, role);
                 match self.asking.get(service) {
                     Some(latest) if latest.epoch == *epoch && asked => {
-                        self.ended = Some((*place, service.clone()));
+                        self.ended = Some((*site, service.clone()));
                     }
                     Some(latest) if latest.epoch > *epoch => {}
                     // It has got a table: no earlier recovery is the latest any more.
                     _ => _ = self.asking.remove(service),
                 }
             }
-            Observation::Event { place, event: Event::ViewInstalled(view), .. } => {
+            Observation::Event { site, event: Event::ViewInstalled(view), .. } => {
                 let departed = view.departed.iter().filter(|(_, left)| *left == view.number);
                 let departed = departed.map(|(process, _)| *process);
                 match &mut self.leaving {
-                    Some((of, at, processes)) if (*of, *at) == (*place, world.now) => {
+                    Some((of, at, processes)) if (*of, *at) == (*site, world.now) => {
                         processes.extend(departed);
                     }
-                    leaving => *leaving = Some((*place, world.now, departed.collect())),
+                    leaving => *leaving = Some((*site, world.now, departed.collect())),
                 }
             }
             // It has begun and passed its table on in one step: another invariant checks that.
-            Observation::Event { place, event: Event::LostGrantor { service, .. }, .. } => {
-                self.ended.take_if(|(at, ended)| at == place && ended == service);
+            Observation::Event { site, event: Event::LostGrantor { service, .. }, .. } => {
+                self.ended.take_if(|(at, ended)| at == site && ended == service);
             }
             Observation::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),
             Observation::Ends { process, .. } => _ = self.gone.insert(*process, world.now),
-            Observation::Stepped { place }
-                if self.ended.as_ref().is_some_and(|(of, ..)| of == place) =>
+            Observation::Stepped { site }
+                if self.ended.as_ref().is_some_and(|(of, ..)| of == site) =>
             {
-                let Some((place, service)) = self.ended.take() else { return Ok(()) };
+                let Some((site, service)) = self.ended.take() else { return Ok(()) };
                 if let Some(asking) = self.asking.get(&service).cloned()
                     && world.bounded
                 {
-                    return self.check(world, place, &service, &asking);
+                    return self.check(world, site, &service, &asking);
                 }
             }
             _ => {}

@@ -10,7 +10,7 @@
 //!   its predecessor's grants.) With `epochs_rise`, which checks how ranges are dealt, the higher
 //!   of two tokens is of the later epoch.
 //! - The grantor of an epoch grants its tokens in their order, for any locks.
-//! - At one place the grants of a lock carry rising tokens, in the order in which holders begin: no
+//! - At one site the grants of a lock carry rising tokens, in the order in which holders begin: no
 //!   later holder gets a token that its store would refuse.
 //!
 //! Inside the bound the store refuses no holder that believes in its lock
@@ -62,7 +62,7 @@ impl TokensRise {
 
     fn on_grant(
         &mut self,
-        (place, lineage): (usize, LineageId),
+        (site, lineage): (usize, LineageId),
         service: &ServiceName,
         epoch: Epoch,
         token: Token,
@@ -73,13 +73,13 @@ impl TokensRise {
         self.on_epoch(lineage, service, epoch);
         let own = self.epoch_of(lineage, token, service)?;
         if own > epoch {
-            return Err(format!("m{place} grants {token:?} of {own:?} in the earlier {epoch:?}"));
+            return Err(format!("m{site} grants {token:?} of {own:?} in the earlier {epoch:?}"));
         }
         if own == epoch {
             if let Some(before) = self.highest.before(&(lineage, own)) {
                 self.premises += 1;
                 if before > token {
-                    return Err(format!("m{place} grants {token:?} after {before:?}"));
+                    return Err(format!("m{site} grants {token:?} after {before:?}"));
                 }
             }
             self.highest.add((lineage, own), token);
@@ -89,7 +89,7 @@ impl TokensRise {
 
     fn on_hold(&mut self, world: &World, ask: Ask, first: Token) -> Verdict {
         let call = world.call(ask);
-        let place = (!world.bounded).then_some(call.member);
+        let site = (!world.bounded).then_some(call.member);
         // The number of permits makes no difference.
         let kind =
             |mode| if matches!(mode, HoldMode::Permits(_)) { HoldMode::Permits(0) } else { mode };
@@ -97,7 +97,7 @@ impl TokensRise {
         for (index, key) in call.keys.iter().enumerate() {
             let token = nth(first, index);
             self.epoch_of(world.dealt_apart(call.process), token, &key.0)?;
-            let last = self.last.entry((place, key.clone())).or_default();
+            let last = self.last.entry((site, key.clone())).or_default();
             // Compatible holds begin in any order.
             let clashing = last
                 .iter()
@@ -139,12 +139,9 @@ impl Invariant for TokensRise {
                 let Some(of) = world.history().find(world.call(*ask).process, *hold) else {
                     return Ok(());
                 };
-                let place = (!world.bounded).then_some(world.call(of).member);
-                let last = world
-                    .call(of)
-                    .keys
-                    .first()
-                    .and_then(|key| self.last.get(&(place, key.clone())));
+                let site = (!world.bounded).then_some(world.call(of).member);
+                let last =
+                    world.call(of).keys.first().and_then(|key| self.last.get(&(site, key.clone())));
                 // An upgrade of a hold that is the lock already returns the same token.
                 if last.and_then(|last| last.get(&HoldMode::Alone)) == Some(token) {
                     return Ok(());
@@ -153,18 +150,14 @@ impl Invariant for TokensRise {
                 self.on_hold(world, of, *token)
             }
             Observation::Sent {
-                place,
-                process,
-                to,
-                packet: Packet::Linked { message, .. },
-                ..
+                site, process, to, packet: Packet::Linked { message, .. }, ..
             } => match message {
                 Message::Client(ClientMessage::Upgraded { service, epoch, token, .. }) => {
-                    self.on_grant((*place, world.dealt_apart(*process)), service, *epoch, *token)
+                    self.on_grant((*site, world.dealt_apart(*process)), service, *epoch, *token)
                 }
                 Message::Client(ClientMessage::Grant { service, epoch, token, request }) => {
                     let verdict = self.on_grant(
-                        (*place, world.dealt_apart(*process)),
+                        (*site, world.dealt_apart(*process)),
                         service,
                         *epoch,
                         *token,

@@ -20,8 +20,8 @@ pub struct ToldAfterKept {
 
 impl ToldAfterKept {
     /// Reads the present content of a disk.
-    fn look(&mut self, world: &World, place: usize) {
-        if let Some(stored) = &world.peers[place].disk.vote {
+    fn look(&mut self, world: &World, site: usize) {
+        if let Some(stored) = &world.peers[site].disk.vote {
             let (lineage, next) = (stored.view.lineage, stored.view.number.next());
             if stored.has_accepted() {
                 self.accepted.entry((lineage, next)).or_default().insert(stored.voter);
@@ -29,8 +29,8 @@ impl ToldAfterKept {
         }
     }
 
-    fn told(&mut self, world: &World, place: usize, notice: &Notice) -> Verdict {
-        let stored = world.peers[place].disk.vote.as_ref();
+    fn told(&mut self, world: &World, site: usize, notice: &Notice) -> Verdict {
+        let stored = world.peers[site].disk.vote.as_ref();
         let later =
             |instance: ViewNumber| stored.is_some_and(|stored| stored.view.number >= instance);
         let (is_kept, what) = match notice {
@@ -56,7 +56,7 @@ impl ToldAfterKept {
         if is_kept {
             return Ok(());
         }
-        Err(format!("m{place} tells of {what} that its disk does not have: {notice:?}"))
+        Err(format!("m{site} tells of {what} that its disk does not have: {notice:?}"))
     }
 }
 
@@ -74,20 +74,17 @@ impl Invariant for ToldAfterKept {
             return Ok(());
         }
         match fact {
-            Observation::Sent { place, packet: Packet::Notice(notice), .. }
-            | Observation::Sent { place, packet: Packet::VoteSuccessor { notice, .. }, .. } => {
-                self.told(world, *place, notice)
+            Observation::Sent { site, packet: Packet::Notice(notice), .. }
+            | Observation::Sent { site, packet: Packet::VoteSuccessor { notice, .. }, .. } => {
+                self.told(world, *site, notice)
             }
             Observation::Sent {
-                place,
-                packet: Packet::Relay { from, packet, .. },
-                process,
-                ..
+                site, packet: Packet::Relay { from, packet, .. }, process, ..
             } if from.process == *process => match &**packet {
-                Packet::Notice(notice) => self.told(world, *place, notice),
+                Packet::Notice(notice) => self.told(world, *site, notice),
                 _ => Ok(()),
             },
-            Observation::Event { place, event: Event::ViewInstalled(view), .. } => {
+            Observation::Event { site, event: Event::ViewInstalled(view), .. } => {
                 let key = (view.lineage, view.number);
                 if self.installed.insert(key, view.clone()).is_some() {
                     return Ok(());
@@ -106,12 +103,12 @@ impl Invariant for ToldAfterKept {
                     return Ok(());
                 }
                 Err(format!(
-                    "m{place} installs view {}, which only {voters:?} have accepted on a disk",
+                    "m{site} installs view {}, which only {voters:?} have accepted on a disk",
                     view.number
                 ))
             }
-            Observation::Kept { place } => {
-                self.look(world, *place);
+            Observation::Kept { site } => {
+                self.look(world, *site);
                 Ok(())
             }
             _ => Ok(()),

@@ -44,8 +44,8 @@ impl Invariant for ToldBeforeTaken {
                 let tokens = world.call(*ask).tokens().map(|(_, token)| token);
                 self.told.entry(*ask).or_default().extend(tokens);
             }
-            Observation::Unasked { place, request, output: UnaskedOutput::Revocation } => {
-                return Err(format!("m{place} is told of unknown {request:?}"));
+            Observation::Unasked { site, request, output: UnaskedOutput::Revocation } => {
+                return Err(format!("m{site} is told of unknown {request:?}"));
             }
             Observation::Loses { ask, reason: LostReason::Revoked } => {
                 self.premises += 1;

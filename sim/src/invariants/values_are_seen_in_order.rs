@@ -49,8 +49,7 @@ pub struct ValuesAreSeenInOrder {
 /// they do not.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let differ = |world: &World| {
-        let is_demanded =
-            |ask: &Ask| world.demanded().any(|place| place == world.call(*ask).member);
+        let is_demanded = |ask: &Ask| world.demanded().any(|site| site == world.call(*ask).member);
         world.history().objects().into_iter().find_map(|key| {
             let sights: Vec<_> = world
                 .history()
@@ -322,11 +321,9 @@ impl Invariant for ValuesAreSeenInOrder {
                 self.wrong = Some(key.clone());
                 self.on_write(world, &key, *ask, (version, number))
             }
-            Observation::Event {
-                place, event: Event::BecameGrantor { service, epoch }, ..
-            } => {
+            Observation::Event { site, event: Event::BecameGrantor { service, epoch }, .. } => {
                 let role = (service.clone(), *epoch);
-                match last_state(world, *place, (service, *epoch)) {
+                match last_state(world, *site, (service, *epoch)) {
                     Some(Some(GrantorState::Recovering)) => _ = self.asked.insert(role),
                     Some(_) => {}
                     None => _ = self.unclear.insert(role),

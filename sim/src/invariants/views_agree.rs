@@ -29,28 +29,28 @@ impl Invariant for ViewsAgree {
     }
 
     fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Event { place, process, event: Event::ViewInstalled(view) } = fact else {
+        let Observation::Event { site, process, event: Event::ViewInstalled(view) } = fact else {
             return Ok(());
         };
         if !view.is_sound() {
-            return Err(format!("m{place} installs what no view may be: {view:?}"));
+            return Err(format!("m{site} installs what no view may be: {view:?}"));
         }
         if self.out.contains(process) && view.contains(*process) {
-            return Err(format!("m{place} was left out of a view and is in a later one: {view:?}"));
+            return Err(format!("m{site} was left out of a view and is in a later one: {view:?}"));
         }
         if !view.contains(*process) {
             self.out.insert(*process);
         }
         let last = self.last.insert(*process, (view.lineage, view.number));
         if last.is_some_and(|(lineage, number)| lineage != view.lineage || number >= view.number) {
-            return Err(format!("m{place} goes from {last:?} to {} {}", view.lineage, view.number));
+            return Err(format!("m{site} goes from {last:?} to {} {}", view.lineage, view.number));
         }
         match self.installed.get(&(view.lineage, view.number)) {
             Some(other) => {
                 self.premises += 1;
                 if other != view {
                     return Err(format!(
-                        "view {} is\n  {other:?}\nand at m{place}\n  {view:?}",
+                        "view {} is\n  {other:?}\nand at m{site}\n  {view:?}",
                         view.number
                     ));
                 }

@@ -41,8 +41,8 @@ fn living(world: &World) -> impl Iterator<Item = ProcessId> + '_ {
     world.latest.values().flat_map(|view| view.living().map(|member| member.info.process))
 }
 
-fn places(world: &World) -> impl Iterator<Item = usize> + '_ {
-    living(world).filter_map(|process| world.place_of(process))
+fn sites(world: &World) -> impl Iterator<Item = usize> + '_ {
+    living(world).filter_map(|process| world.site_of(process))
 }
 
 /// The interval of path checks.
@@ -55,7 +55,7 @@ impl WayRoundKeepsLeases {
             Some(goes_round) => {
                 let is_renewed = !std::mem::replace(&mut self.goes_round, goes_round)
                     && self.has_lasted(world, 1)
-                    && places(world).all(|place| world.is_ready(place));
+                    && sites(world).all(|site| world.is_ready(site));
                 let members: BTreeSet<ProcessId> = living(world).collect();
                 if self.since.is_none_or(|(_, before)| before != changes)
                     || !members.is_subset(&self.members)
@@ -71,8 +71,8 @@ impl WayRoundKeepsLeases {
         if self.goes_round && self.has_lasted(world, 2) && !self.is_counted {
             self.is_counted = true;
             self.premises += 1;
-            if let Some(place) = places(world).find(|place| !world.is_ready(*place)) {
-                return Err(format!("m{place} has no lease, though all others can be reached"));
+            if let Some(site) = sites(world).find(|site| !world.is_ready(*site)) {
+                return Err(format!("m{site} has no lease, though all others can be reached"));
             }
         }
         Ok(())
@@ -89,15 +89,15 @@ impl WayRoundKeepsLeases {
     fn is_fine(&self, world: &World) -> Option<bool> {
         let mut lineages = world.latest.values();
         let (Some(view), None) = (lineages.next(), lineages.next()) else { return None };
-        let place = |process: ProcessId| {
-            world.place_of(process).filter(|place| world.peers[*place].is(process))
+        let site = |process: ProcessId| {
+            world.site_of(process).filter(|site| world.peers[*site].is(process))
         };
         let of = |processes: Vec<ProcessId>| -> Option<Vec<usize>> {
-            processes.into_iter().map(place).collect()
+            processes.into_iter().map(site).collect()
         };
         let members = of(view.members.iter().map(|member| member.info.process).collect())?;
         let council = of(view.council().map(|info| info.process).collect())?;
-        let runs = |place: &usize| world.is_up(*place) && !world.peers[*place].leaving;
+        let runs = |site: &usize| world.is_up(*site) && !world.peers[*site].leaving;
         let weather = world.network.weather();
         let is_fair = weather
             == LinkConditions { slowest: weather.slowest, ..LinkConditions::FAIR }
@@ -140,12 +140,12 @@ impl Invariant for WayRoundKeepsLeases {
                 return self.look(world);
             }
             Observation::Ends { .. } => (self.since, self.is_renewed) = (None, false),
-            Observation::Event { place, process, event: Event::Suspended } => {
+            Observation::Event { site, process, event: Event::Suspended } => {
                 self.look(world)?;
                 let is_member = world.latest.values().any(|view| view.contains(*process));
                 if is_member && (self.has_lasted(world, 2) || self.is_renewed) {
                     return Err(format!(
-                        "m{place} has lost its lease, though all others can be reached"
+                        "m{site} has lost its lease, though all others can be reached"
                     ));
                 }
             }

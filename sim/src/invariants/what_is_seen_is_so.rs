@@ -37,30 +37,35 @@ pub struct WhatIsSeenIsSo {
 }
 
 impl WhatIsSeenIsSo {
-    fn check(&mut self, world: &World, place: usize, ask: Ask, seen: &QueryReply) -> Verdict {
+    fn check(&mut self, world: &World, site: usize, ask: Ask, seen: &QueryReply) -> Verdict {
         let call = world.call(ask);
         let ClientRequest::Query(at) = &call.deed else { return Ok(()) };
         let service = &call.service;
         match (at, seen) {
             (Query::Lock(name), QueryReply::Lock { holders, waiters, .. }) => {
                 let key = (service.clone(), Some(name.clone()));
-                self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
-                self.check_waiters(world, place, &key, waiters)
+                self.check_holders(world, site, std::slice::from_ref(&key), holders)?;
+                self.check_waiters(world, site, &key, waiters)
             }
             (Query::Suspension, QueryReply::Lock { holders, waiters, .. }) => {
                 let key = (service.clone(), None);
-                self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
-                self.check_waiters(world, place, &key, waiters)
+                self.check_holders(world, site, std::slice::from_ref(&key), holders)?;
+                self.check_waiters(world, site, &key, waiters)
             }
-            (Query::Place(request), QueryReply::Place { before, holds, suspension }) => self
-                .check_place(world, place, (ask, *request), (*before, *holds, suspension.as_ref())),
+            (Query::Position(request), QueryReply::Position { before, holds, suspension }) => self
+                .check_position(
+                    world,
+                    site,
+                    (ask, *request),
+                    (*before, *holds, suspension.as_ref()),
+                ),
             (Query::Waiting(name, None), QueryReply::Waiting { waiters, .. }) => {
-                self.check_waiters(world, place, &(service.clone(), Some(name.clone())), waiters)
+                self.check_waiters(world, site, &(service.clone(), Some(name.clone())), waiters)
             }
             (Query::Held(None), QueryReply::Held { holders, last }) => {
                 let is_told = |(of, name): &Key| *last && of == service && name.is_some();
                 let all: Vec<Key> = world.history().keys().into_iter().filter(is_told).collect();
-                self.check_holders(world, place, &all, holders)
+                self.check_holders(world, site, &all, holders)
             }
             _ => Ok(()),
         }
@@ -70,7 +75,7 @@ impl WhatIsSeenIsSo {
     fn check_holders(
         &mut self,
         world: &World,
-        place: usize,
+        site: usize,
         keys: &[Key],
         holders: &[HolderInfo],
     ) -> Verdict {
@@ -95,13 +100,13 @@ impl WhatIsSeenIsSo {
                     },
                 );
             if !fits {
-                return Err(format!("m{place} reports a holder that does not hold: {holder:?}"));
+                return Err(format!("m{site} reports a holder that does not hold: {holder:?}"));
             }
         }
         if !world.bounded {
             return Ok(());
         }
-        let Some(view) = world.peers[place].node.as_ref().and_then(|node| node.view()) else {
+        let Some(view) = world.peers[site].node.as_ref().and_then(|node| node.view()) else {
             return Ok(());
         };
         for key in keys {
@@ -128,7 +133,7 @@ impl WhatIsSeenIsSo {
                 if !call.tokens().any(is_told) {
                     self.lock = Some(key.clone());
                     return Err(format!(
-                        "m{place} does not report a holder of {}: {call:?}",
+                        "m{site} does not report a holder of {}: {call:?}",
                         lock_name(key)
                     ));
                 }
@@ -140,15 +145,15 @@ impl WhatIsSeenIsSo {
     /// Checks a told position: how many requests go first, how many holds have to end, and the
     /// request that suspends the service before it. Its member's later messages may have arrived in
     /// the same step. A step with a grant is not checked.
-    fn check_place(
+    fn check_position(
         &mut self,
         world: &World,
-        place: usize,
+        site: usize,
         at: (Ask, RequestId),
         (before, holds, suspension): (u64, u64, Option<&WaiterInfo>),
     ) -> Verdict {
         let look = world.call(at.0);
-        let kept = GrantorRecord::at(world, place, &look.service);
+        let kept = GrantorRecord::at(world, site, &look.service);
         let (waits, key) = (&kept.waits, (look.process, at.1));
         let Some(own) = waits.get(&key).filter(|own| own.ticket.is_some() && !self.grants) else {
             return Ok(());
@@ -187,7 +192,7 @@ impl WhatIsSeenIsSo {
         if before.saturating_sub(is.min(most)).max(least.saturating_sub(before)) > slack as u64
             || !is_cut && before.abs_diff(is) > slack as u64
         {
-            return Err(format!("m{place} says that {before} wait before {key:?}, and {is} do"));
+            return Err(format!("m{site} says that {before} wait before {key:?}, and {is} do"));
         }
         if slack > 0 {
             return Ok(());
@@ -204,13 +209,13 @@ impl WhatIsSeenIsSo {
         let suspends = suspends.or_else(|| first.map(|(by, wait)| (by.0, &wait.lock.metadata)));
         if suspension.map(|seen| (seen.process, &seen.metadata)) != suspends {
             return Err(format!(
-                "m{place} says that {key:?} waits for {suspension:?}, and it is {suspends:?}"
+                "m{site} says that {key:?} waits for {suspension:?}, and it is {suspends:?}"
             ));
         }
         let others = holds_before(&kept, own, key, gate.is_some());
         if holds > others || !is_cut && holds != others {
             return Err(format!(
-                "m{place} says that {holds} holds are before {key:?}, and {others} are"
+                "m{site} says that {holds} holds are before {key:?}, and {others} are"
             ));
         }
         Ok(())
@@ -220,11 +225,11 @@ impl WhatIsSeenIsSo {
     fn check_waiters(
         &mut self,
         world: &World,
-        place: usize,
+        site: usize,
         key: &Key,
         waiters: &[WaiterInfo],
     ) -> Verdict {
-        let waits = GrantorRecord::at(world, place, &key.0).waits;
+        let waits = GrantorRecord::at(world, site, &key.0).waits;
         let mut last = None;
         self.lock = Some(key.clone());
         for waiter in waiters {
@@ -244,7 +249,7 @@ impl WhatIsSeenIsSo {
                     "this one waits for {}, and it did not ask: {waiter:?}",
                     lock_name(key)
                 );
-                return Err(format!("m{place} says that {what}"));
+                return Err(format!("m{site} says that {what}"));
             }
             let this = waits.iter().find(|((process, _), wait)| {
                 *process == waiter.process
@@ -258,7 +263,7 @@ impl WhatIsSeenIsSo {
             if wait.ticket < last {
                 let what =
                     format!("{waiter:?} with {:?} waits after one with {last:?}", wait.ticket);
-                return Err(format!("m{place} says of {}: {what}", lock_name(key)));
+                return Err(format!("m{site} says of {}: {what}", lock_name(key)));
             }
             last = wait.ticket;
         }
@@ -361,12 +366,12 @@ impl Invariant for WhatIsSeenIsSo {
                 packet: Packet::Linked { message: Message::Client(Grant { .. }), .. },
                 ..
             } => self.grants = true,
-            Observation::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),
-            Observation::Stepped { place } => {
-                let resumed = self.resumed.take() == Some(*place);
+            Observation::Event { site, event: Event::Resumed, .. } => self.resumed = Some(*site),
+            Observation::Stepped { site } => {
+                let resumed = self.resumed.take() == Some(*site);
                 for (ask, seen) in std::mem::take(&mut self.told) {
-                    if world.is_ready(*place) && !resumed {
-                        self.check(world, *place, ask, &seen)?;
+                    if world.is_ready(*site) && !resumed {
+                        self.check(world, *site, ask, &seen)?;
                     }
                 }
                 self.grants = false;

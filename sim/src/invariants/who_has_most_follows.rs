@@ -31,9 +31,8 @@ impl Invariant for WhoHasMostFollows {
     }
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        let Observation::Sent {
-            place, process: me, packet: Packet::Linked { message, .. }, ..
-        } = fact
+        let Observation::Sent { site, process: me, packet: Packet::Linked { message, .. }, .. } =
+            fact
         else {
             return Ok(());
         };
@@ -44,11 +43,11 @@ impl Invariant for WhoHasMostFollows {
         if !self.said.insert((service.clone(), *me, *epoch)) {
             return Ok(());
         }
-        let peer = &world.peers[*place];
+        let peer = &world.peers[*site];
         let Some(node) = &peer.node else { return Ok(()) };
         let Some(view) = node.view() else { return Ok(()) };
         let suspected = node.status(peer.clock.local(world.now)).suspected;
-        let kept = GrantorRecord::at(world, *place, service);
+        let kept = GrantorRecord::at(world, *site, service);
         let rank = |(age, process): (usize, ProcessId)| {
             let holds = kept
                 .holds
@@ -72,7 +71,7 @@ impl Invariant for WhoHasMostFollows {
         self.premises += u64::from(others().count() > 1);
         match best {
             Some((_, best)) if best != *to => {
-                Err(format!("{to} is to follow m{place}, and {best} has more in its table"))
+                Err(format!("{to} is to follow m{site}, and {best} has more in its table"))
             }
             _ => Ok(()),
         }

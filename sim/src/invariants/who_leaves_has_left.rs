@@ -23,18 +23,16 @@ impl Invariant for WhoLeavesHasLeft {
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Observation::Event { place, process, event: Event::Left { heard } } => {
+            Observation::Event { site, process, event: Event::Left { heard } } => {
                 self.premises += 1;
-                if *heard && !is_known_to_be_gone(world, *place, *process) {
-                    return Err(format!(
-                        "m{place} says that its goodbye was heard, and it was not"
-                    ));
+                if *heard && !is_known_to_be_gone(world, *site, *process) {
+                    return Err(format!("m{site} says that its goodbye was heard, and it was not"));
                 }
             }
-            Observation::Event { place, event: Event::Expelled, .. }
-                if world.peers[*place].leaving =>
+            Observation::Event { site, event: Event::Expelled, .. }
+                if world.peers[*site].leaving =>
             {
-                return Err(format!("m{place} was told to leave and calls itself expelled"));
+                return Err(format!("m{site} was told to leave and calls itself expelled"));
             }
             _ => {}
         }
@@ -43,8 +41,8 @@ impl Invariant for WhoLeavesHasLeft {
 }
 
 /// Whether a view without `process` is decided, or no other member of its last view is alive.
-fn is_known_to_be_gone(world: &World, place: usize, process: ProcessId) -> bool {
-    let Some(view) = world.view(place) else { return true };
+fn is_known_to_be_gone(world: &World, site: usize, process: ProcessId) -> bool {
+    let Some(view) = world.view(site) else { return true };
     let lives =
         |other: ProcessId| other != process && world.peers.iter().any(|peer| peer.is(other));
     let is_out = world.latest.get(&view.lineage).is_some_and(|latest| !latest.contains(process));

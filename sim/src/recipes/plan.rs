@@ -33,7 +33,7 @@ pub enum RecipeFaultKind {
 pub struct RecipeFault {
     /// From the end of the founding on.
     pub at: u64,
-    /// Its place among all that were drawn.
+    /// Its number among all that were drawn.
     pub number: usize,
     /// The kind of the fault.
     pub trouble: RecipeFaultKind,

@@ -89,23 +89,23 @@ impl Tasks {
     }
 
     /// Begins a task; a task of a site ends with the site.
-    pub fn begin(&self, place: Option<usize>, task: impl Future<Output = ()> + 'static) {
-        self.order(Order::Begin(place, Box::pin(task)));
+    pub fn begin(&self, site: Option<usize>, task: impl Future<Output = ()> + 'static) {
+        self.order(Order::Begin(site, Box::pin(task)));
     }
 
     /// Ends all tasks of a site at once.
-    pub fn end(&self, place: usize) {
-        self.order(Order::End(place));
+    pub fn end(&self, site: usize) {
+        self.order(Order::End(site));
     }
 
     /// No task of that site goes on until it is thawed.
-    pub fn freeze(&self, place: usize) {
-        self.order(Order::Freeze(place));
+    pub fn freeze(&self, site: usize) {
+        self.order(Order::Freeze(site));
     }
 
     /// Ends the freeze.
-    pub fn thaw(&self, place: usize) {
-        self.order(Order::Thaw(place));
+    pub fn thaw(&self, site: usize) {
+        self.order(Order::Thaw(site));
     }
 
     /// Ends everything.
@@ -130,8 +130,8 @@ pub struct TaskDriver {
 
 impl TaskDriver {
     /// The error of the clock of a task's site, in millionths.
-    fn clock(&self, place: Option<usize>) -> i32 {
-        place.and_then(|place| self.clocks.get(place)).copied().unwrap_or_default()
+    fn clock(&self, site: Option<usize>) -> i32 {
+        site.and_then(|site| self.clocks.get(site)).copied().unwrap_or_default()
     }
 
     fn obey(&mut self) {
@@ -142,29 +142,29 @@ impl TaskDriver {
             }
             for order in orders {
                 match order {
-                    Order::Begin(place, task) => {
+                    Order::Begin(site, task) => {
                         self.next += 1;
-                        self.tasks.insert(self.next, (place, task));
+                        self.tasks.insert(self.next, (site, task));
                         lock(&self.bell.woken).insert(self.next);
                     }
-                    Order::End(place) => {
-                        self.frozen.remove(&place);
+                    Order::End(site) => {
+                        self.frozen.remove(&site);
                         let ended: Vec<u64> = self
                             .tasks
                             .iter()
-                            .filter(|(_, (at, _))| *at == Some(place))
+                            .filter(|(_, (at, _))| *at == Some(site))
                             .map(|(id, _)| *id)
                             .collect();
                         for task in ended {
                             let task = self.tasks.remove(&task);
-                            by_clock(self.clock(Some(place)), || drop(task));
+                            by_clock(self.clock(Some(site)), || drop(task));
                         }
                     }
-                    Order::Freeze(place) => {
-                        self.frozen.entry(place).or_default();
+                    Order::Freeze(site) => {
+                        self.frozen.entry(site).or_default();
                     }
-                    Order::Thaw(place) => {
-                        let woken = self.frozen.remove(&place).unwrap_or_default();
+                    Order::Thaw(site) => {
+                        let woken = self.frozen.remove(&site).unwrap_or_default();
                         lock(&self.bell.woken).extend(woken);
                     }
                     Order::Close => self.closed = true,
@@ -187,17 +187,17 @@ impl Future for TaskDriver {
         round.sort_by_key(|task| mix(&[this.seed, this.rounds, *task]));
         for id in round {
             // It may have ended since it was woken.
-            let Some((place, mut task)) = this.tasks.remove(&id) else { continue };
-            if let Some(woken) = place.and_then(|place| this.frozen.get_mut(&place)) {
+            let Some((site, mut task)) = this.tasks.remove(&id) else { continue };
+            if let Some(woken) = site.and_then(|site| this.frozen.get_mut(&site)) {
                 woken.insert(id);
-                this.tasks.insert(id, (place, task));
+                this.tasks.insert(id, (site, task));
                 continue;
             }
             let waker = Waker::from(Arc::new(TaskWaker { task: id, bell: this.bell.clone() }));
-            let clock = this.clock(place);
+            let clock = this.clock(site);
             if by_clock(clock, || task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending())
             {
-                this.tasks.insert(id, (place, task));
+                this.tasks.insert(id, (site, task));
             }
             this.obey();
             if this.closed {

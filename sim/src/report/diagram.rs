@@ -30,7 +30,7 @@ pub(super) struct DiagramFrame<'a> {
     pub window: Span,
     /// How wide, in pixels.
     pub width: i64,
-    /// The messages to show, as places in `story.flights`.
+    /// The messages to show, as indexes in `story.flights`.
     pub past: &'a [usize],
     /// Whether those messages are named: the picture of the last moments.
     pub named: bool,
@@ -40,7 +40,7 @@ pub(super) struct DiagramFrame<'a> {
 /// as grantor, the shown lock, the other locks, and the line of its life, at which messages leave
 /// and arrive.
 struct Track<'a> {
-    place: usize,
+    site: usize,
     lane: &'a SiteStory,
     top: i64,
     labels: Vec<(String, &'static str, i64, Option<LabelPosition>)>,
@@ -77,8 +77,8 @@ pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
     head.retain(|(.., spot)| spot.is_some());
     let mut top = 8 + head_rows as i64 * ROW + 6;
     let mut tracks = Vec::new();
-    for (place, lane) in frame.story.lanes.iter().enumerate() {
-        let mut track = frame.track(place, lane, focus.as_deref());
+    for (site, lane) in frame.story.lanes.iter().enumerate() {
+        let mut track = frame.track(site, lane, focus.as_deref());
         track.top = top;
         top = track.base() + 9;
         tracks.push(track);
@@ -95,7 +95,7 @@ pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
             out,
             "<text class=\"name\" x=\"2\" y=\"{}\">m{}</text>",
             track.base() + 4,
-            track.place
+            track.site
         );
     }
     let _ = write!(
@@ -210,7 +210,7 @@ impl<'a> DiagramFrame<'a> {
             .collect()
     }
 
-    fn track(&self, place: usize, lane: &'a SiteStory, focus: Option<&str>) -> Track<'a> {
+    fn track(&self, site: usize, lane: &'a SiteStory, focus: Option<&str>) -> Track<'a> {
         let mut services: Vec<&str> = lane
             .terms
             .iter()
@@ -220,7 +220,7 @@ impl<'a> DiagramFrame<'a> {
         services.sort_unstable();
         services.dedup();
         let here = |hold: &&HoldSpan| {
-            hold.place == place && Span { from: hold.asked, until: hold.over }.meets(&self.window)
+            hold.site == site && Span { from: hold.asked, until: hold.over }.meets(&self.window)
         };
         let (shown, others): (Vec<&HoldSpan>, Vec<&HoldSpan>) = self
             .story
@@ -233,9 +233,9 @@ impl<'a> DiagramFrame<'a> {
             .filter(|hold| hold.got.is_some() || Some(hold.lock.as_str()) == focus)
             .collect();
         let (shown, others) = (self.pack(shown, 2), self.pack(others, 1));
-        let labels = self.lane_labels(place, lane, &shown);
+        let labels = self.lane_labels(site, lane, &shown);
         let label_rows = labels::height(&labels.iter().map(|(.., spot)| *spot).collect::<Vec<_>>());
-        Track { place, lane, top: 0, labels, label_rows, services, shown, others }
+        Track { site, lane, top: 0, labels, label_rows, services, shown, others }
     }
 
     /// Puts holds into rows, so that none covers another.
@@ -257,7 +257,7 @@ impl<'a> DiagramFrame<'a> {
 
     fn lane_labels(
         &self,
-        place: usize,
+        site: usize,
         lane: &SiteStory,
         shown: &[Vec<&HoldSpan>],
     ) -> Vec<(String, &'static str, i64, Option<LabelPosition>)> {
@@ -295,7 +295,7 @@ impl<'a> DiagramFrame<'a> {
             for &index in self.past {
                 let flight = &self.story.flights[index];
                 if let Some(at) =
-                    flight.arrived.filter(|at| flight.to == place && self.contains(*at))
+                    flight.arrived.filter(|at| flight.to == site && self.contains(*at))
                 {
                     wanted.push((
                         4,
@@ -327,7 +327,7 @@ impl<'a> DiagramFrame<'a> {
         for fault in &self.story.faults {
             let Some((x, width)) = self.part(&fault.span, 2) else { continue };
             let words = fault.words(tracks.len());
-            let hit = |track: &&Track<'_>| fault.places.contains(&track.place);
+            let hit = |track: &&Track<'_>| fault.sites.contains(&track.site);
             for track in tracks.iter().filter(hit) {
                 let (top, height) = (track.top, track.base() + 6 - track.top);
                 let _ = write!(
@@ -378,16 +378,16 @@ impl<'a> DiagramFrame<'a> {
                 body,
                 base - body,
                 1,
-                &format!("m{}: no lease", track.place),
+                &format!("m{}: no lease", track.site),
             );
         }
         for span in &lane.paused {
             let title =
-                format!("m{} is stopped for {}", track.place, duration(span.until - span.from));
+                format!("m{} is stopped for {}", track.site, duration(span.until - span.from));
             self.rect(out, "paused", span, body, base - body, 2, &title);
         }
         for span in &lane.elder {
-            self.rect(out, "elder", span, body, 3, 1, &format!("m{} is the elder", track.place));
+            self.rect(out, "elder", span, body, 3, 1, &format!("m{} is the elder", track.site));
         }
         self.draw_terms(out, track);
         for (row, holds) in track.shown.iter().enumerate() {
@@ -408,7 +408,7 @@ impl<'a> DiagramFrame<'a> {
             self.rect(out, "life", span, base, 2, 1, "");
         }
         for view in lane.views.iter().filter(|view| self.contains(view.at)) {
-            let title = format!("m{} at {}: {}", track.place, duration(view.at), view.words);
+            let title = format!("m{} at {}: {}", track.site, duration(view.at), view.words);
             let (x, y) = (self.x(view.at), base - 3);
             let title = escape(&title);
             let _ = write!(
@@ -451,7 +451,7 @@ impl<'a> DiagramFrame<'a> {
                 .position(|service| *service == term.service)
                 .unwrap_or(0)
                 % 3;
-            let title = format!("m{} grants {} in epoch {}", track.place, term.service, term.epoch);
+            let title = format!("m{} grants {} in epoch {}", track.site, term.service, term.epoch);
             let asks = Span { from: term.span.from, until: term.acts.unwrap_or(term.span.until) };
             self.rect(
                 out,
@@ -628,7 +628,7 @@ impl<'a> DiagramFrame<'a> {
 
 /// A hold in words.
 fn about(hold: &HoldSpan) -> String {
-    let mut words = format!("m{}, {}, asked at {}", hold.place, hold.lock, duration(hold.asked));
+    let mut words = format!("m{}, {}, asked at {}", hold.site, hold.lock, duration(hold.asked));
     if let Some(got) = hold.got {
         let _ = write!(words, ", token {} since {}", hold.token, duration(got));
     }
@@ -653,7 +653,7 @@ fn step(at_least: u64) -> u64 {
 
 /// An instant of the axis.
 fn seconds(at: u64, step: u64) -> String {
-    let places = [
+    let sites = [
         (1_000_000_000, 0),
         (100_000_000, 1),
         (10_000_000, 2),
@@ -661,8 +661,8 @@ fn seconds(at: u64, step: u64) -> String {
         (100_000, 4),
         (10_000, 5),
     ];
-    let places = places.iter().find(|(unit, _)| step >= *unit).map_or(6, |(_, places)| *places);
-    format!("{:.places$} s", at as f64 / 1e9)
+    let sites = sites.iter().find(|(unit, _)| step >= *unit).map_or(6, |(_, sites)| *sites);
+    format!("{:.sites$} s", at as f64 / 1e9)
 }
 
 /// A span, or an instant, for people.

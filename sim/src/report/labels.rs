@@ -34,7 +34,7 @@ pub(super) fn width(text: &str, size: i64) -> i64 {
 /// end within the strip. `None`: no row has room, or it is wider than the strip.
 pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<LabelPosition>> {
     let mut taken: Vec<Vec<(i64, i64)>> = vec![Vec::new(); rows];
-    let place = |label: &Label| {
+    let site = |label: &Label| {
         if label.width > strip {
             return None;
         }
@@ -47,7 +47,7 @@ pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<Lab
         taken[row].push((left, right));
         Some(LabelPosition { left, row })
     };
-    labels.iter().map(place).collect()
+    labels.iter().map(site).collect()
 }
 
 /// The rows that these spots take.

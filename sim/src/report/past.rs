@@ -13,20 +13,20 @@ pub(super) fn is_routine(kind: &str) -> bool {
     matches!(kind, "Beat" | "Pulse" | "Ack" | "Hello" | "HelloReply")
 }
 
-/// The messages, as places in `story.flights`, that may have led to the break: of each sender and
+/// The messages, as indexes in `story.flights`, that may have led to the break: of each sender and
 /// kind the last one that arrived before, and then the same for their senders. Routine packets only
 /// one step back: they connect all members and explain nothing.
 pub(super) fn past(story: &Story) -> Vec<usize> {
     let Some(breach) = &story.breach else { return Vec::new() };
     let mut horizon: BTreeMap<usize, u64> =
-        story.scene().into_iter().map(|place| (place, breach.at)).collect();
+        story.scene().into_iter().map(|site| (site, breach.at)).collect();
     let mut chosen = Vec::new();
     // The messages that led to each of those holds.
     if let Some(lock) = &breach.lock {
         for (index, _) in story.clashes(lock) {
             let hold = &story.holds[index];
             let grant = story.flights.iter().position(|flight| {
-                flight.to == hold.place
+                flight.to == hold.site
                     && flight.kind == "Grant"
                     && flight.arrived == hold.got
                     && hold.got.is_some()
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_past_of_a_break_has_its_causes_and_nothing_else() {
-        let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
+        let line = |at, site, entry| Line { at, site: Some(site), life: 1, entry };
         let send = |at, from, packet, to, kind: &str| {
             line(at, from, Entry::Send { packet, to, kind: kind.into(), lost: None })
         };

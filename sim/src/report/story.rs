@@ -50,8 +50,8 @@ pub(super) struct EpochSpan {
 /// A request, and the hold that came of it.
 #[derive(Clone, Debug)]
 pub(super) struct HoldSpan {
-    /// The place of its member.
-    pub place: usize,
+    /// The site of its member.
+    pub site: usize,
     /// `service/name`.
     pub lock: String,
     /// When it was asked for.
@@ -108,8 +108,8 @@ pub(super) struct FaultBand {
     pub number: usize,
     /// Its kind.
     pub kind: String,
-    /// The places it hit, as far as it was known when it began.
-    pub places: Vec<usize>,
+    /// The sites it hit, as far as it was known when it began.
+    pub sites: Vec<usize>,
     /// How long.
     pub span: Span,
 }
@@ -117,10 +117,10 @@ pub(super) struct FaultBand {
 impl FaultBand {
     /// For a label.
     pub(super) fn words(&self, lanes: usize) -> String {
-        let whom = match self.places.len() {
+        let whom = match self.sites.len() {
             0 => String::new(),
             all if all >= lanes => ", all members".to_string(),
-            _ => format!(", {}", places(&self.places)),
+            _ => format!(", {}", sites(&self.sites)),
         };
         format!("fault {}: {}{whom}", self.number, self.kind)
     }
@@ -148,8 +148,8 @@ pub(super) struct DrawnPacket {
 pub(super) struct Breach {
     /// The time.
     pub at: u64,
-    /// Where, if it was seen at one place.
-    pub place: Option<usize>,
+    /// Where, if it was seen at one site.
+    pub site: Option<usize>,
     /// The invariant.
     pub invariant: String,
     /// The lock, if it is about one.
@@ -161,7 +161,7 @@ pub(super) struct Breach {
 /// A run, for drawing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Story {
-    /// One for each place.
+    /// One for each site.
     pub lanes: Vec<SiteStory>,
     /// In the order in which they began.
     pub faults: Vec<FaultBand>,
@@ -179,9 +179,9 @@ pub(super) struct Story {
     pub services: Vec<String>,
 }
 
-/// Places for people.
-pub(super) fn places(these: &[usize]) -> String {
-    these.iter().map(|place| format!("m{place}")).collect::<Vec<_>>().join(" ")
+/// Sites for people.
+pub(super) fn sites(these: &[usize]) -> String {
+    these.iter().map(|site| format!("m{site}")).collect::<Vec<_>>().join(" ")
 }
 
 /// A token or an epoch for people: the slot and the number in it.
@@ -240,22 +240,22 @@ impl Story {
         clashes
     }
 
-    /// The places where a violation is seen: where its lock is held, or where it was noticed.
+    /// The sites where a violation is seen: where its lock is held, or where it was noticed.
     pub(super) fn scene(&self) -> Vec<usize> {
         let Some(breach) = &self.breach else { return Vec::new() };
-        let mut scene: Vec<usize> = breach.place.into_iter().collect();
+        let mut scene: Vec<usize> = breach.site.into_iter().collect();
         if let Some(lock) = &breach.lock {
-            scene.extend(self.clashes(lock).iter().map(|(index, _)| self.holds[*index].place));
+            scene.extend(self.clashes(lock).iter().map(|(index, _)| self.holds[*index].site));
         }
         scene.sort_unstable();
         scene.dedup();
         scene
     }
 
-    /// The life of a place at an instant.
-    pub(super) fn life(&self, place: usize, at: u64) -> Option<Span> {
+    /// The life of a site at an instant.
+    pub(super) fn life(&self, site: usize, at: u64) -> Option<Span> {
         self.lanes
-            .get(place)?
+            .get(site)?
             .alive
             .iter()
             .rev()
@@ -276,26 +276,26 @@ struct StoryBuilder {
 }
 
 impl StoryBuilder {
-    fn lane(&mut self, place: usize) -> &mut SiteStory {
-        if self.story.lanes.len() <= place {
-            self.story.lanes.resize_with(place + 1, SiteStory::default);
+    fn lane(&mut self, site: usize) -> &mut SiteStory {
+        if self.story.lanes.len() <= site {
+            self.story.lanes.resize_with(site + 1, SiteStory::default);
         }
-        &mut self.story.lanes[place]
+        &mut self.story.lanes[site]
     }
 
     fn note(&mut self, line: &Line, rank: u8, words: impl Into<String>) {
-        if let Some(place) = line.place {
-            self.lane(place).notes.push(StoryNote { at: line.at, words: words.into(), rank });
+        if let Some(site) = line.site {
+            self.lane(site).notes.push(StoryNote { at: line.at, words: words.into(), rank });
         }
     }
 
     fn hear(&mut self, line: &Line) {
         let (at, end) = (line.at, self.story.end);
         let open = Span { from: at, until: end };
-        match (&line.entry, line.place) {
-            (Entry::Invoke { call, service, deed, names, .. }, Some(place)) if deed.is_hold() => {
+        match (&line.entry, line.site) {
+            (Entry::Invoke { call, service, deed, names, .. }, Some(site)) if deed.is_hold() => {
                 self.calls.insert(*call, self.story.holds.len());
-                self.lane(place);
+                self.lane(site);
                 let names = if *deed == RecordedRequest::Suspend {
                     "*".to_string()
                 } else {
@@ -305,7 +305,7 @@ impl StoryBuilder {
                 let (token, how) = (String::new(), String::new());
                 let (got, lease, stopped) = (None, None, None);
                 self.story.holds.push(HoldSpan {
-                    place,
+                    site,
                     lock,
                     asked: at,
                     got,
@@ -341,58 +341,58 @@ impl StoryBuilder {
                     self.note(line, 4, format!("write to {lock} with {} refused", token(*number)));
                 }
             }
-            (Entry::Start, Some(place)) => {
-                self.lane(place).alive.push(open);
+            (Entry::Start, Some(site)) => {
+                self.lane(site).alive.push(open);
                 if line.life > 1 {
                     self.note(line, 1, "starts again");
                 }
             }
-            (Entry::End { how }, Some(place)) => {
-                self.end_process(place, at);
+            (Entry::End { how }, Some(site)) => {
+                self.end_process(site, at);
                 if how != "reborn" {
                     self.note(line, 0, how.clone());
                 }
             }
-            (Entry::Pause, Some(place)) => {
-                self.lane(place).paused.push(open);
+            (Entry::Pause, Some(site)) => {
+                self.lane(site).paused.push(open);
                 self.note(line, 0, "stopped");
             }
-            (Entry::Wake, Some(place)) => {
+            (Entry::Wake, Some(site)) => {
                 for hold in self
                     .story
                     .holds
                     .iter_mut()
-                    .filter(|hold| hold.place == place && hold.end.is_empty())
+                    .filter(|hold| hold.site == site && hold.end.is_empty())
                 {
                     hold.stopped = hold.stopped.filter(|until| *until < at);
                 }
-                close(self.lane(place).paused.last_mut(), at);
+                close(self.lane(site).paused.last_mut(), at);
                 self.note(line, 1, "wakes");
             }
             (Entry::Leave, Some(_)) => self.note(line, 1, "is told to leave"),
-            (Entry::Lease { until: Some(until) }, Some(place)) => self.lease(place, at, *until),
-            (Entry::View { number, members, ghosts, learners, lives, .. }, Some(place)) => {
-                let elder = elder(members, lives, &[ghosts, learners]) == Some((place, line.life));
+            (Entry::Lease { until: Some(until) }, Some(site)) => self.lease(site, at, *until),
+            (Entry::View { number, members, ghosts, learners, lives, .. }, Some(site)) => {
+                let elder = elder(members, lives, &[ghosts, learners]) == Some((site, line.life));
                 self.view(
-                    place,
+                    site,
                     at,
                     elder,
                     format!(
                         "view {number}: {}{}{}",
-                        places(members),
+                        sites(members),
                         and("ghosts", ghosts),
                         and("learners", learners)
                     ),
                 );
             }
             (Entry::Event { name }, Some(_)) => self.event(line, name),
-            (Entry::Grantor { service, epoch, recovering }, Some(place)) => {
-                self.grantor(place, at, service, token(*epoch), *recovering);
+            (Entry::Grantor { service, epoch, recovering }, Some(site)) => {
+                self.grantor(site, at, service, token(*epoch), *recovering);
             }
-            (Entry::NoGrantor { service, .. }, Some(place)) => {
+            (Entry::NoGrantor { service, .. }, Some(site)) => {
                 let of_it =
                     |term: &&mut EpochSpan| term.span.until == end && term.service == *service;
-                if let Some(term) = self.lane(place).terms.iter_mut().rev().find(of_it) {
+                if let Some(term) = self.lane(site).terms.iter_mut().rev().find(of_it) {
                     term.span.until = at;
                 }
             }
@@ -415,10 +415,10 @@ impl StoryBuilder {
                     self.story.flights.push(flight);
                 }
             }
-            (Entry::Fault { fault, kind, places }, _) => {
+            (Entry::Fault { fault, kind, sites }, _) => {
                 self.faults.insert(*fault, self.story.faults.len());
-                let (kind, places) = (kind.clone(), places.clone());
-                self.story.faults.push(FaultBand { number: *fault, kind, places, span: open });
+                let (kind, sites) = (kind.clone(), sites.clone());
+                self.story.faults.push(FaultBand { number: *fault, kind, sites, span: open });
             }
             (Entry::Mended { fault }, _) => {
                 let fault = self.faults.get(fault).copied();
@@ -435,17 +435,16 @@ impl StoryBuilder {
                     fault.span.until = at;
                 }
             }
-            (Entry::Break { invariant, lock, words }, place) => {
+            (Entry::Break { invariant, lock, words }, site) => {
                 // Seen in the step that was written down last.
-                let place =
-                    place.or(self.last.filter(|(then, _)| *then == at).map(|(_, place)| place));
+                let site = site.or(self.last.filter(|(then, _)| *then == at).map(|(_, site)| site));
                 let (invariant, lock, words) = (invariant.clone(), lock.clone(), words.clone());
-                self.story.breach = Some(Breach { at, place, invariant, lock, words });
+                self.story.breach = Some(Breach { at, site, invariant, lock, words });
             }
-            // The rest only makes sense with a place.
+            // The rest only makes sense with a site.
             _ => {}
         }
-        self.last = line.place.map(|place| (at, place)).or(self.last);
+        self.last = line.site.map(|site| (at, site)).or(self.last);
     }
 
     fn hold(&mut self, call: usize) -> Option<&mut HoldSpan> {
@@ -461,9 +460,9 @@ impl StoryBuilder {
         }
     }
 
-    fn end_process(&mut self, place: usize, at: u64) {
+    fn end_process(&mut self, site: usize, at: u64) {
         let end = self.story.end;
-        let lane = self.lane(place);
+        let lane = self.lane(site);
         for spans in [&mut lane.alive, &mut lane.paused, &mut lane.elder, &mut lane.suspended] {
             close(spans.last_mut().filter(|span| span.until == end), at);
         }
@@ -471,15 +470,15 @@ impl StoryBuilder {
             term.span.until = at;
         }
         for hold in
-            self.story.holds.iter_mut().filter(|hold| hold.place == place && hold.end.is_empty())
+            self.story.holds.iter_mut().filter(|hold| hold.site == site && hold.end.is_empty())
         {
             (hold.over, hold.end) = (at, "its process ended".to_string());
         }
     }
 
-    fn view(&mut self, place: usize, at: u64, is_elder: bool, words: String) {
+    fn view(&mut self, site: usize, at: u64, is_elder: bool, words: String) {
         let end = self.story.end;
-        let lane = self.lane(place);
+        let lane = self.lane(site);
         let open = lane.elder.last_mut().filter(|span| span.until == end);
         match (is_elder, open) {
             (true, None) => lane.elder.push(Span { from: at, until: end }),
@@ -491,26 +490,26 @@ impl StoryBuilder {
 
     /// The process is stopped. When its member's lease ends meanwhile, its holds end, unless it
     /// wakes before.
-    fn lease(&mut self, place: usize, at: u64, until: u64) {
+    fn lease(&mut self, site: usize, at: u64, until: u64) {
         let open =
-            |hold: &&mut HoldSpan| hold.place == place && hold.got.is_some() && hold.end.is_empty();
+            |hold: &&mut HoldSpan| hold.site == site && hold.got.is_some() && hold.end.is_empty();
         for hold in self.story.holds.iter_mut().filter(open) {
             hold.stopped = Some(until.max(at));
         }
     }
 
     fn event(&mut self, line: &Line, name: &str) {
-        let Some(place) = line.place else { return };
+        let Some(site) = line.site else { return };
         let (at, end) = (line.at, self.story.end);
         let plain: String =
             name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
         match plain.as_str() {
             "suspended" => {
-                self.lane(place).suspended.push(Span { from: at, until: end });
+                self.lane(site).suspended.push(Span { from: at, until: end });
                 self.note(line, 1, "lease over");
             }
             "resumed" => {
-                let open = self.lane(place).suspended.last_mut().filter(|span| span.until == end);
+                let open = self.lane(site).suspended.last_mut().filter(|span| span.until == end);
                 let again = open.is_some();
                 close(open, at);
                 if again {
@@ -524,14 +523,14 @@ impl StoryBuilder {
         }
     }
 
-    fn grantor(&mut self, place: usize, at: u64, service: &str, epoch: String, recovering: bool) {
+    fn grantor(&mut self, site: usize, at: u64, service: &str, epoch: String, recovering: bool) {
         let end = self.story.end;
         if !self.story.services.iter().any(|known| known == service) {
             self.story.services.push(service.to_string());
             self.story.services.sort();
         }
         let acts = (!recovering).then_some(at);
-        let lane = self.lane(place);
+        let lane = self.lane(site);
         let known =
             lane.terms.iter_mut().rev().find(|term| {
                 term.service == service && term.epoch == epoch && term.span.until == end
@@ -564,7 +563,7 @@ impl StoryBuilder {
             if let Some((at, words)) =
                 late.and_then(|(at, words)| Some((at.parse().ok()?, words.to_string())))
             {
-                (breach.at, breach.place, breach.words) = (at, None, words);
+                (breach.at, breach.site, breach.words) = (at, None, words);
             }
             let call =
                 |call: usize| self.calls.get(&call).and_then(|index| story.holds.get(*index));
@@ -575,7 +574,7 @@ impl StoryBuilder {
             };
             let first = named("call ").or_else(|| named("Ask("));
             breach.words = plain(&breach.words, call, &locks);
-            breach.place = breach.place.or(first.map(|hold| hold.place));
+            breach.site = breach.site.or(first.map(|hold| hold.site));
             let told =
                 locks.iter().find(|lock| breach.words.contains(**lock)).map(ToString::to_string);
             breach.lock = breach.lock.take().or(told).or(first.map(|hold| hold.lock.clone()));
@@ -587,7 +586,7 @@ impl StoryBuilder {
     }
 }
 
-/// Place and life of the first member that has a vote: ghosts and learners have none.
+/// Site and life of the first member that has a vote: ghosts and learners have none.
 fn elder(
     members: &[usize],
     lives: &[u64],
@@ -598,8 +597,8 @@ fn elder(
 }
 
 fn and(what: &str, processes: &[(usize, u64)]) -> String {
-    let at: Vec<usize> = processes.iter().map(|(place, _)| *place).collect();
-    if at.is_empty() { String::new() } else { format!(", {what} {}", places(&at)) }
+    let at: Vec<usize> = processes.iter().map(|(site, _)| *site).collect();
+    if at.is_empty() { String::new() } else { format!(", {what} {}", sites(&at)) }
 }
 
 /// Rewrites an invariant's technical text in plain words: calls with their members, locks and
@@ -627,10 +626,10 @@ fn plain<'a>(
                     format!("token {number}{}", rest.strip_prefix(')').unwrap_or(rest))
                 }
                 ("Ask(", Some(hold)) => {
-                    format!("m{}{}", hold.place, rest.strip_prefix(')').unwrap_or(rest))
+                    format!("m{}{}", hold.site, rest.strip_prefix(')').unwrap_or(rest))
                 }
                 ("call ", Some(hold)) if !rest.starts_with(" of m") => {
-                    format!("call {number} of m{}{rest}", hold.place)
+                    format!("call {number} of m{}{rest}", hold.site)
                 }
                 _ => format!("{mark}{part}"),
             };
@@ -662,7 +661,7 @@ mod tests {
     use super::*;
 
     fn story(lines: Vec<(u64, usize, Entry)>) -> Story {
-        let line = |(at, place, entry)| Line { at, place: Some(place), life: 1, entry };
+        let line = |(at, site, entry)| Line { at, site: Some(site), life: 1, entry };
         Story::of(&Record { lines: lines.into_iter().map(line).collect() })
     }
 
@@ -775,7 +774,7 @@ mod tests {
         ]);
         let breach = told.breach.expect("it is broken");
         assert_eq!(
-            (breach.at, breach.place, breach.lock.as_deref()),
+            (breach.at, breach.site, breach.lock.as_deref()),
             (50, Some(2), Some("stock/a"))
         );
         assert_eq!(breach.words, "call 0 of m2 begins with 2000.3");

@@ -2,7 +2,7 @@
 
 use super::scene::read_scene;
 use super::steps::{read_packets, read_step};
-use super::words::{Parsed, call, place, places, read_span, read_time, word};
+use super::words::{Parsed, call, read_span, read_time, site, sites, word};
 use crate::history::Ask;
 use crate::log::Scene;
 use crate::step::Step;
@@ -60,16 +60,16 @@ impl<'a> ScriptRunner<'a> {
             "granted" => one(of(world, call(args)?)?, World::is_granted),
             "answered" => one(of(world, call(args)?)?, World::is_answered),
             "lost" => one(of(world, call(args)?)?, |world, ask| world.lost(ask).is_some()),
-            "ready" => at(place(args)?, World::is_ready),
-            "suspended" => at(place(args)?, |world, place| !world.is_ready(place)),
-            "gone" => at(place(args)?, |world, place| !world.is_alive(place)),
-            "elder" => at(place(args)?, |world, place| world.find_elder() == Some(place)),
+            "ready" => at(site(args)?, World::is_ready),
+            "suspended" => at(site(args)?, |world, site| !world.is_ready(site)),
+            "gone" => at(site(args)?, |world, site| !world.is_alive(site)),
+            "elder" => at(site(args)?, |world, site| world.find_elder() == Some(site)),
             "grantor" => {
-                let (place, service) = (place(args)?, word(args, "a service")?.to_string());
-                Box::new(move |world| world.find_grantor(&service) == Some(place))
+                let (site, service) = (site(args)?, word(args, "a service")?.to_string());
+                Box::new(move |world| world.find_grantor(&service) == Some(site))
             }
             "view" => {
-                let these = places(args)?;
+                let these = sites(args)?;
                 Box::new(move |world| world.in_view() == these)
             }
             "held" => {
@@ -128,19 +128,19 @@ impl<'a> ScriptRunner<'a> {
             }
             "show" => said += &show(self.world()),
             "part" => {
-                let (a, b) = (place(args)?, place(args)?);
+                let (a, b) = (site(args)?, site(args)?);
                 self.part(&[a], &[b])?;
             }
             "isolate" => {
-                let alone = place(args)?;
+                let alone = site(args)?;
                 let others: Vec<usize> =
-                    self.world().places().filter(|place| *place != alone).collect();
+                    self.world().sites().filter(|site| *site != alone).collect();
                 self.part(&[alone], &others)?;
             }
             "split" => {
-                let group = places(args)?;
+                let group = sites(args)?;
                 let others: Vec<usize> =
-                    self.world().places().filter(|place| !group.contains(place)).collect();
+                    self.world().sites().filter(|site| !group.contains(site)).collect();
                 self.part(&group, &others)?;
             }
             name => {
@@ -172,24 +172,23 @@ fn one(ask: Ask, so: fn(&World, Ask) -> bool) -> Box<dyn Fn(&World) -> bool> {
     Box::new(move |world| so(world, ask))
 }
 
-fn at(place: usize, so: fn(&World, usize) -> bool) -> Box<dyn Fn(&World) -> bool> {
-    Box::new(move |world| so(world, place))
+fn at(site: usize, so: fn(&World, usize) -> bool) -> Box<dyn Fn(&World) -> bool> {
+    Box::new(move |world| so(world, site))
 }
 
 /// The present state of each live member.
 fn show(world: &World) -> String {
     let mut text = String::new();
-    for place in world.places().filter(|place| world.is_alive(*place)) {
-        let view = world.view(place).map(|view| {
+    for site in world.sites().filter(|site| world.is_alive(*site)) {
+        let view = world.view(site).map(|view| {
             let there = |member: &elderlock::protocol::ViewMember| {
-                let here = world.place_of(member.info.process).filter(|_| !member.ghost);
-                here.map_or_else(|| "(ghost)".to_string(), |place| format!("m{place}"))
+                let here = world.site_of(member.info.process).filter(|_| !member.ghost);
+                here.map_or_else(|| "(ghost)".to_string(), |site| format!("m{site}"))
             };
             view.members.iter().map(there).collect::<Vec<_>>().join(" ")
         });
-        let lease = if world.is_ready(place) { "" } else { ", without a lease" };
-        text +=
-            &format!("m{place} sees {}{lease}\n", view.unwrap_or_else(|| "no view".to_string()));
+        let lease = if world.is_ready(site) { "" } else { ", without a lease" };
+        text += &format!("m{site} sees {}{lease}\n", view.unwrap_or_else(|| "no view".to_string()));
     }
     text
 }

@@ -1,6 +1,6 @@
 //! A World as the first lines of a script, written and read.
 
-use super::words::{Parsed, place, read_ppm, read_rate, read_span, write_rate};
+use super::words::{Parsed, read_ppm, read_rate, read_span, site, write_rate};
 use crate::limits::{self, SMALL_PARTS};
 use crate::log::Scene;
 use crate::transcript::span;
@@ -41,14 +41,14 @@ pub(super) fn write_scene(scene: &Scene) -> String {
     if scene.limits != SMALL_PARTS {
         text += &format!("limits{}\n", limits::write(scene.limits));
     }
-    let shared = scene.hosts.iter().enumerate().any(|(place, host)| place != *host as usize);
+    let shared = scene.hosts.iter().enumerate().any(|(site, host)| site != *host as usize);
     if shared {
         text +=
             &scene.hosts.iter().fold("hosts".to_string(), |text, host| text + &format!(" {host}"));
         text += "\n";
     }
-    for (place, ppm) in scene.clocks.iter().enumerate().filter(|(_, ppm)| **ppm != 0) {
-        text += &format!("clock m{place}{}\n", write_rate(*ppm));
+    for (site, ppm) in scene.clocks.iter().enumerate().filter(|(_, ppm)| **ppm != 0) {
+        text += &format!("clock m{site}{}\n", write_rate(*ppm));
     }
     text
 }
@@ -112,9 +112,9 @@ pub(super) fn read_scene(
                 std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?
         }
         "clock" => {
-            let place = place(args)?;
-            scene.clocks.resize(scene.clocks.len().max(place + 1), 0);
-            scene.clocks[place] = read_rate(args)?;
+            let site = site(args)?;
+            scene.clocks.resize(scene.clocks.len().max(site + 1), 0);
+            scene.clocks[site] = read_rate(args)?;
         }
         _ => return Ok(false),
     }

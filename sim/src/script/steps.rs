@@ -2,7 +2,7 @@
 
 use super::words::write_rate;
 use super::words::{
-    Parsed, call, number, numbered, place, places, read_ppm, read_rate, read_span, read_time, time,
+    Parsed, call, number, numbered, read_ppm, read_rate, read_span, read_time, site, sites, time,
     word,
 };
 use crate::kind::KINDS;
@@ -20,7 +20,7 @@ pub fn write_step(step: &Step) -> String {
     let quoted = |text: &str| Argument::Positional(text.to_string()).to_string();
     let nanos = |span: &Duration| span.as_nanos() as u64;
     match step {
-        Step::Ask { call, place, service, wanted, owner, says, wait, lease } => {
+        Step::Ask { call, site, service, wanted, owner, says, wait, lease } => {
             let (verb, names): (&str, Vec<String>) = match wanted {
                 ClientWant::Lock(name) => ("lock", vec![quoted(name)]),
                 ClientWant::Batch(names) => {
@@ -42,7 +42,7 @@ pub fn write_step(step: &Step) -> String {
                 ClientWant::Destroy => ("destroy", Vec::new()),
                 ClientWant::SeeLock(name) => ("see", vec![quoted(name)]),
                 ClientWant::SeeSuspension => ("see-suspension", Vec::new()),
-                ClientWant::SeePlace(call) => ("see-place", vec![format!("c{call}")]),
+                ClientWant::SeePosition(call) => ("see-position", vec![format!("c{call}")]),
                 ClientWant::SeeHeld => ("see-held", Vec::new()),
                 ClientWant::SeeWaiting(name) => ("see-waiting", vec![quoted(name)]),
                 ClientWant::AskBack(name) => ("ask-back", vec![quoted(name)]),
@@ -53,7 +53,7 @@ pub fn write_step(step: &Step) -> String {
             } else {
                 verb
             };
-            let mut text = format!("{verb} c{call} m{place} {}", quoted(service));
+            let mut text = format!("{verb} c{call} m{site} {}", quoted(service));
             names.iter().for_each(|name| text += &format!(" {name}"));
             if let Wait::AtMost(limit) = wait {
                 text += &format!(" wait={}", span(nanos(limit)));
@@ -81,22 +81,22 @@ pub fn write_step(step: &Step) -> String {
         Step::Fence(call) => format!("fence c{call}"),
         Step::Write(call) => format!("write c{call}"),
         Step::WriteEarlier(call) => format!("write-earlier c{call}"),
-        Step::Start(place) => format!("start m{place}"),
-        Step::Crash(place) => format!("crash m{place}"),
-        Step::Vanish(place) => format!("vanish m{place}"),
-        Step::Pause(place) => format!("pause m{place}"),
-        Step::Wake(place) => format!("wake m{place}"),
-        Step::Leave(place) => format!("leave m{place}"),
-        Step::Force(place) => format!("force m{place}"),
-        Step::LoseDisk(place) => format!("lose-disk m{place}"),
-        Step::Disk(place, DiskHealth::Fast) => format!("disk m{place} fast"),
-        Step::Disk(place, DiskHealth::Slow(takes)) => {
-            format!("disk m{place} slow takes={}", span(nanos(takes)))
+        Step::Start(site) => format!("start m{site}"),
+        Step::Crash(site) => format!("crash m{site}"),
+        Step::Vanish(site) => format!("vanish m{site}"),
+        Step::Pause(site) => format!("pause m{site}"),
+        Step::Wake(site) => format!("wake m{site}"),
+        Step::Leave(site) => format!("leave m{site}"),
+        Step::Force(site) => format!("force m{site}"),
+        Step::LoseDisk(site) => format!("lose-disk m{site}"),
+        Step::Disk(site, DiskHealth::Fast) => format!("disk m{site} fast"),
+        Step::Disk(site, DiskHealth::Slow(takes)) => {
+            format!("disk m{site} slow takes={}", span(nanos(takes)))
         }
-        Step::Disk(place, DiskHealth::Failing) => format!("disk m{place} failing"),
-        Step::Tear(TornStep { place, after, votes, until }) => {
+        Step::Disk(site, DiskHealth::Failing) => format!("disk m{site} failing"),
+        Step::Tear(TornStep { site, after, votes, until }) => {
             let what = if *votes { "votes" } else { "anything" };
-            format!("tear m{place} {what} {after} until={}", time(*until))
+            format!("tear m{site} {what} {after} until={}", time(*until))
         }
         Step::DieDeciding { until } => format!("die-deciding until={}", time(*until)),
         Step::Cut(from, to) => format!("cut m{from} m{to}"),
@@ -112,13 +112,13 @@ pub fn write_step(step: &Step) -> String {
         Step::ResetHalf(from, to) => format!("reset-half m{from} m{to}"),
         Step::Reject(from, to) => format!("reject m{from} m{to}"),
         Step::Accept(from, to) => format!("accept m{from} m{to}"),
-        Step::Lie(place, luck) => format!("lie m{place} {luck}"),
+        Step::Lie(site, luck) => format!("lie m{site} {luck}"),
         Step::Deafen(a, b) => format!("deafen m{a} m{b}"),
         Step::Undeafen(a, b) => format!("undeafen m{a} m{b}"),
-        Step::TurnClock(place, ppm) => format!("turn-clock m{place}{}", write_rate(*ppm)),
-        Step::StepWallClock(place, ms) => {
+        Step::TurnClock(site, ppm) => format!("turn-clock m{site}{}", write_rate(*ppm)),
+        Step::StepWallClock(site, ms) => {
             let way = if *ms < 0 { "back" } else { "on" };
-            format!("step-wall-clock m{place} {way}={}", span(ms.unsigned_abs() * MS))
+            format!("step-wall-clock m{site} {way}={}", span(ms.unsigned_abs() * MS))
         }
         Step::Weather(weather) => write_weather(weather),
         Step::Heal => "heal".to_string(),
@@ -131,19 +131,19 @@ pub fn write_step(step: &Step) -> String {
             format!("notice m{at} {what} m{about}")
         }
         Step::Restore => "restore".to_string(),
-        Step::RestorePart(places) => places
-            .iter()
-            .fold("restore-part".to_string(), |text, place| text + &format!(" m{place}")),
-        Step::Fault { fault, kind, places } => {
-            places.iter().fold(format!("fault {fault} {}", quoted(kind)), |text, place| {
-                text + &format!(" m{place}")
+        Step::RestorePart(sites) => {
+            sites.iter().fold("restore-part".to_string(), |text, site| text + &format!(" m{site}"))
+        }
+        Step::Fault { fault, kind, sites } => {
+            sites.iter().fold(format!("fault {fault} {}", quoted(kind)), |text, site| {
+                text + &format!(" m{site}")
             })
         }
         Step::Mended { fault } => format!("mended {fault}"),
         Step::Deliver(number) => format!("deliver {number}"),
         Step::Lose(number) => format!("lose {number}"),
         Step::Double(number) => format!("double {number}"),
-        Step::Timer(place) => format!("timer m{place}"),
+        Step::Timer(site) => format!("timer m{site}"),
     }
 }
 
@@ -171,10 +171,10 @@ const RUMOURS: [(OutsideHint, &str); 5] = [
 pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>> {
     let step = match name {
         "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become"
-        | "try-become" | "destroy" | "see" | "see-suspension" | "see-place" | "see-held"
+        | "try-become" | "destroy" | "see" | "see-suspension" | "see-position" | "see-held"
         | "see-waiting" | "share" | "try-share" | "permits" | "try-permits" | "open"
         | "try-open" | "put" | "put-if" | "add" | "upgrade" | "ask-back" | "take-back" => {
-            let (call, place) = (self::call(args)?, place(args)?);
+            let (call, site) = (self::call(args)?, site(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
             let verb = TRIES.iter().find(|(_, to)| *to == name).map_or(name, |(of, _)| of);
@@ -205,7 +205,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                 "destroy" => ClientWant::Destroy,
                 "see" => ClientWant::SeeLock(lock(args)?),
                 "see-suspension" => ClientWant::SeeSuspension,
-                "see-place" => ClientWant::SeePlace(self::call(args)?),
+                "see-position" => ClientWant::SeePosition(self::call(args)?),
                 "see-waiting" => ClientWant::SeeWaiting(lock(args)?),
                 "ask-back" => ClientWant::AskBack(lock(args)?),
                 "take-back" => ClientWant::TakeBack(self::call(args)?),
@@ -215,7 +215,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             let owner = args.take_key("owner").map(str::parse).transpose()?.unwrap_or_default();
             let says = args.take_key("says").unwrap_or_default().to_string();
             Metadata::new(says.as_bytes())?;
-            Step::Ask { call, place, service, wanted, owner, says, wait, lease }
+            Step::Ask { call, site, service, wanted, owner, says, wait, lease }
         }
         "release" => Step::Release(call(args)?),
         "cancel" => Step::Cancel(call(args)?),
@@ -232,16 +232,16 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
         "fence" => Step::Fence(call(args)?),
         "write" => Step::Write(call(args)?),
         "write-earlier" => Step::WriteEarlier(call(args)?),
-        "start" => Step::Start(place(args)?),
-        "crash" => Step::Crash(place(args)?),
-        "vanish" => Step::Vanish(place(args)?),
-        "pause" => Step::Pause(place(args)?),
-        "wake" => Step::Wake(place(args)?),
-        "leave" => Step::Leave(place(args)?),
-        "force" => Step::Force(place(args)?),
-        "lose-disk" => Step::LoseDisk(place(args)?),
+        "start" => Step::Start(site(args)?),
+        "crash" => Step::Crash(site(args)?),
+        "vanish" => Step::Vanish(site(args)?),
+        "pause" => Step::Pause(site(args)?),
+        "wake" => Step::Wake(site(args)?),
+        "leave" => Step::Leave(site(args)?),
+        "force" => Step::Force(site(args)?),
+        "lose-disk" => Step::LoseDisk(site(args)?),
         "disk" => {
-            let place = place(args)?;
+            let site = site(args)?;
             let health = match word(args, "how it is")? {
                 "fast" => DiskHealth::Fast,
                 "slow" => {
@@ -250,10 +250,10 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                 "failing" => DiskHealth::Failing,
                 _ => return Err("fast, slow or failing".into()),
             };
-            Step::Disk(place, health)
+            Step::Disk(site, health)
         }
         "tear" => {
-            let place = place(args)?;
+            let site = site(args)?;
             let votes = match word(args, "a kind of step")? {
                 "votes" => true,
                 "anything" => false,
@@ -261,39 +261,39 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             };
             let after = u32::try_from(number(args)?)?;
             let until = read_time(args.take_key("until").ok_or("wants until=")?)?;
-            Step::Tear(TornStep { place, after, votes, until })
+            Step::Tear(TornStep { site, after, votes, until })
         }
         "die-deciding" => {
             Step::DieDeciding { until: read_time(args.take_key("until").ok_or("wants until=")?)? }
         }
-        "cut" => Step::Cut(place(args)?, place(args)?),
-        "mend" => Step::Mend(place(args)?, place(args)?),
+        "cut" => Step::Cut(site(args)?, site(args)?),
+        "mend" => Step::Mend(site(args)?, site(args)?),
         "slow" => Step::Slow(
-            place(args)?,
-            place(args)?,
+            site(args)?,
+            site(args)?,
             read_span(args.take_key("by").ok_or("wants by=")?)?,
         ),
-        "clog" => Step::Clog(place(args)?, place(args)?),
-        "unclog" => Step::Unclog(place(args)?, place(args)?),
-        "widen" => Step::Narrow(place(args)?, place(args)?, None),
+        "clog" => Step::Clog(site(args)?, site(args)?),
+        "unclog" => Step::Unclog(site(args)?, site(args)?),
+        "widen" => Step::Narrow(site(args)?, site(args)?, None),
         "narrow" => {
             let each = read_span(args.take_key("each").ok_or("wants each=")?)?.as_nanos() as u64;
             let room = args.take_key("room").ok_or("wants room=")?.parse()?;
-            Step::Narrow(place(args)?, place(args)?, Some(NarrowPath { each, room }))
+            Step::Narrow(site(args)?, site(args)?, Some(NarrowPath { each, room }))
         }
-        "reset" => Step::Reset(place(args)?, place(args)?),
-        "reset-half" => Step::ResetHalf(place(args)?, place(args)?),
-        "reject" => Step::Reject(place(args)?, place(args)?),
-        "accept" => Step::Accept(place(args)?, place(args)?),
-        "lie" => Step::Lie(place(args)?, word(args, "a number")?.parse()?),
-        "deafen" => Step::Deafen(place(args)?, place(args)?),
-        "undeafen" => Step::Undeafen(place(args)?, place(args)?),
-        "turn-clock" => Step::TurnClock(place(args)?, read_rate(args)?),
+        "reset" => Step::Reset(site(args)?, site(args)?),
+        "reset-half" => Step::ResetHalf(site(args)?, site(args)?),
+        "reject" => Step::Reject(site(args)?, site(args)?),
+        "accept" => Step::Accept(site(args)?, site(args)?),
+        "lie" => Step::Lie(site(args)?, word(args, "a number")?.parse()?),
+        "deafen" => Step::Deafen(site(args)?, site(args)?),
+        "undeafen" => Step::Undeafen(site(args)?, site(args)?),
+        "turn-clock" => Step::TurnClock(site(args)?, read_rate(args)?),
         "step-wall-clock" => {
-            let place = place(args)?;
+            let site = site(args)?;
             let (way, by) = args.next_key().ok_or("wants on= or back=")?;
             let by = i64::try_from(read_span(by)?.as_millis())?;
-            Step::StepWallClock(place, if way == "back" { -by } else { by })
+            Step::StepWallClock(site, if way == "back" { -by } else { by })
         }
         "weather" => Step::Weather(read_weather(args)?),
         "heal" => Step::Heal,
@@ -302,22 +302,22 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
         "drop-held" => Step::DropHeld(read_packets(args)?),
         "drop-next" => Step::DropNext(read_packets(args)?),
         "notice" => {
-            let at = place(args)?;
+            let at = site(args)?;
             let named = word(args, "a rumour")?;
             let what = RUMOURS.iter().find(|(_, name)| *name == named).ok_or("no such rumour")?.0;
-            Step::Notice { at, about: place(args)?, what }
+            Step::Notice { at, about: site(args)?, what }
         }
         "restore" => Step::Restore,
-        "restore-part" => Step::RestorePart(places(args)?),
+        "restore-part" => Step::RestorePart(sites(args)?),
         "fault" => {
             let (fault, kind) = (number(args)?, word(args, "a kind")?.to_string());
-            Step::Fault { fault, kind, places: places(args)? }
+            Step::Fault { fault, kind, sites: sites(args)? }
         }
         "mended" => Step::Mended { fault: number(args)? },
         "deliver" => Step::Deliver(number(args)?),
         "lose" => Step::Lose(number(args)?),
         "double" => Step::Double(number(args)?),
-        "timer" => Step::Timer(place(args)?),
+        "timer" => Step::Timer(site(args)?),
         _ => return Ok(None),
     };
     Ok(Some(step))
@@ -424,7 +424,7 @@ mod tests {
     fn every_step_is_read_as_it_is_written() {
         let saying = |wanted, owner, says: &str, wait, lease| Step::Ask {
             call: 7,
-            place: 1,
+            site: 1,
             service: "till 2".to_string(),
             wanted,
             owner,
@@ -466,7 +466,7 @@ mod tests {
             want(ClientWant::Destroy, 0, Wait::Forever, None),
             want(ClientWant::SeeLock("a".to_string()), 0, Wait::Try, None),
             want(ClientWant::SeeSuspension, 0, Wait::Try, None),
-            want(ClientWant::SeePlace(3), 0, Wait::Try, None),
+            want(ClientWant::SeePosition(3), 0, Wait::Try, None),
             want(ClientWant::SeeHeld, 0, Wait::Try, None),
             want(ClientWant::SeeWaiting("a".to_string()), 0, Wait::Try, None),
             want(ClientWant::Share("a".to_string()), 1, Wait::AtMost(Duration::from_secs(2)), None),
@@ -538,8 +538,8 @@ mod tests {
             Step::Disk(1, DiskHealth::Slow(Duration::from_millis(250))),
             Step::Disk(1, DiskHealth::Failing),
             Step::Disk(0, DiskHealth::Fast),
-            Step::Tear(TornStep { place: 1, after: 3, votes: true, until: 12_345_678_901 }),
-            Step::Tear(TornStep { place: 0, after: 0, votes: false, until: 12_345_678_901 }),
+            Step::Tear(TornStep { site: 1, after: 3, votes: true, until: 12_345_678_901 }),
+            Step::Tear(TornStep { site: 0, after: 0, votes: false, until: 12_345_678_901 }),
             Step::Clog(0, 1),
             Step::Unclog(0, 1),
             Step::Narrow(0, 1, Some(NarrowPath { each: 1_500, room: 3 })),
@@ -557,7 +557,7 @@ mod tests {
             Step::StepWallClock(1, 86_400_000),
             Step::Restore,
             Step::RestorePart(vec![0, 2]),
-            Step::Fault { fault: 3, kind: "cut one way".to_string(), places: vec![0, 2] },
+            Step::Fault { fault: 3, kind: "cut one way".to_string(), sites: vec![0, 2] },
             Step::Mended { fault: 3 },
             Step::Deliver(0),
             Step::Lose(1),

@@ -1,4 +1,4 @@
-//! The words of a command: places, calls, times, spans, rates.
+//! The words of a command: sites, calls, times, spans, rates.
 
 use crate::network::{MS, SECOND};
 use goldenscript::ArgumentConsumer;
@@ -15,17 +15,17 @@ pub(super) fn number(args: &mut ArgumentConsumer<'_>) -> Parsed<usize> {
     Ok(word(args, "a number")?.parse()?)
 }
 
-/// `m1` is a place, `c1` a call.
+/// `m1` is a site, `c1` a call.
 pub(super) fn numbered(text: &str, letter: char) -> Parsed<usize> {
     let number = text.strip_prefix(letter).and_then(|number| number.parse().ok());
     number.ok_or_else(|| format!("{text:?} is not like {letter}1").into())
 }
 
-pub(super) fn place(args: &mut ArgumentConsumer<'_>) -> Parsed<usize> {
-    numbered(word(args, "a place")?, 'm')
+pub(super) fn site(args: &mut ArgumentConsumer<'_>) -> Parsed<usize> {
+    numbered(word(args, "a site")?, 'm')
 }
 
-pub(super) fn places(args: &mut ArgumentConsumer<'_>) -> Parsed<Vec<usize>> {
+pub(super) fn sites(args: &mut ArgumentConsumer<'_>) -> Parsed<Vec<usize>> {
     std::iter::from_fn(|| args.next_pos()).map(|text| numbered(text, 'm')).collect()
 }
 

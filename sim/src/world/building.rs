@@ -11,25 +11,24 @@ impl World {
     /// Members that are all seeds and found the cluster together, each on a host of its own.
     pub fn members(mut self, count: usize) -> World {
         self.peers.extend((0..count).map(|_| Site::new(0)));
-        for place in 0..self.peers.len() {
-            self.peers[place] = Site::new(place);
+        for site in 0..self.peers.len() {
+            self.peers[site] = Site::new(site);
         }
         let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
         for peer in &mut self.peers {
             peer.seeds = seeds.clone();
         }
-        self.places =
-            self.peers.iter().enumerate().map(|(place, peer)| (peer.addr, place)).collect();
+        self.sites = self.peers.iter().enumerate().map(|(site, peer)| (peer.addr, site)).collect();
         self
     }
 
-    /// Places for members that know the seeds but are none. Nothing runs there until
+    /// Sites for members that know the seeds but are none. Nothing runs there until
     /// [`start`](Self::start).
     pub fn joiners(mut self, count: usize) -> World {
         let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
-        for place in self.peers.len()..self.peers.len() + count {
-            let peer = Site { seeds: seeds.clone(), ..Site::new(place) };
-            self.places.insert(peer.addr, place);
+        for site in self.peers.len()..self.peers.len() + count {
+            let peer = Site { seeds: seeds.clone(), ..Site::new(site) };
+            self.sites.insert(peer.addr, site);
             self.peers.push(peer);
         }
         self
@@ -60,7 +59,7 @@ impl World {
         self
     }
 
-    /// Each process is configured with the addresses of all places: without a key it believes a
+    /// Each process is configured with the addresses of all sites: without a key it believes a
     /// later view only from known addresses.
     pub fn with_contacts(mut self) -> World {
         self.common.contacts = self.peers.len();
@@ -73,23 +72,23 @@ impl World {
         self
     }
 
-    /// Every place has a data directory, which outlives its processes.
+    /// Every site has a data directory, which outlives its processes.
     pub fn durable(mut self) -> World {
         self.common.durable = true;
         self
     }
 
-    /// The member at `place` founds alone; it is the only seed of the others.
-    pub fn found_alone(mut self, place: usize) -> World {
-        let addr = self.peers[place].addr;
-        self.peers[place].found_alone = true;
+    /// The member at `site` founds alone; it is the only seed of the others.
+    pub fn found_alone(mut self, site: usize) -> World {
+        let addr = self.peers[site].addr;
+        self.peers[site].found_alone = true;
         for peer in &mut self.peers {
             peer.seeds = BTreeSet::from([addr]);
         }
         self
     }
 
-    /// Which host each place is on.
+    /// Which host each site is on.
     pub fn hosts(mut self, hosts: &[u32]) -> World {
         for (peer, host) in self.peers.iter_mut().zip(hosts) {
             peer.host = *host;
@@ -97,16 +96,16 @@ impl World {
         self
     }
 
-    /// How much the clock at `place` runs fast, in parts per million.
-    pub fn clock(mut self, place: usize, ppm: i32) -> World {
-        self.peers[place].clock.ppm = ppm;
+    /// How much the clock at `site` runs fast, in parts per million.
+    pub fn clock(mut self, site: usize, ppm: i32) -> World {
+        self.peers[site].clock.ppm = ppm;
         self
     }
 
-    /// The reading of the clock at `place` when the World begins.
-    pub fn clock_offset(mut self, place: usize, nanos: u64) -> World {
-        let Clock { ppm, .. } = self.peers[place].clock;
-        self.peers[place].clock = Clock { offset: nanos, ppm, since: 0 };
+    /// The reading of the clock at `site` when the World begins.
+    pub fn clock_offset(mut self, site: usize, nanos: u64) -> World {
+        let Clock { ppm, .. } = self.peers[site].clock;
+        self.peers[site].clock = Clock { offset: nanos, ppm, since: 0 };
         self
     }
 

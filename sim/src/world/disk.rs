@@ -9,7 +9,7 @@ use elderlock::protocol::{Event, Input, Notice, Output, Packet, ProcessId, Store
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The data directory of a place.
+/// The data directory of a site.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Disk {
     /// The stored vote.
@@ -38,7 +38,7 @@ pub enum DiskHealth {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TornStep {
     /// The site.
-    pub place: usize,
+    pub site: usize,
     /// The number of outputs before the death, counted over steps with several outputs.
     pub after: u32,
     /// Only steps count that are about votes and views.
@@ -48,104 +48,103 @@ pub struct TornStep {
 }
 
 impl World {
-    /// Changes the health of the data directory at `place`.
-    pub fn set_disk(&mut self, place: usize, health: DiskHealth) {
-        if std::mem::replace(&mut self.peers[place].disk.health, health) != health {
-            self.note(place, |_| format!("has a disk that is {health:?}"));
+    /// Changes the health of the data directory at `site`.
+    pub fn set_disk(&mut self, site: usize, health: DiskHealth) {
+        if std::mem::replace(&mut self.peers[site].disk.health, health) != health {
+            self.note(site, |_| format!("has a disk that is {health:?}"));
         }
     }
 
     /// A process asks for a write.
     pub(super) fn write_vote(
         &mut self,
-        place: usize,
+        site: usize,
         process: ProcessId,
         number: u64,
         vote: StoredVote,
     ) {
-        match self.peers[place].disk.health {
+        match self.peers[site].disk.health {
             DiskHealth::Failing => {
                 // A failing write may fail in its last part, when the new vote is stored already.
-                if mix(&[self.common.seed, 0xd15c, place as u64, number, self.now])
-                    .is_multiple_of(4)
+                if mix(&[self.common.seed, 0xd15c, site as u64, number, self.now]).is_multiple_of(4)
                 {
-                    self.keep(place, vote);
+                    self.keep(site, vote);
                 }
-                self.peers[place].disk.ended.push_back((number, false));
-                self.tell(&Observation::WriteFails { place });
+                self.peers[site].disk.ended.push_back((number, false));
+                self.tell(&Observation::WriteFails { site });
             }
-            DiskHealth::Fast if self.peers[place].disk.writing.is_empty() => {
-                self.keep(place, vote);
-                self.peers[place].disk.ended.push_back((number, true));
+            DiskHealth::Fast if self.peers[site].disk.writing.is_empty() => {
+                self.keep(site, vote);
+                self.peers[site].disk.ended.push_back((number, true));
             }
             DiskHealth::Fast | DiskHealth::Slow(_) => {
-                self.peers[place].disk.writing.push_back((number, vote));
-                if self.peers[place].disk.writing.len() == 1 {
-                    self.begin_write(place, process);
+                self.peers[site].disk.writing.push_back((number, vote));
+                if self.peers[site].disk.writing.len() == 1 {
+                    self.begin_write(site, process);
                 }
             }
         }
     }
 
-    fn keep(&mut self, place: usize, vote: StoredVote) {
-        self.peers[place].disk.vote = Some(vote);
-        self.tell(&Observation::Kept { place });
+    fn keep(&mut self, site: usize, vote: StoredVote) {
+        self.peers[site].disk.vote = Some(vote);
+        self.tell(&Observation::Kept { site });
     }
 
-    fn begin_write(&mut self, place: usize, process: ProcessId) {
-        let takes = match self.peers[place].disk.health {
+    fn begin_write(&mut self, site: usize, process: ProcessId) {
+        let takes = match self.peers[site].disk.health {
             DiskHealth::Slow(takes) => takes.as_nanos() as u64,
             _ => 0,
         };
-        self.schedule(takes, ScheduledEvent::Written { to: place, process });
+        self.schedule(takes, ScheduledEvent::Written { to: site, process });
     }
 
     /// The first write under way ends.
-    pub(super) fn end_write(&mut self, place: usize, process: ProcessId) {
-        if !self.peers[place].is(process) {
+    pub(super) fn end_write(&mut self, site: usize, process: ProcessId) {
+        if !self.peers[site].is(process) {
             return;
         }
-        let disk = &mut self.peers[place].disk;
+        let disk = &mut self.peers[site].disk;
         let Some((number, vote)) = disk.writing.pop_front() else { return };
         let fails = disk.health == DiskHealth::Failing;
         let more = !disk.writing.is_empty();
         if !fails {
-            self.keep(place, vote);
+            self.keep(site, vote);
         }
         if more {
-            self.begin_write(place, process);
+            self.begin_write(site, process);
         }
         self.feed(
-            place,
+            site,
             if fails { Input::StoreFailed { number } } else { Input::Stored { number } },
         );
     }
 
     /// Gives the process the writes that ended in its step, as inputs.
-    pub(super) fn hear_of_writes(&mut self, place: usize, process: ProcessId) {
-        while let Some((number, is_done)) = self.peers[place].disk.ended.pop_front() {
-            if self.peers[place].is(process) {
+    pub(super) fn hear_of_writes(&mut self, site: usize, process: ProcessId) {
+        while let Some((number, is_done)) = self.peers[site].disk.ended.pop_front() {
+            if self.peers[site].is(process) {
                 self.feed(
-                    place,
+                    site,
                     if is_done { Input::Stored { number } } else { Input::StoreFailed { number } },
                 );
             }
         }
     }
 
-    /// The process at `place` has ended: some of the writes that have begun are done.
-    pub(super) fn end_writes(&mut self, place: usize) {
-        let luck = mix(&[self.common.seed, 0xd15d, place as u64, self.now]);
-        let disk = &mut self.peers[place].disk;
+    /// The process at `site` has ended: some of the writes that have begun are done.
+    pub(super) fn end_writes(&mut self, site: usize) {
+        let luck = mix(&[self.common.seed, 0xd15d, site as u64, self.now]);
+        let disk = &mut self.peers[site].disk;
         disk.ended.clear();
         let writing = std::mem::take(&mut disk.writing);
         let loses_some = !writing.is_empty();
         let done = luck % (writing.len() as u64 + 1);
         if let Some((_, vote)) = writing.into_iter().take(done as usize).next_back() {
-            self.keep(place, vote);
+            self.keep(site, vote);
         }
         if loses_some {
-            self.tell(&Observation::EndsWriting { place });
+            self.tell(&Observation::EndsWriting { site });
         }
     }
 
@@ -159,10 +158,10 @@ impl World {
         self.torn = None;
     }
 
-    /// How many of these outputs the process at `place` carries out before it dies in this step.
+    /// How many of these outputs the process at `site` carries out before it dies in this step.
     /// `None`: it lives.
-    pub(super) fn torn_after(&mut self, place: usize, outputs: &[Output]) -> Option<usize> {
-        let tear = self.torn.as_mut().filter(|tear| tear.place == place)?;
+    pub(super) fn torn_after(&mut self, site: usize, outputs: &[Output]) -> Option<usize> {
+        let tear = self.torn.as_mut().filter(|tear| tear.site == site)?;
         if tear.until < self.now {
             self.torn = None;
             return None;
@@ -184,8 +183,8 @@ impl World {
             return None;
         }
         self.torn = None;
-        let may_die = self.peers[place].run == ProcessState::Up
-            && self.can_spare(&[place], ShutdownPlan::Dead, false);
+        let may_die = self.peers[site].run == ProcessState::Up
+            && self.can_spare(&[site], ShutdownPlan::Dead, false);
         may_die.then_some(after)
     }
 }

@@ -115,7 +115,7 @@ pub enum Observation<'a> {
     /// A process puts something out for a request that it does not have.
     Unasked {
         /// The site.
-        place: usize,
+        site: usize,
         /// The request.
         request: RequestId,
         /// What it puts out.
@@ -159,12 +159,12 @@ pub enum Observation<'a> {
     /// A process starts, before its first input.
     Started {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// A running process is about to take an input.
     Takes {
         /// The site.
-        place: usize,
+        site: usize,
         /// The process.
         process: ProcessId,
         /// The input.
@@ -173,7 +173,7 @@ pub enum Observation<'a> {
     /// An event of a process.
     Event {
         /// The site.
-        place: usize,
+        site: usize,
         /// The process.
         process: ProcessId,
         /// The event.
@@ -182,59 +182,59 @@ pub enum Observation<'a> {
     /// The stored vote of a site has changed.
     Kept {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// A disk refuses a vote.
     WriteFails {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// A process has ended with writes of votes under way.
     EndsWriting {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// A process is about to be killed between two outputs of a step.
     Torn {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// The outputs of a step are carried out; a process that is to die deciding has yet to.
     CarriedOut {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// A member has done a step, and all its outputs are carried out.
     Stepped {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// A process is about to be stopped.
     Pauses {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// A stopped process wakes, before its first input.
     Wakes {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// The clock of a site has another rate.
     ClockTurned {
         /// The site.
-        place: usize,
+        site: usize,
     },
     /// A process is about to end.
     Ends {
         /// The site.
-        place: usize,
+        site: usize,
         /// The process.
         process: ProcessId,
     },
     /// A process has ended.
     Ended {
         /// The site.
-        place: usize,
+        site: usize,
         /// How, as in [`Entry::End`](crate::record::Entry::End).
         how: &'a str,
         /// The calls of which nothing will be known any more.
@@ -245,7 +245,7 @@ pub enum Observation<'a> {
     /// A process sends a packet.
     Sent {
         /// The sending site.
-        place: usize,
+        site: usize,
         /// The process.
         process: ProcessId,
         /// The receiver, if the packet names one.
@@ -269,7 +269,7 @@ pub enum Observation<'a> {
     /// A packet arrives, and its receiver is about to take it.
     Arrives {
         /// The receiving site.
-        place: usize,
+        site: usize,
         /// Its number in this run.
         number: u64,
     },
@@ -284,7 +284,7 @@ pub enum Observation<'a> {
         /// Its kind.
         kind: &'a str,
         /// The sites.
-        places: &'a [usize],
+        sites: &'a [usize],
     },
     /// A fault of a plan ends.
     Mended {

@@ -16,25 +16,25 @@ use std::sync::Arc;
 const MAX_STEPS_AT_ONCE: u32 = 20_000;
 
 impl World {
-    /// Puts a new process at `place` and sets it going.
-    pub fn start(&mut self, place: usize) {
-        assert!(!self.peers[place].is_alive(), "a process runs at m{place}");
+    /// Puts a new process at `site` and sets it going.
+    pub fn start(&mut self, site: usize) {
+        assert!(!self.peers[site].is_alive(), "a process runs at m{site}");
         let common = self.common;
-        self.peers[place].start(place, &common, self.now);
-        self.note(place, |peer| format!("starts as {:?}", peer.process()));
-        self.tell(&Observation::Started { place });
+        self.peers[site].start(site, &common, self.now);
+        self.note(site, |peer| format!("starts as {:?}", peer.process()));
+        self.tell(&Observation::Started { site });
         // Connections are between processes: a new one has none.
-        self.streams.retain(|(from, to), _| *from != place && *to != place);
-        self.feed(place, Input::Timer);
-        self.gossip_begins(place);
+        self.streams.retain(|(from, to), _| *from != site && *to != site);
+        self.feed(site, Input::Timer);
+        self.gossip_begins(site);
     }
 
-    /// Gives an input to the process at `place`, or keeps it for its waking.
-    pub(crate) fn feed(&mut self, place: usize, input: Input) {
+    /// Gives an input to the process at `site`, or keeps it for its waking.
+    pub(crate) fn feed(&mut self, site: usize, input: Input) {
         if self.broken.is_some() {
             return;
         }
-        let peer = &mut self.peers[place];
+        let peer = &mut self.peers[site];
         match peer.run {
             ProcessState::Down => return,
             ProcessState::Paused => {
@@ -49,99 +49,99 @@ impl World {
             peer.leaving = true;
         }
         if self.tracing {
-            self.trace_input(place, &input);
+            self.trace_input(site, &input);
         }
         self.events += 1;
-        self.meter_input(place);
+        self.meter_input(site);
         if self.digested {
-            (self.now, place, &input).hash(&mut self.digest);
+            (self.now, site, &input).hash(&mut self.digest);
         }
-        if let Some(process) = self.peers[place].process() {
-            self.tell(&Observation::Takes { place, process, input: &input });
+        if let Some(process) = self.peers[site].process() {
+            self.tell(&Observation::Takes { site, process, input: &input });
         }
-        let peer = &mut self.peers[place];
+        let peer = &mut self.peers[site];
         let local = peer.clock.local(self.now);
         let Some(node) = peer.node.as_mut().map(Arc::make_mut) else { return };
         let process = node.process();
         let mut outputs = std::mem::take(&mut self.outputs);
         node.step(local, input, &mut outputs);
-        let dies = self.dies_deciding(place, &outputs);
-        let torn = self.torn_after(place, &outputs);
+        let dies = self.dies_deciding(site, &outputs);
+        let torn = self.torn_after(site, &outputs);
         for (index, output) in outputs.drain(..).enumerate() {
             if !(dies && matches!(output, Output::Send { .. }))
                 && torn.is_none_or(|torn| index < torn)
             {
-                self.carry_out(place, process, output);
+                self.carry_out(site, process, output);
             }
         }
         if torn.is_some() {
-            self.note(place, |_| "dies in the middle of a step".to_string());
-            self.tell(&Observation::Torn { place });
-            self.crash(place);
+            self.note(site, |_| "dies in the middle of a step".to_string());
+            self.tell(&Observation::Torn { site });
+            self.crash(site);
         }
-        self.tell(&Observation::CarriedOut { place });
+        self.tell(&Observation::CarriedOut { site });
         if dies {
             self.doomed_until = 0;
-            self.crash(place);
+            self.crash(site);
         }
         self.outputs = outputs;
-        if self.peers[place].is(process) {
-            self.peers[place].reschedule();
+        if self.peers[site].is(process) {
+            self.peers[site].reschedule();
         }
         self.at_once = match self.at_once {
-            (at, who, steps) if at == self.now && who == place => (at, who, steps + 1),
-            _ => (self.now, place, 0),
+            (at, who, steps) if at == self.now && who == site => (at, who, steps + 1),
+            _ => (self.now, site, 0),
         };
         self.repeated += u64::from(self.at_once.2 > 0);
         if self.at_once.2 > MAX_STEPS_AT_ONCE {
             self.fail(
                 "time_goes_on",
-                format!("m{place} has something due at one instant again and again"),
+                format!("m{site} has something due at one instant again and again"),
             );
         }
-        self.tell(&Observation::Stepped { place });
-        self.hear_of_writes(place, process);
+        self.tell(&Observation::Stepped { site });
+        self.hear_of_writes(site, process);
     }
 
-    /// The timer of the member at `place` goes off.
-    pub(crate) fn ring(&mut self, place: usize) -> bool {
-        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == ProcessState::Up)
+    /// The timer of the member at `site` goes off.
+    pub(crate) fn ring(&mut self, site: usize) -> bool {
+        let Some(due) = self.peers[site].due.filter(|_| self.peers[site].run == ProcessState::Up)
         else {
             return false;
         };
         self.now = self.now.max(due);
-        self.feed(place, Input::Timer);
+        self.feed(site, Input::Timer);
         true
     }
 
-    /// Whether the process at `place` has just decided a view, before all others, and is to die
+    /// Whether the process at `site` has just decided a view, before all others, and is to die
     /// before it can tell any other. This includes a process that decides a view without itself: it
     /// is about to leave, and the remaining members may not know yet.
-    fn dies_deciding(&self, place: usize, outputs: &[Output]) -> bool {
+    fn dies_deciding(&self, site: usize, outputs: &[Output]) -> bool {
         let decides = |output: &Output| match output {
             Output::Event(Event::ViewInstalled(view)) => {
                 let is_first = self
                     .latest
                     .get(&view.lineage)
                     .is_some_and(|latest| latest.number < view.number);
-                is_first && self.can_die_deciding(place, view)
+                is_first && self.can_die_deciding(site, view)
             }
             _ => false,
         };
         self.now < self.doomed_until && outputs.iter().any(decides)
     }
 
-    fn carry_out(&mut self, place: usize, process: ProcessId, output: Output) {
+    fn carry_out(&mut self, site: usize, process: ProcessId, output: Output) {
         if self.digested {
-            self.note_outcome(place, &output);
+            self.note_outcome(site, &output);
         }
         match output {
             Output::Send { to, process: wanted, packet } => {
-                self.send(place, process, to, wanted, packet)
+                self.send(site, process, to, wanted, packet)
             }
             Output::Answer { request, outcome } => {
-                self.note(place, |_| format!("answers {request:?}: {outcome:?}"));
-                let Some(ask) = self.asked(place, process, request, UnaskedOutput::Answer) else {
+                self.note(site, |_| format!("answers {request:?}: {outcome:?}"));
+                let Some(ask) = self.asked(site, process, request, UnaskedOutput::Answer) else {
                     return;
                 };
                 self.tell(&Observation::Outcome { ask, outcome: &outcome });
@@ -167,56 +167,56 @@ impl World {
                 }
             }
             Output::Value { request, content } => {
-                self.note(place, |_| format!("sees at {request:?}: {content:?}"));
-                let Some(ask) = self.asked(place, process, request, UnaskedOutput::Value) else {
+                self.note(site, |_| format!("sees at {request:?}: {content:?}"));
+                let Some(ask) = self.asked(site, process, request, UnaskedOutput::Value) else {
                     return;
                 };
                 self.see(ask, &content);
             }
             Output::Lost { request, reason } => {
-                self.note(place, |_| format!("lost {request:?}: {reason:?}"));
-                let Some(ask) = self.asked(place, process, request, UnaskedOutput::Loss) else {
+                self.note(site, |_| format!("lost {request:?}: {reason:?}"));
+                let Some(ask) = self.asked(site, process, request, UnaskedOutput::Loss) else {
                     return;
                 };
                 self.tell(&Observation::Loses { ask, reason });
                 Arc::make_mut(&mut self.history).lose(ask, reason);
             }
             Output::RevocationRequested { request, .. } => {
-                self.note(place, |_| format!("{request:?} is requested back"));
+                self.note(site, |_| format!("{request:?} is requested back"));
                 let output = UnaskedOutput::Revocation;
-                let Some(ask) = self.asked(place, process, request, output) else { return };
+                let Some(ask) = self.asked(site, process, request, output) else { return };
                 self.tell(&Observation::Wanted { ask });
             }
-            Output::Event(event) => self.on_event(place, process, event),
-            Output::Store { number, vote } => self.write_vote(place, process, number, *vote),
+            Output::Event(event) => self.on_event(site, process, event),
+            Output::Store { number, vote } => self.write_vote(site, process, number, *vote),
         }
     }
 
     /// The request of the process, for which it puts something out.
     fn asked(
         &mut self,
-        place: usize,
+        site: usize,
         process: ProcessId,
         request: RequestId,
         output: UnaskedOutput,
     ) -> Option<Ask> {
         let ask = self.history.find(process, request);
         if ask.is_none() {
-            self.tell(&Observation::Unasked { place, request, output });
+            self.tell(&Observation::Unasked { site, request, output });
         }
         ask
     }
 
     /// Mixes an output into the digest of outcomes, if it is one. The kinds have numbers of their
     /// own: the order of the outputs' variants is no outcome.
-    fn note_outcome(&mut self, place: usize, output: &Output) {
+    fn note_outcome(&mut self, site: usize, output: &Output) {
         let digest = &mut self.outcomes;
         match output {
-            Output::Answer { request, outcome } => (0_u8, place, request, outcome).hash(digest),
-            Output::Value { request, content } => (1_u8, place, request, content).hash(digest),
-            Output::Lost { request, reason } => (2_u8, place, request, reason).hash(digest),
-            Output::RevocationRequested { request, .. } => (3_u8, place, request).hash(digest),
-            Output::Event(Event::ViewInstalled(view)) => (4_u8, place, view).hash(digest),
+            Output::Answer { request, outcome } => (0_u8, site, request, outcome).hash(digest),
+            Output::Value { request, content } => (1_u8, site, request, content).hash(digest),
+            Output::Lost { request, reason } => (2_u8, site, request, reason).hash(digest),
+            Output::RevocationRequested { request, .. } => (3_u8, site, request).hash(digest),
+            Output::Event(Event::ViewInstalled(view)) => (4_u8, site, view).hash(digest),
             Output::Event(_) | Output::Send { .. } | Output::Store { .. } => {}
         }
     }
@@ -257,8 +257,8 @@ impl World {
         if self.one_lineage { LineageId(0) } else { self.lineage_of(process) }
     }
 
-    fn on_event(&mut self, place: usize, process: ProcessId, event: Event) {
-        self.note(place, |_| match &event {
+    fn on_event(&mut self, site: usize, process: ProcessId, event: Event) {
+        self.note(site, |_| match &event {
             Event::ViewInstalled(view) => format!("installs {}", show(view)),
             other => format!("event {other:?}"),
         });
@@ -272,36 +272,36 @@ impl World {
         if let Event::ViewInstalled(view) = &event {
             self.lineages.insert(process, view.lineage.id());
         }
-        self.tell(&Observation::Event { place, process, event: &event });
+        self.tell(&Observation::Event { site, process, event: &event });
         if let Event::Left { heard } = event {
-            self.peers[place].heard = Some(heard);
+            self.peers[site].heard = Some(heard);
         }
         match event {
             Event::Expelled | Event::Abandoned | Event::Forced => {
-                self.schedule(MS, ScheduledEvent::Rebirth { to: place, process })
+                self.schedule(MS, ScheduledEvent::Rebirth { to: site, process })
             }
             Event::WrongClock { .. } => {
-                self.end_process(place, "wrong_clock");
-                self.peers[place].run = ProcessState::Down;
+                self.end_process(site, "wrong_clock");
+                self.peers[site].run = ProcessState::Down;
             }
             Event::Left { .. } => {
-                self.end_process(place, "left");
-                self.peers[place].run = ProcessState::Down;
+                self.end_process(site, "left");
+                self.peers[site].run = ProcessState::Down;
             }
             _ => {}
         }
     }
 
-    /// The process at `place` ends; `how`: as in [`Observation::Ended`].
-    pub(crate) fn end_process(&mut self, place: usize, how: &str) {
-        self.gossip_ends(place, how);
-        if let Some(process) = self.peers[place].process() {
-            self.tell(&Observation::Ends { place, process });
+    /// The process at `site` ends; `how`: as in [`Observation::Ended`].
+    pub(crate) fn end_process(&mut self, site: usize, how: &str) {
+        self.gossip_ends(site, how);
+        if let Some(process) = self.peers[site].process() {
+            self.tell(&Observation::Ends { site, process });
             let unknown = Arc::make_mut(&mut self.history).end_process(process);
-            self.tell(&Observation::Ended { place, how, unknown: &unknown });
+            self.tell(&Observation::Ended { site, how, unknown: &unknown });
         }
-        self.end_writes(place);
-        let peer = &mut self.peers[place];
+        self.end_writes(site);
+        let peer = &mut self.peers[site];
         peer.run = ProcessState::Down;
         peer.due = None;
         peer.inbox.clear();
@@ -309,23 +309,23 @@ impl World {
     }
 
     /// Wakes a stopped process. Its pending inputs and its timer are handled in a random order.
-    pub(crate) fn wake(&mut self, place: usize) {
-        let peer = &mut self.peers[place];
+    pub(crate) fn wake(&mut self, site: usize) {
+        let peer = &mut self.peers[site];
         peer.run = ProcessState::Up;
         let waiting = std::mem::take(&mut peer.inbox);
         if let Some(process) = peer.process().filter(|_| std::mem::take(&mut peer.overdue)) {
-            self.schedule(MS, ScheduledEvent::Rebirth { to: place, process });
+            self.schedule(MS, ScheduledEvent::Rebirth { to: site, process });
         }
-        self.tell(&Observation::Wakes { place });
+        self.tell(&Observation::Wakes { site });
         let timer_first =
-            mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
+            mix(&[self.common.seed, 0x3a, site as u64, self.peers[site].pauses]) & 1 == 0;
         if timer_first {
-            self.feed(place, Input::Timer);
+            self.feed(site, Input::Timer);
         }
         for input in waiting {
-            self.feed(place, input);
+            self.feed(site, input);
         }
-        self.gossip_wakes(place);
+        self.gossip_wakes(site);
     }
 
     /// Tells `to` of something after a while, if hints are given at all.

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A future event.
 #[derive(Clone, Debug)]
 pub(crate) enum ScheduledEvent {
-    /// A packet arrives at a place.
+    /// A packet arrives at a site.
     Packet(Arc<PacketInTransit>),
     /// A process notices something.
     Hint { to: usize, process: ProcessId, hint: Hint },
@@ -20,7 +20,7 @@ pub(crate) enum ScheduledEvent {
     Rebirth { to: usize, process: ProcessId },
     /// A client gives up its request.
     GiveUp { ask: Ask },
-    /// A gossip message arrives at a place.
+    /// A gossip message arrives at a site.
     Gossip { from: usize, to: usize, word: GossipMessage },
     /// A write to a data directory ends.
     Written { to: usize, process: ProcessId },
@@ -96,7 +96,7 @@ impl World {
             .iter()
             .enumerate()
             .filter(|(_, peer)| peer.run == ProcessState::Up)
-            .filter_map(|(place, peer)| Some((peer.next()?, place)))
+            .filter_map(|(site, peer)| Some((peer.next()?, site)))
             .min();
         let first = self.queue.first_key_value().map(|(key, _)| *key);
         match (first, timer) {
@@ -106,12 +106,12 @@ impl World {
                     self.happen(due);
                 }
             }
-            (_, Some((due, place))) if due <= until => {
+            (_, Some((due, site))) if due <= until => {
                 self.now = self.now.max(due);
-                if self.peers[place].due == Some(due) {
-                    self.feed(place, Input::Timer);
+                if self.peers[site].due == Some(due) {
+                    self.feed(site, Input::Timer);
                 } else {
-                    self.gossip_timer(place);
+                    self.gossip_timer(site);
                 }
             }
             _ => {
@@ -126,9 +126,9 @@ impl World {
         if std::mem::replace(&mut self.started, true) || self.manual {
             return;
         }
-        for place in 0..self.peers.len() {
-            if self.peers[place].seeds.contains(&self.peers[place].addr) {
-                self.start(place);
+        for site in 0..self.peers.len() {
+            if self.peers[site].seeds.contains(&self.peers[site].addr) {
+                self.start(site);
             }
         }
     }

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 const TRACE_LINES: usize = 40_000;
 
 impl World {
-    /// Whether the trace has a line of the place with these words.
-    pub fn said_at(&self, place: usize, words: &str) -> bool {
-        let who = format!(" m{place} ");
+    /// Whether the trace has a line of the site with these words.
+    pub fn said_at(&self, site: usize, words: &str) -> bool {
+        let who = format!(" m{site} ");
         self.trace.iter().any(|line| line.contains(&who) && line.contains(words))
     }
 
@@ -40,9 +40,9 @@ impl World {
         std::mem::take(&mut self.trace)
     }
 
-    pub(crate) fn note(&mut self, place: usize, text: impl FnOnce(&Site) -> String) {
+    pub(crate) fn note(&mut self, site: usize, text: impl FnOnce(&Site) -> String) {
         if self.tracing {
-            let line = format!("{} m{place} {}", seconds(self.now), text(&self.peers[place]));
+            let line = format!("{} m{site} {}", seconds(self.now), text(&self.peers[site]));
             self.note_line(line);
         }
     }
@@ -56,12 +56,12 @@ impl World {
         }
     }
 
-    pub(super) fn trace_input(&mut self, place: usize, input: &Input) {
+    pub(super) fn trace_input(&mut self, site: usize, input: &Input) {
         let text = match input {
             Input::Received { from, packet, .. } => {
                 let from = self
-                    .place_of(*from)
-                    .map_or_else(|| format!("({from})"), |place| format!("m{place}"));
+                    .site_of(*from)
+                    .map_or_else(|| format!("({from})"), |site| format!("m{site}"));
                 format!("<- {from} {}", show_packet(packet))
             }
             Input::Command(command) => format!("** {command:?}"),
@@ -70,7 +70,7 @@ impl World {
             Input::StoreFailed { number } => format!("!! write {number} failed"),
             Input::Timer => return,
         };
-        self.note(place, |_| text);
+        self.note(site, |_| text);
     }
 }
 

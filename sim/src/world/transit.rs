@@ -37,10 +37,10 @@ impl World {
         wanted: Option<ProcessId>,
         packet: Packet,
     ) {
-        self.tell(&Observation::Sent { place: from, process: sender, to: wanted, packet: &packet });
+        self.tell(&Observation::Sent { site: from, process: sender, to: wanted, packet: &packet });
         self.hear_proposal(from, &packet);
         self.meter_frame(from, &packet);
-        let Some(&to) = self.places.get(&to) else { return };
+        let Some(&to) = self.sites.get(&to) else { return };
         let sent = self.now;
         self.packets += 1;
         let mut parcel = PacketInTransit {
@@ -139,7 +139,7 @@ impl World {
         let peer = &self.peers[to];
         let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
         if here {
-            self.tell(&Observation::Arrives { place: to, number });
+            self.tell(&Observation::Arrives { site: to, number });
             let addr = self.peers[from].addr;
             self.feed(to, Input::Received { from: sender, addr, packet });
         } else if let Some(wanted) = wanted

@@ -24,7 +24,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn on_heard(
+    pub(super) fn on_hello(
         &mut self,
         now: Time,
         me: MemberInfo,
@@ -50,7 +50,7 @@ impl Cluster {
         }
         match &belonging {
             Affiliation::VoteSuccessor { voter, lineage, view } => {
-                self.on_successor(now, &me, (*voter, *lineage, *view), (proof, echo), step)
+                self.on_vote_successor(now, &me, (*voter, *lineage, *view), (proof, echo), step)
             }
             Affiliation::Discovery { .. } => {
                 // It was taken in, and the member that should have told it is gone.
@@ -70,7 +70,7 @@ impl Cluster {
                 return self.defect(now, me.addr, step);
             }
             if self.nonce_for(me.addr) != 0 {
-                self.say_hello(now, me.addr, None, step);
+                self.send_hello(now, me.addr, None, step);
             }
         }
         if let (Some(mine), Affiliation::Member { lineage, view, .. }) =
@@ -100,12 +100,17 @@ impl Cluster {
         }
         if let MemberPhase::Seeking(seeking) = &mut self.phase {
             let heard = (asked, is_believed);
-            let found = seeking.on_heard(&self.config, now, me, heard, belonging, step.out);
-            self.on_found(now, found, step);
+            let found = seeking.on_hello(&self.config, now, me, heard, belonging, step.out);
+            self.on_founding_outcome(now, found, step);
         }
     }
 
-    pub(super) fn on_found(&mut self, now: Time, found: FoundingOutcome, step: &mut Step) {
+    pub(super) fn on_founding_outcome(
+        &mut self,
+        now: Time,
+        found: FoundingOutcome,
+        step: &mut Step,
+    ) {
         match found {
             FoundingOutcome::Seeking => {}
             FoundingOutcome::Founded(view) => {
@@ -192,7 +197,7 @@ impl Cluster {
                     self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
                 self.phase = MemberPhase::Leaving { again_at: now, until: now + member_lease };
                 step.act(now, &self.standing(now), |locks, cx| locks.close(LostReason::Left, cx));
-                // By now this member's requests have ended at its own grantors; these hand over the
+                // By now this member's requests have ended at its own grantors; these transfer the
                 // rest of their tables.
                 for service in step.locks.granted_here() {
                     step.act(now, &self.standing(now), |locks, cx| {
@@ -206,7 +211,7 @@ impl Cluster {
 
     /// Says goodbye, again and again, until a view without this process is there. While an elder
     /// with a quorum renews its lease another member can take over. Then it does not go before its
-    /// tables are handed over.
+    /// tables are transferred.
     pub(super) fn keep_leaving(&mut self, now: Time, step: &mut Step) {
         let MemberPhase::Leaving { .. } = self.phase else { return };
         let has_handed_over = step.locks.has_handed_over();
@@ -325,12 +330,12 @@ impl Cluster {
             addrs.extend(&self.config.seeds);
         }
         for addr in addrs.into_iter().filter(|addr| *addr != self.config.me.addr) {
-            self.say_hello(now, addr, None, step);
+            self.send_hello(now, addr, None, step);
         }
     }
 
     /// Asks which process is at `addr`.
-    pub(super) fn say_hello(
+    pub(super) fn send_hello(
         &self,
         now: Time,
         addr: SocketAddr,
@@ -438,7 +443,7 @@ impl Cluster {
         );
     }
 
-    pub(super) fn on_view_is(
+    pub(super) fn on_full_view(
         &mut self,
         now: Time,
         (from, addr): (ProcessId, SocketAddr),

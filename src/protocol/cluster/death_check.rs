@@ -85,7 +85,7 @@ impl Cluster {
     }
 
     /// Another is refused by the process, or does not reach it.
-    pub(super) fn on_suspicion(
+    pub(super) fn on_suspect_dead(
         &mut self,
         now: Time,
         (from, addr): (ProcessId, SocketAddr),
@@ -124,7 +124,7 @@ impl Cluster {
     }
 
     /// Another has heard the process.
-    pub(super) fn on_lives(&mut self, from: ProcessId, process: ProcessId) {
+    pub(super) fn on_alive(&mut self, from: ProcessId, process: ProcessId) {
         if self.view.as_ref().is_some_and(|view| view.contains(from)) {
             self.liveness.death_suspicions.remove(&process);
         }
@@ -176,7 +176,7 @@ impl Cluster {
     /// Asks the suspected process to answer.
     fn greet_suspect(&self, now: Time, process: ProcessId, step: &mut Step) {
         let Some(member) = self.view.as_ref().and_then(|view| view.member(process)) else { return };
-        self.say_hello(now, member.info.addr, Some(process), step);
+        self.send_hello(now, member.info.addr, Some(process), step);
     }
 
     /// Whether it is a death: this member is refused and a second one reports the same. All others

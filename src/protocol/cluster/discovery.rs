@@ -181,7 +181,7 @@ impl Discovery {
 
     /// A hello, or the answer to one, arrived. `asked` is the address that this process dialled, if
     /// it is an answer.
-    pub(crate) fn on_heard(
+    pub(crate) fn on_hello(
         &mut self,
         config: &Config,
         now: Time,

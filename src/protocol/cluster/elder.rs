@@ -51,7 +51,7 @@ pub(crate) struct Elder {
     /// When the members that wait for an answer are looked at again.
     answer_at: Time,
     /// When this elder last looked; a long gap means that it slept, and that beats may lie unread.
-    looked_at: Time,
+    awake_at: Time,
     /// Until then no member is removed for a lease that ended, so that unread beats can be read
     /// first.
     patient_until: Time,
@@ -83,7 +83,7 @@ impl Elder {
             rally_at: now,
             viewed_at: now,
             answer_at: now,
-            looked_at: now,
+            awake_at: now,
             patient_until: now,
             #[cfg(elderlock_mutants)]
             mutant: None,
@@ -215,11 +215,11 @@ impl Elder {
     }
 
     /// Notes that this elder is awake.
-    pub(crate) fn look(&mut self, now: Time, timing: &Timing) {
-        if self.looked_at + timing.retry * 3 < now {
+    pub(crate) fn note_awake(&mut self, now: Time, timing: &Timing) {
+        if self.awake_at + timing.retry * 3 < now {
             self.patient_until = now + timing.silence();
         }
-        self.looked_at = now.max(self.looked_at);
+        self.awake_at = now.max(self.awake_at);
     }
 
     /// Pulses to the council, when the quorum is about to be missing. The elder sends them for no
@@ -232,7 +232,7 @@ impl Elder {
         me: ProcessId,
         view: &View,
     ) -> Vec<(ProcessId, Notice)> {
-        self.look(now, &view.timing);
+        self.note_awake(now, &view.timing);
         if now < self.rally_at {
             return Vec::new();
         }
@@ -512,7 +512,7 @@ impl Elder {
     /// or have lacked its quorum; then it reads the beats of that time first.
     pub(crate) fn is_silent(&self, process: ProcessId, now: Time, timing: &Timing) -> bool {
         let is_old = |seat: &MemberRecord| seat.heard_at + timing.silence() <= now;
-        let is_awake = self.looked_at + timing.retry * 3 >= now && now >= self.patient_until;
+        let is_awake = self.awake_at + timing.retry * 3 >= now && now >= self.patient_until;
         is_awake && self.members.get(&process).is_some_and(is_old)
     }
 
@@ -534,13 +534,13 @@ impl Elder {
         let mut due = self.rally_at;
         // A young turk that is due waits only for this elder's quorum, and is looked at with
         // everything that changes.
-        for at in registry.into_iter().flatten().filter(|at| *at > self.looked_at) {
+        for at in registry.into_iter().flatten().filter(|at| *at > self.awake_at) {
             due = due.min(at);
         }
         // Leases that were over when last looked at are looked at again with the next rally.
         let ahead = self
             .lease_ends
-            .range((Bound::Excluded((self.looked_at, ProcessId(u128::MAX))), Bound::Unbounded));
+            .range((Bound::Excluded((self.awake_at, ProcessId(u128::MAX))), Bound::Unbounded));
         if let Some((at, _)) = ahead.into_iter().next().filter(|_| idle && !self.deposed) {
             due = due.min(*at);
         }

@@ -103,7 +103,9 @@ impl Cluster {
 
     fn tell_kept(&mut self, now: Time, telling: AfterStore, step: &mut Step) {
         match telling {
-            AfterStore::Answer { addr, to, notice } => self.say_ballot(now, addr, to, notice, step),
+            AfterStore::Answer { addr, to, notice } => {
+                self.send_ballot(now, addr, to, notice, step)
+            }
             AfterStore::Promised { ballot, accepted } => {
                 self.on_vote(now, &self.own_voice(), ballot, Some(accepted), step);
             }

@@ -47,10 +47,10 @@ impl Cluster {
     }
 
     /// Acts as if an idle timer had gone off: this member is awake.
-    pub(crate) fn look(&mut self, now: Time) {
+    pub(crate) fn note_awake(&mut self, now: Time) {
         self.extend_own(now);
         if let (Some(view), Some(elder)) = (&self.view, &mut self.elder) {
-            elder.look(now, &view.timing);
+            elder.note_awake(now, &view.timing);
         }
     }
 

@@ -179,15 +179,15 @@ impl Cluster {
                     nonce,
                 };
                 send(addr, from, answer, step);
-                self.on_heard(now, me, (None, nonce), belonging, step);
+                self.on_hello(now, me, (None, nonce), belonging, step);
             }
             Notice::HelloReply { me, asked, belonging, nonce } => {
-                self.on_heard(now, me, (Some(asked), nonce), belonging, step)
+                self.on_hello(now, me, (Some(asked), nonce), belonging, step)
             }
             Notice::Found { attempt, view } => {
                 if let MemberPhase::Seeking(seeking) = &mut self.phase {
                     let found = seeking.on_found(&self.config, now, from, attempt, &view, step.out);
-                    self.on_found(now, found, step);
+                    self.on_founding_outcome(now, found, step);
                 } else if let Some(view) = &self.view {
                     send(addr, from, Notice::full_view(view), step);
                 }
@@ -195,13 +195,15 @@ impl Cluster {
             Notice::FoundOk { attempt } => {
                 if let MemberPhase::Seeking(seeking) = &mut self.phase {
                     let found = seeking.on_found_ok(from, attempt);
-                    self.on_found(now, found, step);
+                    self.on_founding_outcome(now, found, step);
                 }
             }
             Notice::Join { me, heard } => self.on_join(now, from, me, heard, step),
             Notice::Leave => self.on_leave(now, from, step),
-            Notice::SuspectDead { process } => self.on_suspicion(now, (from, addr), process, step),
-            Notice::Alive { process } => self.on_lives(from, process),
+            Notice::SuspectDead { process } => {
+                self.on_suspect_dead(now, (from, addr), process, step)
+            }
+            Notice::Alive { process } => self.on_alive(from, process),
             Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), step),
             Notice::Beat { view, beat, pulse, confirmed, kept } => {
                 self.on_beat(now, from, addr, (view, beat, pulse, confirmed, kept), step);
@@ -213,14 +215,14 @@ impl Cluster {
                 self.on_install(now, (from, addr), (lineage, instance, nonce), change, step)
             }
             Notice::FullView { view, nonce } => {
-                self.on_view_is(now, (from, addr), (view, nonce), step)
+                self.on_full_view(now, (from, addr), (view, nonce), step)
             }
             Notice::Fetch { lineage, have, nonce } => {
                 self.on_fetch(now, (from, addr), (lineage, have, nonce), step)
             }
             Notice::StaleVote { voter, nonce } => {
                 if self.is_believed(from, nonce) {
-                    self.on_stale(voter);
+                    self.on_stale_vote(voter);
                 }
             }
             ballot => self.on_ballot(

@@ -233,7 +233,7 @@ mod tests {
 
     /// Votes that are read from a disk are checked there, but a core has to stand an unchecked one.
     #[test]
-    fn a_vote_successor_makes_no_view_of_nobody_of_what_was_accepted() {
+    fn a_vote_successor_makes_no_empty_view_of_an_acceptance() {
         let mut founder = lone(7, None);
         go_on(&mut founder);
         let mut stored = founder.stored_vote().expect("it has founded");

@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     /// Sends a notice about the choice of a view to a member or a vote successor.
-    pub(super) fn say_ballot(
+    pub(super) fn send_ballot(
         &mut self,
         now: Time,
         addr: SocketAddr,
@@ -76,7 +76,7 @@ impl Cluster {
     }
 
     /// A vote successor reports the view of its stored vote.
-    pub(super) fn on_successor(
+    pub(super) fn on_vote_successor(
         &mut self,
         now: Time,
         info: &MemberInfo,
@@ -104,7 +104,7 @@ impl Cluster {
 
     /// The directory was restored to an older state: its vote may contradict later votes of its
     /// process.
-    pub(super) fn on_stale(&mut self, voter: ProcessId) {
+    pub(super) fn on_stale_vote(&mut self, voter: ProcessId) {
         if self.votes.successor.as_ref().is_some_and(|successor| successor.voter == voter) {
             self.give_vote_up();
         }
@@ -155,8 +155,8 @@ impl Cluster {
         match notice {
             Notice::PreVote { instance, ballot, dead } => {
                 self.believe(now, speaker.vote, dead, step);
-                if let Some(willing) = self.on_canvass(now, &speaker, instance, ballot, step) {
-                    self.say_ballot(
+                if let Some(willing) = self.on_pre_vote(now, &speaker, instance, ballot, step) {
+                    self.send_ballot(
                         now,
                         speaker.addr,
                         from,
@@ -195,7 +195,7 @@ impl Cluster {
         (instance, ballot): (ViewNumber, Ballot),
         step: &mut Step,
     ) {
-        if self.on_canvass(now, speaker, instance, ballot, step) == Some(true) {
+        if self.on_pre_vote(now, speaker, instance, ballot, step) == Some(true) {
             let is_new = self.is_new(ballot);
             self.stand_down(now, ballot);
             let Some(view) = self.ballot_view() else { return };
@@ -216,7 +216,7 @@ impl Cluster {
             && promised > ballot
         {
             let refusal = Notice::Nack { instance, promised };
-            self.say_ballot(now, speaker.addr, speaker.process, refusal, step);
+            self.send_ballot(now, speaker.addr, speaker.process, refusal, step);
         }
     }
 
@@ -289,7 +289,7 @@ impl Cluster {
     }
 
     /// Whether this member would promise the ballot. `None`: it gives no answer.
-    pub(super) fn on_canvass(
+    pub(super) fn on_pre_vote(
         &mut self,
         now: Time,
         from: &VoteSender,
@@ -433,10 +433,10 @@ impl Cluster {
         let me = self.voter();
         for process in proposal.silent(view).into_iter().filter(|process| *process != me) {
             if let Some(successor) = self.votes.successors.of(process).cloned() {
-                self.say_ballot(now, successor.addr, successor.process, question.clone(), step);
+                self.send_ballot(now, successor.addr, successor.process, question.clone(), step);
             }
             if let Some(member) = view.member(process) {
-                self.say_ballot(now, member.info.addr, process, question.clone(), step);
+                self.send_ballot(now, member.info.addr, process, question.clone(), step);
             }
         }
     }

@@ -318,7 +318,7 @@ impl ServiceState {
     }
 
     /// Tells the elder that this member wants to be the grantor, if it does.
-    fn say_bids(&self, service: &ServiceName, cx: &mut StepContext) {
+    fn send_bids(&self, service: &ServiceName, cx: &mut StepContext) {
         if let Some(request) = self.calls.bids().next_back() {
             cx.send_elder(RegistryMessage::Become { service: service.clone(), request });
         }
@@ -514,7 +514,7 @@ impl LockClient {
         }
     }
 
-    fn say_narrow(&self, service: &ServiceName, request: RequestId, cx: &mut StepContext) {
+    fn send_reduce(&self, service: &ServiceName, request: RequestId, cx: &mut StepContext) {
         if let Some(state) = self.states.get(service)
             && let Some(ClientRequest {
                 want, state: ClientRequestState::Held { token, .. }, ..
@@ -547,7 +547,7 @@ impl LockClient {
             for asked in self.upgrades_of(&service, request) {
                 self.answer_call(asked, Outcome::Undecided, cx);
             }
-            self.say_narrow(&service, request, cx);
+            self.send_reduce(&service, request, cx);
         }
         cx.out.push(Output::Answer { request, outcome });
     }
@@ -707,8 +707,8 @@ impl LockClient {
         }
     }
 
-    /// The place at which the request waits, if it was told.
-    pub(crate) fn place_of(&self, request: RequestId) -> Option<Ticket> {
+    /// The position of the request, if it was reported.
+    pub(crate) fn position_of(&self, request: RequestId) -> Option<Ticket> {
         let entry = self.request(request)?;
         match entry.state {
             ClientRequestState::Unsent
@@ -719,7 +719,7 @@ impl LockClient {
     }
 
     /// The elder, or a recovering grantor, states the grantor of the service.
-    pub(crate) fn on_grantor(
+    pub(crate) fn on_grantor_is(
         &mut self,
         service: &ServiceName,
         grantor: ProcessId,
@@ -758,20 +758,20 @@ impl LockClient {
         let Some(state) = self.states.get_mut(service) else { return };
         if state.grantor.is_none() && state.newest == Some(epoch) {
             state.refused = None;
-            self.on_grantor(service, from, epoch, cx);
+            self.on_grantor_is(service, from, epoch, cx);
         }
     }
 
-    /// A place was acknowledged.
+    /// A position was acknowledged.
     pub(crate) fn on_queued(
         &mut self,
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        (request, place): (RequestId, Ticket),
+        (request, ticket): (RequestId, Ticket),
         cx: &mut StepContext,
     ) {
-        self.queue(from, service, epoch, (request, place), cx);
+        self.queue(from, service, epoch, (request, ticket), cx);
         self.on_acting(from, service, epoch, cx);
     }
 
@@ -780,7 +780,7 @@ impl LockClient {
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        (request, place): (RequestId, Ticket),
+        (request, ticket): (RequestId, Ticket),
         cx: &mut StepContext,
     ) {
         let state = self.states.get_mut(service);
@@ -802,12 +802,12 @@ impl LockClient {
         {
             let Some(waiting) = entry.waiting_mut() else { return };
             if !outdated {
-                waiting.ticket = Some(place);
+                waiting.ticket = Some(ticket);
                 entry.state = ClientRequestState::Queued(epoch);
             } else if reported.is_none_or(|reported| reported <= epoch) {
                 // A young turk is named, and this grantor acts until it is asked for its table: the
                 // position is good.
-                waiting.ticket.get_or_insert(place);
+                waiting.ticket.get_or_insert(ticket);
             }
         }
     }
@@ -921,7 +921,7 @@ impl LockClient {
             && newer > epoch
             && state.newest.is_none_or(|newest| newest < newer)
         {
-            self.on_grantor(service, process, newer, cx);
+            self.on_grantor_is(service, process, newer, cx);
         } else {
             // A known grantor has been asked for all the others, and many of these may be refused,
             // each with an answer of its own.
@@ -931,7 +931,7 @@ impl LockClient {
 
     /// A newer grantor asked the one here for its table. Returns false if there is a still newer
     /// one.
-    pub(crate) fn on_successor(
+    pub(crate) fn on_newer_grantor(
         &mut self,
         from: ProcessId,
         service: &ServiceName,
@@ -942,7 +942,7 @@ impl LockClient {
             return false;
         }
         self.state(service).refused = None;
-        self.on_grantor(service, from, epoch, cx);
+        self.on_grantor_is(service, from, epoch, cx);
         true
     }
 
@@ -959,7 +959,7 @@ impl LockClient {
     }
 
     /// Our hold lost against one with a higher token.
-    pub(crate) fn on_revoke(&mut self, request: RequestId, cx: &mut StepContext) {
+    pub(crate) fn on_supersede(&mut self, request: RequestId, cx: &mut StepContext) {
         if let Some(entry) = self.request_mut(request) {
             if matches!(entry.state, ClientRequestState::Held { .. }) {
                 cx.out.push(Output::Lost { request, reason: LostReason::Superseded });
@@ -1023,7 +1023,7 @@ impl LockClient {
                 });
             }
             // The elder may be another one.
-            state.say_bids(service, cx);
+            state.send_bids(service, cx);
             state.calls.each_ending(|request, awaited| {
                 if let Some(awaited) = awaited
                     && !view.contains(*awaited)
@@ -1303,7 +1303,7 @@ mod tests {
 
     /// Each held lock has one.
     #[test]
-    fn what_is_kept_for_a_held_lock_is_small() {
+    fn a_held_lock_takes_little_memory() {
         assert_eq!(size_of::<ClientRequest>(), 72);
     }
 }

@@ -21,7 +21,7 @@ impl Locks {
                 client.confirm((request, service), over, cx.timing.member_lease, cx)
             }
             Command::Query { request, service, at } => {
-                client.look((request, service), at, cx.timing.answer, crowded, cx)
+                client.query((request, service), at, cx.timing.answer, crowded, cx)
             }
             Command::Revoke { request, service, what, wait } => {
                 let view = cx.view;

@@ -53,19 +53,19 @@ impl Relinquishing {
     }
 }
 
-/// Tables handed over by a member that leaves, or has destroyed their services. The member stays
+/// Tables transferred by a member that leaves, or has destroyed their services. The member stays
 /// until the last chunks have arrived.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct PendingHandovers {
+pub(super) struct PendingTransfers {
     /// The member that takes over.
     to: BTreeMap<ServiceName, ProcessId>,
-    /// Handed over in this step: the number of the last chunk on its link is not known yet.
+    /// Transferred in this step: the number of the last chunk on its link is not known yet.
     fresh: Vec<ServiceName>,
     /// By the number of the last chunk, or of a message after it.
     last: BTreeMap<ProcessId, BTreeSet<(u64, ServiceName)>>,
 }
 
-impl PendingHandovers {
+impl PendingTransfers {
     pub(super) fn is_empty(&self) -> bool {
         self.to.is_empty()
     }
@@ -84,7 +84,7 @@ impl PendingHandovers {
     }
 
     pub(super) fn clear(&mut self) {
-        *self = PendingHandovers::default();
+        *self = PendingTransfers::default();
     }
 
     /// Forgets tables that have arrived whole, or whose receivers have left.
@@ -94,7 +94,7 @@ impl PendingHandovers {
                 self.last.entry(*to).or_default().insert((links.sent(*to), service));
             }
         }
-        let PendingHandovers { to, last, .. } = self;
+        let PendingTransfers { to, last, .. } = self;
         last.retain(|process, tables| {
             let is_there = view.is_some_and(|view| view.contains(*process));
             while let Some((number, _)) = tables.first() {

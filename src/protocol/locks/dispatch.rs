@@ -39,11 +39,11 @@ impl Locks {
             MemberMessage::GrantorIs { service, grantor, epoch } => {
                 if cx.is_there(grantor) {
                     self.send_on_early(&service, grantor, epoch, cx);
-                    self.client.on_grantor(&service, grantor, epoch, cx);
+                    self.client.on_grantor_is(&service, grantor, epoch, cx);
                 }
             }
             MemberMessage::NameGrantor { service, range, origin, asked } => {
-                self.on_name((service, asked), range, origin, cx);
+                self.on_name_grantor((service, asked), range, origin, cx);
             }
             MemberMessage::Tokens { service, epoch, range } => {
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
@@ -63,7 +63,7 @@ impl Locks {
             MemberMessage::SuccessorDeclined { service, by } => {
                 self.on_successor_declined(service, by, cx)
             }
-            MemberMessage::Inventory { view } => self.on_inventory_wanted(from, view, cx),
+            MemberMessage::Inventory { view } => self.on_inventory(from, view, cx),
         }
     }
 
@@ -77,7 +77,7 @@ impl Locks {
         match message {
             GrantorMessage::RequestLock { service, epoch, request, lock, only_if_free } => {
                 let asked = ReceivedRequest { from, request, lock, only_if_free };
-                self.on_ask(service, epoch, asked, cx);
+                self.on_request_lock(service, epoch, asked, cx);
             }
             GrantorMessage::Release { service, request } => {
                 self.on_release(from, &service, request, cx)
@@ -87,7 +87,7 @@ impl Locks {
                 if let Some(grantor) =
                     self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch)
                 {
-                    grantor.on_narrow((from, request), &want, token, cx);
+                    grantor.on_reduce((from, request), &want, token, cx);
                 }
             }
             GrantorMessage::Upgrade { service, epoch, request, hold } => {
@@ -101,10 +101,10 @@ impl Locks {
                 }
             }
             GrantorMessage::Query { service, epoch, request, at } => {
-                self.on_look(from, (service, epoch), request, &at, cx);
+                self.on_query(from, (service, epoch), request, &at, cx);
             }
             GrantorMessage::ConfirmDestroy { service, request } => {
-                self.on_settle(from, &service, request, cx)
+                self.on_confirm_destroy(from, &service, request, cx)
             }
             GrantorMessage::Report { service, epoch, objects, holds, waits, last } => {
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
@@ -115,12 +115,18 @@ impl Locks {
                 }
             }
             GrantorMessage::RequestTable { service, epoch } => {
-                self.on_hand(from, service, epoch, cx)
+                self.on_request_table(from, service, epoch, cx)
             }
             GrantorMessage::TableChunk { service, epoch, objects, holds, waits, last } => {
                 let Some(view) = cx.view else { return };
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
-                    grantor.on_table(from, objects.into_vec(), (holds, waits), (view, last), cx);
+                    grantor.on_table_chunk(
+                        from,
+                        objects.into_vec(),
+                        (holds, waits),
+                        (view, last),
+                        cx,
+                    );
                     self.after_transfer(&service, cx);
                 }
             }
@@ -164,12 +170,12 @@ impl Locks {
                 self.client.on_value(from, (&service, epoch), (&name, *content), answers, cx);
             }
             ClientMessage::QueryReply { request, seen, .. } => {
-                self.client.on_seen(request, *seen, is_known, cx)
+                self.client.on_query_reply(request, *seen, is_known, cx)
             }
             // The elder took this member to be lost. The grantor here, which acts still, has the
             // whole table, so no other member's report is needed.
             ClientMessage::Recover { service, epoch } if self.acts_below(&service, epoch) => {
-                self.on_hand(from, service, epoch, cx);
+                self.on_request_table(from, service, epoch, cx);
             }
             ClientMessage::Recover { service, epoch } => {
                 if self.client.on_recover(from, &service, epoch, cx) {
@@ -181,25 +187,31 @@ impl Locks {
             }
             ClientMessage::Supersede { service, epoch, request } => {
                 if self.client.newest(&service).is_none_or(|newest| newest <= epoch) {
-                    self.client.on_revoke(request, cx);
+                    self.client.on_supersede(request, cx);
                 }
             }
             ClientMessage::Deposed { service, by, epoch } => {
                 self.on_deposed(&service, by, epoch, cx)
             }
             ClientMessage::DestroyConfirmed { request, .. } => {
-                self.client.on_settled(from, request)
+                self.client.on_destroy_confirmed(from, request)
             }
             ClientMessage::DestroyUnconfirmed { request, instead, .. } => {
                 // The named member may be gone by now: the sender will know better in a while.
                 let instead = instead.filter(|by| cx.is_there(*by));
-                self.client.on_unsettled(from, request, instead, cx);
+                self.client.on_destroy_unconfirmed(from, request, instead, cx);
             }
             ClientMessage::RequestRevocation { service, request, hold, token, says } => {
-                self.client.on_ask_back((from, request), &service, (hold, token), says, cx);
+                self.client.on_request_revocation(
+                    (from, request),
+                    &service,
+                    (hold, token),
+                    says,
+                    cx,
+                );
             }
             ClientMessage::RevocationReply { request, token, heard, .. } => {
-                self.client.on_asked_back(from, (request, token), heard, cx);
+                self.client.on_revocation_reply(from, (request, token), heard, cx);
             }
         }
     }

@@ -8,7 +8,7 @@
 //!   dealt later.
 //! - `recovered_table_is_the_union`: nothing is granted before every member of the view has
 //!   reported or left it.
-//! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants
+//! - `nothing_lost_in_transfer`: a table is transferred whole, once, by a grantor that grants
 //!   nothing after it.
 
 use super::table::{Contents, EntryStatus, Table};
@@ -65,7 +65,7 @@ impl Hash for ActivationPath {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// A member's answers to the check of a table that was handed over, so far.
+/// A member's answers to the check of a table that was transferred, so far.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Revalidation {
     /// The requests that it reported so far, or asked for since.
@@ -170,7 +170,7 @@ impl Grantor {
             self.ask_for_report(process, cx);
         }
         let heard = HeardEarly { waits: Vec::new(), ..heard };
-        self.phase = Phase::Recovering { heard, awaiting, has_table: false };
+        self.phase = Phase::Recovering { heard, awaiting, has_earlier_table: false };
     }
 
     /// The predecessor's table does not come: every member is asked, unless a younger turk waits
@@ -207,15 +207,15 @@ impl Grantor {
     }
 
     /// The message that tells a request its position, if it waits.
-    pub(crate) fn place_told(&self, key: (ProcessId, RequestId)) -> Option<Message> {
-        let Some(EntryStatus::Waits(ticket)) = self.table.place(key) else { return None };
+    pub(crate) fn queued_message(&self, key: (ProcessId, RequestId)) -> Option<Message> {
+        let Some(EntryStatus::Waits(ticket)) = self.table.entry_status(key) else { return None };
         let (service, epoch, request) = (self.service.clone(), self.epoch, key.1);
         Some(Message::Client(ClientMessage::Queued { service, epoch, request, ticket }))
     }
 
     /// Whether the request waits, at that place.
     pub(crate) fn waits_at(&self, key: (ProcessId, RequestId), ticket: Ticket) -> bool {
-        self.table.place(key) == Some(EntryStatus::Waits(ticket))
+        self.table.entry_status(key) == Some(EntryStatus::Waits(ticket))
     }
 
     /// Its load, if it acts.
@@ -278,7 +278,7 @@ impl Grantor {
     }
 
     /// A member asks for a lock.
-    pub(crate) fn on_ask(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
+    pub(crate) fn on_request_lock(&mut self, asked: ReceivedRequest, cx: &mut StepContext) {
         let key = (asked.from, asked.request);
         let next_turk = self.phase.next_turk();
         if let Some(heard) = self.phase.heard_mut()
@@ -301,11 +301,11 @@ impl Grantor {
             // suspension. It asks again in a while, when it has answered the check.
             let may_pass = self.table.has_suspension()
                 && self.table.holds_of(asked.from, asked.lock.owner) > 0;
-            if may_pass && self.table.place(key).is_none() {
+            if may_pass && self.table.entry_status(key).is_none() {
                 return self.send_on(&asked, None, cx);
             }
         }
-        match self.table.place(key) {
+        match self.table.entry_status(key) {
             // The member asks twice if the first answer was for an epoch that it no longer trusts.
             Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, cx),
             Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, cx),
@@ -338,11 +338,11 @@ impl Grantor {
             {
                 return self.tell_refusal((from, request), refusal, cx);
             }
-            // A try is never in line: no report tells of it, so a later grantor could not keep it
-            // apart from a request that is over.
+            // A try is never in the queue: no report tells of it, so a later grantor could not keep
+            // it apart from a request that is over.
             Ok(()) if only_if_free => {
                 self.tell_refusal((from, request), Refusal::Undecided, cx);
-                return self.mind_supply(entry.want.tokens(), cx);
+                return self.request_tokens(entry.want.tokens(), cx);
             }
             _ => match self.table.queue(key, entry) {
                 Ok(ticket) => {
@@ -353,12 +353,12 @@ impl Grantor {
                 Err(refusal) => return self.tell_refusal((from, request), refusal, cx),
             },
         }
-        self.mind_supply(0, cx);
+        self.request_tokens(0, cx);
     }
 
     /// Grants a free lock, or a share of one, to this very member, if no other member is concerned:
     /// no message is sent, and nothing is due. The table decides whether the lock is free, and
-    /// records the hold, as in [`on_ask`](Grantor::on_ask).
+    /// records the hold, as in [`on_request_lock`](Grantor::on_request_lock).
     pub(crate) fn grant_at_once(
         &mut self,
         (process, request): (ProcessId, RequestId),
@@ -422,7 +422,7 @@ impl Grantor {
     }
 
     /// A request is over.
-    pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, cx: &mut StepContext) {
+    pub(crate) fn on_release(&mut self, from: ProcessId, request: RequestId, cx: &mut StepContext) {
         let key = (from, request);
         if let Some(heard) = self.phase.heard_mut()
             && !planted!(cx.mutant, ForgetWhatEnded)
@@ -434,7 +434,7 @@ impl Grantor {
     }
 
     /// A hold is reduced. If it is not here yet, its member reports it as it is now.
-    pub(crate) fn on_narrow(
+    pub(crate) fn on_reduce(
         &mut self,
         key: (ProcessId, RequestId),
         want: &Want,
@@ -456,37 +456,38 @@ impl Grantor {
     ) {
         let key = (from, hold);
         planted!(=> self.plant_upgrade(key, cx));
-        let refusal =
-            match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
-                _ if !self.is_acting() => Refusal::Undecided,
-                // The member has asked twice.
-                (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
-                    return self.tell_upgraded((from, request), token, cx);
-                }
-                (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
-                // Or the predecessor made it the lock, and the holder has not heard. It gets a
-                // token of this epoch, so that the holder's report, which is older, does not make
-                // it a share again.
-                (Some(Want::Lock(_) | Want::Share(_)), ..) if cx.leased => {
-                    match self.tokens.take(1) {
-                        Some(token) => {
-                            let token = match self.table.place(key) {
-                                Some(EntryStatus::Holds(before))
-                                    if planted!(cx.mutant, UpgradeWithOldToken) =>
-                                {
-                                    before
-                                }
-                                _ => token,
-                            };
-                            self.table.upgrade(key, token);
-                            self.tell_upgraded((from, request), token, cx);
-                            return self.mind_supply(0, cx);
+        let refusal = match (
+            self.table.held_by(key),
+            self.table.entry_status(key),
+            self.table.others_beside(key),
+        ) {
+            _ if !self.is_acting() => Refusal::Undecided,
+            // The member has asked twice.
+            (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
+                return self.tell_upgraded((from, request), token, cx);
+            }
+            (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
+            // Or the predecessor made it the lock, and the holder has not heard. It gets a
+            // token of this epoch, so that the holder's report, which is older, does not make
+            // it a share again.
+            (Some(Want::Lock(_) | Want::Share(_)), ..) if cx.leased => match self.tokens.take(1) {
+                Some(token) => {
+                    let token = match self.table.entry_status(key) {
+                        Some(EntryStatus::Holds(before))
+                            if planted!(cx.mutant, UpgradeWithOldToken) =>
+                        {
+                            before
                         }
-                        None => Refusal::Undecided,
-                    }
+                        _ => token,
+                    };
+                    self.table.upgrade(key, token);
+                    self.tell_upgraded((from, request), token, cx);
+                    return self.request_tokens(0, cx);
                 }
-                _ => Refusal::Undecided,
-            };
+                None => Refusal::Undecided,
+            },
+            _ => Refusal::Undecided,
+        };
         self.tell_refusal((from, request), refusal, cx);
     }
 
@@ -598,7 +599,7 @@ impl Grantor {
     }
 
     /// A member queries the table.
-    pub(crate) fn on_look(
+    pub(crate) fn on_query(
         &self,
         from: ProcessId,
         request: RequestId,
@@ -608,9 +609,9 @@ impl Grantor {
         // Without a lease, other members may have been granted locks that are free here.
         let leased = cx.leased || planted!(cx.mutant, SeeWithoutLease);
         // The predecessor alone may have heard of requests that the member has ended meanwhile.
-        let is_heard = !matches!(at, Query::Place(_)) || !self.revalidating.contains_key(&from);
+        let is_heard = !matches!(at, Query::Position(_)) || !self.revalidating.contains_key(&from);
         let knows = self.is_acting() && leased && is_heard || planted!(cx.mutant, SeeBeforeActing);
-        let seen = if knows { self.table.look(from, at, cx.now) } else { QueryReply::Undecided };
+        let seen = if knows { self.table.answer(from, at, cx.now) } else { QueryReply::Undecided };
         planted!(=> let seen = planted::reply(seen, cx));
         cx.send(
             from,
@@ -643,7 +644,7 @@ impl Grantor {
                 self.tell_grant(key, token, cx);
             }
         }
-        self.mind_supply(0, cx);
+        self.request_tokens(0, cx);
     }
 
     /// Goes on with what an earlier step left.
@@ -688,7 +689,7 @@ impl Grantor {
     /// A new elder may not know that the last one was asked for tokens.
     pub(crate) fn on_new_elder(&mut self, cx: &mut StepContext) {
         self.tokens.asked = false;
-        self.mind_supply(0, cx);
+        self.request_tokens(0, cx);
     }
 
     /// Members left: so do their requests, and their reports are no longer awaited. Members that
@@ -747,7 +748,7 @@ impl Grantor {
             return self.on_late_report(from, waits, last, cx);
         }
         if self.is_acting() {
-            return self.on_check(from, objects, (holds, waits), last, cx);
+            return self.on_revalidation_report(from, objects, (holds, waits), last, cx);
         }
         let Phase::Recovering { heard, awaiting, .. } = &mut self.phase else { return };
         if !awaiting.contains(&from) {
@@ -786,12 +787,14 @@ impl Grantor {
     /// Starts to act once every member has been heard. Acknowledged positions come first, in their
     /// old order, then waits without an acknowledged position, then requests that came meanwhile.
     pub(super) fn finish_recovery(&mut self, cx: &mut StepContext) {
-        let Phase::Recovering { heard, awaiting, has_table } = &mut self.phase else { return };
+        let Phase::Recovering { heard, awaiting, has_earlier_table } = &mut self.phase else {
+            return;
+        };
         if !awaiting.is_empty() {
             return;
         }
         let mut heard = std::mem::take(heard);
-        if *has_table {
+        if *has_earlier_table {
             return self.act_on_table(heard, cx);
         }
         self.phase = Phase::Acting;
@@ -799,31 +802,32 @@ impl Grantor {
         let waits =
             reports.flat_map(|(from, waits)| waits.into_iter().map(move |wait| (from, wait)));
         let mut waits: Vec<(ProcessId, WaitReport)> = waits.collect();
-        let placed = self.table.keep_own_order(&mut waits);
+        let completed = self.table.keep_own_order(&mut waits);
         waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
         planted!(cx.mutant, LoseWaiters => waits.clear());
-        planted!(cx.mutant, LosePlaces => {
+        planted!(cx.mutant, LosePositions => {
             waits.reverse();
             waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
         });
-        planted!(cx.mutant, LoseOwnPlaces => {
+        planted!(cx.mutant, LoseOwnPositions => {
             let own = waits.iter_mut().filter(|(process, _)| *process == cx.me);
             own.for_each(|(_, wait)| wait.ticket = None);
         });
         planted!(cx.mutant, NewcomersFirst => {
             for asked in std::mem::take(&mut heard.parked) {
-                self.on_ask(asked, cx);
+                self.on_request_lock(asked, cx);
             }
         });
         for (from, wait) in waits {
             let key = (from, wait.request);
-            if self.table.place(key).is_none() && !heard.over.contains(&key) {
+            if self.table.entry_status(key).is_none() && !heard.over.contains(&key) {
                 let ticket = wait.ticket;
-                self.take_in(key, wait, cx);
+                self.enter_wait(key, wait, cx);
                 debug_assert!(
-                    ticket.is_none() || self.table.place(key) == ticket.map(EntryStatus::Waits)
+                    ticket.is_none()
+                        || self.table.entry_status(key) == ticket.map(EntryStatus::Waits)
                 );
-                if let Some(ticket) = ticket.filter(|_| placed.contains(&key)) {
+                if let Some(ticket) = ticket.filter(|_| completed.contains(&key)) {
                     self.tell_queued(key, ticket, cx);
                 }
             }
@@ -831,13 +835,13 @@ impl Grantor {
         self.begin(heard, false, cx);
     }
 
-    /// From here on it acts. `has_table`: with the whole table of another.
-    fn begin(&mut self, heard: HeardEarly, has_table: bool, cx: &mut StepContext) {
+    /// From here on it acts. `is_transferred`: with the whole table of another member.
+    fn begin(&mut self, heard: HeardEarly, is_transferred: bool, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         cx.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
         cx.send_elder(RegistryMessage::Acts { service: self.service.clone(), epoch: self.epoch });
         self.table.drop_unopened();
-        if !has_table {
+        if !is_transferred {
             // Not all of them have seen the highest version, and none knows that there may have
             // been a higher one.
             self.table.objects().for_each(|(name, _)| self.tell_all(name, None, cx));
@@ -845,13 +849,13 @@ impl Grantor {
         self.grant(cx);
         for asked in heard.parked {
             if !heard.over.contains(&(asked.from, asked.request)) {
-                self.on_ask(asked, cx);
+                self.on_request_lock(asked, cx);
             }
         }
     }
 
     /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
-    fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, cx: &mut StepContext) {
+    fn enter_wait(&mut self, key: (ProcessId, RequestId), wait: WaitReport, cx: &mut StepContext) {
         let ticket = wait.ticket;
         let entry = wait.lock;
         match ticket {
@@ -865,7 +869,7 @@ impl Grantor {
 
     /// Asks the elder for tokens when they run low. `wanted`: how many in a row a request was
     /// refused for.
-    fn mind_supply(&mut self, wanted: u32, cx: &mut StepContext) {
+    fn request_tokens(&mut self, wanted: u32, cx: &mut StepContext) {
         // The first of those that wait may want more in a row than there are.
         let wanted = self.table.next().unwrap_or(0).max(wanted);
         if let Some(count) = self.tokens.ask(wanted, cx) {
@@ -954,7 +958,7 @@ mod tests {
     use std::hash::DefaultHasher;
 
     #[test]
-    fn what_a_grantor_did_before_it_acted_is_no_part_of_what_it_is() {
+    fn grantors_that_differ_only_in_their_activation_path_are_equal() {
         let print = |way: ActivationPath| {
             let mut hasher = DefaultHasher::new();
             (way, 7).hash(&mut hasher);

@@ -137,7 +137,7 @@ impl Registry {
         let may_name = cx.may_name();
         match message {
             RegistryMessage::FindGrantor { service, heard } => {
-                self.on_who_grants(from, service, heard, may_name, cx);
+                self.on_find_grantor(from, service, heard, may_name, cx);
             }
             RegistryMessage::Become { service, request } => {
                 self.on_become((from, request), service, may_name, cx)
@@ -146,7 +146,7 @@ impl Registry {
             RegistryMessage::ProposeSuccessor { service, epoch, to } => {
                 // It may have been sent before the successor left the view.
                 let to = Some(to).filter(|to| cx.is_there(*to));
-                self.on_yield((from, epoch), service, to, may_name, cx);
+                self.on_propose_successor((from, epoch), service, to, may_name, cx);
             }
             RegistryMessage::Vacant { service, epoch } => {
                 self.on_vacant(from, &service, epoch, cx);
@@ -160,7 +160,7 @@ impl Registry {
                 self.on_more_tokens(from, (service, epoch, count), may_name, cx);
             }
             RegistryMessage::InventoryReply { view, known, last } => {
-                self.on_inventory((from, view), known, last, may_name, cx);
+                self.on_inventory_reply((from, view), known, last, may_name, cx);
             }
         }
     }
@@ -234,7 +234,7 @@ impl Registry {
     }
 
     /// A member asks for the grantor of a service.
-    pub(crate) fn on_who_grants(
+    pub(crate) fn on_find_grantor(
         &mut self,
         from: ProcessId,
         service: ServiceName,
@@ -265,7 +265,7 @@ impl Registry {
     }
 
     /// A member reports the grantors that it hosts and knows.
-    pub(crate) fn on_inventory(
+    pub(crate) fn on_inventory_reply(
         &mut self,
         (from, asked_in): (ProcessId, ViewNumber),
         known: Vec<(ServiceName, ProcessId, Epoch)>,
@@ -617,7 +617,7 @@ impl Registry {
 
     /// A leaving grantor proposes a successor; `None`: that one is gone. A young turk that waits
     /// comes first.
-    pub(crate) fn on_yield(
+    pub(crate) fn on_propose_successor(
         &mut self,
         (from, epoch): (ProcessId, Epoch),
         service: ServiceName,

@@ -11,25 +11,25 @@ impl Locks {
     /// The positions of requests that have waited for a while and still wait, for their members.
     /// Most waits end before that, so that the grant is their only message. `most`: as many as one
     /// step looks at; the others stay due.
-    pub(crate) fn take_places_due(&mut self, now: Time, most: u32) -> Vec<(ProcessId, Message)> {
+    pub(crate) fn take_positions_due(&mut self, now: Time, most: u32) -> Vec<(ProcessId, Message)> {
         let (mut due, mut left) = (Vec::new(), most);
-        if self.places_due().is_none_or(|at| at > now) {
+        if self.positions_due().is_none_or(|at| at > now) {
             return due;
         }
-        while let Some(place) = self.pending_positions.pop_front() {
+        while let Some(position) = self.pending_positions.pop_front() {
             if left == 0 {
-                self.pending_positions.push_front(place);
+                self.pending_positions.push_front(position);
                 return due;
             }
             left -= 1;
-            if !self.counts(&place) {
+            if !self.counts(&position) {
                 continue;
             }
-            if place.at > now {
-                self.pending_positions.push_front(place);
+            if position.at > now {
+                self.pending_positions.push_front(position);
                 return due;
             }
-            due.push((place.to, place.into()));
+            due.push((position.to, position.into()));
         }
         // Occasionally there was one for each of many thousands of requests.
         self.pending_positions.shrink_to(MAIL);
@@ -38,7 +38,7 @@ impl Locks {
 
     /// All positions of one member's requests, which it gets before the answer to a query. Where
     /// very many positions wait, only that of the request that the query is about.
-    pub(crate) fn take_places_of(
+    pub(crate) fn take_positions_of(
         &mut self,
         to: ProcessId,
         service: &ServiceName,
@@ -46,20 +46,21 @@ impl Locks {
     ) -> Vec<Message> {
         let mut taken = Vec::new();
         if self.pending_positions.len() > WALKED {
-            let place = |request| Some(self.grantors.get(service)?.place_told((to, request)));
-            if let Query::Place(request) = at {
-                taken.extend(place(*request).flatten());
+            let position =
+                |request| Some(self.grantors.get(service)?.queued_message((to, request)));
+            if let Query::Position(request) = at {
+                taken.extend(position(*request).flatten());
             }
             return taken;
         }
-        if !self.pending_positions.iter().any(|place| place.to == to) {
+        if !self.pending_positions.iter().any(|position| position.to == to) {
             return taken;
         }
-        for place in std::mem::take(&mut self.pending_positions) {
-            if place.to != to {
-                self.pending_positions.push_back(place);
-            } else if self.counts(&place) {
-                taken.push(place.into());
+        for position in std::mem::take(&mut self.pending_positions) {
+            if position.to != to {
+                self.pending_positions.push_back(position);
+            } else if self.counts(&position) {
+                taken.push(position.into());
             }
         }
         taken
@@ -93,7 +94,7 @@ impl Locks {
                 if self
                     .pending_positions
                     .front()
-                    .is_some_and(|place| (place.to, place.request) == (to, request)) =>
+                    .is_some_and(|position| (position.to, position.request) == (to, request)) =>
             {
                 self.pending_positions.pop_front();
             }
@@ -103,23 +104,22 @@ impl Locks {
     }
 
     /// Whether the request still waits at that position.
-    fn counts(&self, place: &PendingPosition) -> bool {
-        let grantor =
-            self.grantors.get(&place.service).filter(|grantor| grantor.epoch() == place.epoch);
-        grantor.is_some_and(|grantor| grantor.waits_at((place.to, place.request), place.ticket))
+    fn counts(&self, position: &PendingPosition) -> bool {
+        let grantor = self
+            .grantors
+            .get(&position.service)
+            .filter(|grantor| grantor.epoch() == position.epoch);
+        grantor.is_some_and(|grantor| {
+            grantor.waits_at((position.to, position.request), position.ticket)
+        })
     }
 
     /// When the next position is to be reported.
-    pub(crate) fn places_due(&self) -> Option<Time> {
-        self.pending_positions.front().map(|place| place.at)
+    pub(crate) fn positions_due(&self) -> Option<Time> {
+        self.pending_positions.front().map(|position| position.at)
     }
 
-    pub(super) fn on_inventory_wanted(
-        &mut self,
-        from: ProcessId,
-        view: ViewNumber,
-        cx: &mut StepContext,
-    ) {
+    pub(super) fn on_inventory(&mut self, from: ProcessId, view: ViewNumber, cx: &mut StepContext) {
         let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
         for (service, grantor, epoch) in self.client.known() {
             // Only the hosting member states where a grantor is, so this member names only its own
@@ -161,7 +161,7 @@ impl Locks {
     }
 
     /// The elder names this member.
-    pub(in crate::protocol) fn on_name(
+    pub(in crate::protocol) fn on_name_grantor(
         &mut self,
         (service, asked): (ServiceName, Option<RequestId>),
         range: TokenRange,
@@ -184,7 +184,7 @@ impl Locks {
             // is named again.
             self.client.on_ended(&service, epoch);
             for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
-                self.on_ask(service.clone(), asked_for, asked, cx);
+                self.on_request_lock(service.clone(), asked_for, asked, cx);
             }
             cx.send_elder(RegistryMessage::Decline { service, epoch });
             return;
@@ -221,13 +221,13 @@ impl Locks {
         self.client.forget_outbid(&service);
         self.grantors.insert(service.clone(), grantor);
         for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
-            self.on_ask(service.clone(), asked_for, asked, cx);
+            self.on_request_lock(service.clone(), asked_for, asked, cx);
         }
         self.settle_bids(&service, cx);
     }
 
     /// A newer grantor requests the table of the grantor here.
-    pub(super) fn on_hand(
+    pub(super) fn on_request_table(
         &mut self,
         from: ProcessId,
         service: ServiceName,
@@ -240,7 +240,7 @@ impl Locks {
             cx.send(from, GrantorMessage::NoTable { service, epoch });
             return;
         }
-        if !self.client.on_successor(from, &service, epoch, cx) {
+        if !self.client.on_newer_grantor(from, &service, epoch, cx) {
             let (by, newest) = self.client.grantor(&service);
             cx.send(from, GrantorMessage::NoTable { service: service.clone(), epoch });
             if let Some(epoch) = newest {
@@ -253,8 +253,8 @@ impl Locks {
             // table.
             None => cx.send(from, GrantorMessage::NoTable { service: service.clone(), epoch }),
             Some(grantor) => {
-                if grantor.on_hand((from, epoch), cx) {
-                    self.hand_over(&service, (from, epoch), cx);
+                if grantor.on_request_table((from, epoch), cx) {
+                    self.transfer(&service, (from, epoch), cx);
                 }
                 let by =
                     cx.elder.filter(|_| planted!(cx.mutant, CallTheElderWinner)).unwrap_or(from);
@@ -265,20 +265,20 @@ impl Locks {
     }
 
     /// The grantor here ends, and hands its table to the next grantor, `next_turk`.
-    fn hand_over(
+    fn transfer(
         &mut self,
         service: &ServiceName,
         next_turk: (ProcessId, Epoch),
         cx: &mut StepContext,
     ) {
         if let Some(grantor) = self.grantors.remove(service) {
-            planted!(cx.mutant, GrantAfterHand => {
+            planted!(cx.mutant, GrantAfterTransfer => {
                 self.grantors.insert(service.clone(), grantor.clone());
             });
             self.on_grantor_end(service, &grantor, cx);
-            grantor.hand_over(next_turk, cx);
+            grantor.transfer(next_turk, cx);
             if self.relinquishing.remove(service) {
-                self.pending_handovers.insert(service.clone(), next_turk.0);
+                self.pending_transfers.insert(service.clone(), next_turk.0);
                 self.client.bid_again(service, cx);
             }
         }
@@ -287,7 +287,7 @@ impl Locks {
     /// After a table chunk: the table may be due for a younger turk, or the grantor may act.
     pub(super) fn after_transfer(&mut self, service: &ServiceName, cx: &mut StepContext) {
         if let Some(next_turk) = self.grantors.get(service).and_then(Grantor::next_turk_due) {
-            self.hand_over(service, next_turk, cx);
+            self.transfer(service, next_turk, cx);
         }
         self.settle_bids(service, cx);
     }
@@ -321,7 +321,7 @@ impl Locks {
         }) {
             self.end_grantor(service, by.map(|by| (by, epoch)), cx);
             if let Some(by) = by {
-                self.client.on_successor(by, service, epoch, cx);
+                self.client.on_newer_grantor(by, service, epoch, cx);
                 self.client.on_superseded(service, by, cx);
             }
         }
@@ -343,18 +343,18 @@ impl Locks {
     /// Whether this member still grants a service that it gives away, or its successor has not got
     /// the whole table.
     pub(crate) fn is_departing(&self, service: &ServiceName) -> bool {
-        self.relinquishing.contains(service) || self.pending_handovers.contains(service)
+        self.relinquishing.contains(service) || self.pending_transfers.contains(service)
     }
 
     /// Whether nothing is granted here any more, and all successors have got their whole tables.
     pub(crate) fn has_handed_over(&self) -> bool {
-        self.grantors.is_empty() && self.pending_handovers.is_empty()
+        self.grantors.is_empty() && self.pending_transfers.is_empty()
     }
 
     /// Forgets successors that have their whole tables, or have left.
     pub(crate) fn forget_handed_over(&mut self, view: Option<&Arc<View>>, links: &LinkSet) {
-        if !self.pending_handovers.is_empty() {
-            self.pending_handovers.forget_arrived(view.map(|view| &**view), links);
+        if !self.pending_transfers.is_empty() {
+            self.pending_transfers.forget_arrived(view.map(|view| &**view), links);
         }
     }
 
@@ -377,7 +377,7 @@ impl Locks {
     ) {
         let Some(grantor) = self.grantors.get_mut(&service) else { return };
         if self.relinquishing.contains(&service) {
-            grantor.on_declined(by);
+            grantor.on_successor_declined(by);
             self.depart_service(&service, cx);
         } else if by != cx.me {
             // Requests that are still in the table here may have been released there: a new
@@ -400,11 +400,11 @@ impl Locks {
             early.remove((from, request));
         }
         if let Some(grantor) = self.grantors.get_mut(service) {
-            grantor.on_done(from, request, cx);
+            grantor.on_release(from, request, cx);
         }
     }
 
-    pub(super) fn on_ask(
+    pub(super) fn on_request_lock(
         &mut self,
         service: ServiceName,
         epoch: Epoch,
@@ -417,7 +417,7 @@ impl Locks {
             // A request for an earlier epoch here comes again, after its member's earlier requests.
             let own = grantor.epoch();
             if own == epoch {
-                grantor.on_ask(asked, cx);
+                grantor.on_request_lock(asked, cx);
             } else {
                 let instead = Some((cx.me, own));
                 cx.send(
@@ -483,9 +483,9 @@ impl Locks {
     }
 
     /// A member has destroyed a service, and has released all that it had of it. A table that was
-    /// handed over meanwhile may still have some of it, and so may a grantor that was silent for a
+    /// transferred meanwhile may still have some of it, and so may a grantor that was silent for a
     /// while. If there is no grantor here, and none is known, the elder can tell.
-    pub(super) fn on_settle(
+    pub(super) fn on_confirm_destroy(
         &mut self,
         from: ProcessId,
         service: &ServiceName,
@@ -520,7 +520,7 @@ impl Locks {
     }
 
     /// A member queries the grantor here.
-    pub(super) fn on_look(
+    pub(super) fn on_query(
         &mut self,
         from: ProcessId,
         (service, epoch): (ServiceName, Epoch),
@@ -531,7 +531,7 @@ impl Locks {
         if let Some(grantor) =
             self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch)
         {
-            grantor.on_look(from, request, at, cx);
+            grantor.on_query(from, request, at, cx);
         } else if !self.client.has_heard_of(&service, epoch) && cx.is_member {
             // This member may be named already, with the message still on its way.
             cx.send(
@@ -676,7 +676,7 @@ impl Locks {
 
     pub(super) fn end_grantors(&mut self, cx: &mut StepContext) {
         self.relinquishing.clear();
-        self.pending_handovers.clear();
+        self.pending_transfers.clear();
         self.unfinished.clear();
         for grantor in std::mem::take(&mut self.grantors).into_values() {
             grantor.tell_end(cx);
@@ -685,8 +685,8 @@ impl Locks {
 }
 
 impl From<PendingPosition> for Message {
-    fn from(place: PendingPosition) -> Message {
-        let PendingPosition { at: _, to: _, service, epoch, request, ticket } = place;
+    fn from(position: PendingPosition) -> Message {
+        let PendingPosition { at: _, to: _, service, epoch, request, ticket } = position;
         Message::Client(ClientMessage::Queued { service, epoch, request, ticket })
     }
 }

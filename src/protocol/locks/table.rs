@@ -257,7 +257,7 @@ impl Table {
     }
 
     /// Where the request stands, if it is known.
-    pub(crate) fn place(&self, key: RequestKey) -> Option<EntryStatus> {
+    pub(crate) fn entry_status(&self, key: RequestKey) -> Option<EntryStatus> {
         Some(match self.get(key)?.state {
             TableRequestState::Holds { token, .. } => EntryStatus::Holds(token),
             TableRequestState::Waits { ticket, .. } => EntryStatus::Waits(ticket),
@@ -404,7 +404,7 @@ impl Table {
         let is_open =
             |ticket: &Ticket| self.suspended.is_none() && gate.is_none_or(|gate| *ticket < gate);
         let mut next: BTreeMap<ProcessId, Ticket> = BTreeMap::new();
-        let mut placed = BTreeSet::new();
+        let mut completed = BTreeSet::new();
         for (process, wait) in waits.iter_mut().rev() {
             match wait.ticket {
                 Some(ticket) if ticket.number & POSITION < self.bounds.room => {
@@ -416,13 +416,13 @@ impl Table {
                     wait.ticket =
                         next.get(process).copied().filter(|ticket| !holds || is_open(ticket));
                     if wait.ticket.is_some() {
-                        placed.insert((*process, wait.request));
+                        completed.insert((*process, wait.request));
                     }
                 }
                 _ => {}
             }
         }
-        placed
+        completed
     }
 
     /// Records a hold that a member reported. Of two holds that exclude each other the higher token
@@ -435,13 +435,13 @@ impl Table {
         token: Token,
         since: Time,
     ) -> Vec<RequestKey> {
-        let place = self.place(key);
-        if let Some(EntryStatus::Holds(_)) = place {
+        let status = self.entry_status(key);
+        if let Some(EntryStatus::Holds(_)) = status {
             return Vec::new();
         }
         // Nearly always the request is new and no request has the lock.
         if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) =
-            (place, &entry.want)
+            (status, &entry.want)
             && self.occupy(name, key, &entry.want)
         {
             self.insert_hold(

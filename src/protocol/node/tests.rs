@@ -26,7 +26,7 @@ mod goodbyes;
 mod grantors;
 mod large;
 mod offers;
-mod places;
+mod positions;
 mod revocation;
 mod rules;
 mod short;
@@ -194,7 +194,7 @@ fn revoke(n: u32) -> Message {
 /// A young turk repeats its bid in each new view. Otherwise each of two would hear that the other
 /// came after it, and neither would become grantor.
 #[test]
-fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
+fn an_outbid_bid_that_is_repeated_is_named_after_no_other() {
     let mut node = with_two_more();
     let (mut out, mut registry) = (Vec::new(), node.locks.registry.take().expect("it has founded"));
     let mut ask = |from, request| {
@@ -239,10 +239,10 @@ fn a_member_that_is_named_after_it_was_outbid_is_not_superseded() {
     let range = |first| TokenRange { first: dealt(first), last: dealt(first + 50) };
     let (bid, mut out) = (RequestId(9), Vec::new());
     node.cx(NOW, &mut out, |locks, cx| {
-        locks.on_name((service(), None), range(100), Origin::Free, cx);
+        locks.on_name_grantor((service(), None), range(100), Origin::Free, cx);
         locks.client.bid((bid, service()), (Wait::Forever, cx.timing.retry), false, cx);
         locks.client.on_outbid_while_granting(&service(), bid, BOB);
-        locks.on_name((service(), None), range(200), Origin::Everyone, cx);
+        locks.on_name_grantor((service(), None), range(200), Origin::Everyone, cx);
         locks.end_unbegun(cx);
     });
     let is_answered =
@@ -257,7 +257,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut registry = node.locks.registry.take().expect("it has founded");
     let mut act =
         |act: &mut dyn FnMut(&mut StepContext)| node.cx(NOW, &mut Vec::new(), |_, cx| act(cx));
-    let outbox = act(&mut |cx| registry.on_who_grants(ANN, service(), None, true, cx));
+    let outbox = act(&mut |cx| registry.on_find_grantor(ANN, service(), None, true, cx));
     let named = outbox.into_iter().find_map(|(_, message)| match message {
         Message::Member(MemberMessage::NameGrantor { range, .. }) => Some(Epoch(range.first)),
         _ => None,
@@ -273,7 +273,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
 
 /// Geode's defect P19: there the first keeps the lock, and the second gets no message.
 #[test]
-fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
+fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_superseded() {
     for (first, second) in [(30, 40), (40, 30)] {
         let revoked = revoked(Origin::Everyone, |grantor, _, cx| {
             grantor.on_report(
@@ -298,10 +298,10 @@ fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
 
 /// And after a transfer: a member that claims a hold that the transferred table does not have.
 #[test]
-fn who_claims_a_lock_that_is_another_ones_in_the_table_is_told() {
+fn a_member_that_claims_a_lock_of_another_holder_is_superseded() {
     let revoked = revoked(Origin::Predecessor(BOB), |grantor, view, cx| {
         let table = (vec![(ANN, hold("x", 40)), (BOB, hold("y", 41))], Vec::new());
-        grantor.on_table(BOB, Vec::new(), table, (view, true), cx);
+        grantor.on_table_chunk(BOB, Vec::new(), table, (view, true), cx);
         grantor.on_report(ANN, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, cx);
         grantor.on_report(
             BOB,
@@ -347,10 +347,12 @@ fn a_hold_that_is_revoked_is_lost() {
 /// Geode's 5.2: a request that finds no room where it arrives is never answered. Here a request
 /// beyond the backlog of a member that does not answer is refused at once, at the asking member.
 #[test]
-fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
+fn more_requests_than_an_unresponsive_member_can_keep_are_refused_at_once() {
     let mut node = with_two_more();
     let epoch = Epoch(token(100));
-    node.cx(NOW, &mut Vec::new(), |locks, cx| locks.client.on_grantor(&service(), ANN, epoch, cx));
+    node.cx(NOW, &mut Vec::new(), |locks, cx| {
+        locks.client.on_grantor_is(&service(), ANN, epoch, cx)
+    });
     let mut is_refused = |n: usize| {
         let out = lock(&mut node, RequestId(n as u64));
         out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Busy, .. }))
@@ -364,7 +366,7 @@ fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
 /// Two that take one another for the elder sent it to and fro for ever, and once more for each time
 /// that it asked.
 #[test]
-fn who_wants_to_join_is_sent_on_once() {
+fn a_joiner_is_redirected_once() {
     let mut node = with_two_more();
     node.cluster.elder = None;
     let mut view = node.cluster.view.as_deref().expect("it has founded").clone();
@@ -408,7 +410,7 @@ fn nothing_is_held_by_a_process_that_is_gone() {
 
 /// The end that it had before is forgotten.
 #[test]
-fn what_is_extended_for_ever_does_not_end() {
+fn a_hold_that_is_extended_without_limit_does_not_end() {
     let mut node = lone();
     let (request, second) = (RequestId(1), Duration::from_secs(1));
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
@@ -458,7 +460,13 @@ fn seen(grantor: &Grantor) -> Vec<(bool, Token)> {
 #[test]
 fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
     said(Origin::Predecessor(BOB), |grantor, view, cx| {
-        grantor.on_table(BOB, Vec::new(), (vec![(ANN, share(40))], Vec::new()), (view, true), cx);
+        grantor.on_table_chunk(
+            BOB,
+            Vec::new(),
+            (vec![(ANN, share(40))], Vec::new()),
+            (view, true),
+            cx,
+        );
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), cx);
         let upgraded = token(101);
         assert!(matches!(
@@ -470,7 +478,7 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
         assert_eq!(seen(grantor), [(false, upgraded)]);
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), cx);
         assert_eq!(seen(grantor), [(false, upgraded)], "asked twice, done once");
-        grantor.on_narrow((ANN, RequestId(40)), &share(40).lock.want, token(40), cx);
+        grantor.on_reduce((ANN, RequestId(40)), &share(40).lock.want, token(40), cx);
         assert_eq!(
             seen(grantor),
             [(true, token(40))],
@@ -486,7 +494,7 @@ fn an_upgrade_of_an_earlier_epoch_counts_only_if_its_holder_has_heard_of_it() {
     for asks_first in [false, true] {
         said(Origin::Predecessor(BOB), |grantor, view, cx| {
             let upgraded = HoldReport { token: token(45), ..hold("x", 40) };
-            grantor.on_table(
+            grantor.on_table_chunk(
                 BOB,
                 Vec::new(),
                 (vec![(ANN, upgraded)], Vec::new()),
@@ -560,7 +568,13 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
                 }
                 grantor.on_report(ANN, objects, (vec![open()], Vec::new()), true, cx);
             } else {
-                grantor.on_table(BOB, objects, (vec![(ANN, open())], Vec::new()), (view, true), cx);
+                grantor.on_table_chunk(
+                    BOB,
+                    objects,
+                    (vec![(ANN, open())], Vec::new()),
+                    (view, true),
+                    cx,
+                );
             }
             for expect in [None, Some(token(49))] {
                 grantor.on_write((ANN, RequestId(9)), &object(), &set("green", expect), cx);
@@ -585,12 +599,12 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
 /// Only contents that members report may be stale: a table that arrived whole is whole, regardless
 /// of the fate of its source.
 #[test]
-fn what_came_with_a_whole_table_is_not_stale_when_its_source_goes() {
+fn a_content_of_a_whole_table_is_not_stale_when_its_source_leaves() {
     for whole in [true, false] {
         said(Origin::Predecessor(BOB), |grantor, view, cx| {
             let objects = vec![(object(), content())];
             let table = (vec![(ANN, open())], Vec::new());
-            grantor.on_table(BOB, objects.clone(), table, (view, whole), cx);
+            grantor.on_table_chunk(BOB, objects.clone(), table, (view, whole), cx);
             let mut without = view.clone();
             without.members.retain(|member| member.info.process != BOB);
             grantor.on_view(&without, &[BOB], &[], cx);
@@ -605,9 +619,9 @@ fn what_came_with_a_whole_table_is_not_stale_when_its_source_goes() {
 
 /// The former grantor's message to its last opener may have arrived too late.
 #[test]
-fn who_reports_an_older_version_after_a_transfer_is_told() {
+fn a_member_that_reports_an_older_version_after_a_transfer_gets_the_newer_one() {
     said(Origin::Predecessor(BOB), |grantor, view, cx| {
-        grantor.on_table(
+        grantor.on_table_chunk(
             BOB,
             vec![(object(), content())],
             (vec![(ANN, open())], Vec::new()),
@@ -645,7 +659,9 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
 
     let former = node.locks.client.newest(&service()).expect("it grants");
     let next = Epoch(Token::new(Slot(former.0.slot().0 + 1), 1));
-    node.cx(NOW, &mut Vec::new(), |locks, cx| locks.client.on_grantor(&service(), ANN, next, cx));
+    node.cx(NOW, &mut Vec::new(), |locks, cx| {
+        locks.client.on_grantor_is(&service(), ANN, next, cx)
+    });
     let command = Command::Write { request: write, open: first, edit: set("green", None) };
     node.step(NOW, Input::Command(command), &mut Vec::new());
     let mut hears = |epoch, n| {
@@ -683,7 +699,7 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         let (want, wait) = (share(1).lock.want, Wait::Forever);
         let lock = LockRequest { want, owner, revocable: false, metadata };
         let call = LockCall { request: first, service: service(), lock, wait, lease: None };
-        locks.client.on_grantor(&service(), ANN, epoch, cx);
+        locks.client.on_grantor_is(&service(), ANN, epoch, cx);
         locks.client.lock(call, Duration::ZERO, |_| false, cx);
         locks.client.on_grant(ANN, &service(), epoch, first, token(101), cx);
         let asked = [RequestId(2), RequestId(3)];
@@ -706,7 +722,7 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
 /// An elder that decides a view without itself stays until the others know. It is about to come
 /// back as another process.
 #[test]
-fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() {
+fn an_expelled_member_that_stays_for_the_others_reports_expelled_and_never_left() {
     let mut node = with_two_more();
     assert!(node.belongs());
     let mut next = node.cluster.view.as_deref().expect("it has founded").clone();
@@ -745,7 +761,7 @@ fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() 
 
 /// The asked member did not know yet that it is the grantor, and grants in that very epoch.
 #[test]
-fn what_found_no_grantor_is_asked_again_in_the_same_term() {
+fn a_request_without_a_grantor_is_repeated_in_the_same_tenure() {
     let mut node = with_two_more();
     let (open, write, epoch) = (RequestId(1), RequestId(2), Epoch(token(100)));
     node.cx(NOW, &mut Vec::new(), |locks, cx| {
@@ -764,18 +780,18 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
                 .filter(|(_, said)| matches!(said, Message::Grantor(GrantorMessage::Write { .. })))
                 .count()
         };
-        locks.client.on_grantor(&service(), ANN, epoch, cx);
+        locks.client.on_grantor_is(&service(), ANN, epoch, cx);
         locks.client.lock(call, Duration::ZERO, |_| false, cx);
         let opened = Some((open, ObjectReply::Opened(token(101))));
         locks.client.on_value(ANN, (&service(), epoch), (&object(), content()), opened, cx);
         locks.client.write((write, open), set("blue", None), |_| false, cx);
         assert_eq!(of(cx), 1);
         locks.client.on_not_grantor(&service(), epoch, write, None, cx);
-        locks.client.on_grantor(&service(), ANN, epoch, cx);
+        locks.client.on_grantor_is(&service(), ANN, epoch, cx);
         assert_eq!(of(cx), 0, "it has just said that it does not grant");
         cx.now = cx.now + cx.timing.retry;
         locks.client.on_timer(cx);
-        locks.client.on_grantor(&service(), ANN, epoch, cx);
+        locks.client.on_grantor_is(&service(), ANN, epoch, cx);
         assert_eq!(of(cx), 1);
     });
 }

@@ -25,8 +25,8 @@ async fn three() -> (Arc<Lan>, [Member; 3]) {
     (lan, members)
 }
 
-/// A latch at each member, in line in this order, and all know it: the first one grants, and tells
-/// the others.
+/// A latch at each member, in the queue in this order, and all know it: the first one grants, and
+/// tells the others.
 async fn line(lan: &Lan, members: [&Member; 3]) -> [LeaderLatch; 3] {
     let mut latches = Vec::new();
     for member in members {
@@ -52,7 +52,7 @@ fn is_lost(end: TermEnd, reason: LostReason) -> bool {
 /// Curator: `LeaderLatch.close` cancels the task that `start` has submitted, if that is there by
 /// then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
+async fn a_latch_that_is_closed_while_it_starts_leaves_no_position() {
     let member = Member::local().await.unwrap();
     let service = member.lock_service("latches").await.unwrap();
     let held = service.lock("leader").await.unwrap();
@@ -128,7 +128,7 @@ async fn a_leader_that_is_cut_off_stops_before_another_leads_and_waits_again_whe
 /// leads while none can know. There it may lead again under its old node; here the next waiter
 /// leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_latch_leads_while_all_are_suspended_and_then_the_next_in_line_does() {
+async fn no_latch_leads_while_all_are_suspended_and_then_the_next_in_the_queue_does() {
     let (lan, members) = three().await;
     let [elder, second, other] = &members;
     let latches = line(&lan, [second, other, elder]).await;
@@ -315,7 +315,7 @@ async fn a_slow_reader_hears_how_many_events_it_missed_and_whether_the_latch_lea
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_that_resigns_tells_it_once_and_stands_at_the_end_of_the_line() {
+async fn a_latch_that_resigns_says_so_once_and_queues_last() {
     let (lan, [elder, second, other]) = three().await;
     let latches = line(&lan, [&other, &second, &elder]).await;
     let mut events = latches[0].events();

@@ -387,7 +387,7 @@ fn take(engine: &Engine, local_grants: &Arc<LocalGrants>) -> Option<Arc<HoldCell
 
 /// Otherwise an event that ends all earlier requests would not end this one, too.
 #[test]
-fn what_is_in_a_lane_gets_a_lower_number_than_the_command_that_finds_it_there() {
+fn a_local_grant_gets_a_lower_number_than_the_command_that_finds_it() {
     let engine = engine();
     let taken = take(&engine, &local_grants(&engine)).expect("it is offered");
     assert_eq!(taken.request(), None);
@@ -397,7 +397,7 @@ fn what_is_in_a_lane_gets_a_lower_number_than_the_command_that_finds_it_there() 
 
 /// Otherwise each thread that meets a turn would take one, which others meet, and so on for ever.
 #[test]
-fn who_wants_a_free_lock_during_a_turn_waits_for_its_end_and_has_none() {
+fn a_call_for_a_free_lock_during_a_turn_waits_for_its_end_and_takes_no_local_grant() {
     let engine = engine();
     let local_grants = local_grants(&engine);
     std::thread::scope(|scope| {

@@ -14,9 +14,9 @@
 //! competitive spinning for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL`
 //! does it below the socket.
 
+use super::admission::Admission;
 use super::counters::add;
 use super::incarnation::Incarnation;
-use super::places::Place;
 use super::reception::{GossipInput, Reception};
 use crate::protocol::{Input, MemberInfo};
 use crate::wire::{Decoder, Frame};
@@ -94,8 +94,8 @@ struct ReadHalf {
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
     ending: Option<ConnectionEnd>,
-    /// The place of an accepted connection.
-    place: Option<Place>,
+    /// The admission of an accepted connection.
+    admission: Option<Admission>,
     /// Whether the other side is outside the view, and the count of view changes at that answer.
     strange: (bool, u64),
 }
@@ -116,7 +116,7 @@ impl ConnectionReader {
         info: MemberInfo,
         half: OwnedReadHalf,
         decoder: Decoder,
-        place: Option<Place>,
+        admission: Option<Admission>,
     ) -> Self {
         let read_half = ReadHalf {
             half,
@@ -124,7 +124,7 @@ impl ConnectionReader {
             due: None,
             packets: Vec::new(),
             ending: None,
-            place,
+            admission,
             strange: (false, 0),
         };
         let slot = ReadHalfSlot {
@@ -324,18 +324,18 @@ impl ConnectionReader {
 
     /// Hands on the frames that are whole.
     fn deliver(&self, read_half: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
-        let ReadHalf { decoder, due, packets, place, strange, .. } = read_half;
+        let ReadHalf { decoder, due, packets, admission, strange, .. } = read_half;
         let ConnectionReader { reception, incarnation, info, .. } = self;
         let changed = reception.members_changed();
         if strange.1 != changed {
             *strange = (reception.is_stranger(info.process), changed);
             // A dialled connection may bring the long view of a later membership.
-            decoder.set_strange(strange.0 && place.is_some());
+            decoder.set_strange(strange.0 && admission.is_some());
         }
         if strange.0
-            && let Some(place) = place
+            && let Some(admission) = admission
         {
-            place.note_packet();
+            admission.note_packet();
         }
         let mut read = ReadSummary::default();
         loop {

@@ -4,9 +4,10 @@
 //! [incarnation](incarnation::Incarnation) and its peers. A `peer` is an address with queues of
 //! frames; its task is in `dialer`, which dials through `tcp` when frames wait and no connection
 //! leads to their process. `connection_reader` reads a connection and hands its packets to the
-//! engine. `udp` runs the gossip machine. `places` and `rate_limit` bound strangers, and `security`
-//! seals what a cluster with a key sends.
+//! engine. `udp` runs the gossip machine. `admission` and `rate_limit` bound strangers, and
+//! `security` seals what a cluster with a key sends.
 
+mod admission;
 mod connection_reader;
 pub(crate) mod counters;
 pub(crate) mod death_watch;
@@ -14,7 +15,6 @@ mod dialer;
 mod hello;
 mod incarnation;
 mod peer;
-mod places;
 mod poll_on_wake;
 mod query;
 mod rate_limit;

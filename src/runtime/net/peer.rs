@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lane_is_bounded_for_itself() {
+    fn each_queue_is_bounded_for_itself() {
         let peer = peer();
         for number in 0..BULK.frames as u64 {
             assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number), false));

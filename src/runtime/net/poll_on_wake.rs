@@ -138,7 +138,7 @@ mod tests {
 
     /// A wake-up between the two looks of a poll is not lost.
     #[test]
-    fn who_rings_while_it_is_polled_is_heard() {
+    fn a_wake_during_the_poll_is_not_lost() {
         let woken = Arc::new(WakeCount::default());
         let mut times = 0;
         let mut future = pin!(on_wake(poll_fn(|context: &mut Context<'_>| {

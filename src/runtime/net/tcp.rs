@@ -3,13 +3,13 @@
 //! Every connection carries frames both ways. Its reading half is a [`ConnectionReader`], with a
 //! task of its own, here; its writing half belongs to the [`Peer`] of the other side's address.
 
+use super::admission::Admission;
 use super::connection_reader::{ConnectionEnd, ConnectionReader};
 use super::counters::add;
 use super::death_watch::HeldProcess;
 use super::hello::{HelloError, bytes_of, read_hello};
 use super::incarnation::Incarnation;
 use super::peer::{ConnectionWriter, DialError, Peer};
-use super::places::Place;
 use super::poll_on_wake::on_wake;
 use super::security::{self, Answered, HandshakeSide, Secured};
 use super::timeouts::ConnectionTimeouts;
@@ -56,8 +56,8 @@ struct HandshakenConnection {
     stream: TcpStream,
     decoder: Decoder,
     greeted: Greeted,
-    /// The place of an accepted connection.
-    place: Option<Place>,
+    /// The admission of an accepted connection.
+    admission: Option<Admission>,
 }
 
 /// Accepts until closing.
@@ -66,10 +66,10 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
-            accepted = async { shared.places.room().await; listener.accept().await } => accepted,
+            accepted = async { shared.admissions.room().await; listener.accept().await } => accepted,
             () = shared.closing.cancelled() => return,
             _ = sweep.tick() => {
-                shared.places.sweep();
+                shared.admissions.sweep();
                 continue;
             }
         };
@@ -82,7 +82,7 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
             }
         };
         let Some(incarnation) = shared.incarnation() else { continue };
-        let Some(place) = shared.places.take(from.ip()) else {
+        let Some(admission) = shared.admissions.take(from.ip()) else {
             add(&shared.reception.counters.busy, 1);
             // A member with a key sends no more bytes than it received, and it received none.
             if shared.security.is_none() && shared.may_answer() {
@@ -91,7 +91,7 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
             }
             continue;
         };
-        shared.spawn(&incarnation, listen(shared.clone(), incarnation.clone(), stream, place));
+        shared.spawn(&incarnation, listen(shared.clone(), incarnation.clone(), stream, admission));
     }
 }
 
@@ -100,7 +100,7 @@ async fn listen(
     shared: Arc<TransportState>,
     incarnation: Arc<Incarnation>,
     mut stream: TcpStream,
-    place: Place,
+    admission: Admission,
 ) {
     if configure(&stream, &shared.reception.timeouts).is_err() {
         return;
@@ -109,16 +109,16 @@ async fn listen(
     let answer = answer(&shared, &incarnation, &mut stream, &mut decoder);
     let greeted = tokio::select! {
         greeted = timeout(shared.reception.timeouts.handshake, answer) => greeted,
-        () = place.end.cancelled() => return,
+        () = admission.end.cancelled() => return,
     };
     let Ok(greeted) = greeted else {
         add(&shared.reception.counters.silent, 1);
         return;
     };
     if let Some(greeted) = greeted {
-        place.finish(greeted.info.process);
+        admission.finish(greeted.info.process);
         let addr = greeted.info.addr;
-        let opened = HandshakenConnection { stream, decoder, greeted, place: Some(place) };
+        let opened = HandshakenConnection { stream, decoder, greeted, admission: Some(admission) };
         converse(&shared, &incarnation, addr, opened, false).await;
     }
 }
@@ -264,7 +264,7 @@ async fn open(
     let greeted = timeout(shared.reception.timeouts.handshake, greet)
         .await
         .map_err(|_| late("the handshake"))??;
-    Ok(HandshakenConnection { stream, decoder, greeted, place: None })
+    Ok(HandshakenConnection { stream, decoder, greeted, admission: None })
 }
 
 fn side<'a>(shared: &'a TransportState, incarnation: &'a Incarnation) -> HandshakeSide<'a> {
@@ -366,11 +366,12 @@ async fn converse(
     opened: HandshakenConnection,
     dialled: bool,
 ) {
-    let HandshakenConnection { stream, decoder, greeted, place } = opened;
+    let HandshakenConnection { stream, decoder, greeted, admission } = opened;
     let Greeted { info, secured } = greeted;
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
-    let evicted = place.as_ref().map_or_else(CancellationToken::new, |place| place.end.clone());
+    let evicted =
+        admission.as_ref().map_or_else(CancellationToken::new, |admission| admission.end.clone());
     // The session is held until the end, so that a removed key closes the connection.
     let _session = match (&secured, &shared.security) {
         (Some(secured), Some(security)) => match security.register(secured, redundant.clone()) {
@@ -382,7 +383,7 @@ async fn converse(
     let (read_half, writer) = stream.into_split();
     let (reception, me) = (shared.reception.clone(), incarnation.clone());
     let reader =
-        ConnectionReader::new(reception, me, addr, info.clone(), read_half, decoder, place);
+        ConnectionReader::new(reception, me, addr, info.clone(), read_half, decoder, admission);
     let reader = Arc::new(reader);
     let link = ConnectionWriter {
         process: info.process,

@@ -259,7 +259,7 @@ impl Transport {
 
     /// The present counts.
     pub(crate) fn counters(&self) -> Counters {
-        let evicted = self.shared.places.evicted.load(std::sync::atomic::Ordering::Relaxed);
+        let evicted = self.shared.admissions.evicted.load(std::sync::atomic::Ordering::Relaxed);
         Counters { evicted, ..self.shared.reception.counters.read() }
     }
 

@@ -4,12 +4,12 @@
 //! peers), then the queue of one peer. The engine may send while it holds its own lock, so no task
 //! calls the engine while it holds one of these.
 
+use super::admission::{AdmissionLimits, Admissions};
 use super::connection_reader::ConnectionReader;
 use super::counters::add;
 use super::death_watch::DeathWatch;
 use super::incarnation::Incarnation;
 use super::peer::{Budget, ConnectionWriter, Peer};
-use super::places::{PlaceLimits, Places};
 use super::poll_on_wake::on_wake;
 use super::rate_limit::RateLimit;
 use super::reception::Reception;
@@ -77,7 +77,7 @@ pub(super) struct TransportState {
     pub(super) me: watch::Sender<Option<MemberInfo>>,
     /// The cluster's keys, if it has any.
     pub(super) security: Option<Security>,
-    pub(super) places: Arc<Places>,
+    pub(super) admissions: Arc<Admissions>,
     drive: DrivePeer,
     budget: Arc<Budget>,
     answers: RateLimit,
@@ -118,7 +118,7 @@ impl TransportState {
             security: parts.security,
             drive: parts.drive,
             budget: Arc::new(Budget::new(parts.stranger_memory)),
-            places: Places::new(PlaceLimits::here()),
+            admissions: Admissions::new(AdmissionLimits::here()),
             answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
             current: Mutex::new(None),
             errors: Mutex::default(),
@@ -173,7 +173,7 @@ impl TransportState {
     }
 
     fn set_members(&self, members: Option<BTreeSet<ProcessId>>) {
-        self.places.set_members(members.clone().unwrap_or_default());
+        self.admissions.set_members(members.clone().unwrap_or_default());
         self.reception.set_members(members);
     }
 

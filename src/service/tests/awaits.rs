@@ -609,7 +609,7 @@ async fn a_request_to_end_a_suspension_can_be_dropped_at_any_poll() {
     pair.nothing().await;
 }
 
-/// A waiter that is dropped, at any poll, is followed by the next one in line, at the grantor's
+/// A waiter that is dropped, at any poll, is followed by the next waiter, at the grantor's
 /// member or not.
 async fn those_behind_are_served<G: Grant + Send + 'static>(
     pair: &Pair,

@@ -99,7 +99,7 @@ async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
 /// Geode 6 number 10: the grantor has ended the lease, and given the lock away, before the holder
 /// has noticed.
 #[tokio::test]
-async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_waits_in_line() {
+async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_is_queued() {
     let (member, stock) = service().await;
     let first = stock.lock("a").lease(SHORT).await.unwrap();
     // Granted by the end of the lease. The first guard was not asked anything since.

@@ -66,7 +66,7 @@ async fn an_object_lives_as_long_as_a_member_has_it_open() {
 }
 
 #[tokio::test]
-async fn permits_never_exceed_the_limit_and_the_first_in_line_is_not_overtaken() {
+async fn permits_never_exceed_the_limit_and_the_first_waiter_is_not_overtaken() {
     let (member, stock) = service().await;
     assert_eq!(stock.permits("pool", 1).await.unwrap_err(), LockError::NotOpen);
     assert_eq!(stock.try_permits("pool", 1).await.unwrap_err(), TryLockError::NotOpen);
@@ -184,7 +184,7 @@ async fn of_many_that_compare_and_set_at_once_each_counts_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grantor_that_leaves_hands_over_what_is_open_and_shared_and_nothing_is_stale() {
+async fn a_leaving_grantor_transfers_open_objects_and_shares_and_nothing_is_stale() {
     let (_lan, members, services) = three(Timing::lan()).await;
     let size = services[0].open("pool", limit(3)).await.unwrap();
     let other = services[2].open("pool", []).await.unwrap();

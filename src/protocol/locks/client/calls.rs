@@ -66,7 +66,7 @@ impl CallKind {
         let service = service.clone();
         let at = match self {
             CallKind::Look(at, _) => at.clone(),
-            CallKind::Confirm(over, _) => Query::Place(*over),
+            CallKind::Confirm(over, _) => Query::Position(*over),
             CallKind::Revoke(revoking) => revoking.at(),
             CallKind::Upgrade(hold, _) => {
                 return Some(GrantorMessage::Upgrade { service, epoch, request, hold: *hold });
@@ -250,7 +250,7 @@ impl LockClient {
     /// same.
     pub(super) fn stay_narrow(&self, service: &ServiceName, hold: RequestId, cx: &mut StepContext) {
         if self.upgrades_of(service, hold).is_empty() {
-            self.say_narrow(service, hold, cx);
+            self.send_reduce(service, hold, cx);
         }
     }
 
@@ -349,12 +349,12 @@ impl LockClient {
         } else {
             let again = cx.now + cx.timing.retry * BID_RETRIES;
             self.run_call((request, service.clone()), CallKind::Bid, again, limit);
-            self.states[&service].say_bids(&service, cx);
+            self.states[&service].send_bids(&service, cx);
         }
     }
 
     /// The application queries the service's grantor.
-    pub(crate) fn look(
+    pub(crate) fn query(
         &mut self,
         (request, service): (RequestId, ServiceName),
         at: Query,
@@ -475,7 +475,7 @@ impl LockClient {
     /// The elder took this member's bids as answered by the epoch that is over now.
     pub(crate) fn bid_again(&self, service: &ServiceName, cx: &mut StepContext) {
         if let Some(state) = self.states.get(service) {
-            state.say_bids(service, cx);
+            state.send_bids(service, cx);
         }
     }
 
@@ -566,7 +566,7 @@ impl LockClient {
     }
 
     /// A member has done all that we said to it before.
-    pub(crate) fn on_settled(&mut self, from: ProcessId, request: RequestId) {
+    pub(crate) fn on_destroy_confirmed(&mut self, from: ProcessId, request: RequestId) {
         if let Some(PendingCall { what: CallKind::Ending(awaited), .. }) = self.call_mut(request)
             && *awaited == Some(from)
         {
@@ -578,7 +578,7 @@ impl LockClient {
     /// A member cannot say that nothing is left of a service. `instead`: the present grantor, as
     /// far as that member knows. Only the elder is believed: members that granted before send a
     /// question to each other round and round.
-    pub(crate) fn on_unsettled(
+    pub(crate) fn on_destroy_unconfirmed(
         &mut self,
         from: ProcessId,
         request: RequestId,
@@ -596,7 +596,7 @@ impl LockClient {
 
     /// A grantor answers a query. Until the limit it is asked again if it cannot say. `is_there`:
     /// whether a process is in the view.
-    pub(crate) fn on_seen(
+    pub(crate) fn on_query_reply(
         &mut self,
         request: RequestId,
         seen: QueryReply,
@@ -653,7 +653,7 @@ impl LockClient {
             self.agenda.insert((due, request));
         }
         if let Some(state) = self.states.get(&service).filter(|_| is_bid) {
-            state.say_bids(&service, cx);
+            state.send_bids(&service, cx);
         }
         self.pursue(&service, Some(request), cx);
     }

@@ -181,7 +181,7 @@ impl LockClient {
     }
 
     /// A holder's member answers.
-    pub(crate) fn on_asked_back(
+    pub(crate) fn on_revocation_reply(
         &mut self,
         from: ProcessId,
         (request, token): (RequestId, Token),
@@ -256,7 +256,7 @@ impl LockClient {
 /// The side of the holder.
 impl LockClient {
     /// A member wants a hold of ours back or, without metadata, takes it away.
-    pub(crate) fn on_ask_back(
+    pub(crate) fn on_request_revocation(
         &mut self,
         (from, request): (ProcessId, RequestId),
         service: &ServiceName,

@@ -17,7 +17,7 @@ pub(super) enum Phase {
         awaiting: BTreeSet<ProcessId>,
         /// The table of a predecessor is here. One of the members that are awaited may host a
         /// later predecessor.
-        has_table: bool,
+        has_earlier_table: bool,
     },
     /// It waits for the table of its predecessor.
     Receiving { heard: HeardEarly, source: ProcessId },

@@ -122,7 +122,7 @@ impl Grantor {
         want: &Want,
         cx: &mut StepContext,
     ) -> Option<Want> {
-        let Some(EntryStatus::Holds(token)) = self.table.place(key) else {
+        let Some(EntryStatus::Holds(token)) = self.table.entry_status(key) else {
             return Some(want.clone());
         };
         let entry = self.table.entry(key).cloned()?;
@@ -168,8 +168,8 @@ pub(super) fn edit(edit: &Edit, content: &Content, cx: &StepContext) -> Option<E
 /// The answer to a question.
 pub(super) fn reply(mut seen: QueryReply, cx: &StepContext) -> QueryReply {
     match &mut seen {
-        QueryReply::Place { before, holds, suspension } => {
-            *before += u64::from(planted!(cx.mutant, TellPlaceOneLater));
+        QueryReply::Position { before, holds, suspension } => {
+            *before += u64::from(planted!(cx.mutant, TellPositionOneLater));
             *holds += u64::from(planted!(cx.mutant, TellHoldsOneMore));
             if planted!(cx.mutant, TellNoSuspension) {
                 *suspension = None;
@@ -185,29 +185,29 @@ pub(super) fn reply(mut seen: QueryReply, cx: &StepContext) -> QueryReply {
     seen
 }
 
-/// The holds and the waits of a table that is handed over.
+/// The holds and the waits of a table that is transferred.
 type Entries = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
-/// The entries of a table that is handed over.
-pub(super) fn hand_over(
+/// The entries of a table that is transferred.
+pub(super) fn transfer(
     mut holds: Vec<(ProcessId, HoldReport)>,
     mut waits: Vec<(ProcessId, WaitReport)>,
     cx: &StepContext,
 ) -> Entries {
-    if planted!(cx.mutant, HandOverNoWaits) {
+    if planted!(cx.mutant, TransferNoWaits) {
         waits.clear();
     }
-    if planted!(cx.mutant, HandOverOneHoldLess) {
+    if planted!(cx.mutant, TransferOneHoldLess) {
         holds.pop();
     }
-    if planted!(cx.mutant, HandOverNoOpens) {
+    if planted!(cx.mutant, TransferNoOpens) {
         holds.retain(|(_, hold)| !hold.lock.want.opens());
     }
-    if planted!(cx.mutant, HandOverNoPlaces) {
+    if planted!(cx.mutant, TransferNoPositions) {
         let last = waits.last().and_then(|(_, wait)| wait.ticket);
         waits.iter_mut().for_each(|(_, wait)| wait.ticket = last);
     }
-    if planted!(cx.mutant, HandOverNoMetadata) {
+    if planted!(cx.mutant, TransferNoMetadata) {
         holds.iter_mut().for_each(|(_, hold)| hold.lock.metadata = Metadata::default());
         waits.iter_mut().for_each(|(_, wait)| wait.lock.metadata = Metadata::default());
     }

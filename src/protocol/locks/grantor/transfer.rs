@@ -26,7 +26,7 @@ impl Grantor {
     }
 
     /// A part of the predecessor's table arrived.
-    pub(crate) fn on_table(
+    pub(crate) fn on_table_chunk(
         &mut self,
         from: ProcessId,
         objects: Vec<(LockName, Content)>,
@@ -70,7 +70,7 @@ impl Grantor {
             if let Some(ticket) = wait.ticket
                 && !heard.over.contains(&key)
                 && view.contains(process)
-                && self.table.place(key).is_none()
+                && self.table.entry_status(key).is_none()
             {
                 self.table.wait(key, wait.lock, ticket);
             }
@@ -94,7 +94,7 @@ impl Grantor {
         }
         if awaits_others {
             let awaiting = self.outdated_reports.clone();
-            self.phase = Phase::Recovering { heard, awaiting, has_table: true };
+            self.phase = Phase::Recovering { heard, awaiting, has_earlier_table: true };
             return;
         }
         self.act_on_table(heard, cx);
@@ -103,12 +103,12 @@ impl Grantor {
     /// The table of the last predecessor is here, and it acts.
     pub(super) fn act_on_table(&mut self, mut heard: HeardEarly, cx: &mut StepContext) {
         self.phase = Phase::Acting;
-        self.check(cx);
+        self.revalidate(cx);
         planted!(cx.mutant, LoseWaitsBesideTable => heard.waits.clear());
         for (process, waits) in std::mem::take(&mut heard.waits) {
             for wait in waits {
                 if !heard.over.contains(&(process, wait.request)) {
-                    self.take_in_beside(process, wait, cx);
+                    self.enter_missing_wait(process, wait, cx);
                 }
             }
         }
@@ -129,9 +129,10 @@ impl Grantor {
         }
         match self.phase.heard_mut() {
             Some(heard) => heard.keep_waits(from, waits),
-            None => waits.into_iter().for_each(|wait| self.take_in_beside(from, wait, cx)),
+            None => waits.into_iter().for_each(|wait| self.enter_missing_wait(from, wait, cx)),
         }
-        if last && let Phase::Recovering { awaiting, has_table: true, .. } = &mut self.phase {
+        if last && let Phase::Recovering { awaiting, has_earlier_table: true, .. } = &mut self.phase
+        {
             awaiting.remove(&from);
             self.finish_recovery(cx);
         }
@@ -140,12 +141,12 @@ impl Grantor {
 
     /// Queues a wait that a member reported to a recovery, if the table that came instead lacks it.
     /// One that might pass a suspension by a hold that is over is left to the check.
-    fn take_in_beside(&mut self, process: ProcessId, wait: WaitReport, cx: &mut StepContext) {
+    fn enter_missing_wait(&mut self, process: ProcessId, wait: WaitReport, cx: &mut StepContext) {
         let key = (process, wait.request);
         let may_pass =
             self.table.has_suspension() && self.table.holds_of(process, wait.lock.owner) > 0;
-        if !may_pass && self.table.place(key).is_none() {
-            self.take_in(key, wait, cx);
+        if !may_pass && self.table.entry_status(key).is_none() {
+            self.enter_wait(key, wait, cx);
         }
     }
 
@@ -165,7 +166,11 @@ impl Grantor {
 
     /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or
     /// never; otherwise it is passed on when it arrives.
-    pub(crate) fn on_hand(&mut self, next_turk: (ProcessId, Epoch), cx: &mut StepContext) -> bool {
+    pub(crate) fn on_request_table(
+        &mut self,
+        next_turk: (ProcessId, Epoch),
+        cx: &mut StepContext,
+    ) -> bool {
         let (service, own) = (self.service.clone(), self.epoch);
         let Some(source) = self.phase.source() else { return true };
         if let Some((process, epoch)) = self.phase.next_turk() {
@@ -191,15 +196,15 @@ impl Grantor {
     }
 
     /// Gives the table away, if it is whole, and ends.
-    pub(crate) fn hand_over(self, next_turk: (ProcessId, Epoch), cx: &mut StepContext) {
+    pub(crate) fn transfer(self, next_turk: (ProcessId, Epoch), cx: &mut StepContext) {
         let (to, epoch) = next_turk;
         let service = &self.service;
-        if !self.phase.has_table() && !planted!(cx.mutant, HandOverWhatIsThere) {
+        if !self.phase.has_table() && !planted!(cx.mutant, TransferWhatIsThere) {
             cx.send(to, GrantorMessage::NoTable { service: service.clone(), epoch });
             return self.close(Some(next_turk), cx);
         }
         let (all_holds, all_waits) = self.table.export(cx.now);
-        planted!(=> let (all_holds, all_waits) = planted::hand_over(all_holds, all_waits, cx));
+        planted!(=> let (all_holds, all_waits) = planted::transfer(all_holds, all_waits, cx));
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         let part = |objects: Vec<_>, holds, waits, last| {
             let service = service.clone();
@@ -214,7 +219,7 @@ impl Grantor {
         };
         let mut objects = Vec::new();
         for (name, content) in self.table.objects() {
-            planted!(cx.mutant, HandOverNoValues => continue);
+            planted!(cx.mutant, TransferNoValues => continue);
             bytes += content.weight(name);
             objects.push((name.clone(), content.clone()));
             if bytes >= cx.limits.part_bytes as usize {
@@ -291,14 +296,14 @@ impl Grantor {
         // Their answers now are for the epoch before.
         self.revalidating.clear();
         self.outdated_reports.clear();
-        self.check(cx);
+        self.revalidate(cx);
         self.begin(HeardEarly::default(), true, cx);
         self
     }
 
-    /// Asks the members with something in a table that was handed over for their present holds and
+    /// Asks the members with something in a table that was transferred for their present holds and
     /// waits, and those that a recovery before has not heard.
-    fn check(&mut self, cx: &mut StepContext) {
+    fn revalidate(&mut self, cx: &mut StepContext) {
         planted!(cx.mutant, CheckNobody => return);
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
         asked.extend(self.revalidating.keys());
@@ -312,7 +317,7 @@ impl Grantor {
     }
 
     /// A member answers the check.
-    pub(super) fn on_check(
+    pub(super) fn on_revalidation_report(
         &mut self,
         from: ProcessId,
         objects: Vec<(LockName, Content)>,
@@ -342,11 +347,11 @@ impl Grantor {
             let key = (from, hold.request);
             // The member had not heard of this epoch's change of the hold when it reported, but
             // hears of it.
-            let place = self.table.place(key);
+            let place = self.table.entry_status(key);
             if matches!(place, Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
                 self.table.narrow(key, &hold.lock.want, hold.token);
             }
-            if !matches!(self.table.place(key), Some(EntryStatus::Holds(_))) {
+            if !matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_))) {
                 // The predecessor's table lacked it because it had lost against another hold.
                 self.table.release(key);
                 let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
@@ -368,13 +373,13 @@ impl Grantor {
         }
         for wait in waits {
             let key = (from, wait.request);
-            match self.table.place(key) {
+            match self.table.entry_status(key) {
                 Some(EntryStatus::Holds(token)) => self.tell_grant(key, token, cx),
                 Some(EntryStatus::Waits(ticket)) if wait.ticket.is_none() => {
                     self.tell_queued(key, ticket, cx)
                 }
                 Some(EntryStatus::Waits(_)) => {}
-                None => self.take_in(key, wait, cx),
+                None => self.enter_wait(key, wait, cx),
             }
         }
         if !last {
@@ -424,7 +429,7 @@ impl Grantor {
     }
 
     /// The member that was named in its place declines.
-    pub(crate) fn on_declined(&mut self, by: ProcessId) {
+    pub(crate) fn on_successor_declined(&mut self, by: ProcessId) {
         if let Some(unwilling) = &mut self.rejected_successors {
             unwilling.insert(by);
         }

@@ -11,7 +11,7 @@ const SIFTED: usize = 1 << 10;
 
 impl Table {
     /// Answers a query.
-    pub(crate) fn look(&self, from: ProcessId, at: &Query, now: Time) -> QueryReply {
+    pub(crate) fn answer(&self, from: ProcessId, at: &Query, now: Time) -> QueryReply {
         match at {
             Query::Lock(name) => {
                 let used = self.held.get(name);
@@ -47,7 +47,7 @@ impl Table {
                     more,
                 }
             }
-            Query::Place(request) => self.seen_place((from, *request)),
+            Query::Position(request) => self.seen_position((from, *request)),
             Query::Held(after) => {
                 let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let mut rest = self.held.range::<LockName, _>((after, Bound::Unbounded)).peekable();
@@ -192,7 +192,7 @@ impl Table {
         (waiters, more)
     }
 
-    fn seen_place(&self, key: RequestKey) -> QueryReply {
+    fn seen_position(&self, key: RequestKey) -> QueryReply {
         let Some(TableRequest { entry, state: TableRequestState::Waits { ticket, .. } }) =
             self.get(key)
         else {
@@ -243,7 +243,11 @@ impl Table {
             let before = queues.map(|queue| count(queue.range(..rank), &mut budget)).max();
             (before.unwrap_or_default(), holders.len())
         };
-        QueryReply::Place { before: (suspensions + others) as u64, holds: holds as u64, suspension }
+        QueryReply::Position {
+            before: (suspensions + others) as u64,
+            holds: holds as u64,
+            suspension,
+        }
     }
 }
 

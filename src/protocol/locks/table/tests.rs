@@ -129,11 +129,11 @@ impl TableScript {
     }
 
     fn holds(&self, key: RequestKey) -> bool {
-        matches!(self.table.place(key), Some(EntryStatus::Holds(_)))
+        matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_)))
     }
 
     fn waits(&self, key: RequestKey) -> bool {
-        matches!(self.table.place(key), Some(EntryStatus::Waits(_)))
+        matches!(self.table.entry_status(key), Some(EntryStatus::Waits(_)))
     }
 
     /// Another grantor's table, made of the members' reports, or of this one's own parts.
@@ -181,9 +181,9 @@ impl TableScript {
 
     /// How many requests go first, how many hold the names that it wants, and the process that
     /// suspends the service before it.
-    fn place(&self, key: RequestKey) -> Option<(u64, u64, Option<ProcessId>)> {
-        match self.table.look(key.0, &Query::Place(key.1), NOW) {
-            QueryReply::Place { before, holds, suspension } => {
+    fn position(&self, key: RequestKey) -> Option<(u64, u64, Option<ProcessId>)> {
+        match self.table.answer(key.0, &Query::Position(key.1), NOW) {
+            QueryReply::Position { before, holds, suspension } => {
                 assert!(suspension.iter().all(|suspender| suspender.mode == Mode::Suspension));
                 Some((before, holds, suspension.map(|suspender| suspender.process)))
             }
@@ -263,7 +263,7 @@ fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
 }
 
 #[test]
-fn a_name_is_clear_while_nobody_has_it_however_many_are_held() {
+fn a_name_is_clear_without_a_request_however_many_are_held() {
     let mut table = Table::new(Epoch(token(0)));
     let key = |request: u32| (ProcessId(ANN), RequestId(request.into()));
     let entry = |want| LockRequest {
@@ -311,8 +311,8 @@ fn of_two_claims_the_higher_token_wins_in_either_order() {
             assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), []);
             assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), [], "said twice");
             assert_eq!(table.claim(key(second), entry, token(second), NOW), [key(10)]);
-            assert_eq!(table.place(key(20)), Some(EntryStatus::Holds(token(20))));
-            assert_eq!(table.place(key(10)), None);
+            assert_eq!(table.entry_status(key(20)), Some(EntryStatus::Holds(token(20))));
+            assert_eq!(table.entry_status(key(10)), None);
             table.check();
         }
     }
@@ -370,10 +370,10 @@ fn a_batch_holds_all_its_names_or_none() {
     let y = story.locks(ANN, "y");
     let pair = story.ask(BOB, batch(&["x", "y"]));
     assert!(story.waits(pair));
-    assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("y", y, 1)]));
+    assert!(story.table.answer(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("y", y, 1)]));
     assert_eq!(story.release(y), [pair]);
     assert!(
-        story.table.look(ProcessId(BOB), &Query::Held(None), NOW)
+        story.table.answer(ProcessId(BOB), &Query::Held(None), NOW)
             == held(&[("x", pair, 2), ("y", pair, 3)])
     );
     assert_eq!(story.try_as(CYD, batch(&["w", "y"])), Err(Refusal::Held(info(Some("y"), pair, 3))));
@@ -399,7 +399,7 @@ fn held(holders: &[(&str, RequestKey, u32)]) -> QueryReply {
 }
 
 #[test]
-fn a_waiting_batch_keeps_its_place_at_each_name() {
+fn a_waiting_batch_keeps_its_position_at_each_name() {
     let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let pair = story.ask(BOB, batch(&["x", "y"]));
@@ -436,7 +436,7 @@ fn a_batch_that_gives_up_lets_those_behind_it_go() {
 }
 
 #[test]
-fn a_suspension_waits_for_all_who_were_there_and_all_who_come_wait_for_it() {
+fn a_suspension_waits_for_earlier_holds_and_later_requests_wait_for_it() {
     // Geode scenario 20.
     let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
@@ -444,8 +444,8 @@ fn a_suspension_waits_for_all_who_were_there_and_all_who_come_wait_for_it() {
     let suspension = story.suspends(CYD);
     let later = story.locks(DAN, "y");
     assert!(story.waits(later), "although nobody holds y");
-    assert_eq!(story.place(later), Some((1, 0, Some(ProcessId(CYD)))));
-    assert_eq!(story.place(suspension), Some((1, 1, None)));
+    assert_eq!(story.position(later), Some((1, 0, Some(ProcessId(CYD)))));
+    assert_eq!(story.position(suspension), Some((1, 1, None)));
     let nested = story.locks(ANN, "z");
     assert!(story.holds(nested), "who holds already may take others");
     assert_eq!(story.release(nested), []);
@@ -470,7 +470,7 @@ fn a_holder_suspends_as_soon_as_only_its_own_locks_are_left() {
 }
 
 #[test]
-fn a_holder_suspends_before_those_who_wait_for_its_own_lock() {
+fn a_holder_suspends_before_the_waiters_for_its_own_lock() {
     let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let y = story.locks(BOB, "y");
@@ -527,7 +527,7 @@ fn a_refused_upgrade_leaves_nothing() {
 }
 
 #[test]
-fn a_holder_passes_a_suspension_but_not_those_who_wait_for_the_name() {
+fn a_holder_passes_a_suspension_but_not_the_waiters_for_the_name() {
     let mut story = TableScript::new();
     let [x, y] = [story.locks(ANN, "x"), story.locks(BOB, "y")];
     let early = story.locks(CYD, "y");
@@ -542,7 +542,7 @@ fn a_holder_passes_a_suspension_but_not_those_who_wait_for_the_name() {
 }
 
 #[test]
-fn of_those_who_passed_the_first_goes_first() {
+fn of_requests_that_passed_the_first_is_granted_first() {
     let mut story = TableScript::new();
     story.locks(ANN, "x");
     let y = story.locks(ANN, "y");
@@ -562,7 +562,7 @@ fn of_those_who_passed_the_first_goes_first() {
 }
 
 #[test]
-fn who_gave_no_owner_is_the_whole_member() {
+fn a_request_without_an_owner_is_the_whole_members() {
     let mut story = TableScript::new();
     let x = story.ask_as(ANN, 5, lock("x")).expect("free");
     let suspension = story.suspends(BOB);
@@ -617,7 +617,7 @@ fn a_suspension_that_gives_up_lets_those_behind_it_go_and_the_holder_is_not_conc
 }
 
 #[test]
-fn whatever_ends_the_last_hold_the_suspension_comes_next() {
+fn a_suspension_is_granted_next_however_the_last_hold_ends() {
     // Geode scenario 23, defects P3 and P4: a hold that runs out or is released is one `end`; a
     // departure is all of them.
     for departs in [false, true] {
@@ -758,9 +758,9 @@ fn numbers_do_not_run_out() {
     story.locks(ANN, "x");
     story.table.arrivals = (5 << 32) + (1 << 30) - 2;
     let [last, first] = [story.locks(BOB, "x"), story.locks(BOB, "x")];
-    let ticket = |story: &TableScript, key| match story.table.place(key) {
+    let ticket = |story: &TableScript, key| match story.table.entry_status(key) {
         Some(EntryStatus::Waits(ticket)) => ticket.number,
-        place => panic!("it waits, and is not at {place:?}"),
+        other => panic!("it waits, and has no ticket: {other:?}"),
     };
     assert_eq!((ticket(&story, last), ticket(&story, first)), ((5 << 32) + (1 << 30) - 1, 6 << 32));
 
@@ -782,11 +782,11 @@ fn numbers_do_not_run_out() {
 }
 
 #[test]
-fn who_looks_sees_holders_and_waiters_in_order() {
+fn a_query_lists_holders_and_waiters_in_order() {
     let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let waiters = [story.locks(BOB, "x"), story.suspends(CYD), story.locks(DAN, "x")];
-    let seen = |story: &TableScript, at: &Query| story.table.look(ProcessId(ANN), at, NOW);
+    let seen = |story: &TableScript, at: &Query| story.table.answer(ProcessId(ANN), at, NOW);
     let waiter = |process: u128| WaiterInfo {
         process: ProcessId(process),
         mode: if process == CYD { Mode::Suspension } else { Mode::Lock },
@@ -810,11 +810,12 @@ fn who_looks_sees_holders_and_waiters_in_order() {
         expected,
         "who comes last waits for it, too"
     );
-    assert_eq!(story.place(waiters[0]), Some((0, 1, None)));
-    assert_eq!(story.place(waiters[1]), Some((1, 1, None)));
-    assert_eq!(story.place(waiters[2]), Some((2, 1, Some(ProcessId(CYD)))));
-    assert_eq!(story.place(x), None);
-    let later = story.table.look(ProcessId(ANN), &Query::Held(None), NOW + Duration::from_secs(3));
+    assert_eq!(story.position(waiters[0]), Some((0, 1, None)));
+    assert_eq!(story.position(waiters[1]), Some((1, 1, None)));
+    assert_eq!(story.position(waiters[2]), Some((2, 1, Some(ProcessId(CYD)))));
+    assert_eq!(story.position(x), None);
+    let later =
+        story.table.answer(ProcessId(ANN), &Query::Held(None), NOW + Duration::from_secs(3));
     let QueryReply::Held { holders, last: true } = later else { panic!("{later:?}") };
     assert_eq!(holders[0].held_for, Duration::from_secs(3));
     let (status, is_end) = story.table.status(NOW, None, usize::MAX);
@@ -836,8 +837,8 @@ fn requests_before_a_position_are_counted_up_to_a_limit() {
         story.suspends(process);
     }
     let waiters = [BOB; 5].map(|process| story.locks(process, "x"));
-    assert_eq!(story.place(waiters[0]), Some((2, 1, Some(ProcessId(CYD)))));
-    assert_eq!(story.place(waiters[4]), Some((3, 1, Some(ProcessId(CYD)))), "of 6");
+    assert_eq!(story.position(waiters[0]), Some((2, 1, Some(ProcessId(CYD)))));
+    assert_eq!(story.position(waiters[4]), Some((3, 1, Some(ProcessId(CYD)))), "of 6");
 
     let mut story = TableScript::new();
     story.table.bounds.counted = 5;
@@ -847,13 +848,13 @@ fn requests_before_a_position_are_counted_up_to_a_limit() {
         }
     }
     let suspension = story.suspends(DAN);
-    assert_eq!(story.place(suspension), Some((3, 3, None)), "of 6");
+    assert_eq!(story.position(suspension), Some((3, 3, None)), "of 6");
 
     let mut story = TableScript::new();
     story.suspends(ANN);
     let waiter = story.locks(BOB, "x");
     assert_eq!(
-        story.place(waiter),
+        story.position(waiter),
         Some((0, 1, Some(ProcessId(ANN)))),
         "the suspension has to end first"
     );
@@ -902,7 +903,7 @@ fn lists_are_told_in_pages() {
     let mut names = Vec::new();
     loop {
         let QueryReply::Held { holders, last } =
-            story.table.look(ProcessId(ANN), &Query::Held(after), NOW)
+            story.table.answer(ProcessId(ANN), &Query::Held(after), NOW)
         else {
             panic!()
         };
@@ -915,7 +916,7 @@ fn lists_are_told_in_pages() {
     }
     assert_eq!(names, (0..300).map(|n| name(&format!("{n:03}"))).collect::<Vec<_>>());
     let QueryReply::Lock { waiters, more, .. } =
-        story.table.look(ProcessId(ANN), &Query::Lock(name("000")), NOW)
+        story.table.answer(ProcessId(ANN), &Query::Lock(name("000")), NOW)
     else {
         panic!()
     };
@@ -926,7 +927,7 @@ fn lists_are_told_in_pages() {
     loop {
         let at = Query::Waiting(name("000"), after);
         let QueryReply::Waiting { waiters: page, last } =
-            story.table.look(ProcessId(ANN), &at, NOW)
+            story.table.answer(ProcessId(ANN), &at, NOW)
         else {
             panic!()
         };
@@ -951,7 +952,10 @@ fn shares_are_granted_together_and_none_overtakes_a_lock() {
     assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), holder, 1))));
     assert_eq!(story.release(holder), readers);
     assert_eq!(story.try_as(ANN, share("x")), Err(Refusal::Waited(Some(name("x")))));
-    assert_eq!((story.place(writer), story.place(late)), (Some((0, 2, None)), Some((1, 0, None))));
+    assert_eq!(
+        (story.position(writer), story.position(late)),
+        (Some((0, 2, None)), Some((1, 0, None)))
+    );
     assert_eq!(story.release(readers[1]), []);
     assert_eq!(story.release(readers[0]), [writer]);
     assert_eq!(story.release(writer), [late]);
@@ -970,7 +974,7 @@ fn a_share_in_front_of_others_that_gives_up_lets_them_go_on() {
 }
 
 #[test]
-fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
+fn a_lock_that_becomes_a_share_grants_the_shares_at_the_head_of_the_queue() {
     let mut story = TableScript::new();
     let (writer, owner) = (story.locks(ANN, "x"), story.ask(BOB, share("x")));
     let next = story.locks(CYD, "x");
@@ -985,26 +989,26 @@ fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
     story.table.narrow(writer, &share("x"), token(1));
     story.table.check();
     assert_eq!(story.grants(), [owner]);
-    assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(1))));
+    assert_eq!(story.table.entry_status(writer), Some(EntryStatus::Holds(token(1))));
     assert_eq!(story.table.others_beside(writer), Some(1));
     story.release(owner);
     story.table.upgrade(writer, token(8));
     story.table.narrow(writer, &share("x"), token(1));
     story.table.check();
     assert_eq!(
-        story.table.place(writer),
+        story.table.entry_status(writer),
         Some(EntryStatus::Holds(token(1))),
         "it never heard of the other"
     );
     story.table.upgrade(writer, token(9));
     story.table.check();
-    assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(9))));
+    assert_eq!(story.table.entry_status(writer), Some(EntryStatus::Holds(token(9))));
     assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), writer, 9))));
     assert_eq!(story.release(writer), [next]);
 }
 
 #[test]
-fn permits_are_granted_in_line_up_to_the_limit() {
+fn permits_are_granted_in_queue_order_up_to_the_limit() {
     let mut story = TableScript::new();
     assert_eq!(story.try_as(ANN, permits("x", 1)), Err(Refusal::NotOpen));
     let object = story.ask(ANN, limit("x", 4));
@@ -1020,7 +1024,7 @@ fn permits_are_granted_in_line_up_to_the_limit() {
     story.table.narrow(three, &permits("x", 1), token(2));
     story.table.check();
     assert_eq!(story.grants(), [two, one]);
-    let in_use = |story: &TableScript| match story.table.look(
+    let in_use = |story: &TableScript| match story.table.answer(
         ProcessId(ANN),
         &Query::Lock(name("x")),
         NOW,
@@ -1048,7 +1052,7 @@ fn permits_are_granted_in_line_up_to_the_limit() {
 }
 
 #[test]
-fn an_object_is_opened_whatever_is_suspended_and_is_no_hold() {
+fn an_object_is_opened_during_a_suspension_and_is_no_hold() {
     let mut story = TableScript::new();
     let suspended = story.suspends(ANN);
     let first = story.ask(BOB, limit("x", 1));
@@ -1070,7 +1074,7 @@ fn an_object_is_opened_whatever_is_suspended_and_is_no_hold() {
 }
 
 #[test]
-fn who_waits_to_open_an_object_goes_before_everybody() {
+fn an_open_request_that_waits_is_granted_before_all_others() {
     let mut story = TableScript::new();
     story.locks(ANN, "x");
     let waiter = story.locks(BOB, "x");
@@ -1138,7 +1142,7 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
 }
 
 #[test]
-fn an_object_outlives_who_had_it_open_first_until_all_have_told() {
+fn an_object_outlives_its_first_opener_until_all_members_have_reported() {
     let content = |number, text: &str| Content {
         value: Value::new(text.as_bytes()).expect("a short value"),
         version: token(number),
@@ -1217,7 +1221,7 @@ fn the_highest_version_of_an_object_stays() {
 /// anew. Nothing is held beside a hold that excludes it, no more permits are granted than there
 /// are, and no request that could be granted is left.
 #[test]
-fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_it() {
+fn random_requests_hold_nothing_beside_a_hold_that_excludes_it() {
     for seed in 1..=40_u64 {
         let mut below = draws(seed);
         let mut story = TableScript::new();
@@ -1232,7 +1236,7 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
                 }
                 (4, Some(key)) => {
                     let to = if below(2) == 0 { share(text) } else { permits(text, 1) };
-                    if let Some(EntryStatus::Holds(token)) = story.table.place(key) {
+                    if let Some(EntryStatus::Holds(token)) = story.table.entry_status(key) {
                         story.table.narrow(key, &to, token);
                     }
                 }
@@ -1319,7 +1323,7 @@ fn the_member_with_most_is_known() {
 }
 
 #[test]
-fn waits_are_handed_over_in_the_order_of_their_tickets() {
+fn waits_are_transferred_in_the_order_of_their_tickets() {
     let mut story = TableScript::new();
     story.locks(BOB, "x");
     let waits = [DAN, ANN, CYD, ANN].map(|process| story.locks(process, "x"));
@@ -1331,7 +1335,7 @@ fn waits_are_handed_over_in_the_order_of_their_tickets() {
 /// A share was granted in an epoch that was over for the member, which held
 /// another lock. A later request of the member in that epoch had a position, and was served first.
 #[test]
-fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
+fn a_holder_keeps_its_own_order_unless_a_suspension_is_between() {
     let epoch = Epoch(token(1));
     let mut table = Table::new(epoch);
     let entry = |want| LockRequest {
@@ -1400,7 +1404,7 @@ fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
 
 /// Each held lock has one of each, and the tree of held names has room for half as many again.
 #[test]
-fn what_is_kept_for_a_held_lock_is_small() {
+fn a_held_lock_takes_little_memory() {
     assert_eq!((size_of::<TableRequest>(), size_of::<Occupancy>()), (80, 16));
 }
 

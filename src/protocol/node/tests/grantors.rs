@@ -56,7 +56,7 @@ fn with_table(
     cx: &mut StepContext,
 ) -> Grantor {
     let mut grantor = Grantor::new(service(), RANGE, Origin::Predecessor(ANN), view, cx);
-    grantor.on_table(ANN, Vec::new(), (holds, waits), (view, true), cx);
+    grantor.on_table_chunk(ANN, Vec::new(), (holds, waits), (view, true), cx);
     assert!(grantor.is_acting());
     cx.outbox.clear();
     grantor
@@ -90,8 +90,8 @@ fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
             vec![(ANN, wait(50, Want::Suspension, Some(u32::MAX.into())))],
         );
         let mut grantor = with_table(holds, waits, view, cx);
-        grantor.on_ask(asked(BOB, 60, want("y")), cx);
-        grantor.on_ask(asked(ANN, 61, want("y")), cx);
+        grantor.on_request_lock(asked(BOB, 60, want("y")), cx);
+        grantor.on_request_lock(asked(ANN, 61, want("y")), cx);
     });
     let sent_on = said.iter().filter(|(_, message)| {
         matches!(message, Message::Client(ClientMessage::NotGrantor { .. }))
@@ -110,14 +110,14 @@ fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
 #[test]
 fn permits_that_wait_without_their_object_are_granted_when_it_is_opened() {
     let said = acting(|grantor, _, cx| {
-        grantor.on_ask(asked(BOB, 40, open("pool", &1u32.to_le_bytes())), cx);
-        grantor.on_ask(asked(BOB, 41, permits("pool", 1)), cx);
-        grantor.on_ask(asked(BOB, 42, permits("pool", 1)), cx);
-        grantor.on_done(BOB, RequestId(40), cx);
-        grantor.on_done(BOB, RequestId(41), cx);
+        grantor.on_request_lock(asked(BOB, 40, open("pool", &1u32.to_le_bytes())), cx);
+        grantor.on_request_lock(asked(BOB, 41, permits("pool", 1)), cx);
+        grantor.on_request_lock(asked(BOB, 42, permits("pool", 1)), cx);
+        grantor.on_release(BOB, RequestId(40), cx);
+        grantor.on_release(BOB, RequestId(41), cx);
         assert_eq!(requests_of(grantor, BOB), [42], "there is no object, so there are no permits");
         cx.outbox.clear();
-        grantor.on_ask(asked(ANN, 50, open("pool", &2u32.to_le_bytes())), cx);
+        grantor.on_request_lock(asked(ANN, 50, open("pool", &2u32.to_le_bytes())), cx);
     });
     assert!(is_granted(&said, BOB, 42), "{said:?}");
 }
@@ -127,8 +127,8 @@ fn a_grantor_that_gets_tokens_of_no_use_asks_again() {
     let said = said(Origin::Free, |_, view, cx| {
         let few = TokenRange { first: token(100), last: token(103) };
         let mut grantor = Grantor::new(service(), few, Origin::Free, view, cx);
-        grantor.on_ask(asked(ANN, 1, want("x")), cx);
-        grantor.on_ask(asked(ANN, 2, want("y")), cx);
+        grantor.on_request_lock(asked(ANN, 1, want("x")), cx);
+        grantor.on_request_lock(asked(ANN, 2, want("y")), cx);
         assert!(cx.outbox.iter().any(|(_, message)| matches!(
             message,
             Message::Registry(RegistryMessage::MoreTokens { .. })
@@ -163,7 +163,7 @@ fn waits_that_were_reported_end_with_their_member() {
 
 /// Otherwise it would wait behind the suspension, and the suspension for its hold.
 #[test]
-fn a_holder_whose_place_nobody_has_told_passes_a_suspension_that_is_reported_later() {
+fn a_holder_without_an_acknowledged_position_passes_a_suspension_that_is_reported_later() {
     let said = said(Origin::Everyone, |grantor, _, cx| {
         let me = cx.me;
         grantor.on_report(
@@ -186,7 +186,7 @@ fn a_holder_whose_place_nobody_has_told_passes_a_suspension_that_is_reported_lat
 }
 
 #[test]
-fn a_wait_that_gets_its_place_by_a_later_one_is_told() {
+fn a_wait_that_gets_its_position_by_a_later_one_is_told() {
     let said = said(Origin::Everyone, |grantor, _, cx| {
         let (me, waits) = (cx.me, vec![wait(2, want("x"), None), wait(3, want("x"), Some(1))]);
         grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, cx);
@@ -206,8 +206,8 @@ fn a_wait_that_gets_its_place_by_a_later_one_is_told() {
 fn of_two_that_wait_for_a_table_the_earlier_hears_that_it_gets_none() {
     let said = said(Origin::Predecessor(ANN), |grantor, _, cx| {
         let me = cx.me;
-        assert!(!grantor.on_hand((BOB, Epoch(token(300))), cx));
-        assert!(!grantor.on_hand((me, Epoch(token(400))), cx));
+        assert!(!grantor.on_request_table((BOB, Epoch(token(300))), cx));
+        assert!(!grantor.on_request_table((me, Epoch(token(400))), cx));
     });
     let refused = said
         .iter()
@@ -216,7 +216,7 @@ fn of_two_that_wait_for_a_table_the_earlier_hears_that_it_gets_none() {
 }
 
 #[test]
-fn a_hold_that_waits_in_the_table_that_was_handed_over_is_superseded_and_waits_no_more() {
+fn a_hold_that_waits_in_the_transferred_table_is_superseded_and_waits_no_more() {
     let said = said(Origin::Free, |_, view, cx| {
         let (holds, waits) =
             (vec![(ANN, hold("x", 41))], vec![(BOB, wait(40, want("x"), Some(1)))]);
@@ -233,7 +233,7 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
         let mut grantor = with_table(vec![(BOB, hold("x", 40))], Vec::new(), view, cx);
         let way = grantor.load().and_then(|load| load.way).map(|(state, _)| state);
         assert_eq!(way, Some(GrantorState::Receiving));
-        grantor.on_done(BOB, RequestId(40), cx);
+        grantor.on_release(BOB, RequestId(40), cx);
         assert_eq!(
             grantor.is_settled(BOB, RequestId(99)),
             Err(None),
@@ -247,8 +247,8 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
             Ok(()),
             "the answer would be for the epoch before"
         );
-        grantor.on_ask(asked(ANN, 1, want("y")), cx);
-        grantor.on_ask(asked(BOB, 2, want("y")), cx);
+        grantor.on_request_lock(asked(ANN, 1, want("y")), cx);
+        grantor.on_request_lock(asked(BOB, 2, want("y")), cx);
     });
     let told = said.iter().filter_map(|(to, message)| match message {
         Message::Client(ClientMessage::Grant { request, token, .. }) => {
@@ -264,14 +264,14 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
 
 /// Whatever the size of a chunk is, a chunk is full with its last entry and not before.
 #[test]
-fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
+fn a_table_is_transferred_in_chunks_of_the_configured_size() {
     let fill = |view: &View, cx: &mut StepContext| {
         let mut grantor = Grantor::new(service(), RANGE, Origin::Free, view, cx);
         for n in 0..6 {
             let name = format!("o{n}");
-            grantor.on_ask(asked(ANN, 10 + n, open(&name, b"text")), cx);
-            grantor.on_ask(asked(ANN, 20 + n, want(&format!("n{n}"))), cx);
-            grantor.on_ask(asked(BOB, 30 + n, want(&format!("n{n}"))), cx);
+            grantor.on_request_lock(asked(ANN, 10 + n, open(&name, b"text")), cx);
+            grantor.on_request_lock(asked(ANN, 20 + n, want(&format!("n{n}"))), cx);
+            grantor.on_request_lock(asked(BOB, 30 + n, want(&format!("n{n}"))), cx);
         }
         cx.outbox.clear();
         grantor
@@ -290,7 +290,7 @@ fn a_table_is_handed_over_in_chunks_of_the_size_that_is_configured() {
                 unfinished: Vec::new(),
             };
             inner.standing.limits = &limits;
-            fill(view, inner).hand_over((BOB, Epoch(token(300))), inner);
+            fill(view, inner).transfer((BOB, Epoch(token(300))), inner);
             cx.outbox = std::mem::take(&mut inner.outbox);
         });
         let (mut entries, mut parts) = (0, 0);

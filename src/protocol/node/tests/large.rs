@@ -110,7 +110,7 @@ fn pages_of_many_services_tell_each_once() {
 }
 
 #[test]
-fn who_asks_from_outside_costs_a_short_look_and_hears_how_much_there_is() {
+fn a_status_question_from_outside_costs_little_and_is_answered_with_the_totals() {
     let (node, _) = large();
     let mut cut = None;
     let touched = touched(|| cut = Some(node.status_cut(NOW, 256)));
@@ -123,7 +123,7 @@ fn who_asks_from_outside_costs_a_short_look_and_hears_how_much_there_is() {
 }
 
 #[test]
-fn the_place_of_a_suspension_is_told_without_going_through_all_who_wait() {
+fn the_position_of_a_suspension_is_found_without_a_walk_through_all_waiters() {
     let (mut node, mut next) = large();
     let mut out = Vec::new();
     // A request waits for each of the locks.
@@ -138,22 +138,22 @@ fn the_place_of_a_suspension_is_told_without_going_through_all_who_wait() {
         *owner = OwnerId(5);
     }
     node.step(NOW, Input::Command(command), &mut out);
-    let (seen, touched) = seen(&mut node, suspension + 1, Query::Place(RequestId(suspension)));
-    let QueryReply::Place { before, holds, .. } = seen else { panic!("it waits: {seen:?}") };
+    let (seen, touched) = seen(&mut node, suspension + 1, Query::Position(RequestId(suspension)));
+    let QueryReply::Position { before, holds, .. } = seen else { panic!("it waits: {seen:?}") };
     assert!(before > 1_000 && before < HELD as u64, "{before} are counted");
     assert_eq!(holds, HELD as u64);
     assert!(touched < FEW, "{touched} looks");
 }
 
 #[test]
-fn the_place_of_the_last_in_a_long_line_is_told_without_going_through_it() {
+fn the_last_position_of_a_long_queue_is_found_without_a_walk_through_it() {
     let mut node = lone();
     let mut out = Vec::new();
     for request in 1..=HELD as u64 {
         node.step(NOW, Input::Command(command(request, want("x"), Wait::Forever)), &mut out);
     }
-    let (seen, touched) = seen(&mut node, HELD as u64 + 1, Query::Place(RequestId(HELD as u64)));
-    assert!(matches!(seen, QueryReply::Place { before: 1_000.., holds: 1, .. }), "{seen:?}");
+    let (seen, touched) = seen(&mut node, HELD as u64 + 1, Query::Position(RequestId(HELD as u64)));
+    assert!(matches!(seen, QueryReply::Position { before: 1_000.., holds: 1, .. }), "{seen:?}");
     assert!(touched < FEW, "{touched} looks");
 }
 
@@ -224,7 +224,7 @@ const EPOCHS: [Epoch; 2] = [Epoch(token(100)), Epoch(token(200))];
 fn waiting(count: usize) -> Node {
     let mut node = with_two_more();
     node.cx(NOW, &mut Vec::new(), |locks, cx| {
-        locks.client.on_grantor(&service(), ANN, EPOCHS[0], cx);
+        locks.client.on_grantor_is(&service(), ANN, EPOCHS[0], cx);
         for (number, name) in names(count).iter().enumerate() {
             locks.client.lock(call(number as u64 + 1, name), Duration::ZERO, |_| false, cx);
         }
@@ -256,7 +256,9 @@ fn a_refusal_of_each_of_many_requests_looks_at_that_request() {
     }
     // The same grantor is named again, as the elder does now and then.
     let touched = touched(|| {
-        node.cx(NOW, &mut out, |locks, cx| locks.client.on_grantor(&service(), BOB, EPOCHS[1], cx));
+        node.cx(NOW, &mut out, |locks, cx| {
+            locks.client.on_grantor_is(&service(), BOB, EPOCHS[1], cx)
+        });
     });
     assert!(touched < 10, "{touched} looks");
 }
@@ -327,10 +329,10 @@ fn a_grantor_that_ends_tells_each_member_without_a_look_at_all_holds() {
     let (mut node, mut grantor) = grantor(Origin::Free);
     leased(&mut node, |cx| {
         for (number, name) in names(HELD).into_iter().enumerate() {
-            grantor.on_ask(asked(ANN, number as u64 + 1, Want::Lock(name)), cx);
+            grantor.on_request_lock(asked(ANN, number as u64 + 1, Want::Lock(name)), cx);
         }
-        grantor.on_ask(asked(BOB, 1, want("n1")), cx);
-        grantor.on_ask(asked(BOB, 2, want("n2")), cx);
+        grantor.on_request_lock(asked(BOB, 1, want("n1")), cx);
+        grantor.on_request_lock(asked(BOB, 2, want("n2")), cx);
     });
     let (outbox, touched) = leased(&mut node, |cx| grantor.close(None, cx));
     let epoch = Epoch(token(100));
@@ -364,7 +366,13 @@ fn each_part_of_a_report_is_compared_with_its_part_of_the_table() {
     };
     leased(&mut node, |cx| {
         let all = (1..=MANY).map(|request| (ANN, waits(request))).collect();
-        grantor.on_table(BOB, Vec::new(), (vec![(BOB, hold("x", 1))], all), (&view, true), cx);
+        grantor.on_table_chunk(
+            BOB,
+            Vec::new(),
+            (vec![(BOB, hold("x", 1))], all),
+            (&view, true),
+            cx,
+        );
     });
     // Every tenth one has ended.
     let reported: Vec<WaitReport> =
@@ -449,9 +457,9 @@ fn the_requests_of_a_departed_member_end_by_and_by() {
     let names = names(HELD);
     leased(&mut node, |cx| {
         for (number, name) in names.iter().enumerate() {
-            grantor.on_ask(asked(ANN, number as u64 + 1, Want::Lock(name.clone())), cx);
+            grantor.on_request_lock(asked(ANN, number as u64 + 1, Want::Lock(name.clone())), cx);
         }
-        grantor.on_ask(
+        grantor.on_request_lock(
             asked(BOB, 1, want(std::str::from_utf8(names[HELD - 1].as_bytes()).expect("text"))),
             cx,
         );
@@ -482,24 +490,24 @@ fn very_many_positions_are_told_by_and_by_and_a_query_is_about_one() {
     node.act(NOW, &mut out, |locks, cx| {
         let mut grantor = Grantor::new(service(), range, Origin::Free, &view, cx);
         for number in 0..HELD as u64 {
-            grantor.on_ask(asked(ANN, number, want("x")), cx);
+            grantor.on_request_lock(asked(ANN, number, want("x")), cx);
         }
         locks.grantors.insert(service(), grantor);
     });
     assert_eq!(node.locks.pending_positions.len(), HELD - 1, "one is granted");
     let mut told = Vec::new();
-    let at = Query::Place(RequestId(7));
-    let touched_by_query = touched(|| told = node.locks.take_places_of(ANN, &service(), &at));
+    let at = Query::Position(RequestId(7));
+    let touched_by_query = touched(|| told = node.locks.take_positions_of(ANN, &service(), &at));
     assert!(
         matches!(told[..], [Message::Client(ClientMessage::Queued { request: RequestId(7), .. })]),
         "{told:?}"
     );
     assert!(touched_by_query < 10, "{touched_by_query} looks");
-    assert_eq!(node.locks.take_places_of(BOB, &service(), &at), []);
+    assert_eq!(node.locks.take_positions_of(BOB, &service(), &at), []);
     let (now, mut told) = (NOW + Duration::from_secs(1), 0);
-    while node.locks.places_due().is_some() {
+    while node.locks.positions_due().is_some() {
         let mut due = Vec::new();
-        let touched = touched(|| due = node.locks.take_places_due(now, 512));
+        let touched = touched(|| due = node.locks.take_positions_due(now, 512));
         assert!(touched < SLICE && due.len() <= 512, "{touched} looks, {} told", due.len());
         told += due.len();
     }
@@ -541,7 +549,7 @@ fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
     };
     node.cx(NOW, &mut out, |locks, cx| {
         for _ in 0..HELD {
-            locks.client.look(
+            locks.client.query(
                 (number(), service()),
                 Query::Suspension,
                 Duration::from_secs(9),
@@ -579,7 +587,7 @@ fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
 /// Each release of a request that waits for a grantor's naming looks at that request, and each view
 /// of a recovering grantor at the members that are gone.
 #[test]
-fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
+fn requests_that_wait_for_a_grantor_to_act_are_found_by_request_and_member() {
     let mut node = with_two_more();
     let mut out = Vec::new();
     let epoch = Epoch(Token::new(Slot(1 << 30), 0));
@@ -619,7 +627,7 @@ fn what_waits_for_a_grantor_to_act_is_found_by_its_request_and_its_member() {
             });
             grantor.on_report(ANN, Vec::new(), (Vec::new(), waits.collect()), false, cx);
         }
-        (0..10_000).for_each(|number| grantor.on_ask(asked(BOB, number, want("x")), cx));
+        (0..10_000).for_each(|number| grantor.on_request_lock(asked(BOB, number, want("x")), cx));
     });
     let before = grantor.size();
     let (_, touched) = leased(&mut node, |cx| grantor.on_view(&view, &[], &[], cx));
@@ -653,7 +661,7 @@ fn a_step_looks_only_at_services_that_have_come_to_an_end() {
         for service in (0..MANY).map(named) {
             let range = TokenRange { first: token(100), last: token(200) };
             let mut grantor = Grantor::new(service.clone(), range, Origin::Free, &view, cx);
-            grantor.on_ask(asked(ANN, 1, want("x")), cx);
+            grantor.on_request_lock(asked(ANN, 1, want("x")), cx);
             locks.grantors.insert(service.clone(), grantor);
             locks.depart_service(&service, cx);
             locks.client.destroy(RequestId(1), service, Duration::from_secs(9), cx);

@@ -6,7 +6,7 @@ use crate::protocol::message::LockRequest;
 /// Two nodes go through the same: one by commands, the other is asked what it offers, and hears of
 /// it before anything else happens to it.
 #[test]
-fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
+fn local_grants_come_to_the_same_as_commands() {
     let names = names(6);
     let (mut commanded, mut offered) = (lone(), lone());
     let mut held: BTreeMap<LockName, RequestId> = BTreeMap::new();
@@ -83,7 +83,7 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
 /// A waiter, or a suspension that holds or waits, is considered before any other request gets
 /// anything.
 #[test]
-fn nothing_is_offered_where_somebody_else_is_concerned() {
+fn nothing_is_offered_where_another_member_is_concerned() {
     let name = LockName::new(b"n").expect("a good name");
     let other = LockName::new(b"o").expect("a good name");
     let mut node = lone();

@@ -69,11 +69,13 @@ fn ask() -> RevokeCommand {
 }
 
 fn sees(node: &mut Node, at: QueryReply) -> SentMessages {
-    act(node, |holder, view, cx| holder.on_seen(ASKS, at, |process| view.contains(process), cx))
+    act(node, |holder, view, cx| {
+        holder.on_query_reply(ASKS, at, |process| view.contains(process), cx)
+    })
 }
 
 fn hears(node: &mut Node, from: ProcessId, n: u32, heard: RevocationAnswer) -> SentMessages {
-    act(node, |holder, _, cx| holder.on_asked_back(from, (ASKS, token(n)), heard, cx))
+    act(node, |holder, _, cx| holder.on_revocation_reply(from, (ASKS, token(n)), heard, cx))
 }
 
 fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
@@ -112,13 +114,13 @@ fn told(told: &[HolderInfo], firm: &[HolderInfo]) -> Vec<Output> {
 /// A member that has asked the grantor Ann for the holder of `x`.
 fn asker() -> Node {
     let mut node = with_two_more();
-    act(&mut node, |holder, _, cx| holder.on_grantor(&service(), ANN, EPOCH, cx));
+    act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), ANN, EPOCH, cx));
     assert_eq!(revoke(&mut node, ask(), Wait::Forever).outbox, [look(ANN, EPOCH)]);
     node
 }
 
 #[test]
-fn the_grantor_says_who_holds_and_the_holder_s_member_says_that_it_is_told() {
+fn the_grantor_names_the_holder_and_its_member_confirms_that_it_is_told() {
     let mut node = asker();
     assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [ask_back(BOB, 5, says("me"))]);
     assert_eq!(
@@ -139,7 +141,7 @@ fn the_grantor_says_who_holds_and_the_holder_s_member_says_that_it_is_told() {
 }
 
 #[test]
-fn who_asks_hears_that_nobody_holds_or_holds_for_good() {
+fn a_revocation_of_a_free_lock_or_of_one_that_is_not_revocable_is_answered_so() {
     assert_eq!(sees(&mut asker(), seen(None)).out, told(&[], &[]));
     for (heard, outcome) in [
         (RevocationAnswer::NotHeld, told(&[], &[])),
@@ -152,7 +154,7 @@ fn who_asks_hears_that_nobody_holds_or_holds_for_good() {
 }
 
 #[test]
-fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_asked() {
+fn a_grantor_that_ends_before_it_names_the_holders_leaves_its_successor_to_be_asked() {
     let mut node = asker();
     let (next, mut without) =
         (Epoch(token(200)), View::clone(node.cluster.view.as_deref().expect("it is in one")));
@@ -167,7 +169,7 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
         said.outbox
     );
     assert_eq!(
-        act(&mut node, |holder, _, cx| holder.on_grantor(&service(), BOB, next, cx)).outbox,
+        act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), BOB, next, cx)).outbox,
         [look(BOB, next)]
     );
     // And a grantor that cannot answer yet is asked again, in a while.
@@ -178,12 +180,12 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
 }
 
 #[test]
-fn a_grantor_that_ends_after_it_has_said_who_holds_is_needed_no_more() {
+fn a_grantor_that_ends_after_it_named_the_holders_is_needed_no_more() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let next = Epoch(token(200));
     assert_eq!(
-        act(&mut node, |holder, _, cx| holder.on_grantor(&service(), BOB, next, cx)).outbox,
+        act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), BOB, next, cx)).outbox,
         []
     );
     assert_eq!(
@@ -217,7 +219,7 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
 }
 
 #[test]
-fn who_has_not_begun_to_hold_yet_is_asked_again() {
+fn a_member_whose_hold_has_not_begun_is_asked_again() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
@@ -238,9 +240,9 @@ fn who_has_not_begun_to_hold_yet_is_asked_again() {
 }
 
 #[test]
-fn what_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
+fn a_revocation_that_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
     let mut node = with_two_more();
-    act(&mut node, |holder, _, cx| holder.on_grantor(&service(), ANN, EPOCH, cx));
+    act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), ANN, EPOCH, cx));
     revoke(&mut node, ask(), Wait::Try);
     let mut out = Vec::new();
     node.cx(NOW + Duration::from_secs(1), &mut out, |locks, cx| locks.client.on_timer(cx));
@@ -254,7 +256,7 @@ fn what_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
 /// A member that has asked the grantor Ann for `x`, as a revocable hold or not.
 fn waiter(revocable: bool) -> Node {
     let mut node = with_two_more();
-    act(&mut node, |holder, _, cx| holder.on_grantor(&service(), ANN, EPOCH, cx));
+    act(&mut node, |holder, _, cx| holder.on_grantor_is(&service(), ANN, EPOCH, cx));
     let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, None);
     let call = LockCall {
@@ -276,7 +278,7 @@ fn granted(node: &mut Node, n: u32) -> SentMessages {
 fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> SentMessages {
     let what = (HOLDS, token(n));
     act(node, |holder, _, cx| {
-        holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, cx)
+        holder.on_request_revocation((BOB, RequestId(request)), &service(), what, says, cx)
     })
 }
 

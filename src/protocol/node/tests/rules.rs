@@ -133,7 +133,7 @@ rule!(an_empty_table_counts_from_the_last_that_was_named, BelieveAnyVacant, |pla
     plant(&mut node);
     let mut registry = node.locks.registry.take().expect("it has founded");
     let said = said_in(&mut node, true, |_, cx| {
-        registry.on_who_grants(ANN, service(), None, true, cx);
+        registry.on_find_grantor(ANN, service(), None, true, cx);
         registry.on_become((BOB, RequestId(1)), service(), true, cx);
     });
     let named = said.iter().find_map(|message| match message {
@@ -150,8 +150,8 @@ rule!(waiters_of_a_table_that_ends_are_told, EndInSilence, |plant: Plant| {
     plant(&mut node);
     let said = said_in(&mut node, true, |view, cx| {
         let mut grantor = Grantor::new(service(), range(), Origin::Free, view, cx);
-        grantor.on_ask(asked(BOB, 1), cx);
-        grantor.on_ask(asked(ANN, 2), cx);
+        grantor.on_request_lock(asked(BOB, 1), cx);
+        grantor.on_request_lock(asked(ANN, 2), cx);
         grantor.close(None, cx);
     });
     said.iter().any(|message| {
@@ -190,7 +190,7 @@ rule!(
             );
             grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, cx);
             cx.outbox.clear();
-            grantor.on_done(BOB, RequestId(40), cx);
+            grantor.on_release(BOB, RequestId(40), cx);
         });
         said.iter().any(|message| {
             matches!(message, Message::Client(ClientMessage::Grant { request: RequestId(2), .. }))
@@ -223,7 +223,7 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
     let said = said_in(&mut node, false, |view, cx| {
         let grantor = Grantor::new(service(), range(), Origin::Free, view, cx);
         cx.standing.leased = false;
-        grantor.on_look(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), cx);
+        grantor.on_query(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), cx);
     });
     let is_unsure = |message: &Message| {
         matches!(

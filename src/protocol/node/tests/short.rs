@@ -81,7 +81,7 @@ impl NodePair {
 }
 
 #[test]
-fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
+fn a_short_step_comes_to_the_same_as_a_full_step() {
     let mut two = NodePair::new();
     let names = names(4);
     let mut open: [Vec<RequestId>; 2] = Default::default();

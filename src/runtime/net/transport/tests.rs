@@ -223,7 +223,7 @@ async fn packets_pass_both_ways_in_order_on_several_threads() {
 }
 
 #[tokio::test]
-async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before() {
+async fn an_urgent_packet_leaves_at_once_with_all_that_were_queued_before() {
     let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
     let send = |number, hurry| {
@@ -480,7 +480,7 @@ async fn an_accepted_connection_carries_answers_to_a_member_that_cannot_be_diall
 }
 
 #[tokio::test]
-async fn a_packet_for_whoever_is_there_arrives() {
+async fn a_packet_for_any_process_at_the_address_arrives() {
     let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     a.transport.send(b.me.addr, None, Packet::from(Notice::Leave));
     a.transport.flush(false);
@@ -902,7 +902,7 @@ async fn members_meet_over_ipv6() {
 }
 
 #[tokio::test]
-async fn who_asks_from_outside_is_told_the_status_and_a_stranger_why_not() {
+async fn an_observer_is_told_the_status_and_a_stranger_the_reason_why_not() {
     let a = TestPeer::new(1).await;
     let addr = a.me.addr.to_string();
     let status = query_status(&addr, "shop").await.expect("an answer");

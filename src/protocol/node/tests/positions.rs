@@ -54,36 +54,39 @@ fn said(two: &NodePair) -> Vec<&'static str> {
 
 /// Goes on to the time at which a position is due, and lets the grantor's timer go off.
 fn come_to_it(two: &mut NodePair) {
-    two.now = two.nodes[0].locks.places_due().expect("somebody is to be told");
+    two.now = two.nodes[0].locks.positions_due().expect("somebody is to be told");
     assert!(two.nodes[0].wake_by().is_some_and(|at| at <= two.now));
     two.step(0, Input::Timer);
 }
 
 #[test]
-fn who_waits_for_long_hears_its_place_and_only_once() {
+fn a_request_that_waits_for_long_is_told_its_position_once() {
     let mut two = one_waits();
-    assert_eq!(two.nodes[1].locks.client.place_of(RequestId(2)), None);
+    assert_eq!(two.nodes[1].locks.client.position_of(RequestId(2)), None);
     assert_eq!(two.nodes[0].sizes(two.now).positions, 1);
     come_to_it(&mut two);
     assert_eq!(said(&two), ["Queued"]);
     two.pass(ALL_HEARD);
-    assert!(two.nodes[1].locks.client.place_of(RequestId(2)).is_some());
-    assert_eq!((two.nodes[0].locks.places_due(), two.nodes[0].sizes(two.now).positions), (None, 0));
+    assert!(two.nodes[1].locks.client.position_of(RequestId(2)).is_some());
+    assert_eq!(
+        (two.nodes[0].locks.positions_due(), two.nodes[0].sizes(two.now).positions),
+        (None, 0)
+    );
     release(&mut two, 0, 1);
     assert_eq!(said(&two), ["Grant"]);
 }
 
 #[test]
-fn who_is_granted_before_hears_nothing_else() {
+fn a_request_that_is_granted_early_is_told_no_position() {
     let mut two = one_waits();
     release(&mut two, 0, 1);
     assert_eq!(said(&two), ["Grant"]);
     two.pass(ALL_HEARD);
-    assert_eq!(two.nodes[0].locks.places_due(), None, "no timer goes off for it");
+    assert_eq!(two.nodes[0].locks.positions_due(), None, "no timer goes off for it");
 }
 
 #[test]
-fn who_gives_up_before_hears_nothing() {
+fn a_request_that_gives_up_early_is_told_no_position() {
     let mut two = one_waits();
     release(&mut two, 1, 2);
     two.pass(ALL_HEARD);
@@ -93,10 +96,10 @@ fn who_gives_up_before_hears_nothing() {
 }
 
 #[test]
-fn who_looks_hears_it_before_the_answer() {
+fn a_querying_member_is_told_its_position_before_the_answer() {
     let mut two = one_waits();
     let (request, service) = (RequestId(3), service());
-    let at = Query::Place(RequestId(2));
+    let at = Query::Position(RequestId(2));
     two.step(1, Input::Command(Command::Query { request, service, at }));
     two.hear(0);
     assert_eq!(said(&two), ["Queued", "QueryReply"]);
@@ -104,7 +107,7 @@ fn who_looks_hears_it_before_the_answer() {
 
 /// A waiter that gave up and asks again has another position, and learns that one.
 #[test]
-fn of_two_places_the_one_that_counts_is_told() {
+fn of_two_positions_the_valid_one_is_told() {
     let mut two = one_waits();
     release(&mut two, 1, 2);
     two.now = two.now + Duration::from_micros(1);
@@ -117,7 +120,7 @@ fn of_two_places_the_one_that_counts_is_told() {
 
 /// A timer goes off once for positions that no longer exist, and not for each of them.
 #[test]
-fn places_that_are_no_more_are_forgotten_together() {
+fn outdated_positions_are_forgotten_together() {
     let mut two = one_waits();
     for request in [3, 4] {
         two.now = two.now + Duration::from_micros(1);
@@ -133,9 +136,9 @@ fn places_that_are_no_more_are_forgotten_together() {
 }
 
 #[test]
-fn the_grantors_own_member_knows_its_place_at_once() {
+fn the_grantors_own_member_knows_its_position_at_once() {
     let mut two = one_waits();
     ask(&mut two, 0, 3);
-    assert!(two.nodes[0].locks.client.place_of(RequestId(3)).is_some());
+    assert!(two.nodes[0].locks.client.position_of(RequestId(3)).is_some());
     assert_eq!(two.nodes[0].locks.pending_positions.len(), 1, "that of the other");
 }

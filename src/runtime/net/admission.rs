@@ -1,7 +1,7 @@
-//! Places for accepted connections, so that strangers take none from members.
+//! The bounds of accepted connections, so that strangers take none from members.
 //!
 //! A *stranger* is a connection whose process is outside this member's view, or is not known yet.
-//! Strangers have few places. When all are taken, a new connection closes the one that was silent
+//! Few strangers are admitted. When no more may be, a new connection closes the one that was silent
 //! longest: a process that joins sends packets, and an attacker that only keeps connections open
 //! does not.
 
@@ -21,7 +21,7 @@ const MAX_STRANGERS: usize = 256;
 const MAX_UNFINISHED: usize = 64;
 /// The limit of one address, except for loopback.
 const MAX_UNFINISHED_OF_ONE: usize = 16;
-/// An unfinished handshake keeps its place for this time, also when places are wanted. Without it a
+/// An unfinished handshake is not evicted for this time. Without it a
 /// burst of dials would close connections whose first packet was not read yet.
 const GRACE: Duration = Duration::from_millis(50);
 /// One process needs one connection; a few may cross or replace each other.
@@ -32,37 +32,37 @@ const IDLE: Duration = Duration::from_secs(60);
 #[cfg(not(unix))]
 const FILES: u64 = 1024;
 
-/// The number of places of each kind.
+/// The number of connections of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PlaceLimits {
+pub(super) struct AdmissionLimits {
     accepted: usize,
     strangers: usize,
     unfinished: usize,
 }
 
-impl PlaceLimits {
+impl AdmissionLimits {
     /// The limits of this process, which leave files for the program around the member.
     pub(super) fn here() -> Self {
         #[cfg(unix)]
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         #[cfg(not(unix))]
         let files = Some(FILES);
-        PlaceLimits::for_files(files.unwrap_or(u64::MAX))
+        AdmissionLimits::for_files(files.unwrap_or(u64::MAX))
     }
 
     fn for_files(files: u64) -> Self {
         let files = usize::try_from(files.max(8)).unwrap_or(usize::MAX);
         let accepted = (files / 2).min(MAX_ACCEPTED);
         let strangers = (files / 8).min(MAX_STRANGERS);
-        PlaceLimits { accepted, strangers, unfinished: strangers.min(MAX_UNFINISHED) }
+        AdmissionLimits { accepted, strangers, unfinished: strangers.min(MAX_UNFINISHED) }
     }
 }
 
-/// All places of a member.
-pub(super) struct Places {
-    limits: PlaceLimits,
+/// All accepted connections of a member.
+pub(super) struct Admissions {
+    limits: AdmissionLimits,
     began: Instant,
-    table: Mutex<PlaceTable>,
+    table: Mutex<AdmissionTable>,
     /// Connections that were closed to make room, or for their silence.
     pub(super) evicted: AtomicU64,
     /// A handshake has ended.
@@ -70,7 +70,7 @@ pub(super) struct Places {
 }
 
 #[derive(Default)]
-struct PlaceTable {
+struct AdmissionTable {
     next: u64,
     taken: BTreeMap<u64, Taken>,
     members: BTreeSet<ProcessId>,
@@ -85,18 +85,18 @@ struct Taken {
     end: CancellationToken,
 }
 
-/// The place of one connection. It is free again when this is dropped.
-pub(super) struct Place {
-    places: Arc<Places>,
+/// The admission of one connection. It ends when this is dropped.
+pub(super) struct Admission {
+    admissions: Arc<Admissions>,
     id: u64,
     heard: Arc<AtomicU64>,
     /// Cancelled when the connection is to end.
     pub(super) end: CancellationToken,
 }
 
-impl Places {
-    pub(super) fn new(limits: PlaceLimits) -> Arc<Self> {
-        Arc::new(Places {
+impl Admissions {
+    pub(super) fn new(limits: AdmissionLimits) -> Arc<Self> {
+        Arc::new(Admissions {
             limits,
             began: Instant::now(),
             table: Mutex::default(),
@@ -105,7 +105,7 @@ impl Places {
         })
     }
 
-    fn table(&self) -> MutexGuard<'_, PlaceTable> {
+    fn table(&self) -> MutexGuard<'_, AdmissionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,9 +135,9 @@ impl Places {
         (due > Instant::now()).then_some(due)
     }
 
-    /// A place for a connection from `ip`. `None`: members have all of them, or this address has
+    /// Admits a connection from `ip`. `None`: members have all connections, or this address has
     /// too many handshakes that have just begun.
-    pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Admission> {
         let mut table = self.table();
         let is_from_here = |taken: &Taken| taken.process.is_none() && taken.ip == ip;
         if !ip.is_loopback() && table.count(is_from_here) >= MAX_UNFINISHED_OF_ONE {
@@ -160,13 +160,14 @@ impl Places {
         let id = table.next;
         table.next += 1;
         let (heard, end) = (Arc::new(AtomicU64::new(self.now())), CancellationToken::new());
-        let place = Place { places: self.clone(), id, heard: heard.clone(), end: end.clone() };
+        let admission =
+            Admission { admissions: self.clone(), id, heard: heard.clone(), end: end.clone() };
         table.taken.insert(id, Taken { ip, process: None, is_member: false, heard, end });
-        Some(place)
+        Some(admission)
     }
 
     /// Ends the fitting connection that was silent longest. `false`: there is none.
-    fn evict(&self, table: &mut PlaceTable, fits: impl Fn(&Taken) -> bool) -> bool {
+    fn evict(&self, table: &mut AdmissionTable, fits: impl Fn(&Taken) -> bool) -> bool {
         let candidates = table.taken.iter().filter(|(_, taken)| fits(taken));
         let oldest = candidates.min_by_key(|(_, taken)| taken.heard.load(Relaxed));
         let Some(id) = oldest.map(|(id, _)| *id) else { return false };
@@ -195,7 +196,7 @@ impl Places {
     }
 }
 
-impl PlaceTable {
+impl AdmissionTable {
     fn count(&self, fits: impl Fn(&Taken) -> bool) -> usize {
         self.taken.values().filter(|taken| fits(taken)).count()
     }
@@ -206,33 +207,33 @@ impl PlaceTable {
     }
 }
 
-impl Place {
+impl Admission {
     /// The handshake is finished: the connection belongs to this process.
     pub(super) fn finish(&self, process: ProcessId) {
         self.note_packet();
-        let mut table = self.places.table();
+        let mut table = self.admissions.table();
         let is_member = table.members.contains(&process);
         if let Some(taken) = table.taken.get_mut(&self.id) {
             taken.process = Some(process);
             taken.is_member = is_member;
         }
         if table.count(|taken| taken.process == Some(process)) > MAX_OF_PROCESS {
-            self.places.evict(&mut table, |taken| taken.process == Some(process));
+            self.admissions.evict(&mut table, |taken| taken.process == Some(process));
         }
         drop(table);
-        self.places.ended.notify_one();
+        self.admissions.ended.notify_one();
     }
 
     /// Notes that bytes came.
     pub(super) fn note_packet(&self) {
-        self.heard.store(self.places.now(), Relaxed);
+        self.heard.store(self.admissions.now(), Relaxed);
     }
 }
 
-impl Drop for Place {
+impl Drop for Admission {
     fn drop(&mut self) {
-        self.places.table().taken.remove(&self.id);
-        self.places.ended.notify_one();
+        self.admissions.table().taken.remove(&self.id);
+        self.admissions.ended.notify_one();
     }
 }
 
@@ -244,32 +245,32 @@ mod tests {
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
-    fn open(places: &[Place]) -> usize {
-        places.iter().filter(|place| !place.end.is_cancelled()).count()
+    fn open(admissions: &[Admission]) -> usize {
+        admissions.iter().filter(|admission| !admission.end.is_cancelled()).count()
     }
 
     #[test]
-    fn limits_leave_files_for_the_program_and_places_for_members() {
-        let few = PlaceLimits::for_files(1024);
-        assert_eq!(few, PlaceLimits { accepted: 512, strangers: 128, unfinished: 64 });
-        let many = PlaceLimits::for_files(1 << 20);
-        assert_eq!(many, PlaceLimits { accepted: 4096, strangers: 256, unfinished: 64 });
+    fn limits_leave_files_for_the_program_and_connections_for_members() {
+        let few = AdmissionLimits::for_files(1024);
+        assert_eq!(few, AdmissionLimits { accepted: 512, strangers: 128, unfinished: 64 });
+        let many = AdmissionLimits::for_files(1 << 20);
+        assert_eq!(many, AdmissionLimits { accepted: 4096, strangers: 256, unfinished: 64 });
         for files in [0, 8, 100, 1024, u64::MAX] {
-            let limits = PlaceLimits::for_files(files);
-            let PlaceLimits { accepted, strangers, .. } = limits;
+            let limits = AdmissionLimits::for_files(files);
+            let AdmissionLimits { accepted, strangers, .. } = limits;
             assert!(strangers >= 1 && strangers * 4 <= accepted, "{files}: {limits:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_stranger_that_was_silent_longest_gives_way() {
-        let places = Places::new(PlaceLimits::for_files(1 << 20));
-        let mut taken: Vec<Place> = Vec::new();
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20));
+        let mut taken: Vec<Admission> = Vec::new();
         for number in 0..300_u128 {
             tokio::time::advance(Duration::from_millis(1)).await;
-            let place = places.take(LOOPBACK).expect("a stranger gives way");
-            place.finish(ProcessId(number + 1));
-            taken.push(place);
+            let admission = admissions.take(LOOPBACK).expect("a stranger gives way");
+            admission.finish(ProcessId(number + 1));
+            taken.push(admission);
             taken[0].note_packet();
         }
         assert_eq!(open(&taken), MAX_STRANGERS);
@@ -281,33 +282,34 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn unfinished_handshakes_are_few_and_fewer_for_one_address() {
-        let places = Places::new(PlaceLimits::for_files(1 << 20));
-        let take_far = || places.take(FAR);
-        let mut far: Vec<Place> = (0..100).filter_map(|_| take_far()).collect();
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20));
+        let take_far = || admissions.take(FAR);
+        let mut far: Vec<Admission> = (0..100).filter_map(|_| take_far()).collect();
         assert_eq!((open(&far), far.len()), (MAX_UNFINISHED_OF_ONE, MAX_UNFINISHED_OF_ONE));
         tokio::time::advance(GRACE).await;
         far.push(take_far().expect("the oldest gives way"));
         assert!(far[0].end.is_cancelled() && open(&far) == MAX_UNFINISHED_OF_ONE);
-        let near: Vec<Place> = (0..100).map(|_| places.take(LOOPBACK).expect("room")).collect();
+        let near: Vec<Admission> =
+            (0..100).map(|_| admissions.take(LOOPBACK).expect("room")).collect();
         assert_eq!(open(&near) + open(&far), MAX_UNFINISHED);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_of_handshakes_waits_for_the_oldest_to_end_or_to_have_its_grace() {
-        let places = Places::new(PlaceLimits::for_files(1 << 20));
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20));
         let began = Instant::now();
         let mut taken = Vec::new();
         for _ in 0..MAX_UNFINISHED {
-            places.room().await;
-            taken.push(places.take(LOOPBACK).expect("room"));
+            admissions.room().await;
+            taken.push(admissions.take(LOOPBACK).expect("room"));
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
-        places.room().await;
+        admissions.room().await;
         assert_eq!(began.elapsed(), GRACE);
-        taken.push(places.take(LOOPBACK).expect("room"));
+        taken.push(admissions.take(LOOPBACK).expect("room"));
         assert!(taken[0].end.is_cancelled() && !taken[1].end.is_cancelled());
         // A handshake that ends makes room at once.
-        let late = places.clone();
+        let late = admissions.clone();
         let waiting = tokio::spawn(async move { late.room().await });
         tokio::task::yield_now().await;
         taken[MAX_UNFINISHED].finish(ProcessId(1));
@@ -316,25 +318,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn members_keep_their_places_and_silent_strangers_do_not() {
-        let places = Places::new(PlaceLimits::for_files(1 << 20));
-        let member = places.take(LOOPBACK).expect("room");
+    async fn members_stay_connected_and_silent_strangers_do_not() {
+        let admissions = Admissions::new(AdmissionLimits::for_files(1 << 20));
+        let member = admissions.take(LOOPBACK).expect("room");
         member.finish(ProcessId(1));
-        places.set_members([ProcessId(1), ProcessId(2)].into());
-        let other = places.take(LOOPBACK).expect("room");
+        admissions.set_members([ProcessId(1), ProcessId(2)].into());
+        let other = admissions.take(LOOPBACK).expect("room");
         other.finish(ProcessId(2));
-        let stranger = places.take(LOOPBACK).expect("room");
+        let stranger = admissions.take(LOOPBACK).expect("room");
         stranger.finish(ProcessId(3));
         tokio::time::advance(IDLE + Duration::from_millis(1)).await;
-        places.sweep();
-        let ended = [&member, &other, &stranger].map(|place| place.end.is_cancelled());
+        admissions.sweep();
+        let ended = [&member, &other, &stranger].map(|admission| admission.end.is_cancelled());
         assert_eq!(ended, [false, false, true]);
-        let floods: Vec<Place> = (0..1000).map(|_| places.take(LOOPBACK).expect("room")).collect();
-        assert_eq!([&member, &other].map(|place| place.end.is_cancelled()), [false, false]);
+        let floods: Vec<Admission> =
+            (0..1000).map(|_| admissions.take(LOOPBACK).expect("room")).collect();
+        assert_eq!([&member, &other].map(|admission| admission.end.is_cancelled()), [false, false]);
         drop(floods);
-        assert_eq!(places.table().taken.len(), 2, "a place is free when it is dropped");
-        let many: Vec<Place> = (0..20).map(|_| places.take(LOOPBACK).expect("room")).collect();
-        many.iter().for_each(|place| place.finish(ProcessId(2)));
+        assert_eq!(admissions.table().taken.len(), 2, "an admission ends when it is dropped");
+        let many: Vec<Admission> =
+            (0..20).map(|_| admissions.take(LOOPBACK).expect("room")).collect();
+        many.iter().for_each(|admission| admission.finish(ProcessId(2)));
         assert_eq!(open(&many), MAX_OF_PROCESS);
     }
 }
