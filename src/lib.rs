@@ -36,15 +36,35 @@
 //! - **[`Member::local`]** gives the same in one process without sockets, for tests.
 //! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand;
 //!   [`telemetry`] says what is measured and logged.
-//! - **Recipes** are built on that: [`ReentrantMutex`], [`Mutex`], [`MultiLock`],
-//!   [`ReadWriteLock`], [`Semaphore`], [`LeaderLatch`], [`LeaderSelector`], [`LeaderObserver`],
-//!   [`SharedCount`], [`AtomicCounter`], [`Barrier`], [`DoubleBarrier`], [`CountDownLatch`],
-//!   [`Partitions`] and [`Schedule`].
 //! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!
 //! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all
 //! seeds found it together, and every other process joins: see [`MemberBuilder::seeds`].
+//!
+//! # Recipes
+//!
+//! Recipes are built on locks, so they are as fair, fenced and crash-proof.
+//!
+//! | purpose | type |
+//! |---|---|
+//! | one holder; its owner may enter again | [`ReentrantMutex`] |
+//! | one holder; its owner may not enter again | [`Mutex`] |
+//! | many readers or one writer | [`ReadWriteLock`] |
+//! | locks of several services, all or nothing | [`MultiLock`] |
+//! | a limited number of permits | [`Semaphore`] |
+//! | one leader; the program asks or listens | [`LeaderLatch`] |
+//! | one leader; work that runs while it leads | [`LeaderSelector`] |
+//! | to see the leader without being a candidate | [`LeaderObserver`] |
+//! | a gate that is opened and closed | [`Barrier`] |
+//! | work that all begin and end together | [`DoubleBarrier`] |
+//! | to wait until a number of things are done | [`CountDownLatch`] |
+//! | a number that is set, or a counter that is added to | [`SharedCount`], [`AtomicCounter`] |
+//! | a small value that any member may write | [`SharedValue`] |
+//! | a small value that only the holder of its lock may write | [`LockValue`] |
+//! | a set of names that members divide among themselves | [`Partitions`] |
+//! | a job that runs at fixed times on one member | [`Schedule`] |
+//! | a resource in this process that refuses stale holders | [`TokenGate`] |
 //!
 //! # Features
 //! - `tokio` (default): everything but the pure protocol.
