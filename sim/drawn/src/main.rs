@@ -5,7 +5,7 @@
 //! - a number 0, 1 or 2 becomes the one beside it;
 //! - a statement is left out.
 //!
-//! Every place of that kind is found; a sequence of numbers from a fixed start chooses which of
+//! Every site of that kind is found; a sequence of numbers from a fixed start chooses which of
 //! them are planted. The list says what was planted where, and is kept in the repository:
 //! `elderlock-sim drawn` in the copy tries one after the other.
 
@@ -19,11 +19,13 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, BinOp, Expr, ExprLit, ImplItem, Item, Lit, Stmt, parse_quote};
 
 /// The files, below the folder of the core.
-const FILES: [&str; 8] = [
+const FILES: [&str; 10] = [
     "cluster/lease.rs",
     "cluster/decision.rs",
     "link.rs",
     "locks/grantor.rs",
+    "locks/grantor/recovery.rs",
+    "locks/grantor/revalidation.rs",
     "locks/grantor/transfer.rs",
     "locks/table.rs",
     "locks/table/objects.rs",
@@ -34,23 +36,23 @@ const COUNT: usize = 440;
 /// The start of the sequence that chooses them.
 const SEED: u64 = 20_261_123;
 
-/// A place where something can be broken.
+/// A site where something can be broken.
 struct MutationSite {
     file: &'static str,
     line: usize,
     what: String,
 }
 
-/// Goes through a file, numbers all places, and plants those that are chosen.
+/// Goes through a file, numbers all sites, and plants those that are chosen.
 struct MutationPlanter<'a> {
     file: &'static str,
     found: &'a mut Vec<MutationSite>,
-    /// By place, the number of the break that is planted there.
+    /// By site, the number of the break that is planted there.
     chosen: &'a [Option<usize>],
 }
 
 impl MutationPlanter<'_> {
-    /// The number of the break at the next place, if one is planted there.
+    /// The number of the break at the next site, if one is planted there.
     fn next(&mut self, span: Span, what: String) -> Option<usize> {
         let chosen = self.chosen.get(self.found.len()).copied().flatten();
         self.found.push(MutationSite { file: self.file, line: span.start().line, what });
@@ -179,19 +181,19 @@ fn plant(core: &Path, chosen: &[Option<usize>]) -> io::Result<(Vec<MutationSite>
     Ok((found, texts))
 }
 
-/// By place, the number of the break that is planted there.
-fn choose(places: usize) -> Vec<Option<usize>> {
+/// By site, the number of the break that is planted there.
+fn choose(sites: usize) -> Vec<Option<usize>> {
     let mut state = SEED;
-    let mut order: Vec<usize> = (0..places).collect();
-    for last in (1..places).rev() {
+    let mut order: Vec<usize> = (0..sites).collect();
+    for last in (1..sites).rev() {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         order.swap(last, (state >> 33) as usize % (last + 1));
     }
     order.truncate(COUNT);
     order.sort_unstable();
-    let mut chosen = vec![None; places];
-    order.into_iter().zip(1..).for_each(|(place, number)| chosen[place] = Some(number));
+    let mut chosen = vec![None; sites];
+    order.into_iter().zip(1..).for_each(|(site, number)| chosen[site] = Some(number));
     chosen
 }
 
@@ -231,8 +233,8 @@ fn run(from: &Path, to: &Path, list: &Path) -> io::Result<()> {
         }
     }
     let core = from.join("src/protocol");
-    let places = plant(&core, &[])?.0.len();
-    let chosen = choose(places);
+    let sites = plant(&core, &[])?.0.len();
+    let chosen = choose(sites);
     let (found, texts) = plant(&core, &chosen)?;
     for (file, text) in FILES.iter().zip(texts) {
         fs::write(to.join("src/protocol").join(file), text)?;
@@ -250,7 +252,7 @@ fn run(from: &Path, to: &Path, list: &Path) -> io::Result<()> {
         }
     }
     fs::write(list, &text)?;
-    println!("{} of {places} places in {}", text.lines().count(), to.display());
+    println!("{} of {sites} sites in {}", text.lines().count(), to.display());
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! The grantor of one service: it grants the service's locks, in one epoch, in the order of asking.
 //!
 //! `docs/protocol/transfer.md` has its states, and what leads from one to another (`phase.rs`).
-//! `transfer.rs` has how a table changes hands.
+//! `recovery.rs` has how a table is rebuilt from reports, `transfer.rs` how it moves to the next
+//! grantor, and `revalidation.rs` how that one finds what the table lacks.
 //!
 //! - `one_grantor_per_epoch`: the elder deals each epoch once.
 //! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were
@@ -26,6 +27,7 @@ use crate::protocol::message::{
 use crate::protocol::step_context::StepContext;
 use crate::protocol::time::Time;
 use phase::{HeardEarly, PassedTable, Phase};
+use revalidation::Revalidation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use token_pool::TokenPool;
@@ -33,6 +35,8 @@ use token_pool::TokenPool;
 mod phase;
 #[cfg(elderlock_mutants)]
 mod planted;
+mod recovery;
+mod revalidation;
 mod token_pool;
 mod transfer;
 
@@ -65,15 +69,6 @@ impl Hash for ActivationPath {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// A member's answers to the check of a table that was transferred, so far.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Revalidation {
-    /// The requests that it reported so far, or asked for since.
-    reported: BTreeSet<RequestId>,
-    /// Those before this one that it left out have ended.
-    ended: Option<RequestId>,
-}
-
 /// One epoch of one grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Grantor {
@@ -87,7 +82,7 @@ pub(crate) struct Grantor {
     /// before it, and have not been heard yet.
     revalidating: BTreeMap<ProcessId, Revalidation>,
     /// Members that were asked by a recovery and had not answered when a predecessor sent its
-    /// table instead: their next report is that answer, and is older than the check of the table.
+    /// table instead: their next report is that answer, and is older than the revalidation.
     outdated_reports: BTreeSet<ProcessId>,
     /// The member of the latest grantor before this epoch that this member had heard of, if any.
     /// `Some(None)`: it had heard of one, and not of its member.
@@ -157,41 +152,6 @@ impl Grantor {
             _ => Event::GrantorAborted { service, epoch },
         };
         cx.out.push(Output::Event(event));
-    }
-
-    /// Asks every member.
-    fn recover(&mut self, heard: HeardEarly, view: &View, cx: &mut StepContext) {
-        self.activation_path = ActivationPath(Some((GrantorState::Recovering, cx.now)));
-        self.revalidating.clear();
-        let awaiting: BTreeSet<ProcessId> =
-            view.members.iter().map(|member| member.info.process).collect();
-        planted!(=> let awaiting = planted::awaiting(awaiting, cx));
-        for &process in &awaiting {
-            self.ask_for_report(process, cx);
-        }
-        let heard = HeardEarly { waits: Vec::new(), ..heard };
-        self.phase = Phase::Recovering { heard, awaiting, has_earlier_table: false };
-    }
-
-    /// The predecessor's table does not come: every member is asked, unless a younger turk waits
-    /// for the table and then does that.
-    fn lose_source(&mut self, view: &View, cx: &mut StepContext) {
-        self.table = Table::new(self.epoch).within(cx);
-        self.departed.clear();
-        match &mut self.phase {
-            Phase::Receiving { heard, .. } => {
-                let heard = std::mem::take(heard);
-                self.recover(heard, view, cx);
-            }
-            Phase::PassingOn { table, .. } => *table = PassedTable::Lost,
-            Phase::Recovering { .. } | Phase::Acting => {}
-        }
-    }
-
-    /// Asks a member for its holds and waits.
-    fn ask_for_report(&self, process: ProcessId, cx: &mut StepContext) {
-        let (service, epoch) = (self.service.clone(), self.epoch);
-        cx.send(process, ClientMessage::Recover { service, epoch });
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -298,7 +258,7 @@ impl Grantor {
         if let Some(heard) = self.revalidating.get_mut(&asked.from) {
             heard.reported.insert(asked.request);
             // Holds of this member that came with the table may be over, and would let it pass a
-            // suspension. It asks again in a while, when it has answered the check.
+            // suspension. It asks again in a while, when it has answered the revalidation.
             let may_pass = self.table.has_suspension()
                 && self.table.holds_of(asked.from, asked.lock.owner) > 0;
             if may_pass && self.table.entry_status(key).is_none() {
@@ -735,106 +695,6 @@ impl Grantor {
         self.grant(cx);
     }
 
-    /// A member reports.
-    pub(crate) fn on_report(
-        &mut self,
-        from: ProcessId,
-        objects: Vec<(LockName, Content)>,
-        (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
-        last: bool,
-        cx: &mut StepContext,
-    ) {
-        if self.outdated_reports.contains(&from) && !planted!(cx.mutant, BelieveOutdatedReport) {
-            return self.on_late_report(from, waits, last, cx);
-        }
-        if self.is_acting() {
-            return self.on_revalidation_report(from, objects, (holds, waits), last, cx);
-        }
-        let Phase::Recovering { heard, awaiting, .. } = &mut self.phase else { return };
-        if !awaiting.contains(&from) {
-            return;
-        }
-        for (name, content) in objects {
-            let maybe_stale = !planted!(cx.mutant, CallItSure);
-            if planted!(cx.mutant, FirstValueWins) && self.table.content(&name).is_some() {
-                continue;
-            }
-            self.table.adopt(name, Content { maybe_stale, ..content });
-        }
-        for hold in holds {
-            if heard.over.contains(&(from, hold.request)) {
-                continue;
-            }
-            let (request, token, since) = (hold.request, hold.token, cx.now.back(hold.held_for));
-            for (process, request) in self.table.claim((from, request), hold.lock, token, since) {
-                cx.send(
-                    process,
-                    ClientMessage::Supersede {
-                        service: self.service.clone(),
-                        epoch: self.epoch,
-                        request,
-                    },
-                );
-            }
-        }
-        heard.keep_waits(from, waits);
-        if last {
-            awaiting.remove(&from);
-        }
-        self.finish_recovery(cx);
-    }
-
-    /// Starts to act once every member has been heard. Acknowledged positions come first, in their
-    /// old order, then waits without an acknowledged position, then requests that came meanwhile.
-    pub(super) fn finish_recovery(&mut self, cx: &mut StepContext) {
-        let Phase::Recovering { heard, awaiting, has_earlier_table } = &mut self.phase else {
-            return;
-        };
-        if !awaiting.is_empty() {
-            return;
-        }
-        let mut heard = std::mem::take(heard);
-        if *has_earlier_table {
-            return self.act_on_table(heard, cx);
-        }
-        self.phase = Phase::Acting;
-        let reports = std::mem::take(&mut heard.waits).into_iter();
-        let waits =
-            reports.flat_map(|(from, waits)| waits.into_iter().map(move |wait| (from, wait)));
-        let mut waits: Vec<(ProcessId, WaitReport)> = waits.collect();
-        let completed = self.table.keep_own_order(&mut waits);
-        waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
-        planted!(cx.mutant, LoseWaiters => waits.clear());
-        planted!(cx.mutant, LosePositions => {
-            waits.reverse();
-            waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
-        });
-        planted!(cx.mutant, LoseOwnPositions => {
-            let own = waits.iter_mut().filter(|(process, _)| *process == cx.me);
-            own.for_each(|(_, wait)| wait.ticket = None);
-        });
-        planted!(cx.mutant, NewcomersFirst => {
-            for asked in std::mem::take(&mut heard.parked) {
-                self.on_request_lock(asked, cx);
-            }
-        });
-        for (from, wait) in waits {
-            let key = (from, wait.request);
-            if self.table.entry_status(key).is_none() && !heard.over.contains(&key) {
-                let ticket = wait.ticket;
-                self.enter_wait(key, wait, cx);
-                debug_assert!(
-                    ticket.is_none()
-                        || self.table.entry_status(key) == ticket.map(EntryStatus::Waits)
-                );
-                if let Some(ticket) = ticket.filter(|_| completed.contains(&key)) {
-                    self.tell_queued(key, ticket, cx);
-                }
-            }
-        }
-        self.begin(heard, false, cx);
-    }
-
     /// From here on it acts. `is_transferred`: with the whole table of another member.
     fn begin(&mut self, heard: HeardEarly, is_transferred: bool, cx: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
@@ -851,19 +711,6 @@ impl Grantor {
             if !heard.over.contains(&(asked.from, asked.request)) {
                 self.on_request_lock(asked, cx);
             }
-        }
-    }
-
-    /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
-    fn enter_wait(&mut self, key: (ProcessId, RequestId), wait: WaitReport, cx: &mut StepContext) {
-        let ticket = wait.ticket;
-        let entry = wait.lock;
-        match ticket {
-            Some(ticket) => self.table.wait(key, entry, ticket),
-            None => match self.table.queue(key, entry) {
-                Ok(ticket) => self.tell_queued(key, ticket, cx),
-                Err(refusal) => self.tell_refusal(key, refusal, cx),
-            },
         }
     }
 

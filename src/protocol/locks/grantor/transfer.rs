@@ -1,4 +1,4 @@
-//! How a grantor's table changes hands: to a young turk, or to the successor of one that goes.
+//! How a grantor's table moves: to a young turk, or to the successor of a grantor that leaves.
 //!
 //! ```text
 //! T ->[Become] E            E ->[NameGrantor from G] T
@@ -7,7 +7,7 @@
 //! ```
 //! - `last_young_turk_wins`: a grantor that is asked for a table that it waits for itself passes it
 //!   through.
-//! - `nothing_lost_in_transfer`: the check finds the changes that were on their way to the
+//! - `nothing_lost_in_transfer`: `revalidation.rs` finds the changes that were on their way to the
 //!   predecessor, while the new grantor acts.
 
 use super::*;
@@ -113,41 +113,6 @@ impl Grantor {
             }
         }
         self.begin(heard, true, cx);
-    }
-
-    /// A member answers the recovery that a table has ended. Its holds are in the table. Its waits
-    /// may not be, and it may have asked for more since.
-    pub(super) fn on_late_report(
-        &mut self,
-        from: ProcessId,
-        waits: Vec<WaitReport>,
-        last: bool,
-        cx: &mut StepContext,
-    ) {
-        if last {
-            self.outdated_reports.remove(&from);
-        }
-        match self.phase.heard_mut() {
-            Some(heard) => heard.keep_waits(from, waits),
-            None => waits.into_iter().for_each(|wait| self.enter_missing_wait(from, wait, cx)),
-        }
-        if last && let Phase::Recovering { awaiting, has_earlier_table: true, .. } = &mut self.phase
-        {
-            awaiting.remove(&from);
-            self.finish_recovery(cx);
-        }
-        self.grant(cx);
-    }
-
-    /// Queues a wait that a member reported to a recovery, if the table that came instead lacks it.
-    /// One that might pass a suspension by a hold that is over is left to the check.
-    fn enter_missing_wait(&mut self, process: ProcessId, wait: WaitReport, cx: &mut StepContext) {
-        let key = (process, wait.request);
-        let may_pass =
-            self.table.has_suspension() && self.table.holds_of(process, wait.lock.owner) > 0;
-        if !may_pass && self.table.entry_status(key).is_none() {
-            self.enter_wait(key, wait, cx);
-        }
     }
 
     /// The younger turk that gets the table now, if the table has arrived.
@@ -299,93 +264,6 @@ impl Grantor {
         self.revalidate(cx);
         self.begin(HeardEarly::default(), true, cx);
         self
-    }
-
-    /// Asks the members with something in a table that was transferred for their present holds and
-    /// waits, and those that a recovery before has not heard.
-    fn revalidate(&mut self, cx: &mut StepContext) {
-        planted!(cx.mutant, CheckNobody => return);
-        let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
-        asked.extend(self.revalidating.keys());
-        for process in asked.difference(&self.departed).copied() {
-            cx.send(
-                process,
-                ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
-            );
-            self.revalidating.insert(process, Revalidation::default());
-        }
-    }
-
-    /// A member answers the check.
-    pub(super) fn on_revalidation_report(
-        &mut self,
-        from: ProcessId,
-        objects: Vec<(LockName, Content)>,
-        (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
-        last: bool,
-        cx: &mut StepContext,
-    ) {
-        let Some(Revalidation { mut reported, ended }) = self.revalidating.remove(&from) else {
-            return;
-        };
-        reported.extend(holds.iter().map(|hold| hold.request));
-        reported.extend(waits.iter().map(|wait| wait.request));
-        let told =
-            holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
-        let highest = told.max();
-        for (name, content) in objects {
-            // The predecessor's last content may have come after the predecessor's epoch was over
-            // for that member.
-            let differs = |known: &Content| {
-                (known.version, known.maybe_stale) != (content.version, content.maybe_stale)
-            };
-            if self.table.content(&name).is_some_and(differs) {
-                self.tell_value(from, &name, None, cx);
-            }
-        }
-        for hold in holds {
-            let key = (from, hold.request);
-            // The member had not heard of this epoch's change of the hold when it reported, but
-            // hears of it.
-            let place = self.table.entry_status(key);
-            if matches!(place, Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
-                self.table.narrow(key, &hold.lock.want, hold.token);
-            }
-            if !matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_))) {
-                // The predecessor's table lacked it because it had lost against another hold.
-                self.table.release(key);
-                let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
-                cx.send(from, ClientMessage::Supersede { service, epoch, request });
-            }
-        }
-        // A report tells requests in their order, so a request that it leaves out before its
-        // highest one is over. Such requests end before the report's waits are taken in: a hold
-        // that is over lets no request of its owner pass a suspension.
-        let mut ended = ended;
-        if last || !waits.is_empty() && self.table.has_suspension() {
-            let rest = self.table.requests_from(from, ended.unwrap_or(RequestId(0)));
-            let told = rest.take_while(|request| last || Some(*request) < highest);
-            let over: Vec<RequestId> = told.filter(|request| !reported.contains(request)).collect();
-            for request in over {
-                self.table.release((from, request));
-            }
-            ended = highest.max(ended);
-        }
-        for wait in waits {
-            let key = (from, wait.request);
-            match self.table.entry_status(key) {
-                Some(EntryStatus::Holds(token)) => self.tell_grant(key, token, cx),
-                Some(EntryStatus::Waits(ticket)) if wait.ticket.is_none() => {
-                    self.tell_queued(key, ticket, cx)
-                }
-                Some(EntryStatus::Waits(_)) => {}
-                None => self.enter_wait(key, wait, cx),
-            }
-        }
-        if !last {
-            self.revalidating.insert(from, Revalidation { reported, ended });
-        }
-        self.grant(cx);
     }
 
     /// This member is to grant this service no longer. Returns whether the role is over at once;

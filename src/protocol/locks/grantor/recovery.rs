@@ -1,0 +1,203 @@
+//! How a grantor without a table rebuilds one from the reports of all members.
+//!
+//! ```text
+//! G ->[Recover e] each member of the view      each member ->[Report e, in parts] G
+//! ```
+//! - `recovered_table_is_the_union`: it acts when every member has reported or has left the view.
+
+use super::*;
+
+impl Grantor {
+    /// Asks every member.
+    pub(super) fn recover(&mut self, heard: HeardEarly, view: &View, cx: &mut StepContext) {
+        self.activation_path = ActivationPath(Some((GrantorState::Recovering, cx.now)));
+        self.revalidating.clear();
+        let awaiting: BTreeSet<ProcessId> =
+            view.members.iter().map(|member| member.info.process).collect();
+        planted!(=> let awaiting = planted::awaiting(awaiting, cx));
+        for &process in &awaiting {
+            self.ask_for_report(process, cx);
+        }
+        let heard = HeardEarly { waits: Vec::new(), ..heard };
+        self.phase = Phase::Recovering { heard, awaiting, has_earlier_table: false };
+    }
+
+    /// Asks a member for its holds and waits.
+    pub(super) fn ask_for_report(&self, process: ProcessId, cx: &mut StepContext) {
+        let (service, epoch) = (self.service.clone(), self.epoch);
+        cx.send(process, ClientMessage::Recover { service, epoch });
+    }
+
+    /// The predecessor's table does not come: every member is asked, unless a younger turk waits
+    /// for the table and then does that.
+    pub(super) fn lose_source(&mut self, view: &View, cx: &mut StepContext) {
+        self.table = Table::new(self.epoch).within(cx);
+        self.departed.clear();
+        match &mut self.phase {
+            Phase::Receiving { heard, .. } => {
+                let heard = std::mem::take(heard);
+                self.recover(heard, view, cx);
+            }
+            Phase::PassingOn { table, .. } => *table = PassedTable::Lost,
+            Phase::Recovering { .. } | Phase::Acting => {}
+        }
+    }
+
+    /// A member reports.
+    pub(crate) fn on_report(
+        &mut self,
+        from: ProcessId,
+        objects: Vec<(LockName, Content)>,
+        (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
+        last: bool,
+        cx: &mut StepContext,
+    ) {
+        if self.outdated_reports.contains(&from) && !planted!(cx.mutant, BelieveOutdatedReport) {
+            return self.on_late_report(from, waits, last, cx);
+        }
+        if self.is_acting() {
+            return self.on_revalidation_report(from, objects, (holds, waits), last, cx);
+        }
+        let Phase::Recovering { heard, awaiting, .. } = &mut self.phase else { return };
+        if !awaiting.contains(&from) {
+            return;
+        }
+        for (name, content) in objects {
+            let maybe_stale = !planted!(cx.mutant, CallItSure);
+            if planted!(cx.mutant, FirstValueWins) && self.table.content(&name).is_some() {
+                continue;
+            }
+            self.table.adopt(name, Content { maybe_stale, ..content });
+        }
+        for hold in holds {
+            if heard.over.contains(&(from, hold.request)) {
+                continue;
+            }
+            let (request, token, since) = (hold.request, hold.token, cx.now.back(hold.held_for));
+            for (process, request) in self.table.claim((from, request), hold.lock, token, since) {
+                cx.send(
+                    process,
+                    ClientMessage::Supersede {
+                        service: self.service.clone(),
+                        epoch: self.epoch,
+                        request,
+                    },
+                );
+            }
+        }
+        heard.keep_waits(from, waits);
+        if last {
+            awaiting.remove(&from);
+        }
+        self.finish_recovery(cx);
+    }
+
+    /// A member answers the recovery that a table has ended. Its holds are in the table. Its waits
+    /// may not be, and it may have asked for more since.
+    pub(super) fn on_late_report(
+        &mut self,
+        from: ProcessId,
+        waits: Vec<WaitReport>,
+        last: bool,
+        cx: &mut StepContext,
+    ) {
+        if last {
+            self.outdated_reports.remove(&from);
+        }
+        match self.phase.heard_mut() {
+            Some(heard) => heard.keep_waits(from, waits),
+            None => waits.into_iter().for_each(|wait| self.enter_missing_wait(from, wait, cx)),
+        }
+        if last && let Phase::Recovering { awaiting, has_earlier_table: true, .. } = &mut self.phase
+        {
+            awaiting.remove(&from);
+            self.finish_recovery(cx);
+        }
+        self.grant(cx);
+    }
+
+    /// Starts to act once every member has been heard. Acknowledged positions come first, in their
+    /// old order, then waits without an acknowledged position, then requests that came meanwhile.
+    pub(super) fn finish_recovery(&mut self, cx: &mut StepContext) {
+        let Phase::Recovering { heard, awaiting, has_earlier_table } = &mut self.phase else {
+            return;
+        };
+        if !awaiting.is_empty() {
+            return;
+        }
+        let mut heard = std::mem::take(heard);
+        if *has_earlier_table {
+            return self.act_on_table(heard, cx);
+        }
+        self.phase = Phase::Acting;
+        let reports = std::mem::take(&mut heard.waits).into_iter();
+        let waits =
+            reports.flat_map(|(from, waits)| waits.into_iter().map(move |wait| (from, wait)));
+        let mut waits: Vec<(ProcessId, WaitReport)> = waits.collect();
+        let completed = self.table.keep_own_order(&mut waits);
+        waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
+        planted!(cx.mutant, LoseWaiters => waits.clear());
+        planted!(cx.mutant, LosePositions => {
+            waits.reverse();
+            waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
+        });
+        planted!(cx.mutant, LoseOwnPositions => {
+            let own = waits.iter_mut().filter(|(process, _)| *process == cx.me);
+            own.for_each(|(_, wait)| wait.ticket = None);
+        });
+        planted!(cx.mutant, NewcomersFirst => {
+            for asked in std::mem::take(&mut heard.parked) {
+                self.on_request_lock(asked, cx);
+            }
+        });
+        for (from, wait) in waits {
+            let key = (from, wait.request);
+            if self.table.entry_status(key).is_none() && !heard.over.contains(&key) {
+                let ticket = wait.ticket;
+                self.enter_wait(key, wait, cx);
+                debug_assert!(
+                    ticket.is_none()
+                        || self.table.entry_status(key) == ticket.map(EntryStatus::Waits)
+                );
+                if let Some(ticket) = ticket.filter(|_| completed.contains(&key)) {
+                    self.tell_queued(key, ticket, cx);
+                }
+            }
+        }
+        self.begin(heard, false, cx);
+    }
+
+    /// Queues a wait that a member reported to a recovery, if the table that came instead lacks it.
+    /// One that might pass a suspension by a hold that is over is left to the revalidation.
+    pub(super) fn enter_missing_wait(
+        &mut self,
+        process: ProcessId,
+        wait: WaitReport,
+        cx: &mut StepContext,
+    ) {
+        let key = (process, wait.request);
+        let may_pass =
+            self.table.has_suspension() && self.table.holds_of(process, wait.lock.owner) > 0;
+        if !may_pass && self.table.entry_status(key).is_none() {
+            self.enter_wait(key, wait, cx);
+        }
+    }
+
+    /// Puts a reported wait at its position, or, if none was acknowledged, at the end.
+    pub(super) fn enter_wait(
+        &mut self,
+        key: (ProcessId, RequestId),
+        wait: WaitReport,
+        cx: &mut StepContext,
+    ) {
+        let ticket = wait.ticket;
+        let entry = wait.lock;
+        match ticket {
+            Some(ticket) => self.table.wait(key, entry, ticket),
+            None => match self.table.queue(key, entry) {
+                Ok(ticket) => self.tell_queued(key, ticket, cx),
+                Err(refusal) => self.tell_refusal(key, refusal, cx),
+            },
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! After a transfer the grantor asks each member in its table for a report, while it grants. The
+//! reports have the changes that were on their way to the predecessor.
+
+use super::*;
+
+/// A member's answers to the revalidation, so far.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct Revalidation {
+    /// The requests that it reported so far, or asked for since.
+    pub(super) reported: BTreeSet<RequestId>,
+    /// Those before this one that it left out have ended.
+    pub(super) ended: Option<RequestId>,
+}
+
+impl Grantor {
+    /// Asks the members with something in a table that was transferred for their present holds and
+    /// waits, and those that a recovery before has not heard.
+    pub(super) fn revalidate(&mut self, cx: &mut StepContext) {
+        planted!(cx.mutant, CheckNobody => return);
+        let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();
+        asked.extend(self.revalidating.keys());
+        for process in asked.difference(&self.departed).copied() {
+            cx.send(
+                process,
+                ClientMessage::Recover { service: self.service.clone(), epoch: self.epoch },
+            );
+            self.revalidating.insert(process, Revalidation::default());
+        }
+    }
+
+    /// A member answers the revalidation.
+    pub(super) fn on_revalidation_report(
+        &mut self,
+        from: ProcessId,
+        objects: Vec<(LockName, Content)>,
+        (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
+        last: bool,
+        cx: &mut StepContext,
+    ) {
+        let Some(Revalidation { mut reported, ended }) = self.revalidating.remove(&from) else {
+            return;
+        };
+        reported.extend(holds.iter().map(|hold| hold.request));
+        reported.extend(waits.iter().map(|wait| wait.request));
+        let told =
+            holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
+        let highest = told.max();
+        for (name, content) in objects {
+            // The predecessor's last content may have come after the predecessor's epoch was over
+            // for that member.
+            let differs = |known: &Content| {
+                (known.version, known.maybe_stale) != (content.version, content.maybe_stale)
+            };
+            if self.table.content(&name).is_some_and(differs) {
+                self.tell_value(from, &name, None, cx);
+            }
+        }
+        for hold in holds {
+            let key = (from, hold.request);
+            // The member had not heard of this epoch's change of the hold when it reported, but
+            // hears of it.
+            let place = self.table.entry_status(key);
+            if matches!(place, Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
+                self.table.narrow(key, &hold.lock.want, hold.token);
+            }
+            if !matches!(self.table.entry_status(key), Some(EntryStatus::Holds(_))) {
+                // The predecessor's table lacked it because it had lost against another hold.
+                self.table.release(key);
+                let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
+                cx.send(from, ClientMessage::Supersede { service, epoch, request });
+            }
+        }
+        // A report tells requests in their order, so a request that it leaves out before its
+        // highest one is over. Such requests end before the report's waits are taken in: a hold
+        // that is over lets no request of its owner pass a suspension.
+        let mut ended = ended;
+        if last || !waits.is_empty() && self.table.has_suspension() {
+            let rest = self.table.requests_from(from, ended.unwrap_or(RequestId(0)));
+            let told = rest.take_while(|request| last || Some(*request) < highest);
+            let over: Vec<RequestId> = told.filter(|request| !reported.contains(request)).collect();
+            for request in over {
+                self.table.release((from, request));
+            }
+            ended = highest.max(ended);
+        }
+        for wait in waits {
+            let key = (from, wait.request);
+            match self.table.entry_status(key) {
+                Some(EntryStatus::Holds(token)) => self.tell_grant(key, token, cx),
+                Some(EntryStatus::Waits(ticket)) if wait.ticket.is_none() => {
+                    self.tell_queued(key, ticket, cx)
+                }
+                Some(EntryStatus::Waits(_)) => {}
+                None => self.enter_wait(key, wait, cx),
+            }
+        }
+        if !last {
+            self.revalidating.insert(from, Revalidation { reported, ended });
+        }
+        self.grant(cx);
+    }
+}
