@@ -1,4 +1,4 @@
-//! Locks: the elder's registry of services, the grantors with their tables, and the side that asks.
+//! Locks: the elder's registry of services, the grantors with their tables, and the lock client.
 //!
 //! [`Locks`] is this side of a member. It hands each message to the role that it is for, and knows
 //! of the membership only what a [`StepContext`] says. `cluster.rs` has the other side.
@@ -44,14 +44,14 @@ use std::time::Duration;
 
 /// The locks of one member: those that it asks for, and those that it grants.
 ///
-/// Only the tests beside use its fields from outside.
+/// Only the unit tests use its fields from outside.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Locks {
     pub(super) client: LockClient,
     pub(super) grantors: BTreeMap<ServiceName, Grantor>,
     /// The elder's map of grantors, if this member is the elder.
     pub(super) registry: Option<Registry>,
-    /// Services that this member gives away.
+    /// Services whose grantor role this member gives away.
     relinquishing: Relinquishing,
     /// Their tables, until the members that took them over have acknowledged them.
     pending_transfers: PendingTransfers,

@@ -9,7 +9,7 @@
 //! the base that its caller knows, or not at all. If the sum leaves the 32 bits, or the base is
 //! another, the whole number is written anew by compare-and-set.
 //!
-//! The base stays so far from both ends of 64 bits that no `low` leads beyond them.
+//! The base keeps a distance from both ends of 64 bits, so `base + low` never overflows.
 
 use crate::protocol::{LostReason, NumberEdit, Token};
 use crate::runtime::planted;
@@ -29,8 +29,8 @@ use crate::service::{
 /// - one in about two billion, when the sum leaves the 32 bits that the grantor adds in.
 ///
 /// **It lives in memory**, as each [`SharedValue`] does:
-/// - It lives while a member has it open. The last opening that is closed, dropped or gone with its
-///   member takes the number with it, and the next opening begins at 0, not set.
+/// - It lives while a member has it open. When the last opening is closed or dropped, or ends with
+///   its member, the number ends too. The next opening begins at 0, not set.
 /// - A [transfer](LockService::become_grantor) and a goodbye of the grantor lose nothing.
 /// - When the grantor dies, the number is that of the highest version that a living member has
 ///   heard. An answered change is lost only if every member that had heard of it is dead. A change
@@ -38,9 +38,9 @@ use crate::service::{
 ///   next change the number is marked [`maybe_stale`](CounterValue::maybe_stale).
 /// - A repeated request is executed once, also by the next grantor.
 ///
-/// So it is good for numbers that may begin anew with the cluster. A number that must never repeat
-/// belongs into a database, behind a [token](crate::Guard::fence); a number that must only rise is
-/// the token itself.
+/// Use it for numbers that may begin anew with the cluster. Keep a number that must never repeat in
+/// a database, behind a [token](crate::Guard::fence). For a number that must only rise, use the
+/// token itself.
 ///
 /// Curator: `DistributedAtomicLong`, `DistributedAtomicInteger`, which try again with a growing
 /// pause when others write.
@@ -103,14 +103,14 @@ struct CounterParts {
 const TAG: u8 = b'N';
 const LENGTH: usize = 14;
 
-/// From here to [`HIGHEST_BASE`] no base has a `low` that leads beyond 64 bits.
+/// From here to [`HIGHEST_BASE`], `base + low` fits 64 bits for each `low`.
 const LOWEST_BASE: i64 = i64::MIN - i32::MIN as i64;
 const HIGHEST_BASE: i64 = i64::MAX - i32::MAX as i64;
 
 impl CounterParts {
     const UNSET: CounterParts = CounterParts { low: 0, base: 0, is_set: false };
 
-    /// With as much room in `low` as there can be.
+    /// Leaves the most room in `low`.
     fn of(number: i64) -> CounterParts {
         let base = number.clamp(LOWEST_BASE, HIGHEST_BASE);
         // Beyond the bounds of a base there are 32 bits left at most.
@@ -155,8 +155,8 @@ impl AtomicCounter {
     /// but for no lock.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that
-    /// name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: another object, such as
+    /// a count, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -178,7 +178,7 @@ impl AtomicCounter {
     /// network's delay. Sends no message.
     ///
     /// # Errors
-    /// [`CounterError::Lost`]: it is open no more. [`CounterError::NotACounter`]. Nothing is
+    /// [`CounterError::Lost`]: it is no longer open. [`CounterError::NotACounter`]. Nothing is
     /// changed.
     ///
     /// ```
@@ -214,8 +214,8 @@ impl AtomicCounter {
     /// added once, also if the grantor changes meanwhile. An addition of 0 is a change, too.
     ///
     /// # Errors
-    /// [`CounterError::Overflow`]: the sum has no 64 bits; nothing is changed. Others as of
-    /// [`set`](AtomicCounter::set).
+    /// [`CounterError::Overflow`]: the sum does not fit 64 bits; nothing is changed.
+    /// Otherwise as for [`set`](AtomicCounter::set).
     ///
     /// # Cancel safety
     /// Dropped before the first poll nothing is added. Dropped later, it may be added or not, once.
@@ -275,10 +275,10 @@ impl AtomicCounter {
     ///
     /// # Errors
     /// [`CounterError::Changed`] with the present number, which is another than `expected`; nothing
-    /// is changed. Others as of [`set`](AtomicCounter::set).
+    /// is changed. Otherwise as for [`set`](AtomicCounter::set).
     ///
     /// # Cancel safety
-    /// As of `set`.
+    /// As for `set`.
     ///
     /// Curator: `DistributedAtomicLong.compareAndSet`.
     ///
@@ -321,10 +321,10 @@ impl AtomicCounter {
     /// member has heard that it is set.
     ///
     /// # Errors
-    /// As of [`set`](AtomicCounter::set).
+    /// As for [`set`](AtomicCounter::set).
     ///
     /// # Cancel safety
-    /// As of `set`.
+    /// As for `set`.
     ///
     /// Curator: `DistributedAtomicLong.initialize`.
     ///
@@ -370,7 +370,7 @@ impl AtomicCounter {
     /// in between may be missed.
     ///
     /// # Errors
-    /// As of [`get`](AtomicCounter::get).
+    /// As for [`get`](AtomicCounter::get).
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing; the next call sees all changes since.
@@ -378,8 +378,8 @@ impl AtomicCounter {
         seen(&self.value.changed(since).await?)
     }
 
-    /// Completes when it is open no more, with the reason: the cluster went on without the member,
-    /// the member has left, or the service was destroyed here. Open it again then.
+    /// Completes when it is no longer open, with the reason: the cluster went on without the
+    /// member, the member has left, or the service was destroyed here. Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -447,14 +447,14 @@ pub enum CounterError {
     /// Too many requests of this member wait already. Nothing was changed; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// It is open no more: the cluster went on without the member, the member has left, or the
+    /// It is no longer open: the cluster went on without the member, the member has left, or the
     /// service was destroyed here. A change that was under way may have been made. Open it again.
     #[error("{}", not_open("counter", .0))]
     Lost(#[from] Lost),
 }
 
 impl CounterError {
-    /// Whether it is open no more.
+    /// Whether it is no longer open.
     pub fn is_lost(&self) -> bool {
         matches!(self, CounterError::Lost(_))
     }

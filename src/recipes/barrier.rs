@@ -162,7 +162,7 @@ impl Barrier {
     /// [`BarrierError::TimedOut`], and as of `wait`.
     ///
     /// # Cancel safety
-    /// As of `wait`.
+    /// As for `wait`.
     pub async fn wait_within(&self, limit: Duration) -> Result<(), BarrierError> {
         within(self.count.service(), limit, self.wait()).await
     }
@@ -189,7 +189,7 @@ pub enum BarrierError {
     /// The limit was reached.
     #[error("the wait limit ended")]
     TimedOut,
-    /// It is open no more, or is no such thing.
+    /// It is no longer open, or is no such thing.
     #[error(transparent)]
     Count(#[from] CountError),
     /// A lock that it is made of was not given.
@@ -203,7 +203,7 @@ impl BarrierError {
         matches!(self, BarrierError::TimedOut)
     }
 
-    /// Whether it is open no more, because the member was cut off, expelled or has left, or the
+    /// Whether it is no longer open, because the member was cut off, expelled or has left, or the
     /// service was destroyed here.
     pub fn is_lost(&self) -> bool {
         match self {

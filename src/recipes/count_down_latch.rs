@@ -148,7 +148,7 @@ impl CountDownLatch {
     /// [`BarrierError::TimedOut`], and as of `wait`.
     ///
     /// # Cancel safety
-    /// As of `wait`.
+    /// As for `wait`.
     pub async fn wait_within(&self, limit: Duration) -> Result<(), BarrierError> {
         within(self.count.service(), limit, self.wait()).await
     }
@@ -174,7 +174,7 @@ impl CountDownLatch {
     /// The remaining count, as this member knows it. Sends no message.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is open no more.
+    /// [`CountError::Lost`]: it is no longer open.
     ///
     /// Java: `CountDownLatch.getCount`.
     pub fn count(&self) -> Result<u32, CountError> {

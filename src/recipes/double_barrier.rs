@@ -21,8 +21,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// Each member inside has a [share](crate::LockService::share) of the lock of its name, which ends
 /// with the member. So the others wait for a member that dies inside no longer than for any holder,
-/// and one that dies before the round begins does not count: the others wait for another in its
-/// place. (Each member that was there when the last one looked has counted.) A member that drops
+/// and one that dies before the round begins does not count: the others wait for another one
+/// instead. (Each member that was there when the last one looked has counted.) A member that drops
 /// its [`DoubleBarrierGuard`], or loses it, is out as well, and so is one that is
 /// [suspended](crate::ConnectionState) inside. One that is suspended while it enters takes a new
 /// share when it is back, and counts again.
@@ -190,7 +190,7 @@ impl DoubleBarrier {
     /// [`BarrierError::TimedOut`], and as of `enter`; the caller has not entered.
     ///
     /// # Cancel safety
-    /// As of `enter`.
+    /// As for `enter`.
     pub async fn enter_within(&self, limit: Duration) -> Result<DoubleBarrierGuard, BarrierError> {
         within(self.phase.service(), limit, self.enter()).await
     }
@@ -238,8 +238,8 @@ enum RoundState {
     Unseen,
 }
 
-/// A place inside a [`DoubleBarrier`], from [`enter`](DoubleBarrier::enter). Dropping it leaves
-/// without waiting for the others.
+/// The presence of one task inside a [`DoubleBarrier`], from [`enter`](DoubleBarrier::enter).
+/// Dropping it leaves without waiting for the others.
 #[must_use = "dropping it leaves the barrier"]
 #[derive(Debug)]
 pub struct DoubleBarrierGuard {
@@ -262,7 +262,7 @@ impl DoubleBarrierGuard {
         self.share.lineage()
     }
 
-    /// Completes when the place is lost, with the reason.
+    /// Completes when the presence is lost, with the reason.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -273,8 +273,8 @@ impl DoubleBarrierGuard {
     /// Leaves, and waits until all have.
     ///
     /// # Errors
-    /// [`BarrierError`]: it has left, and does not know of the others. [`CountError::Lost`] also if
-    /// the place was lost before.
+    /// [`BarrierError`]: it has left, and does not know of the others.
+    /// [`CountError::Lost`] also if the presence was lost before.
     ///
     /// # Cancel safety
     /// Dropped at any time, it has left.
@@ -313,7 +313,7 @@ impl DoubleBarrierGuard {
     /// [`BarrierError::TimedOut`], and as of `leave`: it has left in every case.
     ///
     /// # Cancel safety
-    /// As of `leave`.
+    /// As for `leave`.
     pub async fn leave_within(self, limit: Duration) -> Result<(), BarrierError> {
         let service = self.phase.service().clone();
         within(&service, limit, self.leave()).await

@@ -426,7 +426,7 @@ impl LeaderLatch {
     /// is changed: the latch keeps its position in the queue.
     ///
     /// # Cancel safety
-    /// As of `await_leadership`.
+    /// As for `await_leadership`.
     ///
     /// Curator: `LeaderLatch.await(timeout, unit)`.
     ///
@@ -549,7 +549,7 @@ impl LeaderLatch {
     /// [`CloseError`]; nothing is changed.
     ///
     /// # Cancel safety
-    /// As of `close`.
+    /// As for `close`.
     ///
     /// Curator: `LeaderLatch.close(closeMode)`, which releases first and tells then.
     pub async fn close_with(&self, mode: CloseMode) -> Result<(), CloseError> {

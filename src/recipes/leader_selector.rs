@@ -125,7 +125,7 @@ impl LeaderSelector {
     /// nothing is queued.
     ///
     /// # Cancel safety
-    /// As of [`run_once`](LeaderSelector::run_once).
+    /// As for [`run_once`](LeaderSelector::run_once).
     ///
     /// Curator: `LeaderSelector.autoRequeue` and `start`; dropping this is `close`.
     ///

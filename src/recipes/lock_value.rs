@@ -18,17 +18,17 @@ use crate::service::{
 /// It is the [`SharedValue`] of the lock's name, up to 1,007 bytes, and lives as that does: while a
 /// member has it open. Beside the value it keeps the token of the last holder that read or wrote
 /// it, and its lineage. A holder with a lower token, or with an equal one of another lineage, is
-/// refused. A write is made only if there was no other write meanwhile. So that token never falls.
+/// refused. A write is made only if there was no other write meanwhile. So the token never falls.
 ///
 /// Begin with [`read`](LockValue::read): it fetches the value from the grantor, and from then on no
 /// earlier holder can change it. Until then, an earlier holder may still write if it has lost the
 /// lock without knowing it.
 ///
-/// It holds to this only if no program writes into the object by [`SharedValue::set`], which needs
-/// no lock.
+/// This holds only if no program writes into the object by [`SharedValue::set`], which needs no
+/// lock.
 ///
-/// The loss when members die: see [`SharedValue`]. The value is then the one before, and
-/// [marked](Versioned::maybe_stale) until a holder reads it, which is told of the mark.
+/// [`SharedValue`] says when a value is lost. The value is then an earlier one, and is
+/// [marked](Versioned::maybe_stale) until a holder reads it. That holder sees the mark.
 ///
 /// OpenVMS: the lock value block (`LCK$M_VALBLK`, `SS$_VALNOTVALID`). Linux DLM: `DLM_LKF_VALBLK`,
 /// `DLM_SBF_VALNOTVALID`. Curator: none.
@@ -79,8 +79,8 @@ impl ValueFence {
     }
 }
 
-/// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or
-/// [`WriteGuard`]. It has the methods of [`Fenced`] and [`AnyGuard`].
+/// A guard of an exclusive lock: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`].
+/// It has the methods of [`Fenced`] and [`AnyGuard`].
 pub trait LockGuard: Fenced + AnyGuard + sealed::ValueGuard {}
 
 mod sealed {
@@ -126,8 +126,8 @@ impl LockValue {
     /// for no lock.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that
-    /// name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: another object, such as
+    /// a count, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -148,7 +148,7 @@ impl LockValue {
     /// network's delay. Sends no message, and needs no lock.
     ///
     /// # Errors
-    /// [`LockValueError::Lost`]: it is open no more. [`LockValueError::NotALockValue`].
+    /// [`LockValueError::Lost`]: it is no longer open. [`LockValueError::NotALockValue`].
     pub fn get(&self) -> Result<Versioned, LockValueError> {
         decode(&self.value.get()?).map(|(seen, _)| seen)
     }
@@ -156,8 +156,8 @@ impl LockValue {
     /// The value as the last holder left it. From now on no earlier holder can change it: its
     /// writes are refused. Two round trips; no message at the grantor's own member.
     ///
-    /// It counts as a change, to the same value: the version rises. A value that was
-    /// [`maybe_stale`](Versioned::maybe_stale) is told so to this holder for the last time.
+    /// It counts as a change, to the same value: the version rises. The mark
+    /// [`maybe_stale`](Versioned::maybe_stale) is shown to this holder, and to no later reader.
     ///
     /// # Errors
     /// [`LockValueError`]; the value is unchanged. With [`LockValueError::Lost`] it is unknown
@@ -170,7 +170,7 @@ impl LockValue {
         self.read_by(|| may_write(hold)).await
     }
 
-    /// Reads it in the name of the holder whose token `fence` gives while it holds the lock.
+    /// Reads as the holder whose token `fence` gives while it holds the lock.
     pub(super) async fn read_by(
         &self,
         fence: impl Fn() -> Result<ValueFence, LockValueError>,
@@ -202,11 +202,11 @@ impl LockValue {
     /// use elderlock::{LockValue, LockValueError};
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
-    /// let place = LockValue::open(&stock, "sku-42", "shelf 3").await?;
+    /// let shelf = LockValue::open(&stock, "sku-42", "shelf 3").await?;
     /// let guard = stock.lock("sku-42").await?;
-    /// place.write(&guard, "shelf 4").await?;
+    /// shelf.write(&guard, "shelf 4").await?;
     /// let other = stock.lock("sku-43").await?;
-    /// assert_eq!(place.write(&other, "shelf 5").await, Err(LockValueError::OtherLock));
+    /// assert_eq!(shelf.write(&other, "shelf 5").await, Err(LockValueError::OtherLock));
     /// # Ok(()) }
     /// ```
     pub async fn write(
@@ -218,7 +218,7 @@ impl LockValue {
         self.write_by(|| may_write(hold), value.as_ref()).await
     }
 
-    /// Writes it in the name of the holder whose token `fence` gives while it holds the lock.
+    /// Writes as the holder whose token `fence` gives while it holds the lock.
     pub(super) async fn write_by(
         &self,
         fence: impl Fn() -> Result<ValueFence, LockValueError>,
@@ -231,7 +231,7 @@ impl LockValue {
     /// in between may be missed. Each [`read`](LockValue::read) under the lock is a version, too.
     ///
     /// # Errors
-    /// As of [`get`](LockValue::get).
+    /// As for [`get`](LockValue::get).
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing; the next call sees all changes since.
@@ -239,7 +239,7 @@ impl LockValue {
         decode(&self.value.changed(since).await?).map(|(seen, _)| seen)
     }
 
-    /// Completes when it is open no more, with the reason. Open it again then.
+    /// Completes when it is no longer open, with the reason. Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -249,11 +249,11 @@ impl LockValue {
 
     /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
     /// any member, does not find this opening any more. If there is no other, the value begins
-    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
-    /// One round trip, no message at the grantor's own member.
+    /// anew. While there are other clones, only this one ends, and the grantor is not told. One
+    /// round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: an opening before the grantor has heard of the drop finds the old
-    /// value.
+    /// Dropping the last clone closes it too, without waiting: an opening before the grantor has
+    /// heard of that finds the old value.
     ///
     /// # Errors
     /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
@@ -368,7 +368,7 @@ pub enum LockValueError {
     /// Nothing was written.
     #[error("the guard is a share of the lock; only the exclusive holder writes")]
     Shared,
-    /// The lock is held no more. Nothing was written.
+    /// The lock is no longer held. Nothing was written.
     #[error(transparent)]
     LockLost(Lost),
     /// A later holder has read or written it: the lock is lost, and its guard will know as soon as
@@ -381,7 +381,7 @@ pub enum LockValueError {
     /// Too many requests of this member wait already. Nothing was written; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// It is open no more: the cluster went on without the member, the member has left, or the
+    /// It is no longer open: the cluster went on without the member, the member has left, or the
     /// service was destroyed here. A write that was under way may have been made. Open it again.
     #[error("{}", not_open("value", .0))]
     Lost(Lost),
@@ -393,7 +393,7 @@ impl From<Lost> for LockValueError {
     }
 }
 
-/// Of an additional opening of an open value.
+/// The error of an additional opening of an open value.
 impl From<LockError> for LockValueError {
     fn from(error: LockError) -> Self {
         error.when_opened_again().map_or(LockValueError::Busy, LockValueError::Lost)
@@ -401,7 +401,7 @@ impl From<LockError> for LockValueError {
 }
 
 impl LockValueError {
-    /// Whether the lock is held no more.
+    /// Whether the lock is no longer held.
     pub fn is_lock_lost(&self) -> bool {
         matches!(self, LockValueError::LockLost(_) | LockValueError::Superseded)
     }

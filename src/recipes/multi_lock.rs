@@ -404,7 +404,7 @@ impl MultiGuard {
     /// Lets each hold end no earlier than `lease` from now: none becomes shorter.
     ///
     /// # Errors
-    /// As of [`Guard::extend`](crate::Guard::extend). If one is lost, others may have been
+    /// As for [`Guard::extend`](crate::Guard::extend). If one is lost, others may have been
     /// extended.
     pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
         self.parts.iter().try_for_each(|part| part.guard.extend(lease))

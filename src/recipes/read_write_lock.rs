@@ -167,7 +167,7 @@ impl ReadWriteLock {
     /// [upgrade](ReadGuard::upgrade), or be released first.
     ///
     /// # Cancel safety
-    /// As of [`read_for`](Self::read_for).
+    /// As for [`read_for`](Self::read_for).
     ///
     /// Curator: `InterProcessReadWriteLock.writeLock().acquire`.
     pub fn write_for(&self, owner: Owner) -> Acquire<WriteGuard, EnterError> {
@@ -225,7 +225,7 @@ impl Acquire<ReadGuard, EnterError> {
 }
 
 impl Acquire<WriteGuard, EnterError> {
-    /// As of [a reader](Acquire::<ReadGuard, EnterError>::revocable).
+    /// As for [a reader](Acquire::<ReadGuard, EnterError>::revocable).
     ///
     /// Curator: `writeLock().makeRevocable`.
     pub fn revocable(self) -> Self {

@@ -114,7 +114,7 @@ impl SharedCount {
     /// network's delay. Sends no message.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is open no more. [`CountError::NotACount`].
+    /// [`CountError::Lost`]: it is no longer open. [`CountError::NotACount`].
     ///
     /// Curator: `SharedCount.getVersionedValue`.
     pub fn get(&self) -> Result<VersionedCount, CountError> {
@@ -165,7 +165,7 @@ impl SharedCount {
     /// [`set`](SharedCount::set).
     ///
     /// # Cancel safety
-    /// As of `set`.
+    /// As for `set`.
     ///
     /// Curator: `SharedCount.trySetCount`.
     ///
@@ -202,7 +202,7 @@ impl SharedCount {
     /// [`set`](SharedCount::set).
     ///
     /// # Cancel safety
-    /// As of `set`: dropped after the first poll, it may be added or not.
+    /// As for `set`: dropped after the first poll, it may be added or not.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -250,13 +250,13 @@ impl SharedCount {
     /// ```
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is open no more.
+    /// [`CountError::Lost`]: it is no longer open.
     pub fn changes(&self) -> Result<CountChanges, CountError> {
         Ok(CountChanges { kind: self.kind, changes: self.value.changes()? })
     }
 
-    /// Completes when it is open no more, with the reason: the member was cut off, expelled or has
-    /// left, or the service was destroyed here. Open it again then.
+    /// Completes when it is no longer open, with the reason: the member was cut off, expelled or
+    /// has left, or the service was destroyed here. Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -405,7 +405,7 @@ impl CountChanges {
     /// than the changes gets the latest one only.
     ///
     /// # Errors
-    /// [`CountError::Lost`]: it is open no more, and there are no more changes.
+    /// [`CountError::Lost`]: it is no longer open, and there are no more changes.
     /// [`CountError::NotACount`].
     ///
     /// # Cancel safety
@@ -435,14 +435,14 @@ pub enum CountError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// It is open no more: the cluster went on without the member, the member has left, or the
+    /// It is no longer open: the cluster went on without the member, the member has left, or the
     /// service was destroyed here. A change that was under way may have been made. Open it again.
     #[error("{}", not_open("count", .0))]
     Lost(#[from] Lost),
 }
 
 impl CountError {
-    /// Whether it is open no more.
+    /// Whether it is no longer open.
     pub fn is_lost(&self) -> bool {
         matches!(self, CountError::Lost(_))
     }

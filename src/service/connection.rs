@@ -12,14 +12,14 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 ///
 /// | state | guards | requests that wait | new requests | open objects |
 /// |---|---|---|---|---|
-/// | `Connected` | good | queue | answered | heard of; written |
+/// | `Connected` | good | wait in the queue | answered | heard of; written |
 /// | `Suspended` | all lost, for good | wait, and keep their positions | wait; a try is `Undecided` | as heard last; writes wait |
 /// | `Reconnected` | the old ones stay lost, new ones are good | go on; they kept their positions if the process did not change | answered | goes on if the process did not change |
 /// | `Lost` | all lost, for good | end with `Expelled`, or `Left` | while it joins again they wait; `Left` if it has left | lost, for good: open it again |
 ///
 /// Open objects are [`SharedValue`](crate::SharedValue)s and the recipes made of them, from
 /// [`SharedCount`](crate::SharedCount) to [`CountDownLatch`](crate::CountDownLatch). They depend on
-/// no lease, and a task that waits at them waits on. A place inside a
+/// no lease, and a task that waits at them waits on. The presence inside a
 /// [`DoubleBarrier`](crate::DoubleBarrier) is a share, and goes as guards do.
 ///
 /// Each guard is lost before the state is told, never after it: [`fence`](crate::Guard::fence) asks

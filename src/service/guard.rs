@@ -187,7 +187,7 @@ impl Guard {
     /// guards are gone.
     ///
     /// # Errors
-    /// [`Lost`]: the lock is held no more.
+    /// [`Lost`]: the lock is no longer held.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -45,7 +45,7 @@ macro_rules! held {
             /// without a lease stays without one. Counts for all that was granted together.
             ///
             /// # Errors
-            /// As of [`Guard::extend`](crate::Guard::extend).
+            /// As for [`Guard::extend`](crate::Guard::extend).
             pub fn extend(&self, lease: std::time::Duration) -> Result<(), $crate::ExtendError> {
                 self.hold().extend(lease)
             }

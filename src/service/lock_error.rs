@@ -35,24 +35,24 @@ pub enum LockError {
     #[error(transparent)]
     InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
-    /// for, or has it open no longer.
+    /// for, or no longer has it open.
     #[error("this member does not have the object of these permits open; open it first")]
     NotOpen,
-    /// Something else is open by that name: another recipe's, or a
-    /// [`SharedValue`](crate::SharedValue) of its own. Take another name.
+    /// Another kind of object is open by that name: one of another recipe, or a plain
+    /// [`SharedValue`](crate::SharedValue). Take another name.
     #[error("another kind of object is open by that name")]
     OtherRecipe,
-    /// A [`DoubleBarrier`](crate::DoubleBarrier) is open by that name, for rounds of another
-    /// number. Callers with different numbers would wait for each other. Give the same number
-    /// everywhere; no open barrier's number is changed.
+    /// A [`DoubleBarrier`](crate::DoubleBarrier) of that name is open for another number of
+    /// participants. Callers with different numbers would wait for each other. Give the same number
+    /// everywhere: an open barrier keeps its number.
     #[error(
         "the double barrier of that name is open for rounds of {open}, not of {asked}: \
          give the same number everywhere, or open it when no member has it open"
     )]
     OtherNumber {
-        /// The number that it is open with.
+        /// Its number of participants.
         open: u32,
-        /// The number that this call gave.
+        /// The number of participants of this call.
         asked: u32,
     },
     /// The lease is out of range. Nothing was asked.
@@ -63,13 +63,12 @@ pub enum LockError {
     TimedOut,
     /// The request would wait for itself.
     ///
-    /// Of a suspension: either its owner waits for a suspension of the service, or has it: use that
-    /// one, or give each task its own [owner](crate::LockBuilder::owner). Or another owner with a
-    /// hold waits to suspend the service, and waits for this owner's hold: release that, or do
-    /// without.
-    ///
-    /// Of a lock for an owner: the owner only [reads](crate::ReadWriteLock::read_for) it. Upgrade
-    /// its reader, or release it first.
+    /// - A suspension, whose owner waits for a suspension of the service already, or has one: use
+    ///   that one, or give each task its own [owner](crate::LockBuilder::owner).
+    /// - A suspension, while another owner with a hold waits to suspend the service, and so for
+    ///   this owner's hold: release that hold, or do without the suspension.
+    /// - A lock, whose owner only [reads](crate::ReadWriteLock::read_for) it: upgrade its reader,
+    ///   or release it first.
     #[error(
         "deadlock: the owner only reads the lock, or already suspends the service. \
          Or another owner waits to suspend the service and for this owner's hold"
@@ -145,7 +144,7 @@ pub enum TryLockError {
     #[error(transparent)]
     InvalidWant(#[from] InvalidWant),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked
-    /// for, or has it open no longer.
+    /// for, or no longer has it open.
     #[error("{}", LockError::NotOpen)]
     NotOpen,
     /// The lease is out of range. Nothing was asked.
@@ -236,8 +235,8 @@ macro_rules! from_invalid {
 }
 from_invalid!(InvalidName, InvalidBatch, InvalidPermits, InvalidValue);
 
-/// Why a member carries out no call, whichever it is. Nothing was asked or changed, or all that was
-/// asked is over: nothing is held and nothing is queued.
+/// Why a member carries out no call at all. Nothing was asked or changed, or all that was asked is
+/// over: nothing is held and nothing is queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
@@ -256,7 +255,7 @@ pub enum Unavailable {
 }
 
 impl Unavailable {
-    /// Whether that is why there is this outcome.
+    /// The reason that the outcome states, if it is one of these.
     pub(super) fn of(outcome: &Outcome) -> Option<Unavailable> {
         match outcome {
             Outcome::Busy => Some(Unavailable::Busy),
@@ -277,8 +276,8 @@ impl Unavailable {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpgradeError {
-    /// Others have a share, too. Try again when they have not, or release the share and ask for the
-    /// lock.
+    /// Other holders have a share, too. Try again when they have released it, or release this share
+    /// and request the lock.
     #[error("{others} other holders have shares of the lock")]
     Shared {
         /// How many.
@@ -288,19 +287,19 @@ pub enum UpgradeError {
     /// hold was downgraded meanwhile. Try again.
     #[error("no grantor answers at the moment, so the lock may be shared; try again")]
     Undecided,
-    /// The share is held no more.
+    /// The share is no longer held.
     #[error(transparent)]
     Lost(#[from] Lost),
 }
 
 impl UpgradeError {
-    /// Whether the share is held no more.
+    /// Whether the share is no longer held.
     pub fn is_lost(&self) -> bool {
         matches!(self, UpgradeError::Lost(_))
     }
 }
 
-/// A lock that was held is held no more.
+/// The lock is no longer held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the lock is lost: {}", says(.reason))]
 #[non_exhaustive]
@@ -348,13 +347,13 @@ pub enum ExtendError {
     /// Zero, or more than ten years. The hold and its lease are as before.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
-    /// The lock is held no more.
+    /// The lock is no longer held.
     #[error(transparent)]
     Lost(#[from] Lost),
 }
 
 impl ExtendError {
-    /// Whether the lock is held no more.
+    /// Whether the lock is no longer held.
     pub fn is_lost(&self) -> bool {
         matches!(self, ExtendError::Lost(_))
     }

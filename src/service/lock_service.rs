@@ -301,7 +301,7 @@ impl LockService {
     /// [`try_lock`](LockService::try_lock).
     ///
     /// # Errors
-    /// As of [`try_lock`](LockService::try_lock).
+    /// As for [`try_lock`](LockService::try_lock).
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays held or queued.
@@ -630,7 +630,7 @@ impl LockService {
     /// [`RevokeError`]; except with [`Undecided`](RevokeError::Undecided), no holder was told.
     ///
     /// # Cancel safety
-    /// As of `revoke`.
+    /// As for `revoke`.
     pub fn revoke_suspension(&self) -> RevokeBuilder {
         RevokeBuilder::new(self.inner.clone(), Ok(None))
     }

@@ -299,7 +299,7 @@ impl<G: Grant> Future for LockFuture<G> {
 /// nothing and come again at once.
 ///
 /// # Cancel safety
-/// As of [`LockFuture`]: dropped at any time, nothing stays held or queued.
+/// As for [`LockFuture`]: dropped at any time, nothing stays held or queued.
 #[must_use = "futures do nothing unless polled"]
 pub struct TryLockFuture<G = Guard>(
     Result<RequestFuture, Option<TryLockError>>,

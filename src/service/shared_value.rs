@@ -118,7 +118,7 @@ impl SharedValue {
     /// [`SetError::Changed`] with the present value; others as of [`set`](SharedValue::set).
     ///
     /// # Cancel safety
-    /// As of [`set`](SharedValue::set).
+    /// As for [`set`](SharedValue::set).
     ///
     /// Curator: `SharedValue.trySetValue`.
     ///
@@ -310,7 +310,7 @@ impl ValueChanges {
     /// changes gets the latest and none of those before it.
     ///
     /// # Errors
-    /// [`Lost`] with the reason: it is open no more, and there are no more changes.
+    /// [`Lost`] with the reason: it is no longer open, and there are no more changes.
     ///
     /// # Cancel safety
     /// Dropping the future loses no change: the next call tells the latest.
