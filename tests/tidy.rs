@@ -88,9 +88,6 @@ const COMPLAINTS_COLLECTED: usize = 67;
 /// A reason of fewer words says nothing.
 const FEWEST_WORDS: usize = 5;
 
-/// Words that are no subject of a test's name. The subject is a noun of the glossary.
-const NO_SUBJECTS: [&str; 7] = ["who", "whoever", "whom", "nobody", "somebody", "everybody", "he"];
-
 /// The only file that names the codec's crate.
 const CODEC: &str = "wire/codec.rs";
 
@@ -292,22 +289,6 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
     let source = "#[test]\nfn one_test() {}\n#[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\n\
         async fn two() {}\nfn no_test() {}\n";
     assert_eq!(tests_of(source), ["one_test", "two"]);
-}
-
-#[test]
-fn names_of_tests_have_nouns_as_subjects() {
-    for (file, names) in test_files() {
-        let without: Vec<&String> = names.iter().filter(|name| lacks_subject(name)).collect();
-        assert_eq!(without, Vec::<&String>::new(), "{}", file.display());
-    }
-}
-
-#[test]
-fn a_name_of_a_test_without_a_noun_is_found() {
-    let without = ["who_waits_is_told", "a_lock_that_nobody_holds", "what_waits", "whatever_waits"];
-    assert_eq!(without.map(lacks_subject), [true; 4]);
-    let with = ["a_waiter_is_told", "a_client_sees_what_it_wrote", "when_all_leave_none_waits"];
-    assert_eq!(with.map(lacks_subject), [false; 3]);
 }
 
 /// Of each article, and of each sentence of Geode's package documentation (001), the tables of
@@ -564,12 +545,6 @@ fn tests_of(text: &str) -> Vec<&str> {
         }
     }
     names
-}
-
-/// Whether a name of a test begins with `what`, or has a word that stands for a missing noun.
-fn lacks_subject(name: &str) -> bool {
-    let mut words = name.split('_');
-    name.starts_with("what") || words.any(|word| NO_SUBJECTS.contains(&word))
 }
 
 /// Layers above that a file names.

@@ -116,7 +116,7 @@ fn serve(w: &mut World, waiting: &[Ask], mut held: Ask) -> Vec<Ask> {
     order
 }
 
-/// The seed's transfer to a young turk: holds, waiters in their order, and their tokens and positions
+/// The seed's transfer to a young turk: holds, ordered waiters, and their tokens and positions
 /// go with the table.
 #[test]
 fn a_young_turk_takes_the_table_over_as_it_is() {

@@ -72,7 +72,7 @@ fn the_newcomers_page_names_functions_that_exist() {
 fn a_name_that_does_not_exist_is_found() {
     let page = root().join("docs/newcomer.md");
     let unknown = |name: &str| {
-        let file = "[`locks/grantor.rs`](../src/protocol/locks/grantor.rs)";
+        let file = "[`grantor/recovery.rs`](../src/protocol/locks/grantor/recovery.rs)";
         unknown_names(&page, &format!("1. `{name}` ({file})"))
     };
     assert_eq!(unknown("Grantor::recover"), Vec::<String>::new());

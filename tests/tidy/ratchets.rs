@@ -2,7 +2,7 @@
 //! was measured last, and a change that makes the value smaller lowers it. Each measure is shown a
 //! breach.
 
-use super::{code, files_below, read, root};
+use super::{code, files_below, read, root, test_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -27,6 +27,9 @@ const CLAUSES: [(&str, f64); 17] = [
     ("CHANGELOG.md", 0.0),
     (".ci/run", 0.0),
 ];
+
+/// Words that are no subject of a test's name. The subject is a noun of the glossary.
+const NO_SUBJECTS: [&str; 7] = ["who", "whoever", "whom", "nobody", "somebody", "everybody", "he"];
 
 /// No line there has more than 100 characters, outside tables and link targets. Of TOML
 /// the comments count, because lists of features break badly.
@@ -99,6 +102,22 @@ fn a_bare_clause_is_found() {
         bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who`, who")).len(),
         2
     );
+}
+
+#[test]
+fn names_of_tests_have_nouns_as_subjects() {
+    for (file, names) in test_files() {
+        let without: Vec<&String> = names.iter().filter(|name| lacks_subject(name)).collect();
+        assert_eq!(without, Vec::<&String>::new(), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_name_of_a_test_without_a_noun_is_found() {
+    let without = ["who_waits_is_told", "a_lock_that_nobody_holds", "what_waits", "whatever_waits"];
+    assert_eq!(without.map(lacks_subject), [true; 4]);
+    let with = ["a_waiter_is_told", "a_client_sees_what_it_wrote", "when_all_leave_none_waits"];
+    assert_eq!(with.map(lacks_subject), [false; 3]);
 }
 
 #[test]
@@ -367,6 +386,12 @@ fn bare_clauses(prose: &str) -> Vec<String> {
         is_start = word.ends_with(['.', ':', ';', ',', '?', '!', '|', '-', '*']);
     }
     found
+}
+
+/// Whether a name of a test begins with `what`, or has a word that stands for a missing noun.
+fn lacks_subject(name: &str) -> bool {
+    let mut words = name.split('_');
+    name.starts_with("what") || words.any(|word| NO_SUBJECTS.contains(&word))
 }
 
 fn long_lines(file: &Path, text: &str) -> usize {

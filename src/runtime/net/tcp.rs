@@ -66,7 +66,10 @@ pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
-            accepted = async { shared.admissions.room().await; listener.accept().await } => accepted,
+            accepted = async {
+                shared.admissions.room().await;
+                listener.accept().await
+            } => accepted,
             () = shared.closing.cancelled() => return,
             _ = sweep.tick() => {
                 shared.admissions.sweep();
