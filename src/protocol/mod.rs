@@ -125,8 +125,8 @@
 //!
 //! A *receiving* grantor follows a living one: a young turk asked to become grantor, or the former
 //! grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`),
-//! acts when the table is complete, and checks it with all members while it grants. If a younger
-//! turk asks it meanwhile, it *passes* the table *on*.
+//! acts when the table is complete, and revalidates it while it grants: it asks each member with
+//! an entry. If a younger turk asks it meanwhile, it *passes* the table *on*.
 //!
 //! # When a process dies
 //!

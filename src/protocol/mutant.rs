@@ -156,7 +156,7 @@ pub enum ProtocolMutant {
     DetoursInTurn,
     /// An elder answers straight only to a member that does not hear it.
     AnswerTheDeafStraight,
-    /// A grantor that has handed its table over goes on granting.
+    /// A grantor that has transferred its table goes on granting.
     GrantAfterTransfer,
     /// A table is transferred without its waiters.
     TransferNoWaits,
@@ -200,7 +200,7 @@ pub enum ProtocolMutant {
     TearBatch,
     /// The destruction of a service does not wait for the grantor's confirmation.
     DestroyedAtOnce,
-    /// A grantor that has handed its table over confirms, for the new one, that nothing is left of
+    /// A grantor that has transferred its table confirms, for the new one, that nothing is left of
     /// a destroyed service.
     SettleElsewhere,
     /// The elder names the first of the waiting young turks, and tells it that the others came

@@ -437,7 +437,7 @@ impl LockService {
     }
 
     /// Makes this member the grantor of the service, so that its own locks cost no message. Holders
-    /// and waiters notice nothing: the old grantor hands its table over, with the order of the
+    /// and waiters notice nothing: the old grantor transfers its table, with the order of the
     /// waiters.
     ///
     /// Of several members that ask at the same time the last one becomes the grantor, and the

@@ -994,7 +994,7 @@ impl LockClient {
         state.report(service, (from, epoch), cx);
         state.calls.each_ending(|request, awaited| {
             if awaited.is_some() {
-                // The process that we told may have handed its table over before. A request that is
+                // The process that we told may have transferred its table before. A request that is
                 // not in our report is over here.
                 *awaited = Some(from);
                 cx.send(from, GrantorMessage::ConfirmDestroy { service: service.clone(), request });

@@ -264,7 +264,7 @@ impl Locks {
         self.send_on_early(&service, from, epoch, cx);
     }
 
-    /// The grantor here ends, and hands its table to the next grantor, `next_turk`.
+    /// The grantor here ends, and transfers its table to the next grantor, `next_turk`.
     fn transfer(
         &mut self,
         service: &ServiceName,
