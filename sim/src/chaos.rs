@@ -260,12 +260,12 @@ impl ChaosRun {
     /// without which the others are a quorum are killed.
     fn abandon_deaf(&mut self, plan: &ChaosPlan, deaf: DeafMember) -> Option<Vec<usize>> {
         let elder = self.world.find_elder()?;
-        let others: Vec<usize> = self.world.places().filter(|place| *place != elder).collect();
+        let others: Vec<usize> = self.world.sites().filter(|site| *site != elder).collect();
         for &other in &others {
             self.apply(Step::Cut(elder, other));
             self.apply(Step::Cut(other, elder));
         }
-        let place = match deaf {
+        let site = match deaf {
             DeafMember::FormerElder => {
                 self.run_until(plan, |world| world.find_elder().is_some_and(|at| at != elder));
                 self.apply(Step::Heal);
@@ -281,7 +281,7 @@ impl ChaosRun {
                 self.world.proposer.filter(|at| *at != elder)?
             }
         };
-        let mut core: Vec<usize> = self.world.places().filter(|at| *at != place).collect();
+        let mut core: Vec<usize> = self.world.sites().filter(|at| *at != site).collect();
         if self.world.broken().is_some() || !self.world.is_sufficient(&core) {
             return None;
         }
@@ -295,12 +295,12 @@ impl ChaosRun {
             }
         }
         self.apply(Step::Heal);
-        let dead = self.world.places().filter(|at| *at != place && !core.contains(at));
+        let dead = self.world.sites().filter(|at| *at != site && !core.contains(at));
         for at in dead.collect::<Vec<_>>() {
             self.apply(Step::Crash(at));
         }
-        for other in self.world.places().filter(|other| *other != place) {
-            self.apply(Step::Cut(other, place));
+        for other in self.world.sites().filter(|other| *other != site) {
+            self.apply(Step::Cut(other, site));
         }
         Some(core)
     }
