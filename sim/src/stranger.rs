@@ -80,6 +80,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
         elder: me.clone(),
         led: true,
         kept: true,
+        settled: true,
     };
     let younger = Lineage { founded: Slot(view.first_slot.0 + 1), founder: me.process };
     let service = || ServiceName::new("stock").expect("a valid name");
@@ -150,6 +151,7 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             pulse: luck.draw(16, 1 << 20),
             renews: luck.draw(17, 1 << 10),
             again: true,
+            settled: true,
         },
         // As if a member spoke through the stranger.
         _ => {

@@ -89,6 +89,8 @@ pub(super) struct Cluster {
     pub(super) view: Option<Arc<View>>,
     /// This member is the elder of the view and a quorum of its council by itself.
     sole_quorum: bool,
+    /// A quorum of the view's council is known to have the view.
+    is_settled: bool,
     /// The change that made the view with that number, for members that have the one before it.
     last_change: Option<(ViewNumber, Change)>,
     /// The wall clock as it was when this incarnation began.
@@ -180,6 +182,7 @@ impl Cluster {
             phase: MemberPhase::Seeking(Box::new(seeking)),
             view: None,
             sole_quorum: false,
+            is_settled: false,
             last_change: None,
             clock: WallClock::new(now, config.clock),
             pace: None,

@@ -100,6 +100,8 @@ pub enum Affiliation {
         /// Whether a process that starts on its directory would know of that view. True without
         /// storage.
         kept: bool,
+        /// Whether the answering member knows that a quorum of that view's council has it.
+        settled: bool,
     },
     /// In no view, with the stored vote of a former process.
     VoteSuccessor {
@@ -192,6 +194,9 @@ pub enum Notice {
         renews: u64,
         /// Beat again at once: the elder waits for its quorum.
         again: bool,
+        /// A quorum of that view's council is known to have that view, on its disks where there
+        /// are some. A process without a place in it may forget it.
+        settled: bool,
     },
     /// The process is dead for sure: a member on the same host saw it end.
     Vouch {

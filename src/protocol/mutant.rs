@@ -144,6 +144,8 @@ pub enum ProtocolMutant {
     CountUnstored,
     /// A member reports that its directory has a view before that view is on disk.
     CallItKept,
+    /// An elder takes each view to be settled at once.
+    CallItSettled,
     /// A vote successor votes at once.
     VoteSuccessorVotesAtOnce,
     /// Packets under way are lost with their connection.
@@ -364,7 +366,7 @@ impl ProtocolMutant {
     }
 
     /// All of them.
-    pub const ALL: [ProtocolMutant; 145] = [
+    pub const ALL: [ProtocolMutant; 146] = [
         ProtocolMutant::SkipOneInRecovery,
         ProtocolMutant::AwaitNoGhosts,
         ProtocolMutant::ServeWhileRecovering,
@@ -421,6 +423,7 @@ impl ProtocolMutant {
         ProtocolMutant::TellUnstored,
         ProtocolMutant::CountUnstored,
         ProtocolMutant::CallItKept,
+        ProtocolMutant::CallItSettled,
         ProtocolMutant::VoteSuccessorVotesAtOnce,
         ProtocolMutant::LoseInFlight,
         ProtocolMutant::HearTwice,

@@ -273,7 +273,8 @@ mod hunt {
             ProtocolMutant::ForgetOnDisk
             | ProtocolMutant::TellUnstored
             | ProtocolMutant::CountUnstored
-            | ProtocolMutant::CallItKept => &["told_after_kept"],
+            | ProtocolMutant::CallItKept
+            | ProtocolMutant::CallItSettled => &["told_after_kept"],
         }
     }
 

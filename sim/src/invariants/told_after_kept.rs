@@ -1,5 +1,6 @@
 //! `told_after_kept`: where votes are stored, no message tells of a vote, or of a decided view,
-//! before the disk has it.
+//! before the disk has it. Everywhere, a quorum of a view's council has a view that is called
+//! settled.
 
 use super::{Count, Invariant, Verdict};
 use crate::world::{Observation, World};
@@ -15,6 +16,8 @@ pub struct ToldAfterKept {
     accepted: BTreeMap<(Lineage, ViewNumber), BTreeSet<ProcessId>>,
     /// The views that a member has installed.
     installed: BTreeMap<(Lineage, ViewNumber), View>,
+    /// The latest view of each process, as it was ever on its disk where votes are stored.
+    known: BTreeMap<(Lineage, ProcessId), ViewNumber>,
     premises: Count,
 }
 
@@ -22,6 +25,9 @@ impl ToldAfterKept {
     /// Reads the present content of a disk.
     fn look(&mut self, world: &World, site: usize) {
         if let Some(stored) = &world.peers[site].disk.vote {
+            if let Some(process) = world.peers[site].process() {
+                self.know((stored.view.lineage, process), stored.view.number);
+            }
             let (lineage, next) = (stored.view.lineage, stored.view.number.next());
             if stored.has_accepted() {
                 self.accepted.entry((lineage, next)).or_default().insert(stored.voter);
@@ -29,7 +35,40 @@ impl ToldAfterKept {
         }
     }
 
+    fn know(&mut self, process: (Lineage, ProcessId), number: ViewNumber) {
+        let known = self.known.entry(process).or_insert(number);
+        *known = number.max(*known);
+    }
+
+    /// Checks a statement that the view of a member is settled.
+    fn told_settled(&mut self, world: &World, site: usize, notice: &Notice) -> Verdict {
+        let number = match notice {
+            Notice::Pulse { view, settled: true, .. } => view,
+            Notice::Hello {
+                belonging: Affiliation::Member { view, settled: true, .. }, ..
+            }
+            | Notice::HelloReply {
+                belonging: Affiliation::Member { view, settled: true, .. },
+                ..
+            } => view,
+            _ => return Ok(()),
+        };
+        let Some(lineage) = world.view(site).map(|view| view.lineage) else { return Ok(()) };
+        let Some(view) = self.installed.get(&(lineage, *number)) else { return Ok(()) };
+        self.premises += 1;
+        let has_it = |info: &&ProcessId| self.known.get(&(lineage, **info)) >= Some(number);
+        let council: Vec<ProcessId> = view.council().map(|info| info.process).collect();
+        if view.is_quorum(council.iter().filter(has_it)) {
+            return Ok(());
+        }
+        Err(format!("m{site} calls view {number} settled, which no quorum of its council has"))
+    }
+
     fn told(&mut self, world: &World, site: usize, notice: &Notice) -> Verdict {
+        self.told_settled(world, site, notice)?;
+        if !world.common.durable {
+            return Ok(());
+        }
         let stored = world.peers[site].disk.vote.as_ref();
         let later =
             |instance: ViewNumber| stored.is_some_and(|stored| stored.view.number >= instance);
@@ -70,9 +109,6 @@ impl Invariant for ToldAfterKept {
     }
 
     fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
-        if !world.common.durable {
-            return Ok(());
-        }
         match fact {
             Observation::Sent { site, packet: Packet::Notice(notice), .. }
             | Observation::Sent { site, packet: Packet::VoteSuccessor { notice, .. }, .. } => {
@@ -86,6 +122,11 @@ impl Invariant for ToldAfterKept {
             },
             Observation::Event { site, event: Event::ViewInstalled(view), .. } => {
                 let key = (view.lineage, view.number);
+                if !world.common.durable
+                    && let Some(process) = world.peers[*site].process()
+                {
+                    self.know((view.lineage, process), view.number);
+                }
                 if self.installed.insert(key, view.clone()).is_some() {
                     return Ok(());
                 }
@@ -97,6 +138,9 @@ impl Invariant for ToldAfterKept {
                 }) else {
                     return Ok(());
                 };
+                if !world.common.durable {
+                    return Ok(());
+                }
                 self.premises += 1;
                 let voters = self.accepted.get(&key).cloned().unwrap_or_default();
                 if before.is_quorum(&voters) {

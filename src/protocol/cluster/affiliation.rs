@@ -19,6 +19,7 @@ impl Cluster {
                 elder: view.elder().clone(),
                 led: self.is_ready(now),
                 kept: self.is_view_kept(),
+                settled: self.is_settled,
             },
             (_, None) => Affiliation::Discovery { seeds: BTreeSet::new(), bound: true },
         }
@@ -39,11 +40,17 @@ impl Cluster {
             let current = self.view.as_ref().map(|view| (view.lineage, view.number));
             // A process whose directory does not have the view may end, and its vote successor
             // would not know of it.
-            if let Affiliation::Member { lineage, view, kept: true, .. } = belonging
+            if let Affiliation::Member { lineage, view, kept, settled, .. } = belonging
+                && (kept || settled && is_believed)
                 && Some((lineage, view)) >= current
                 && current.is_some_and(|current| current.0 == lineage)
             {
-                informed.insert(me.process);
+                if kept {
+                    informed.insert(me.process);
+                }
+                if settled && is_believed {
+                    return self.end_parting(now, true, step);
+                }
                 self.keep_parting(now, step);
             }
             return;
@@ -265,6 +272,7 @@ impl Cluster {
         let until = now + next.timing.member_lease * 2;
         step.out.push(Output::Event(Event::ViewInstalled(next.clone())));
         self.view = Some(Arc::new(next));
+        self.is_settled = false;
         self.votes.acceptor = Acceptor::default();
         self.keep_view(step);
         self.elder = None;
@@ -295,8 +303,11 @@ impl Cluster {
             self.end_parting(now, heard, step);
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
-            for info in view.council().filter(|info| !informed.contains(&info.process)) {
-                send(info.addr, info.process, Notice::full_view(view), step);
+            for info in view.council() {
+                // A member that has the view learns whether a quorum has it.
+                if !informed.contains(&info.process) {
+                    send(info.addr, info.process, Notice::full_view(view), step);
+                }
                 let hello = Notice::Hello {
                     me: self.config.me.clone(),
                     asked: info.addr,
@@ -434,7 +445,8 @@ impl Cluster {
         let Some(view) = &self.view else { return };
         let (lineage, number, elder, kept) =
             (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
-        let belonging = Affiliation::Member { lineage, view: number, elder, led: false, kept };
+        let belonging =
+            Affiliation::Member { lineage, view: number, elder, led: false, kept, settled: false };
         send(
             addr,
             teller,
@@ -602,6 +614,7 @@ impl Cluster {
         let same_tenure =
             same_elder && before.as_ref().is_some_and(|before| before.tenure == view.tenure);
         self.lease.on_view(now, &view.timing, same_elder);
+        self.is_settled = false;
         planted!(self.config.mutant, ViewRenewsLease => {
             self.lease.until = self.lease.until.max(now + view.timing.member_lease);
         });

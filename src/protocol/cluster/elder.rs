@@ -203,7 +203,7 @@ impl Elder {
         let renews = if may_renew { seat.renewed } else { 0 };
         seat.unheard_since.get_or_insert(now);
         let pulse = self.pulses.next(now, &view.timing);
-        Some(Notice::Pulse { view: view.number, pulse, renews, again: false })
+        Some(Notice::Pulse { view: view.number, pulse, renews, again: false, settled: false })
     }
 
     /// Whether a member that is heard does not hear the answers to its beats.
@@ -259,7 +259,10 @@ impl Elder {
         let pulse = |process: ProcessId| {
             let renews = self.members.get(&process).map_or(0, |seat| seat.renewed);
             let pulse = self.pulses.next(now, &view.timing);
-            (process, Notice::Pulse { view: view.number, pulse, renews, again: true })
+            (
+                process,
+                Notice::Pulse { view: view.number, pulse, renews, again: true, settled: false },
+            )
         };
         others.into_iter().map(pulse).collect()
     }
@@ -295,6 +298,14 @@ impl Elder {
     /// The latest view that the directory of the process is known to have.
     pub(crate) fn kept_view(&self, process: ProcessId) -> ViewNumber {
         self.members.get(&process).map_or(ViewNumber(0), |seat| seat.kept)
+    }
+
+    /// Whether a quorum of the view's council has the view, on its disks where there are some.
+    /// `own`: this member, if it has.
+    pub(crate) fn is_settled(&self, own: Option<ProcessId>, view: &View) -> bool {
+        let has_it = |(_, seat): &(&ProcessId, &MemberRecord)| seat.kept >= view.number;
+        view.is_quorum(self.members.iter().filter(has_it).map(|(process, _)| process).chain(&own))
+            || planted!(self.mutant, CallItSettled)
     }
 
     pub(crate) fn last_pulse(&self) -> u64 {

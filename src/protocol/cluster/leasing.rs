@@ -63,6 +63,7 @@ impl Cluster {
         step: &mut Step,
     ) {
         let Some(view) = self.view.clone() else { return };
+        let is_kept = self.is_view_kept();
         if theirs > view.number {
             self.fetch(now, from, addr, step);
         } else if !view.contains(from) {
@@ -74,11 +75,16 @@ impl Cluster {
         {
             self.yield_identity(now, step);
         } else if let Some(elder) = &mut self.elder {
+            let own = Some(self.config.me.process).filter(|_| is_kept);
             let had = elder.has_authority(now, &view.timing);
             planted!(self.config.mutant, RenewWithoutQuorum => elder.step_down_from_alone(now));
+            self.is_settled = self.is_settled || elder.is_settled(own, &view);
             let beat = (theirs, beat, pulse, confirmed, kept);
-            let answer =
+            let mut answer =
                 elder.on_beat(now, self.config.me.process, &view, from, beat, &self.liveness.dead);
+            if let Some(Notice::Pulse { settled, .. }) = &mut answer {
+                *settled = self.is_settled;
+            }
             if elder.is_unheard(now, from, &view)
                 && !planted!(self.config.mutant, AnswerTheDeafStraight)
             {
@@ -116,7 +122,7 @@ impl Cluster {
         now: Time,
         from: ProcessId,
         addr: SocketAddr,
-        (theirs, pulse, renews, again): (ViewNumber, u64, u64, bool),
+        (theirs, pulse, renews, again, settled): (ViewNumber, u64, u64, bool, bool),
         step: &mut Step,
     ) {
         let Some(view) = self.view.clone() else { return };
@@ -128,6 +134,7 @@ impl Cluster {
             if !self.lease.has_sent(renews) {
                 return self.yield_identity(now, step);
             }
+            self.is_settled |= settled;
             let free = !self.votes.acceptor.is_bound
                 || planted!(self.config.mutant, StandByElderThoughBound);
             if let Some(promised) = self.votes.acceptor.promised.filter(|_| !free) {

@@ -208,8 +208,8 @@ impl Cluster {
             Notice::Beat { view, beat, pulse, confirmed, kept } => {
                 self.on_beat(now, from, addr, (view, beat, pulse, confirmed, kept), step);
             }
-            Notice::Pulse { view, pulse, renews, again } => {
-                self.on_pulse(now, from, addr, (view, pulse, renews, again), step)
+            Notice::Pulse { view, pulse, renews, again, settled } => {
+                self.on_pulse(now, from, addr, (view, pulse, renews, again, settled), step)
             }
             Notice::Install { lineage, instance, change, nonce } => {
                 self.on_install(now, (from, addr), (lineage, instance, nonce), change, step)

@@ -45,6 +45,7 @@ fn notices() -> Vec<Notice> {
         elder: info(1),
         led: true,
         kept: true,
+        settled: true,
     };
     let me = info(4);
     vec![
@@ -60,7 +61,7 @@ fn notices() -> Vec<Notice> {
         Notice::Join { me, heard: ViewNumber(3) },
         Notice::Leave,
         Notice::Beat { view: instance, beat: 5, pulse: 6, confirmed: 4, kept: true },
-        Notice::Pulse { view: instance, pulse: 7, renews: 5, again: true },
+        Notice::Pulse { view: instance, pulse: 7, renews: 5, again: true, settled: true },
         Notice::Vouch { dead: ProcessId(9) },
         Notice::SuspectDead { process: ProcessId(9) },
         Notice::Alive { process: ProcessId(9) },

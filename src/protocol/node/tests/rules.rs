@@ -113,7 +113,7 @@ rule!(a_bound_vote_stands_by_no_pulse, StandByElderThoughBound, |plant: Plant| {
         (true, Some(Ballot { round: 2, process: BOB }));
     let mut out = Vec::new();
     let (cluster, mut step) = node.parts(&mut out);
-    cluster.on_pulse(NOW, ANN, addr, (number, 5, 0, false), &mut step);
+    cluster.on_pulse(NOW, ANN, addr, (number, 5, 0, false, false), &mut step);
     let is_told = notices(&out).iter().any(|notice| matches!(notice, Notice::Nack { .. }));
     is_told && node.cluster.lease.promised_until == Time::ZERO
 });
