@@ -2,8 +2,8 @@
 //! commands.
 
 use crate::Done;
-use clap::Args;
-use elderlock::{ClusterKey, Keyring};
+use clap::{Args, ValueEnum};
+use elderlock::{ClusterKey, Keyring, Role};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,25 +11,36 @@ use std::process::ExitCode;
 /// other users see flags.
 const VARIABLE: &str = "ELDERLOCK_KEY";
 
-/// Makes a cluster key: 32 random bytes in base64. Give the same file to all members.
+/// Makes a cluster key: 32 random bytes in base64. Give the same file to all members. Or derives
+/// the key of a role from it.
 #[derive(Args)]
 pub(crate) struct KeygenArgs {
     /// Write it to this new file, which only its owner can read. Without it: to standard output.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Derive an observer key from the first key of KEYFILE instead. Its holder may ask for the
-    /// status, and do nothing else.
-    #[arg(long, requires = "from")]
-    observer: bool,
-    /// With --observer: the cluster's key file.
-    #[arg(long, value_name = "KEYFILE", requires = "observer")]
-    from: Option<PathBuf>,
+    /// Derive the key of a role instead, from the first key of the key file. An observer may ask
+    /// for the status; an operator may give orders as well.
+    #[arg(long, value_name = "ROLE", requires = "key_file")]
+    derive: Option<DerivedRole>,
+    /// With --derive: the cluster's key file.
+    #[arg(long, value_name = "KEYFILE", requires = "derive")]
+    key_file: Option<PathBuf>,
+}
+
+/// A role that has a key of its own.
+#[derive(Clone, Copy, ValueEnum)]
+enum DerivedRole {
+    Observer,
+    Operator,
 }
 
 pub(crate) fn generate(args: KeygenArgs) -> Done {
-    let key = match args.from.filter(|_| args.observer) {
-        Some(path) => Keyring::read_file(path)?.first().observer(),
-        None => ClusterKey::generate()?,
+    let key = match (args.derive, args.key_file) {
+        (Some(role), Some(path)) => Keyring::read_file(path)?.first().derive(match role {
+            DerivedRole::Observer => Role::Observer,
+            DerivedRole::Operator => Role::Operator,
+        })?,
+        _ => ClusterKey::generate()?,
     };
     match args.out {
         Some(path) => {

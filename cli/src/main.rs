@@ -1,10 +1,11 @@
-//! The `elderlock` command: the demo, a member to run by hand, the status of a running member, the
-//! revocation of a lock, and cluster keys.
+//! The `elderlock` command: the demo, a member to run by hand, the status of a running member,
+//! orders to one, and cluster keys.
 
 mod control_escaper;
 mod demo;
 mod keys;
 mod node;
+mod orders;
 mod processes;
 mod revoke;
 mod status;
@@ -32,7 +33,13 @@ enum Command {
     Status(status::StatusArgs),
     /// Ask the holder of a lock to release it, and take it away if it does not.
     Revoke(revoke::RevokeArgs),
-    /// Make a cluster key.
+    /// Make a member the grantor of a service.
+    Transfer(orders::TransferArgs),
+    /// Have a member leave its cluster.
+    Leave(orders::OrderTarget),
+    /// Have a member that is cut off for good go on without a quorum, as a new lineage.
+    Force(orders::OrderTarget),
+    /// Make a cluster key, or derive the key of a role.
     Keygen(keys::KeygenArgs),
     /// One of the demo's processes.
     #[command(hide = true)]
@@ -49,6 +56,9 @@ fn main() -> ExitCode {
         Command::Node(args) => with_runtime(node::run(args)),
         Command::Status(args) => with_runtime(status::run(args)),
         Command::Revoke(args) => with_runtime(revoke::run(args)),
+        Command::Transfer(args) => with_runtime(orders::transfer(args)),
+        Command::Leave(target) => with_runtime(orders::leave(target)),
+        Command::Force(target) => with_runtime(orders::force(target)),
     };
     exit_code("elderlock", done)
 }

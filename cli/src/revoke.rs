@@ -1,18 +1,11 @@
-//! `elderlock revoke`: asks the holders of a lock to release it, and takes it away with `--force`.
-//!
-//! It joins as a member meanwhile: only members are told the holders, and only a holder's own
-//! member ends a hold.
+//! `elderlock revoke`: has a member ask the holders of a lock to release it, and take it away with
+//! `--force`.
 
-use crate::{Done, keys};
+use crate::Done;
+use crate::orders::{OrderTarget, give};
 use clap::Args;
-use elderlock::{
-    HolderInfo, InspectError, Inspection, LockService, Member, ProcessId, RevokeError, Unavailable,
-};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
+use elderlock::{LockName, Metadata, Order, OrderReport, ReportedHolder, ServiceName};
+use std::time::Duration;
 
 /// The hold to ask for, and the cluster.
 #[derive(Args)]
@@ -31,233 +24,84 @@ pub(crate) struct RevokeArgs {
     /// How long a contacted holder has to release it: 500ms, 5s, 2m.
     #[arg(long, default_value = "5s", value_parser = duration)]
     wait: Duration,
-    /// Address of a running member (host:port); may be given several times, or with commas.
-    #[arg(
-        long = "seed",
-        alias = "seeds",
-        env = "ELDERLOCK_SEEDS",
-        value_delimiter = ',',
-        required = true
-    )]
-    seeds: Vec<String>,
-    /// Name of their cluster.
-    #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
-    cluster: String,
-    /// Address at which the members reach this command, TCP and UDP (host:port).
-    #[arg(long, default_value = "127.0.0.1:0")]
-    bind: String,
-    /// Listen outside the loopback without a key.
-    #[arg(long, env = "ELDERLOCK_INSECURE")]
-    insecure: bool,
-    /// File with the cluster's key, if it has one; else the variable ELDERLOCK_KEY.
-    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
-    key_file: Option<PathBuf>,
-    /// Give up joining after this many seconds.
-    #[arg(long, env = "ELDERLOCK_JOIN_SECONDS", default_value = "30")]
-    join_seconds: u64,
+    #[command(flatten)]
+    target: OrderTarget,
 }
-
-/// The interval between two looks whether the holders have released the lock.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// The time within which a lost grantor is replaced.
-const SETTLED: Duration = Duration::from_secs(30);
 
 /// Exit code 0 if every contacted holder released the lock or lost it, else 1.
 pub(crate) async fn run(args: RevokeArgs) -> Done {
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let interrupted = async {
-        tokio::select! {
-            _ = terminate.recv() => (),
-            _ = interrupt.recv() => (),
+    let order = Order::Revoke {
+        service: ServiceName::new(&args.service)?,
+        name: args.name.as_ref().map(|name| LockName::new(name.as_bytes())).transpose()?,
+        metadata: Metadata::new(args.why.as_bytes())?,
+        wait: args.wait,
+        force: args.force,
+    };
+    let mut told = 0;
+    let told_of = |report: &OrderReport| {
+        if matches!(report, OrderReport::Told(_)) {
+            told += 1;
+        }
+        if let Some(line) = line(&args, told, report) {
+            println!("{line}");
         }
     };
-    let mut interrupted = std::pin::pin!(interrupted);
-    let mut builder = Member::builder(&args.cluster)
-        .bind(&args.bind)
-        .seeds(&args.seeds)
-        .join_limit(Duration::from_secs(args.join_seconds));
-    let ring = keys::find(args.key_file.as_deref())?;
-    keys::check_insecure(args.insecure, ring.as_ref())?;
-    if args.insecure {
-        builder = builder.insecure();
-    }
-    if let Some(ring) = ring {
-        builder = builder.keyring(ring);
-    }
-    let member = tokio::select! {
-        joined = builder.join() => joined?,
-        () = &mut interrupted => return Ok(ExitCode::FAILURE),
-    };
-    let done = tokio::select! {
-        done = revoke(&member, &args) => done,
-        () = interrupted => Ok(ExitCode::FAILURE),
-    };
-    // On any result: else the others would wait for its lease to end.
-    member.leave().await?;
-    done
+    give(&args.target, order, told_of).await
 }
 
-async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
-    let service = member.lock_service(&args.service).await?;
+/// A report as people read it. `told`: the number of holders that were told before.
+fn line(args: &RevokeArgs, told: usize, report: &OrderReport) -> Option<String> {
     let what = match &args.name {
         Some(name) => format!("{} of {}", name.escape_debug(), args.service.escape_debug()),
         None => format!("the suspension of {}", args.service.escape_debug()),
     };
-    let ask = match &args.name {
-        Some(name) => service.revoke(name),
-        None => service.revoke_suspension(),
-    };
-    let asked = match ask.metadata(&args.why).await {
-        Ok(asked) => asked,
-        Err(RevokeError::NotHeld) => {
-            println!("no member holds {what}");
-            return Ok(ExitCode::FAILURE);
+    Some(match report {
+        OrderReport::NotHeld => format!("no member holds {what}"),
+        OrderReport::Told(holder) => {
+            let why = args.why.escape_debug();
+            format!("{} was told that {what} is requested back: {why}", who(holder))
         }
-        Err(RevokeError::NotRevocable(holder)) => {
-            let holder = who(member, &holder);
-            println!("the hold of {holder} is not revocable; no holder was contacted");
-            return Ok(ExitCode::FAILURE);
+        OrderReport::NotRevocable(holder) if told == 0 => {
+            format!("the hold of {} is not revocable; no holder was contacted", who(holder))
         }
-        Err(error) => return Err(error.into()),
-    };
-    for holder in &asked.told {
-        println!(
-            "{} was told that {what} is requested back: {}",
-            who(member, holder),
-            args.why.escape_debug()
-        );
-    }
-    for holder in &asked.firm {
-        let holder = who(member, holder);
-        println!("the hold of {holder} is not revocable; it was not contacted");
-    }
-    if asked.more > 0 {
-        println!("{} further holders were not contacted; run again", asked.more);
-    }
-
-    let mut is_over = asked.firm.is_empty() && asked.more == 0;
-    let known: BTreeSet<_> = asked.told.iter().chain(&asked.firm).map(key).collect();
-    let told: BTreeSet<_> = asked.told.iter().map(key).collect();
-    let keep = watch(member, args, &service, asked.told, &known).await?;
-    for holder in keep.into_values() {
-        let whose = who(member, &holder);
-        if !args.force {
-            println!("{whose} still holds it after {:?}; --force takes it away", args.wait);
-            is_over = false;
-            continue;
+        OrderReport::NotRevocable(holder) => {
+            format!("the hold of {} is not revocable; it was not contacted", who(holder))
         }
-        match service.force_revoke(&holder).await {
-            Ok(()) => println!("{whose} lost it: taken away"),
-            Err(RevokeError::NotHeld) => println!("{whose} released it"),
-            Err(error) => {
-                println!("{whose} may still hold it: {error}");
-                is_over = false;
-            }
+        OrderReport::More(more) => {
+            format!("{more} further holders were not contacted; run again")
         }
-    }
-    let seen = at_last(args, &service).await?;
-    // A share that became the lock has another token, and so has a second hold of the same process.
-    let is_later = |holder: &HolderInfo| {
-        told.range(..key(holder)).any(|(process, _)| *process == holder.process)
-    };
-    for holder in
-        seen.holders.iter().filter(|holder| is_later(holder) && !known.contains(&key(holder)))
-    {
-        println!("{} took it meanwhile and was not contacted; run again", who(member, holder));
-        is_over = false;
-    }
-    if seen.more_holders > 0 && asked.more == 0 {
-        println!("{} further holders do not fit into the list; run again", seen.more_holders);
-        is_over = false;
-    }
-    Ok(if is_over { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Watches the told holders until all have released it, or the time is over. Returns the holders
-/// that have not, by process and token. `known`: the holders that were reported already.
-async fn watch(
-    member: &Member,
-    args: &RevokeArgs,
-    service: &LockService,
-    told: Vec<HolderInfo>,
-    known: &BTreeSet<(ProcessId, u64)>,
-) -> Result<BTreeMap<(ProcessId, u64), HolderInfo>, InspectError> {
-    let started = Instant::now();
-    let mut left: BTreeMap<_, _> = told.into_iter().map(|holder| (key(&holder), holder)).collect();
-    loop {
-        let seen = match look(args, service).await {
-            // A long list is cut: a holder that is not in it may still hold the lock.
-            Ok(seen) if seen.more_holders > 0 => left.keys().copied().collect(),
-            Ok(seen) => seen.holders.iter().map(key).collect(),
-            // The grantor may be replaced meanwhile. Until a grantor answers, they have it.
-            Err(InspectError::Undecided | InspectError::Unavailable(Unavailable::Busy)) => {
-                left.keys().copied().collect::<BTreeSet<_>>()
-            }
-            Err(error) => return Err(error),
-        };
-        left.retain(|key, holder| {
-            let has = seen.contains(key);
-            let has_another =
-                seen.range(*key..).any(|other| other.0 == key.0 && !known.contains(other));
-            if !has && !has_another {
-                println!("{} released it", who(member, holder));
-            }
-            has
-        });
-        if left.is_empty() || started.elapsed() >= args.wait {
-            return Ok(left);
+        OrderReport::Kept(holder) => {
+            let wait = args.wait;
+            format!("{} still holds it after {wait:?}; --force takes it away", who(holder))
         }
-        tokio::time::sleep(LOOK.min(args.wait.saturating_sub(started.elapsed()))).await;
-    }
-}
-
-/// The holders, as soon as a grantor answers.
-async fn at_last(args: &RevokeArgs, service: &LockService) -> Result<Inspection, InspectError> {
-    let started = Instant::now();
-    loop {
-        match look(args, service).await {
-            Err(InspectError::Undecided | InspectError::Unavailable(Unavailable::Busy))
-                if started.elapsed() < SETTLED =>
-            {
-                tokio::time::sleep(LOOK).await;
-            }
-            seen => return seen,
+        OrderReport::Taken(holder) => format!("{} lost it: taken away", who(holder)),
+        OrderReport::Released(holder) => format!("{} released it", who(holder)),
+        OrderReport::Unsure(holder, error) => {
+            format!("{} may still hold it: {}", who(holder), error.escape_debug())
         }
-    }
-}
-
-async fn look(args: &RevokeArgs, service: &LockService) -> Result<Inspection, InspectError> {
-    match &args.name {
-        Some(name) => service.inspect(name).await,
-        None => service.inspect_suspension().await,
-    }
-}
-
-fn key(holder: &HolderInfo) -> (ProcessId, u64) {
-    (holder.process, holder.token.get())
+        OrderReport::Later(holder) => {
+            format!("{} took it meanwhile and was not contacted; run again", who(holder))
+        }
+        _ => return None,
+    })
 }
 
 /// A holder as people know it: its process, where that is, its token, and its own text.
-fn who(member: &Member, holder: &HolderInfo) -> String {
-    let mut text = format!("process {}", holder.process);
-    if let Some(view) = member.status().view
-        && let Some(found) =
-            view.members.iter().find(|member| member.info.process == holder.process)
-    {
-        text += &format!(" at {}", found.info.addr);
+fn who(holder: &ReportedHolder) -> String {
+    let mut text = format!("process {}", holder.info.process);
+    if let Some(addr) = holder.addr {
+        text += &format!(" at {addr}");
     }
-    text += &format!(" with token {}", holder.token);
-    if !holder.metadata.as_bytes().is_empty() {
-        text +=
-            &format!(" ({})", String::from_utf8_lossy(holder.metadata.as_bytes()).escape_debug());
+    text += &format!(" with token {}", holder.info.token);
+    let metadata = holder.info.metadata.as_bytes();
+    if !metadata.is_empty() {
+        text += &format!(" ({})", String::from_utf8_lossy(metadata).escape_debug());
     }
     text
 }
 
 /// A number with its unit; seconds without one.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let millis = match &text[number.len()..] {
         "ms" => 1,

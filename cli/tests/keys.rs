@@ -227,35 +227,48 @@ fn a_key_file_named_in_the_configuration_is_used_and_read_again() {
 }
 
 #[test]
-fn an_observer_key_shows_the_status_and_does_nothing_else() {
-    let scratch = Scratch::new("observer");
-    let (path, observer) = (scratch.file("key"), scratch.file("observer"));
+fn the_key_of_a_role_does_what_the_role_allows_and_nothing_else() {
+    let scratch = Scratch::new("roles");
+    let path = scratch.file("key");
     keygen(&path);
     let text = |path: &Path| path.to_str().expect("text").to_owned();
-    let (key_file, observer_file) = (text(&path), text(&observer));
-    let derive = ["keygen", "--observer", "--from", &key_file];
-    let output = elderlock(&derive).args(["--out", &observer_file]).output().expect("it starts");
-    assert!(output.status.success(), "{}", said(&output));
-    let key = read(&observer);
-    assert!(key.starts_with("observer:") && !key.contains(&read(&path)));
-    let again = elderlock(&derive).output().expect("it starts");
-    assert_eq!(said(&again).trim(), key, "the same key each time");
-    for half in [&["keygen", "--observer"][..], &["keygen", "--from", &key_file]] {
-        assert!(!elderlock(half).output().expect("it starts").status.success());
-    }
-
+    let key_file = text(&path);
     let node = Node::start(&path);
     let joined = node.until("joined as");
     let at = joined.rsplit(' ').next().expect("an address");
-    let (text, is_answered) = status(at, &[("ELDERLOCK_KEY_FILE", &observer_file)]);
-    assert!(is_answered && text.contains("lease    runs"), "{text}");
-    let key_file = ["--key-file", observer_file.as_str()];
-    for mut command in [
-        elderlock(&["node", "--cluster", "shop", "--seed", at, "--bind", "127.0.0.1:0"]),
-        elderlock(&["revoke", "--cluster", "shop", "--seed", at, "stock", "a"]),
-    ] {
-        let output = command.args(key_file).output().expect("it can be started");
-        let refused = said(&output).contains("observer key, which only asks for the status");
-        assert!(!output.status.success() && refused, "{}", said(&output));
+    for role in ["observer", "operator"] {
+        let role_file = text(&scratch.file(role));
+        let derive = ["keygen", "--derive", role, "--key-file", &key_file];
+        let output = elderlock(&derive).args(["--out", &role_file]).output().expect("it starts");
+        assert!(output.status.success(), "{}", said(&output));
+        let key = read(&scratch.file(role));
+        assert!(key.starts_with(&format!("{role}:")) && !key.contains(&read(&path)));
+        let again = elderlock(&derive).output().expect("it starts");
+        assert_eq!(said(&again).trim(), key, "the same key each time");
+
+        let (text, is_answered) = status(at, &[("ELDERLOCK_KEY_FILE", &role_file)]);
+        assert!(is_answered && text.contains("lease    runs"), "{text}");
+        let key_file = ["--key-file", role_file.as_str()];
+        let mut joins =
+            elderlock(&["node", "--cluster", "shop", "--seed", at, "--bind", "127.0.0.1:0"]);
+        let output = joins.args(key_file).output().expect("it can be started");
+        assert!(!output.status.success(), "{}", said(&output));
+        assert!(said(&output).contains(&format!("an {role} key, which may ask for the status")));
+        let mut revoke = elderlock(&["revoke", "--cluster", "shop", "--at", at, "stock", "a"]);
+        let output = revoke.args(key_file).output().expect("it can be started");
+        let (said, code) = (said(&output), output.status.code());
+        if role == "operator" {
+            assert_eq!((said.as_str(), code), ("no member holds a of stock\n", Some(1)));
+        } else {
+            assert!(said.contains("an observer key: it may ask for the status"), "{said}");
+            assert_eq!(code, Some(2));
+        }
+    }
+    let operator = text(&scratch.file("operator"));
+    let derive = ["keygen", "--derive", "observer", "--key-file", &operator];
+    let output = elderlock(&derive).output().expect("it starts");
+    assert!(said(&output).contains("an operator key derives no observer key"), "{}", said(&output));
+    for half in [&["keygen", "--derive", "observer"][..], &["keygen", "--key-file", &key_file]] {
+        assert!(!elderlock(half).output().expect("it starts").status.success());
     }
 }

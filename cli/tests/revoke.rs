@@ -26,9 +26,12 @@ async fn founded() -> (Member, LockService) {
 
 /// The output of the command, and its exit code.
 async fn revoke(member: &Member, args: &[&str]) -> (String, Option<i32>) {
+    revoke_at(&member.addr().to_string(), args).await
+}
+
+async fn revoke_at(addr: &str, args: &[&str]) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
-    let addr = member.addr().to_string();
-    command.env_clear().args(["revoke", "--cluster", "shop", "--seeds", &addr]).args(args);
+    command.env_clear().args(["revoke", "--cluster", "shop", "--at", addr]).args(args);
     run(command).await
 }
 
@@ -131,20 +134,72 @@ async fn a_hold_that_cannot_be_revoked_is_reported_with_the_reason() {
     assert!(said.contains("is not revocable; no holder was contacted"), "{said}");
     assert_eq!((code, firm.fence()), (Some(1), Ok(firm.token())));
 
-    // A port of another program, at which no member answers.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let addr = nobody.local_addr().expect("it is bound").to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
-    command.env_clear().args([
-        "revoke",
-        "--seed",
-        &addr,
-        "--join-seconds",
-        "1",
-        "inventory",
-        "sku-42",
-    ]);
-    let (said, code) = run(command).await;
-    assert!(said.starts_with("elderlock: "), "{said}");
+    // A port at which no member answers.
+    let (said, code) = revoke_at("127.0.0.1:1", &["inventory", "sku-42"]).await;
+    assert!(said.starts_with("elderlock: no member answers at 127.0.0.1:1"), "{said}");
     assert_eq!(code, Some(2));
+}
+
+/// The member that carries it out is neither the grantor nor the holder, and nobody joins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revocation_adds_no_member_to_the_view() {
+    let (member, service) = founded().await;
+    let seed = member.addr().to_string();
+    let other = Member::builder("shop").bind("127.0.0.1:0").seeds([&seed]).timing(TIMING);
+    let other = other.join().await.expect("it joins");
+    let guard = held(&service).await;
+    let view = other.status().view.expect("it has joined");
+    let addrs = format!("127.0.0.1:1,{}", other.addr());
+    let (said, code) = revoke_at(&addrs, &["inventory", "sku-42", "--wait", "0s", "--force"]).await;
+    assert!(said.contains("lost it: taken away"), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(guard.fence().is_err());
+    assert_eq!(other.status().view.map(|view| view.number), Some(view.number));
+    assert_eq!(other.counters().orders, 1);
+    other.leave().await.expect("it is heard");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_ends_before_its_wait_takes_nothing_away() {
+    let (member, service) = founded().await;
+    let guard = held(&service).await;
+    let mut told = guard.revocation();
+    let addr = member.addr().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    command.env_clear().args(["revoke", "--cluster", "shop", "--at", &addr]);
+    command.args(["inventory", "sku-42", "--wait", "1s", "--force"]);
+    let mut child = command.spawn().expect("it can be started");
+    tokio::time::timeout(HANG, told.requested()).await.expect("it is told").expect("it is held");
+    child.kill().expect("it runs");
+    child.wait().expect("it has ended");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(guard.fence(), Ok(guard.token()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_moves_a_member_leaves_and_nothing_is_forced_on_order() {
+    let (member, service) = founded().await;
+    let seed = member.addr().to_string();
+    let other = Member::builder("shop").bind("127.0.0.1:0").seeds([&seed]).timing(TIMING);
+    let other = other.join().await.expect("it joins");
+    let guard = held(&service).await;
+    let there = other.lock_service("inventory").await.expect("a good name");
+    assert!(service.is_grantor() && !there.is_grantor());
+    let order = |words: &'static [&'static str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+        command.env_clear().args(words).args(["--cluster", "shop", "--at"]);
+        command.arg(other.addr().to_string());
+        run(command)
+    };
+    assert_eq!(
+        order(&["transfer", "inventory"]).await,
+        ("it is the grantor of inventory\n".to_owned(), Some(0))
+    );
+    assert!(there.is_grantor() && guard.fence() == Ok(guard.token()));
+    let (said, code) = order(&["force"]).await;
+    assert!(said.contains("there is nothing to force"), "{said}");
+    assert_eq!(code, Some(2));
+    assert_eq!(order(&["leave"]).await, ("it has left\n".to_owned(), Some(0)));
+    assert_eq!(member.status().view.expect("it stays").members.len(), 1);
+    assert_eq!(guard.fence(), Ok(guard.token()));
 }

@@ -1,6 +1,13 @@
 //! `Inbox`: the way from the network to the engine.
 
 use crate::protocol::{Input, Status};
+use crate::wire::{Order, OrderReport};
+use std::future::Future;
+use std::pin::Pin;
+use tokio::sync::mpsc;
+
+/// An order that is carried out.
+pub(crate) type OrderWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The network puts the received packets here. Implemented by the engine.
 pub(crate) trait Inbox: Send + Sync {
@@ -15,4 +22,12 @@ pub(crate) trait Inbox: Send + Sync {
     /// The member's status, for a caller that asks from outside: so many services, and so many
     /// locks in all, and how many more there are. `None` once it is gone.
     fn status(&self, most: usize) -> Option<Status>;
+
+    /// Carries out an operator's order, with a report on each step. Dropped, it stops.
+    fn carry_out(&self, order: Order, reports: mpsc::Sender<OrderReport>) -> OrderWork {
+        Box::pin(async move {
+            let reason = format!("no member carries out {} here", order.kind());
+            let _ = reports.send(OrderReport::Failed(reason)).await;
+        })
+    }
 }

@@ -37,6 +37,6 @@ pub mod telemetry;
 pub(crate) mod vote_writer;
 
 pub use disk::DataDirError;
+pub use net::{OrderReports, QueryError, give_order, query_status};
 #[cfg(feature = "secure")]
-pub use net::query_status_with;
-pub use net::{QueryError, query_status};
+pub use net::{give_order_with, query_status_with};

@@ -164,7 +164,8 @@ impl Member {
     ///
     /// # Errors
     /// [`KeyringError::NoKey`]: the member joined without a keyring.
-    /// [`KeyringError::ObserverKey`]: the ring has an observer key. Nothing is changed.
+    /// [`KeyringError::RoleKey`]: the ring has a key of a role that is no member's. Nothing is
+    /// changed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -182,8 +183,8 @@ impl Member {
     #[cfg(feature = "secure")]
     #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
     pub fn set_keyring(&self, ring: crate::Keyring) -> Result<usize, KeyringError> {
-        if ring.has_observer() {
-            return Err(KeyringError::ObserverKey);
+        if let Some(role) = ring.lower_role() {
+            return Err(KeyringError::RoleKey(role));
         }
         let names: Vec<_> = ring.names().collect();
         let transport = self.handle.transport.as_ref();
@@ -314,9 +315,9 @@ pub enum KeyringError {
     /// The member joined without a keyring, and speaks to members without keys. Nothing is changed.
     #[error("this member joined without a keyring: give one to all members when they join")]
     NoKey,
-    /// The ring has an observer key, which only asks for the status. Nothing is changed.
-    #[error("the keyring has an observer key, which only asks for the status: give cluster keys")]
-    ObserverKey,
+    /// The ring has a key of a role that is no member's. Nothing is changed.
+    #[error("the keyring has an {} key, which {}: give cluster keys", .0, .0.allows())]
+    RoleKey(crate::Role),
 }
 
 /// Why [`Member::force`] did nothing.

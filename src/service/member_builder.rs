@@ -1,12 +1,13 @@
 //! `MemberBuilder`: how a member is set up, checked and joined.
 
 use super::member::Member;
+use super::orders;
 use crate::protocol::{
     Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing,
 };
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
-use crate::runtime::inbox::Inbox;
+use crate::runtime::inbox::{Inbox, OrderWork};
 use crate::runtime::member_clock::MemberClock;
 use crate::runtime::net::death_watch;
 use crate::runtime::net::timeouts::ConnectionTimeouts;
@@ -17,6 +18,7 @@ use crate::runtime::vote_writer::VoteStorage;
 use crate::runtime::{DataDirError, QueryError};
 #[cfg(feature = "secure")]
 use crate::wire::secure::Keyring;
+use crate::wire::{Order, OrderReport, Role};
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use std::collections::BTreeSet;
@@ -28,6 +30,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
+use tokio::sync::mpsc;
 
 /// The longest cluster name, in bytes: it is in front of every datagram.
 const MAX_CLUSTER_NAME: usize = 64;
@@ -425,8 +428,8 @@ impl MemberBuilder {
             return Err(JoinError::InsecureWithKey);
         }
         #[cfg(feature = "secure")]
-        if self.keyring.as_ref().is_some_and(Keyring::has_observer) {
-            return Err(JoinError::ObserverKey);
+        if let Some(role) = self.keyring.as_ref().and_then(Keyring::lower_role) {
+            return Err(JoinError::RoleKey { role });
         }
         Ok(())
     }
@@ -510,6 +513,15 @@ impl Inbox for NetworkInbox {
 
     fn status(&self, most: usize) -> Option<Status> {
         Inbox::status(&*self.engine.upgrade()?, most)
+    }
+
+    fn carry_out(&self, order: Order, reports: mpsc::Sender<OrderReport>) -> OrderWork {
+        let engine = self.engine.clone();
+        Box::pin(async move {
+            if let Some(engine) = engine.upgrade() {
+                orders::carry_out(engine, order, reports).await;
+            }
+        })
     }
 }
 
@@ -623,9 +635,12 @@ pub enum JoinError {
     /// Both a keyring and [`insecure`](MemberBuilder::insecure) were given. Nothing was done.
     #[error("insecure() is for a cluster without a key, and a keyring was given: give one of them")]
     InsecureWithKey,
-    /// The keyring has an observer key, and no member joins with one. Nothing was done.
-    #[error("the keyring has an observer key, which only asks for the status: give a cluster key")]
-    ObserverKey,
+    /// The keyring has a key of a role that is no member's. Nothing was done.
+    #[error("the keyring has an {role} key, which {}: give a cluster key", .role.allows())]
+    RoleKey {
+        /// The role.
+        role: Role,
+    },
     /// Not called from within a tokio runtime. Nothing was done.
     #[error("{}", QueryError::NoRuntime)]
     NoRuntime,

@@ -19,6 +19,7 @@ mod lock_error;
 mod lock_service;
 mod member;
 mod member_builder;
+mod orders;
 mod permit_guard;
 mod request;
 mod revocation;

@@ -12,6 +12,7 @@
 use super::buffer::ByteQueue;
 use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, MAGIC, StatusQuery};
 use super::limits::{MAX_FRAME, MAX_HELLO, MAX_STRANGE_FRAME};
+use super::order::{OrderReport, OrderRequest};
 use super::secure::{Forged, Opener};
 use super::{codec, handshake, packet};
 use crate::protocol::{Packet, Status};
@@ -46,6 +47,11 @@ pub enum Frame {
     Respond(Vec<u8>),
     /// The dialler's proof that it is present. Records follow.
     Confirm(Vec<u8>),
+    /// A caller that does not join gives an order: without a key instead of a hello, else as the
+    /// first record.
+    Order(Box<OrderRequest>),
+    /// A step of an order that is carried out.
+    Report(Box<OrderReport>),
 }
 
 const HELLO: u8 = 0;
@@ -60,6 +66,8 @@ const STATUS_IS: u8 = 8;
 const INITIATE: u8 = 9;
 const RESPOND: u8 = 10;
 const CONFIRM: u8 = 11;
+const ORDER: u8 = 12;
+const REPORT: u8 = 13;
 
 /// Why bytes are no frame, or a frame cannot become bytes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -131,6 +139,8 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
         Frame::Initiate(_) => INITIATE,
         Frame::Respond(_) => RESPOND,
         Frame::Confirm(_) => CONFIRM,
+        Frame::Order(_) => ORDER,
+        Frame::Report(_) => REPORT,
     };
     out.push(kind);
     match frame {
@@ -138,6 +148,8 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
         Frame::Refused(refusal) => refusal.write(out).is_ok(),
         Frame::Question(question) => question.write(out).is_ok(),
         Frame::StatusIs(status) => codec::write(status, out).is_ok(),
+        Frame::Order(order) => order.write(out).is_ok(),
+        Frame::Report(report) => codec::write(report, out).is_ok(),
         Frame::Packet(Packet::Relay { from, to, troubled, heard, packet }) => {
             packet::write_relay(from, (*to, *troubled, *heard), packet, out)
                 .is_some_and(|written| written.is_ok())
@@ -191,12 +203,14 @@ struct Sealed {
 /// The frames that a connection may carry next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ConnectionStage {
-    /// A short frame of a handshake, or a question.
+    /// A short frame of a handshake, a question or an order.
     #[default]
     Closed,
     /// Anything but those.
     Open,
-    /// The answer to a question.
+    /// An order under a key.
+    Ordered,
+    /// The answer to a question, or the reports on an order.
     Asked,
 }
 
@@ -205,13 +219,22 @@ impl ConnectionStage {
         let keyed = matches!(frame, Frame::Initiate(_) | Frame::Respond(_) | Frame::Confirm(_));
         let keyless = matches!(
             frame,
-            Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_)
+            Frame::Hello(_)
+                | Frame::Welcome(_)
+                | Frame::Refused(_)
+                | Frame::Question(_)
+                | Frame::Order(_)
         );
         let opening = keyed || keyless;
         match self {
             ConnectionStage::Closed => opening,
-            ConnectionStage::Open => !opening && !matches!(frame, Frame::StatusIs(_)),
-            ConnectionStage::Asked => matches!(frame, Frame::StatusIs(_) | Frame::Refused(_)),
+            ConnectionStage::Open => {
+                !opening && !matches!(frame, Frame::StatusIs(_) | Frame::Report(_))
+            }
+            ConnectionStage::Ordered => matches!(frame, Frame::Order(_)),
+            ConnectionStage::Asked => {
+                matches!(frame, Frame::StatusIs(_) | Frame::Refused(_) | Frame::Report(_))
+            }
         }
     }
 
@@ -220,7 +243,7 @@ impl ConnectionStage {
     fn check_version(self, body: &[u8]) -> Result<(), FrameError> {
         match (self, body.split_first()) {
             (ConnectionStage::Open, _) => Ok(()),
-            (_, Some((&(HELLO | WELCOME | REFUSED | QUESTION), body))) => {
+            (_, Some((&(HELLO | WELCOME | REFUSED | QUESTION | ORDER), body))) => {
                 Ok(handshake::check_version(body)?)
             }
             // The handshake checks the range of versions, after the tag.
@@ -229,7 +252,7 @@ impl ConnectionStage {
             {
                 Ok(())
             }
-            (ConnectionStage::Closed, _) => Err(FrameError::Garbage),
+            (ConnectionStage::Closed | ConnectionStage::Ordered, _) => Err(FrameError::Garbage),
             (ConnectionStage::Asked, _) => Ok(()),
         }
     }
@@ -252,7 +275,12 @@ impl Decoder {
         self.stage = ConnectionStage::Open;
     }
 
-    /// The handshake is done, and only the answer to a question follows.
+    /// The handshake is done, and one order follows, as short as a handshake.
+    pub fn await_order(&mut self) {
+        self.stage = ConnectionStage::Ordered;
+    }
+
+    /// The handshake is done, and only the answer to a question or an order follows.
     pub fn await_answer(&mut self) {
         self.stage = ConnectionStage::Asked;
     }
@@ -320,7 +348,7 @@ impl Decoder {
     fn next_open(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(whole) = frame_length(self.buffer.as_slice()) else { return Ok(None) };
         let limit = match self.stage {
-            ConnectionStage::Closed => MAX_HELLO,
+            ConnectionStage::Closed | ConnectionStage::Ordered => MAX_HELLO,
             ConnectionStage::Open if self.is_strange => MAX_STRANGE_FRAME,
             ConnectionStage::Open | ConnectionStage::Asked => MAX_FRAME,
         };
@@ -352,8 +380,12 @@ fn read_body(body: &[u8], is_strange: bool) -> Result<Frame, FrameError> {
         FLAT => Frame::Packet(packet::read_flat(body, is_strange).ok_or(FrameError::Garbage)?),
         RELAY => Frame::Packet(packet::read_relay(body, is_strange).ok_or(FrameError::Garbage)?),
         QUESTION => Frame::Question(StatusQuery::read(body)?),
+        ORDER => Frame::Order(OrderRequest::read(body)?.into()),
         STATUS_IS => Frame::StatusIs(Box::new(
             codec::read::<Status, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?,
+        )),
+        REPORT => Frame::Report(Box::new(
+            codec::read::<OrderReport, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?,
         )),
         GOSSIP_WANTED if body.is_empty() => Frame::GossipWanted,
         GOSSIP => Frame::Gossip(body.to_vec()),

@@ -10,6 +10,8 @@
 
 use super::codec;
 use super::limits::MAX_HELLO;
+use super::order::OrderRequest;
+use super::role::Role;
 use super::version::PROTOCOL_VERSION;
 use crate::protocol::MemberInfo;
 use serde::{Deserialize, Serialize};
@@ -72,9 +74,9 @@ pub enum HandshakeRefusal {
     /// The listener has no cluster key, the dialler has one.
     #[error("it has no cluster key; this process has one: give the key to all members, or to none")]
     NoKey,
-    /// The dialler has an observer key and wants to be a member.
-    #[error("this process has an observer key: it may ask for the status, and do nothing else")]
-    Observer,
+    /// The role of the dialler's key does not allow what it wants.
+    #[error("this process has an {} key: it {}", .0, .0.allows())]
+    Role(Role),
 }
 
 /// Whether others can reach a process at this address.
@@ -142,6 +144,18 @@ impl StatusQuery {
         let fits = (1..=MAX_CLUSTER).contains(&question.cluster.len())
             && question.reserved.len() <= MAX_RESERVED;
         if fits { Ok(question) } else { Err(HandshakeError::Garbage) }
+    }
+}
+
+impl OrderRequest {
+    pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
+        write(self, out)
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
+        let request: OrderRequest = read(bytes)?;
+        let fits = (1..=MAX_CLUSTER).contains(&request.cluster.len());
+        if fits { Ok(request) } else { Err(HandshakeError::Garbage) }
     }
 }
 

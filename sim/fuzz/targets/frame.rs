@@ -42,10 +42,10 @@ fuzz_target!(|bytes: &[u8]| {
 /// Whether such a frame may come at this stage.
 fn belongs(frame: &Frame, how: u8) -> bool {
     match frame {
-        Frame::Hello(_) | Frame::Welcome(_) | Frame::Question(_) => how & 3 == 0,
+        Frame::Hello(_) | Frame::Welcome(_) | Frame::Question(_) | Frame::Order(_) => how & 3 == 0,
         Frame::Initiate(_) | Frame::Respond(_) | Frame::Confirm(_) => how & 3 == 0,
         Frame::Refused(_) => how & 3 <= 1,
-        Frame::StatusIs(_) => how & 3 == 1,
+        Frame::StatusIs(_) | Frame::Report(_) => how & 3 == 1,
         Frame::Packet(_) | Frame::GossipWanted | Frame::Gossip(_) => how & 3 >= 2,
     }
 }

@@ -3,7 +3,8 @@
 use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
 use elderlock::wire::{
-    Frame, GossipCodec, Handshake, HandshakeRefusal, StatusQuery, encode, seal, write_vote,
+    Frame, GossipCodec, Handshake, HandshakeRefusal, Order, OrderReport, OrderRequest, StatusQuery,
+    encode, seal, write_vote,
 };
 use elderlock_sim::World;
 use elderlock_sim::chance::Rng;
@@ -122,6 +123,12 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
             "Question".to_string(),
             Frame::Question(StatusQuery { cluster: "shop".into(), reserved: Vec::new() }),
         ),
+        (
+            0,
+            "Order".to_string(),
+            Frame::Order(Box::new(OrderRequest { cluster: "shop".into(), order: Order::Leave })),
+        ),
+        (1, "Report".to_string(), Frame::Report(Box::new(OrderReport::Done { complete: true }))),
         (2, "GossipWanted".to_string(), Frame::GossipWanted),
         (2, "Gossip".to_string(), Frame::Gossip(vec![7; 20])),
     ];

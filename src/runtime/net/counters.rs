@@ -47,8 +47,10 @@ pub struct Counters {
     pub repeated: u64,
     /// Refused: a process with the key that claimed the id of another one.
     pub impostors: u64,
-    /// Refused: a process with an observer key that wants to be a member.
-    pub observers: u64,
+    /// Refused: a process that wants more than the role of its key allows.
+    pub above_role: u64,
+    /// Orders of operators that were carried out, or begun.
+    pub orders: u64,
     /// Closed: connections of strangers, to make room for others or because they were silent.
     pub evicted: u64,
     /// Not sent: the queue of the peer was full, or there are too many peers.
@@ -99,7 +101,8 @@ counters!(
     forged,
     repeated,
     impostors,
-    observers,
+    above_role,
+    orders,
     evicted,
     overflowed,
     undelivered,

@@ -14,6 +14,8 @@ pub(crate) mod death_watch;
 mod dialer;
 mod hello;
 mod incarnation;
+mod operator;
+mod orders;
 mod peer;
 mod poll_on_wake;
 mod query;
@@ -32,6 +34,9 @@ mod transport_state;
 mod udp;
 
 pub(crate) use connection_reader::ConnectionReader;
+#[cfg(feature = "secure")]
+pub use operator::give_order_with;
+pub use operator::{OrderReports, give_order};
 #[cfg(feature = "secure")]
 pub use query::query_status_with;
 pub use query::{QueryError, query_status};

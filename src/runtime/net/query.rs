@@ -24,11 +24,19 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// # Cancel safety
 /// May be dropped at any time.
 pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryError> {
+    within_limit(addr, cluster, ask(addr, cluster)).await
+}
+
+/// Runs an exchange with a member, after the checks that need no member.
+pub(super) async fn within_limit<T>(
+    addr: &str,
+    cluster: &str,
+    exchange: impl Future<Output = Result<T, QueryError>>,
+) -> Result<T, QueryError> {
     check_cluster(addr, cluster)?;
     tokio::runtime::Handle::try_current().map_err(|_| QueryError::NoRuntime)?;
-    tokio::time::timeout(LIMIT, ask(addr, cluster))
-        .await
-        .unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
+    let exchanged = tokio::time::timeout(LIMIT, exchange).await;
+    exchanged.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
 }
 
 /// Like [`query_status`], for a cluster with a key. The first key of the ring seals question and
@@ -46,10 +54,7 @@ pub async fn query_status_with(
     cluster: &str,
     ring: &Keyring,
 ) -> Result<Status, QueryError> {
-    check_cluster(addr, cluster)?;
-    tokio::runtime::Handle::try_current().map_err(|_| QueryError::NoRuntime)?;
-    let asked = tokio::time::timeout(LIMIT, ask_sealed(addr, cluster, ring)).await;
-    asked.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
+    within_limit(addr, cluster, ask_sealed(addr, cluster, ring)).await
 }
 
 #[cfg(feature = "secure")]
@@ -66,7 +71,7 @@ async fn ask_sealed(addr: &str, cluster: &str, ring: &Keyring) -> Result<Status,
     })?;
     decoder.unseal(opener);
     decoder.await_answer();
-    read_answer(addr, &mut stream, &mut decoder).await
+    read_status(addr, &mut stream, &mut decoder).await
 }
 
 fn check_cluster(addr: &str, cluster: &str) -> Result<(), QueryError> {
@@ -86,21 +91,32 @@ async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
     let encoded = wire::encode(&frame, &mut question);
     encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
     stream.write_all(&question).await.map_err(unreachable)?;
-    read_answer(addr, &mut stream, &mut Decoder::for_answer()).await
+    read_status(addr, &mut stream, &mut Decoder::for_answer()).await
 }
 
-async fn read_answer(
+async fn read_status(
     addr: &str,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
 ) -> Result<Status, QueryError> {
+    match read_answer(addr, stream, decoder).await? {
+        Frame::StatusIs(status) => Ok(*status),
+        _ => Err(QueryError::Garbled { reason: "it answered something else".into() }),
+    }
+}
+
+/// The next frame of an answer that is no refusal.
+pub(super) async fn read_answer(
+    addr: &str,
+    stream: &mut TcpStream,
+    decoder: &mut Decoder,
+) -> Result<Frame, QueryError> {
     let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
     let garbled = |reason: String| QueryError::Garbled { reason };
     loop {
         match decoder.next() {
-            Ok(Some(Frame::StatusIs(status))) => return Ok(*status),
             Ok(Some(Frame::Refused(refusal))) => return Err(refused(addr, refusal)),
-            Ok(Some(_)) => return Err(garbled("it answered something else".into())),
+            Ok(Some(frame)) => return Ok(frame),
             Ok(None) => {}
             Err(FrameError::Version(version)) => {
                 return Err(refused(addr, HandshakeRefusal::Version(version)));

@@ -169,7 +169,9 @@ pub(super) async fn greet(
             decoder.unseal(opener);
             Ok((info, Secured { sealer, key }))
         }
-        Session { purpose: Purpose::Status, .. } => Err(SecureError::Malformed.into()),
+        Session { purpose: Purpose::Status | Purpose::Order, .. } => {
+            Err(SecureError::Malformed.into())
+        }
     }
 }
 
@@ -232,6 +234,8 @@ pub(super) enum Answered {
     Member(Box<MemberInfo>, Box<Secured>),
     /// The dialler asks for the status. The answer to it is sealed.
     Status(Box<Sealer>),
+    /// The dialler gives an order, which follows. The reports on it are sealed.
+    Order(Box<Secured>),
     /// The dialler is to be refused, with this reason or in silence.
     Refused(Option<HandshakeRefusal>),
 }
@@ -284,10 +288,16 @@ pub(super) async fn answer(
             Answered::Member(Box::new(info), Box::new(Secured { sealer, key }))
         }
         Ok(Session { purpose: Purpose::Status, sealer, .. }) => Answered::Status(Box::new(sealer)),
+        Ok(Session { purpose: Purpose::Order, sealer, opener, key, .. }) => {
+            decoder.unseal(opener);
+            Answered::Order(Box::new(Secured { sealer, key }))
+        }
         Err(error) => {
             refuse_secure(side.reception, &error);
-            let is_observer = error == SecureError::Observer;
-            Answered::Refused(is_observer.then_some(HandshakeRefusal::Observer))
+            Answered::Refused(match error {
+                SecureError::Role(role) => Some(HandshakeRefusal::Role(role)),
+                _ => None,
+            })
         }
     }
 }
@@ -308,7 +318,15 @@ fn refuse_secure(reception: &Reception, error: &SecureError) {
         SecureError::OtherCluster => add(&counters.foreign_cluster, 1),
         SecureError::Versions(_) | SecureError::Downgraded(_) => add(&counters.other_version, 1),
         SecureError::Forged => add(&counters.forged, 1),
-        SecureError::Observer => add(&counters.observers, 1),
+        SecureError::Role(role) => {
+            if let Some(left_out) = reception.may_warn() {
+                tracing::warn!(
+                    %role, left_out,
+                    "refused a process that wants more than the role of its key allows"
+                );
+            }
+            add(&counters.above_role, 1);
+        }
         SecureError::Impostor { claimed } => {
             if let Some(left_out) = reception.may_warn() {
                 tracing::warn!(

@@ -64,6 +64,7 @@ impl NoSecurity {
 pub(super) enum NoAnswer {
     Member(Box<MemberInfo>, Box<NoSecured>),
     Status(Box<Sealer>),
+    Order(Box<NoSecured>),
     Refused(Option<HandshakeRefusal>),
 }
 

@@ -9,6 +9,7 @@ use super::counters::add;
 use super::death_watch::HeldProcess;
 use super::hello::{HelloError, bytes_of, read_hello};
 use super::incarnation::Incarnation;
+use super::orders::{self, PendingOrder};
 use super::peer::{ConnectionWriter, DialError, Peer};
 use super::poll_on_wake::on_wake;
 use super::security::{self, Answered, HandshakeSide, Secured};
@@ -49,6 +50,14 @@ pub(super) struct Greeted {
     pub(super) info: MemberInfo,
     /// Seals the frames to it, if the cluster has a key.
     pub(super) secured: Option<Secured>,
+}
+
+/// What a stranger wants, after its first packets.
+enum Admitted {
+    /// To be a member, or to join.
+    Greeted(Greeted),
+    /// To have an order carried out.
+    Order(PendingOrder),
 }
 
 /// A connection after its handshake.
@@ -118,11 +127,18 @@ async fn listen(
         add(&shared.reception.counters.silent, 1);
         return;
     };
-    if let Some(greeted) = greeted {
-        admission.finish(greeted.info.process);
-        let addr = greeted.info.addr;
-        let opened = HandshakenConnection { stream, decoder, greeted, admission: Some(admission) };
-        converse(&shared, &incarnation, addr, opened, false).await;
+    match greeted {
+        Some(Admitted::Greeted(greeted)) => {
+            admission.finish(greeted.info.process);
+            let addr = greeted.info.addr;
+            let opened = HandshakenConnection { stream, decoder, greeted, admission: Some(admission) };
+            converse(&shared, &incarnation, addr, opened, false).await;
+        }
+        Some(Admitted::Order(pending)) => {
+            let order = orders::carry_out(shared.clone(), incarnation, stream, pending, admission);
+            shared.spawn_order(order);
+        }
+        None => {}
     }
 }
 
@@ -132,7 +148,7 @@ async fn answer(
     incarnation: &Incarnation,
     stream: &mut TcpStream,
     decoder: &mut Decoder,
-) -> Option<Greeted> {
+) -> Option<Admitted> {
     let mut read = 0;
     let refusal = match (read_hello(stream, decoder, &mut read).await, &shared.security) {
         (Ok(Some(Frame::Initiate(initiate))), Some(security)) => {
@@ -140,7 +156,12 @@ async fn answer(
                 .await
             {
                 Answered::Member(info, secured) => {
-                    return Some(Greeted { info: *info, secured: Some(*secured) });
+                    let greeted = Greeted { info: *info, secured: Some(*secured) };
+                    return Some(Admitted::Greeted(greeted));
+                }
+                Answered::Order(secured) => {
+                    let pending = orders::read(shared, stream, decoder, *secured).await?;
+                    return Some(Admitted::Order(pending));
                 }
                 Answered::Status(mut sealer) => {
                     let status =
@@ -156,7 +177,7 @@ async fn answer(
             add(&shared.reception.counters.unknown_key, 1);
             HandshakeRefusal::NoKey
         }
-        (Ok(Some(Frame::Hello(_) | Frame::Question(_))), Some(_)) => {
+        (Ok(Some(Frame::Hello(_) | Frame::Question(_) | Frame::Order(_))), Some(_)) => {
             add(&shared.reception.counters.keyless, 1);
             HandshakeRefusal::KeyWanted
         }
@@ -164,7 +185,11 @@ async fn answer(
             let welcome = bytes_of(&Frame::Welcome(shared.handshake(incarnation).into()));
             decoder.open();
             let greeted = Greeted { info: hello.me, secured: None };
-            return stream.write_all(&welcome).await.is_ok().then_some(greeted);
+            let is_written = stream.write_all(&welcome).await.is_ok();
+            return is_written.then_some(Admitted::Greeted(greeted));
+        }
+        (Ok(Some(Frame::Order(request))), None) if request.cluster == shared.cluster => {
+            return Some(Admitted::Order(PendingOrder { order: request.order, secured: None }));
         }
         (Ok(Some(Frame::Question(question))), None) if question.cluster == shared.cluster => {
             let status = Frame::StatusIs(Box::new(incarnation.inbox.status(MAX_LOCKS_TOLD)?));
@@ -172,7 +197,7 @@ async fn answer(
             let _ = stream.shutdown().await;
             return None;
         }
-        (Ok(Some(Frame::Hello(_) | Frame::Question(_))), None) => {
+        (Ok(Some(Frame::Hello(_) | Frame::Question(_) | Frame::Order(_))), None) => {
             add(&shared.reception.counters.foreign_cluster, 1);
             HandshakeRefusal::ForeignCluster(shared.cluster.clone())
         }
@@ -330,7 +355,7 @@ async fn connect(bound: SocketAddr, addr: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::Result<()> {
+pub(super) fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     let second = Duration::from_secs(1);

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,6 +36,8 @@ const AT_ONCE: usize = 8;
 const MOST_ANSWERS: u32 = 64;
 /// The same in the long run.
 const ANSWERS_A_SECOND: u32 = 32;
+/// The most orders that a member carries out at a time: operators are few.
+const MAX_ORDERS: usize = 8;
 /// Addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
 
@@ -78,6 +80,8 @@ pub(super) struct TransportState {
     /// The cluster's keys, if it has any.
     pub(super) security: Option<Security>,
     pub(super) admissions: Arc<Admissions>,
+    /// Room for orders that are carried out.
+    pub(super) orders: Semaphore,
     drive: DrivePeer,
     budget: Arc<Budget>,
     answers: RateLimit,
@@ -119,6 +123,7 @@ impl TransportState {
             drive: parts.drive,
             budget: Arc::new(Budget::new(parts.stranger_memory)),
             admissions: Admissions::new(AdmissionLimits::here()),
+            orders: Semaphore::new(MAX_ORDERS),
             answers: RateLimit::new(MOST_ANSWERS, ANSWERS_A_SECOND),
             current: Mutex::new(None),
             errors: Mutex::default(),
@@ -195,6 +200,18 @@ impl TransportState {
                 biased;
                 () = &mut over => {}
                 () = task => {}
+            }
+        };
+        self.tasks.spawn_on(self.home.keep(task), &self.handle);
+    }
+
+    /// Runs an order until it or the network ends. It may end the incarnation, and reports that.
+    pub(super) fn spawn_order<F: Future<Output = ()> + Send + 'static>(&self, order: F) {
+        let ended = self.ended.clone();
+        let task = async move {
+            tokio::select! {
+                () = order => {}
+                () = ended.cancelled() => {}
             }
         };
         self.tasks.spawn_on(self.home.keep(task), &self.handle);

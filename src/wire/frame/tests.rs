@@ -12,7 +12,7 @@ use crate::protocol::{
     OpenRequest, OwnerId, Permits, ProcessId, Query, QueryReply, RegistryMessage, RequestId,
     ServiceName, Slot, Ticket, Timing, Token, Value, View, ViewNumber, WaiterInfo, Want,
 };
-use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
+use crate::wire::{MAX_CLUSTER, MAX_RESERVED, Order, PROTOCOL_VERSION, ReportedHolder, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -411,6 +411,10 @@ fn handshake() -> Handshake {
     Handshake { cluster: "shop".into(), me: info(1), reserved: vec![1, 2, 3] }
 }
 
+fn request(order: Order) -> OrderRequest {
+    OrderRequest { cluster: "shop".into(), order }
+}
+
 fn hellos() -> Vec<Frame> {
     vec![
         Frame::Hello(Box::new(handshake())),
@@ -419,7 +423,15 @@ fn hellos() -> Vec<Frame> {
         Frame::Refused(HandshakeRefusal::ForeignCluster("shed".into())),
         Frame::Refused(HandshakeRefusal::Garbage),
         Frame::Refused(HandshakeRefusal::Busy),
-        Frame::Refused(HandshakeRefusal::Observer),
+        Frame::Refused(HandshakeRefusal::Role(Role::Observer)),
+        Frame::Order(Box::new(request(Order::Leave))),
+        Frame::Order(Box::new(request(Order::Revoke {
+            service: ServiceName::new("stock").unwrap(),
+            name: Some(LockName::new(b"a").unwrap()),
+            metadata: Metadata::new(b"why").unwrap(),
+            wait: Duration::from_millis(1500),
+            force: true,
+        }))),
     ]
 }
 
@@ -641,6 +653,58 @@ fn a_handshake_is_refused_after_the_handshake_and_everything_else_before_it() {
     }
     for frame in frames() {
         assert!(decoder(false, &bytes_of(&frame)).next().is_err());
+    }
+}
+
+#[test]
+fn one_order_follows_a_handshake_that_announces_it_and_nothing_else_does() {
+    let order = Frame::Order(Box::new(request(Order::Force)));
+    let after_handshake = |frame: &Frame| {
+        let mut decoder = Decoder::new();
+        decoder.await_order();
+        decoder.back().extend_from_slice(&bytes_of(frame));
+        decoder.next()
+    };
+    assert_eq!(after_handshake(&order), Ok(Some(order)));
+    for frame in frames().into_iter().chain(hellos()) {
+        let is_order = matches!(frame, Frame::Order(_));
+        assert_eq!(after_handshake(&frame).is_ok(), is_order, "{frame:?}");
+    }
+    let nameless = OrderRequest { cluster: String::new(), order: Order::Leave };
+    let nameless = bytes_of(&Frame::Order(Box::new(nameless)));
+    assert_eq!(decoder(false, &nameless).next(), Err(FrameError::Garbage));
+}
+
+#[test]
+fn reports_on_an_order_come_out_as_they_went_in_and_only_as_an_answer() {
+    let holder = ReportedHolder {
+        info: HolderInfo {
+            name: None,
+            process: ProcessId(7),
+            request: RequestId(3),
+            token: Token::new(Slot(1), 1),
+            mode: Mode::Lock,
+            revocable: true,
+            metadata: Metadata::new(b"till 3").unwrap(),
+            held_for: Duration::from_secs(1),
+        },
+        addr: Some("127.0.0.1:7400".parse().unwrap()),
+    };
+    for report in [
+        OrderReport::Told(holder.clone()),
+        OrderReport::Unsure(holder, "cut off".into()),
+        OrderReport::More(7),
+        OrderReport::NotHeld,
+        OrderReport::Done { complete: true },
+        OrderReport::Failed("busy".into()),
+    ] {
+        let frame = Frame::Report(Box::new(report));
+        let mut asking = Decoder::for_answer();
+        asking.back().extend_from_slice(&bytes_of(&frame));
+        assert_eq!(asking.next(), Ok(Some(frame.clone())));
+        for opened in [true, false] {
+            assert_eq!(decoder(opened, &bytes_of(&frame)).next(), Err(FrameError::Garbage));
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 use super::{ClusterKey, KeyName, Keyring, Opener, Sealer, TAG};
 use crate::protocol::{MemberInfo, ProcessId};
 use crate::wire::handshake::is_dialable;
-use crate::wire::{MAX_CLUSTER, MAX_HELLO, PROTOCOL_VERSION, codec};
+use crate::wire::{MAX_CLUSTER, MAX_HELLO, PROTOCOL_VERSION, Role, codec};
 use ring::{digest, hmac};
 use serde::{Deserialize, Serialize};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
@@ -99,6 +99,19 @@ pub enum Purpose {
     Member(MemberInfo),
     /// To ask for the status, once.
     Status,
+    /// To give an order, once.
+    Order,
+}
+
+impl Purpose {
+    /// The lowest role that allows it.
+    pub fn role(&self) -> Role {
+        match self {
+            Purpose::Member(_) => Role::Member,
+            Purpose::Status => Role::Observer,
+            Purpose::Order => Role::Operator,
+        }
+    }
 }
 
 /// One side's input of a handshake.
@@ -140,9 +153,9 @@ pub enum SecureError {
         /// The id that it claimed.
         claimed: ProcessId,
     },
-    /// The other side has an observer key and wants more than the status.
-    #[error("a process with an observer key that wants to be a member")]
-    Observer,
+    /// The role of the other side's key does not allow its purpose.
+    #[error("a process with an {0} key that wants more than this key allows")]
+    Role(Role),
     /// The chosen version is not the highest that both offer.
     #[error("version {0} was chosen, and both sides offer a higher one")]
     Downgraded(u16),
@@ -337,13 +350,13 @@ impl fmt::Debug for Initiator {
 pub struct Responder {
     noise: HandshakeState,
     key: KeyName,
-    is_observer: bool,
+    role: Role,
     version: u16,
 }
 
 impl Responder {
-    /// Takes Initiate. Returns the body of Respond too. A packet without a key of the ring costs
-    /// two tags for each key: one as a member's, one as an observer's.
+    /// Takes Initiate. Returns the body of Respond too. A packet without a key of the ring costs a
+    /// tag of each role for each key.
     ///
     /// # Errors
     /// [`SecureError`]: the listener keeps nothing of the packet.
@@ -362,12 +375,10 @@ impl Responder {
         if usize::from(*length) != name.len() || !(1..=MAX_CLUSTER).contains(&name.len()) {
             return Err(SecureError::Malformed);
         }
-        let observers = ring.keys().iter().map(ClusterKey::observer);
-        let keys = ring.keys().iter().cloned().chain(observers);
-        let mut fitting = keys.filter(|key| has_tag(key, tagged, tag));
-        let key = match fitting.next() {
+        let mut keys = ring.keys().iter().flat_map(ClusterKey::with_roles);
+        let key = match keys.find(|key| has_tag(key, tagged, tag)) {
             Some(key) => key,
-            None if planted!(SkipPacketTag) => ring.first().clone(),
+            None if planted!(SkipPacketTag) => ring.first(),
             None => return Err(SecureError::UnknownKey),
         };
         // The other side has the key, or repeats a packet of a process that has it.
@@ -376,12 +387,11 @@ impl Responder {
         }
         let theirs = Versions { lowest, highest };
         let version = setup.versions.common(theirs).ok_or(SecureError::Versions(theirs))?;
-        let mut noise = noise(&key, setup, head, false);
+        let mut noise = noise(key, setup, head, false);
         read(&mut noise, message)?;
         let mut respond = version.to_be_bytes().to_vec();
         write(&mut noise, &encoded(&(version, setup.versions, me))?, &mut respond)?;
-        let (is_observer, key) = (key.is_observer(), key.name());
-        Ok((Responder { noise, key, is_observer, version }, respond))
+        Ok((Responder { noise, key: key.name(), role: key.role(), version }, respond))
     }
 
     /// Takes Confirm. It proves that the other side is present and has its process id.
@@ -394,10 +404,10 @@ impl Responder {
             return Err(SecureError::Downgraded(version));
         }
         let purpose: Purpose = decoded(&read(&mut self.noise, message)?)?;
+        if self.role < purpose.role() && !planted!(AdmitAnyRole) {
+            return Err(SecureError::Role(self.role));
+        }
         if let Purpose::Member(info) = &purpose {
-            if self.is_observer && !planted!(AdmitObservers) {
-                return Err(SecureError::Observer);
-            }
             check_identity(&self.noise, info)?;
         }
         let (mut theirs, mut ours) = self.noise.dangerously_get_raw_split();

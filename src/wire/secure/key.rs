@@ -1,6 +1,7 @@
 //! Cluster keys and keyrings.
 
 use super::{Secret, derive};
+use crate::wire::Role;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ring::hmac;
@@ -9,10 +10,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// The text of an observer key begins so. No base64 does.
-const OBSERVER: &str = "observer:";
+/// The roles that have a key of their own, derived from the cluster key.
+const DERIVED: [Role; 2] = [Role::Observer, Role::Operator];
 
-/// The most keys of a ring. Rotation takes two, and each costs two tags for every unknown packet.
+/// The most keys of a ring. Rotation takes two, and each costs a tag of each role for every unknown
+/// packet.
 pub const MAX_KEYS: usize = 8;
 
 /// The secret that all members of a cluster share: 32 random bytes, written in base64.
@@ -34,8 +36,9 @@ pub struct ClusterKey(Arc<Derived>);
 struct Derived {
     secret: Secret,
     name: KeyName,
-    /// The observer key that is derived from it. `None`: it is one itself.
-    observer: Option<ClusterKey>,
+    role: Role,
+    /// The keys of the lower roles, as [`DERIVED`]. Empty: it is one of them itself.
+    roles: Vec<ClusterKey>,
     /// Noise's pre-shared key.
     handshake: Secret,
     /// Tags first packets, so that a packet without the key costs no curve work.
@@ -93,6 +96,9 @@ pub enum KeyError {
     /// The same key stands in the keyring twice.
     #[error("key {0} stands in the keyring twice")]
     Twice(KeyName),
+    /// A key of a role derives no other role.
+    #[error("an {0} key derives no {1} key: derive it from the cluster key")]
+    NotDerived(Role, Role),
 }
 
 impl ClusterKey {
@@ -104,39 +110,54 @@ impl ClusterKey {
         if bytes.iter().all(|byte| *byte == bytes[0]) {
             return Err(KeyError::Weak);
         }
-        let observer = ClusterKey::derived(derive(bytes, &[b"observer"]), None);
-        Ok(ClusterKey::derived(Zeroizing::new(*bytes), Some(observer)))
+        let key = |role: Role| derive(bytes, &[role.name().as_bytes()]);
+        let roles = DERIVED.map(|role| ClusterKey::new(key(role), role, Vec::new()));
+        Ok(ClusterKey::new(Zeroizing::new(*bytes), Role::Member, roles.to_vec()))
     }
 
-    fn derived(secret: Secret, observer: Option<ClusterKey>) -> Self {
+    fn new(secret: Secret, role: Role, roles: Vec<ClusterKey>) -> Self {
         let name = derive(&secret, &[b"name"]);
         ClusterKey(Arc::new(Derived {
             name: KeyName([name[0], name[1], name[2], name[3]]),
-            observer,
+            role,
+            roles,
             handshake: derive(&secret, &[b"handshake"]),
             packet: hmac::Key::new(hmac::HMAC_SHA256, &*derive(&secret, &[b"packet"])),
             secret,
         }))
     }
 
-    /// The observer key of this cluster key. A process that has only that key may ask members for
-    /// their status, and do nothing else. The cluster key cannot be computed from it. The observer
-    /// key of an observer key is the same key.
-    pub fn observer(&self) -> ClusterKey {
-        self.0.observer.clone().unwrap_or_else(|| self.clone())
+    /// The key of a role that may do less, by HKDF. The cluster key cannot be computed from it, nor
+    /// the key of another role. A key derives itself for its own role.
+    ///
+    /// # Errors
+    /// [`KeyError::NotDerived`]: only a cluster key derives the keys of other roles.
+    pub fn derive(&self, role: Role) -> Result<ClusterKey, KeyError> {
+        if role == self.role() {
+            return Ok(self.clone());
+        }
+        let derived = self.0.roles.iter().find(|key| key.role() == role);
+        derived.cloned().ok_or(KeyError::NotDerived(self.role(), role))
     }
 
-    /// Whether it is an [observer key](ClusterKey::observer).
-    pub fn is_observer(&self) -> bool {
-        self.0.observer.is_none()
+    /// What its holder may do.
+    pub fn role(&self) -> Role {
+        self.0.role
     }
 
-    /// The key as text, for a file that only its owner can read. That of an observer key begins
-    /// with `observer:`.
+    /// This key, and the keys of the lower roles: all under which its holder answers.
+    pub(super) fn with_roles(&self) -> impl Iterator<Item = &ClusterKey> {
+        std::iter::once(self).chain(&self.0.roles)
+    }
+
+    /// The key as text, for a file that only its owner can read. That of a role's key begins with
+    /// the role: `observer:` or `operator:`.
     pub fn to_base64(&self) -> Zeroizing<String> {
-        let prefix = if self.is_observer() { OBSERVER } else { "" };
         let text = Zeroizing::new(BASE64_STANDARD.encode(self.0.secret.as_slice()));
-        Zeroizing::new([prefix, text.as_str()].concat())
+        match self.role() {
+            Role::Member => text,
+            role => Zeroizing::new([role.name(), ":", text.as_str()].concat()),
+        }
     }
 
     /// The key's name, for logs.
@@ -164,13 +185,16 @@ impl FromStr for ClusterKey {
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let text = text.trim();
-        let observer = text.strip_prefix(OBSERVER);
-        let decoded = BASE64_STANDARD.decode(observer.unwrap_or(text));
+        // No base64 has a colon.
+        let prefixed = |role: &Role| Some((*role, text.strip_prefix(role.name())?));
+        let prefixed = DERIVED.iter().find_map(prefixed);
+        let prefixed = prefixed.and_then(|(role, rest)| Some((role, rest.strip_prefix(':')?)));
+        let decoded = BASE64_STANDARD.decode(prefixed.map_or(text, |(_, rest)| rest));
         let bytes = Zeroizing::new(decoded.map_err(|_| KeyError::NotBase64)?);
         let length = bytes.len();
         let bytes: &[u8; 32] = bytes.as_slice().try_into().map_err(|_| KeyError::Length(length))?;
-        match observer {
-            Some(_) => Ok(ClusterKey::derived(Zeroizing::new(*bytes), None)),
+        match prefixed {
+            Some((role, _)) => Ok(ClusterKey::new(Zeroizing::new(*bytes), role, Vec::new())),
             None => ClusterKey::from_bytes(bytes),
         }
     }
@@ -178,7 +202,7 @@ impl FromStr for ClusterKey {
 
 impl PartialEq for ClusterKey {
     fn eq(&self, other: &Self) -> bool {
-        *self.0.secret == *other.0.secret && self.is_observer() == other.is_observer()
+        *self.0.secret == *other.0.secret && self.role() == other.role()
     }
 }
 
@@ -260,17 +284,18 @@ impl Keyring {
         &self.keys[0]
     }
 
-    /// Whether an [observer key](ClusterKey::observer) is in it: no member joins with one.
-    pub fn has_observer(&self) -> bool {
-        self.keys.iter().any(ClusterKey::is_observer)
+    /// The role of a key in it that is no cluster key, if there is one: no member joins with such a
+    /// ring.
+    pub fn lower_role(&self) -> Option<Role> {
+        self.keys.iter().map(ClusterKey::role).find(|role| *role < Role::Member)
     }
 
     pub(crate) fn keys(&self) -> &[ClusterKey] {
         &self.keys
     }
 
-    /// Whether a key of this name is in it.
+    /// Whether a key of this name is in it, or is derived from one in it.
     pub(crate) fn has(&self, name: KeyName) -> bool {
-        self.names().any(|known| known == name)
+        self.keys.iter().flat_map(ClusterKey::with_roles).any(|known| known.name() == name)
     }
 }

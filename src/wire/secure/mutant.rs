@@ -20,8 +20,8 @@ pub enum Mutant {
     HearForOthers,
     /// The chosen version is not compared with what both sides offer.
     BelieveAnyVersion,
-    /// A process with an observer key is admitted as a member.
-    AdmitObservers,
+    /// The role of a key is not compared with what its holder wants.
+    AdmitAnyRole,
 }
 
 impl Mutant {
@@ -32,7 +32,7 @@ impl Mutant {
         Mutant::SkipPacketTag,
         Mutant::HearForOthers,
         Mutant::BelieveAnyVersion,
-        Mutant::AdmitObservers,
+        Mutant::AdmitAnyRole,
     ];
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::protocol::{MemberInfo, ProcessId};
+use crate::wire::Role;
 use std::net::SocketAddr;
 
 fn key(seed: u8) -> ClusterKey {
@@ -392,36 +393,58 @@ fn a_lower_version_in_front_is_noticed() -> Verdict {
     ensure(initiator.finish(&respond, &dialler.purpose()).is_err(), "a changed version is believed")
 }
 
-fn an_observer_is_refused_as_a_member() -> Verdict {
-    let observer = Side { ring: Keyring::new(key(1).observer()), ..Side::new(1) };
-    let result = shake(&observer, &Side::new(2)).map(|_| ());
-    ensure(result == Err(SecureError::Observer), "an observer is admitted as a member")
+/// A handshake under `key` for this purpose, as the listener sees its end.
+fn purpose_under(key: ClusterKey, purpose: &Purpose) -> Result<Purpose, SecureError> {
+    let (dialler, member) = (Side { ring: Keyring::new(key), ..Side::new(1) }, Side::new(2));
+    let (initiator, initiate) = dialler.start();
+    let (responder, respond) = member.answer(&initiate)?;
+    let (_, confirm) = initiator.finish(&respond, purpose)?;
+    responder.finish(&confirm).map(|session| session.purpose)
+}
+
+fn the_key_of_a_role_opens_no_more_than_the_role_allows() -> Verdict {
+    let member = Side::new(1).purpose();
+    for role in Role::ALL {
+        let key = key(1).derive(role).expect("a cluster key derives all");
+        let wants = [(Role::Observer, Purpose::Status), (Role::Operator, Purpose::Order)];
+        for (needed, purpose) in wants.into_iter().chain([(Role::Member, member.clone())]) {
+            let result = purpose_under(key.clone(), &purpose);
+            let expected = if role >= needed { Ok(purpose) } else { Err(SecureError::Role(role)) };
+            ensure(result == expected, "a role does more or less than it allows")?;
+        }
+    }
+    Ok(())
 }
 
 #[test]
-fn an_observer_key_asks_for_the_status_and_does_nothing_else() {
-    let observer = key(1).observer();
-    assert!(observer.is_observer() && !key(1).is_observer() && observer.name() != key(1).name());
-    assert_eq!(observer.observer(), observer);
-    let text = observer.to_base64();
-    assert_eq!(text.parse::<ClusterKey>().unwrap(), observer);
-    // The same secret in a process that takes it for a cluster key.
-    let bare: ClusterKey = text.strip_prefix("observer:").unwrap().parse().unwrap();
-    assert!(bare != observer && !bare.is_observer());
-    for key in [observer, bare] {
-        let ring = Keyring::new(key);
-        let (dialler, member) = (Side { ring: ring.clone(), ..Side::new(1) }, Side::new(2));
-        let (initiator, initiate) = dialler.start();
-        let (responder, respond) = member.answer(&initiate).unwrap();
-        let (_, confirm) = initiator.finish(&respond, &Purpose::Status).unwrap();
-        assert_eq!(responder.finish(&confirm).unwrap().purpose, Purpose::Status);
-        assert_eq!(shake(&dialler, &member).map(|_| ()).unwrap_err(), SecureError::Observer);
-        let dialled = dialler.answer(&member.start().1).map(|_| ());
-        assert_eq!(dialled, Err(SecureError::UnknownKey), "it answers no member");
-        let mut gossiper = SealedGossip::new("shop", ProcessId(1), ring);
-        let heard = heard(&mut gossip(2, &[1]), &payload(&mut gossiper, 2, b"news"));
-        assert_eq!(heard, Err(GossipError::Forged));
+fn the_key_of_a_role_is_a_key_of_its_own_that_members_do_not_take_for_theirs() {
+    for role in [Role::Observer, Role::Operator] {
+        let derived = key(1).derive(role).unwrap();
+        assert_eq!((derived.role(), key(1).role()), (role, Role::Member));
+        assert!(derived.name() != key(1).name());
+        assert_eq!(derived.derive(role).unwrap(), derived);
+        for other in Role::ALL.into_iter().filter(|other| *other != role) {
+            assert_eq!(derived.derive(other), Err(KeyError::NotDerived(role, other)));
+            assert!(key(1).derive(other).unwrap().name() != derived.name());
+        }
+        let text = derived.to_base64();
+        assert_eq!(text.parse::<ClusterKey>().unwrap(), derived);
+        // The same secret in a process that takes it for a cluster key.
+        let bare: ClusterKey = text.split_once(':').unwrap().1.parse().unwrap();
+        assert!(bare != derived && bare.role() == Role::Member);
+        for key in [derived, bare] {
+            let ring = Keyring::new(key);
+            let (dialler, member) = (Side { ring: ring.clone(), ..Side::new(1) }, Side::new(2));
+            assert_eq!(shake(&dialler, &member).map(|_| ()).unwrap_err(), SecureError::Role(role));
+            let dialled = dialler.answer(&member.start().1).map(|_| ());
+            assert_eq!(dialled, Err(SecureError::UnknownKey), "it answers no member");
+            let mut gossiper = SealedGossip::new("shop", ProcessId(1), ring);
+            let heard = heard(&mut gossip(2, &[1]), &payload(&mut gossiper, 2, b"news"));
+            assert_eq!(heard, Err(GossipError::Forged));
+        }
     }
+    assert_eq!("observer".parse::<ClusterKey>(), Err(KeyError::Length(6)));
+    assert_eq!("operator:".parse::<ClusterKey>(), Err(KeyError::Length(0)));
 }
 
 const CHECKS: [fn() -> Verdict; 6] = [
@@ -430,7 +453,7 @@ const CHECKS: [fn() -> Verdict; 6] = [
     a_packet_without_a_known_key_is_refused_before_curve_work,
     a_datagram_for_an_earlier_process_is_refused,
     a_lower_version_in_front_is_noticed,
-    an_observer_is_refused_as_a_member,
+    the_key_of_a_role_opens_no_more_than_the_role_allows,
 ];
 
 #[test]

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::runtime::net::security::entropy;
-use crate::runtime::query_status_with;
+use crate::runtime::{OrderReports, QueryError, query_status_with};
 use crate::wire::secure::{
     ClusterKey, HandshakeSetup, Initiator, Keyring, Purpose, Sealer, Session, StaticKey, VERSIONS,
     Versions,
 };
-use crate::wire::{HandshakeRefusal, MAX_HELLO, PROTOCOL_VERSION};
+use crate::wire::{HandshakeRefusal, MAX_HELLO, Order, OrderReport, PROTOCOL_VERSION, Role};
 use std::net::SocketAddr;
 
 fn key(seed: u8) -> ClusterKey {
@@ -135,14 +135,14 @@ impl Attacker {
 
     /// Shakes hands with the key 1 as `info`. Returns this side's session and packets.
     async fn shake(&mut self, identity: &StaticKey, info: MemberInfo) -> (Session, Vec<Frame>) {
-        self.shake_under(&key(1), identity, info).await
+        self.shake_under(&key(1), identity, Purpose::Member(info)).await
     }
 
     async fn shake_under(
         &mut self,
         key: &ClusterKey,
         identity: &StaticKey,
-        info: MemberInfo,
+        purpose: Purpose,
     ) -> (Session, Vec<Frame>) {
         let setup = HandshakeSetup {
             cluster: "shop",
@@ -154,7 +154,7 @@ impl Attacker {
         let initiate = Frame::Initiate(initiate);
         self.write(&initiate).await;
         let Some(Frame::Respond(respond)) = self.read().await else { panic!("no answer") };
-        let (session, confirm) = initiator.finish(&respond, &Purpose::Member(info)).unwrap();
+        let (session, confirm) = initiator.finish(&respond, &purpose).unwrap();
         let confirm = Frame::Confirm(confirm);
         self.write(&confirm).await;
         (session, vec![initiate, confirm])
@@ -185,20 +185,72 @@ async fn a_borrowed_id_with_the_right_key_is_refused() {
 }
 
 #[tokio::test]
-async fn an_observer_is_told_the_status_and_refused_as_a_member() {
+async fn an_observer_and_an_operator_are_told_the_status_and_refused_as_members() {
     let b = keyed("shop", &[1]).await;
-    let observer = key(1).observer();
-    let ring = Keyring::new(observer.clone());
-    let status = query_status_with(&b.me.addr.to_string(), "shop", &ring).await;
-    assert_eq!(status.expect("it answers").me.process, ProcessId(7));
-    let identity = StaticKey::new([5; 32]);
+    for (refused, role) in [(1, Role::Observer), (2, Role::Operator)] {
+        let derived = key(1).derive(role).unwrap();
+        let ring = Keyring::new(derived.clone());
+        let status = query_status_with(&b.me.addr.to_string(), "shop", &ring).await;
+        assert_eq!(status.expect("it answers").me.process, ProcessId(7));
+        let identity = StaticKey::new([5; 32]);
+        let mut attacker = Attacker::dial(b.me.addr).await;
+        let purpose = Purpose::Member(attacker_info(identity.process()));
+        attacker.shake_under(&derived, &identity, purpose).await;
+        assert_eq!(attacker.read().await, Some(Frame::Refused(HandshakeRefusal::Role(role))));
+        assert_eq!(attacker.read().await, None, "the connection is closed");
+        assert_eq!(b.transport.counters().above_role, refused);
+        assert_eq!(b.letters.count(&Input::Hint(Hint::Connected(identity.process()))), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_order_under_an_observer_key_is_refused_and_not_carried_out() {
+    let b = keyed("shop", &[1]).await;
+    let observer = key(1).derive(Role::Observer).unwrap();
     let mut attacker = Attacker::dial(b.me.addr).await;
-    let info = attacker_info(identity.process());
-    attacker.shake_under(&observer, &identity, info).await;
-    assert_eq!(attacker.read().await, Some(Frame::Refused(HandshakeRefusal::Observer)));
+    attacker.shake_under(&observer, &StaticKey::new([5; 32]), Purpose::Order).await;
+    let refusal = HandshakeRefusal::Role(Role::Observer);
+    assert_eq!(attacker.read().await, Some(Frame::Refused(refusal)));
     assert_eq!(attacker.read().await, None, "the connection is closed");
-    assert_eq!(b.transport.counters().observers, 1);
-    assert_eq!(b.letters.count(&Input::Hint(Hint::Connected(identity.process()))), 0);
+    let counters = b.transport.counters();
+    assert_eq!((counters.above_role, counters.orders), (1, 0));
+    // Its own side says so at once.
+    let asked = give(&b, observer, Order::Leave).await;
+    let error = asked.expect_err("it is refused").to_string();
+    assert!(error.contains("an observer key: it may ask for the status"), "{error}");
+}
+
+async fn give(peer: &TestPeer, key: ClusterKey, order: Order) -> Result<OrderReports, QueryError> {
+    let addr = peer.me.addr.to_string();
+    crate::runtime::give_order_with(&addr, "shop", &Keyring::new(key), order).await
+}
+
+#[tokio::test]
+async fn an_order_reaches_the_member_under_an_operator_key_and_under_the_cluster_key() {
+    let b = keyed("shop", &[1]).await;
+    for role in [Role::Operator, Role::Member] {
+        let mut reports =
+            give(&b, key(1).derive(role).unwrap(), Order::Leave).await.expect("it is given");
+        let report = reports.next().await.expect("it is told");
+        // This member has no engine.
+        let expected = "no member carries out leave here".to_owned();
+        assert_eq!(report, Some(OrderReport::Failed(expected)));
+        assert_eq!(reports.next().await.expect("it is over"), None);
+    }
+    assert_eq!(b.transport.counters().orders, 2);
+}
+
+#[tokio::test]
+async fn an_order_of_another_cluster_or_without_the_key_is_not_carried_out() {
+    let b = keyed("shop", &[1]).await;
+    let addr = b.me.addr.to_string();
+    let without = crate::runtime::give_order(&addr, "shop", Order::Leave).await;
+    let error = without.expect("it was sent").next().await.expect_err("it is refused");
+    assert!(error.to_string().contains("give this process the key file"), "{error}");
+    let other = key(2).derive(Role::Operator).unwrap();
+    let error = give(&b, other, Order::Leave).await.expect_err("it is refused");
+    assert!(error.to_string().contains("does not have the key"), "{error}");
+    assert_eq!(b.transport.counters().orders, 0);
 }
 
 #[tokio::test]

@@ -1,0 +1,103 @@
+//! `elderlock transfer`, `leave` and `force`: orders to one member, as an operator gives them.
+
+use crate::revoke::duration;
+use crate::{Done, keys};
+use clap::Args;
+use elderlock::{Order, OrderReport, QueryError, ServiceName};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The member that carries the order out.
+#[derive(Args)]
+pub(crate) struct OrderTarget {
+    /// Address of the running member that carries it out (host:port). Given several times, or with
+    /// commas: the first of them that can be reached.
+    #[arg(long, env = "ELDERLOCK_AT", value_delimiter = ',', required = true)]
+    at: Vec<String>,
+    /// Name of its cluster.
+    #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
+    cluster: String,
+    /// File with the operator key or the cluster key, if the cluster has one; else the variable
+    /// ELDERLOCK_KEY.
+    #[arg(long, env = "ELDERLOCK_KEY_FILE")]
+    key_file: Option<PathBuf>,
+}
+
+/// A service that moves.
+#[derive(Args)]
+pub(crate) struct TransferArgs {
+    /// Name of the lock service.
+    service: String,
+    /// How long it may take: 500ms, 5s, 2m.
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    wait: Duration,
+    #[command(flatten)]
+    target: OrderTarget,
+}
+
+/// Gives the order and tells of each report. Exit code 0 if all of it was done, else 1.
+pub(crate) async fn give(
+    target: &OrderTarget,
+    order: Order,
+    mut tell: impl FnMut(&OrderReport),
+) -> Done {
+    let ring = keys::find(target.key_file.as_deref())?;
+    let mut given = None;
+    for at in &target.at {
+        let asked = match &ring {
+            Some(ring) => {
+                elderlock::give_order_with(at, &target.cluster, ring, order.clone()).await
+            }
+            None => elderlock::give_order(at, &target.cluster, order.clone()).await,
+        };
+        let is_unreachable =
+            matches!(asked, Err(QueryError::Unreachable { .. } | QueryError::TimedOut { .. }));
+        given = Some(asked);
+        if !is_unreachable {
+            break;
+        }
+    }
+    let mut reports = given.ok_or("no address is given")??;
+    while let Some(report) = reports.next().await? {
+        tell(&report);
+        match report {
+            OrderReport::Done { complete: true } => return Ok(ExitCode::SUCCESS),
+            OrderReport::Done { complete: false } => return Ok(ExitCode::FAILURE),
+            OrderReport::Failed(reason) => return Err(reason.escape_debug().to_string().into()),
+            _ => {}
+        }
+    }
+    Err("the member ended the connection before the order was done".into())
+}
+
+pub(crate) async fn transfer(args: TransferArgs) -> Done {
+    let service = ServiceName::new(&args.service)?;
+    let order = Order::Transfer { service, wait: args.wait };
+    give(&args.target, order, |report| {
+        if matches!(report, OrderReport::Done { .. }) {
+            println!("it is the grantor of {}", args.service.escape_debug());
+        }
+    })
+    .await
+}
+
+pub(crate) async fn leave(target: OrderTarget) -> Done {
+    give(&target, Order::Leave, |report| match report {
+        OrderReport::Done { complete: true } => println!("it has left"),
+        OrderReport::Done { complete: false } => {
+            println!("it has left, and no other member confirmed it");
+        }
+        _ => {}
+    })
+    .await
+}
+
+pub(crate) async fn force(target: OrderTarget) -> Done {
+    give(&target, Order::Force, |report| {
+        if matches!(report, OrderReport::Done { .. }) {
+            println!("it goes on without a quorum, as a new lineage");
+        }
+    })
+    .await
+}

@@ -1,0 +1,161 @@
+//! Giving an order to a running member, without joining.
+
+use super::query::{self, QueryError};
+#[cfg(feature = "secure")]
+use super::security::{self, ShakeError, StaticKey};
+use super::tcp::configure;
+use super::timeouts::ConnectionTimeouts;
+#[cfg(feature = "secure")]
+use crate::wire::HandshakeRefusal;
+#[cfg(feature = "secure")]
+use crate::wire::secure::{Keyring, Purpose, Sealer, Session};
+use crate::wire::{self, Decoder, Frame, Order, OrderReport, OrderRequest};
+use std::io;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+/// Gives an order to the member at `addr` (`host:port`) of cluster `cluster`, which carries it out.
+/// For a cluster without a key. Joins nothing. Ends within five seconds; the reports take as long
+/// as the order.
+///
+/// # Errors
+/// See [`QueryError`]; nothing was done in any case, unless the connection failed when the order
+/// was on its way.
+///
+/// # Cancel safety
+/// Dropped, the order may have been given.
+pub async fn give_order(
+    addr: &str,
+    cluster: &str,
+    order: Order,
+) -> Result<OrderReports, QueryError> {
+    let given = async {
+        let order = encoded(cluster, order)?;
+        let mut stream = connect(addr).await?;
+        write(addr, &mut stream, &order).await?;
+        Ok(OrderReports::new(addr, stream, Decoder::for_answer()))
+    };
+    query::within_limit(addr, cluster, given).await
+}
+
+/// Like [`give_order`], for a cluster with a key. The first key of the ring is a cluster key, or an
+/// operator key that is [derived](crate::ClusterKey::derive) from it.
+///
+/// # Errors
+/// See [`give_order`]. [`QueryError::Refused`]: the key's role does not allow it.
+///
+/// # Cancel safety
+/// Dropped, the order may have been given.
+#[cfg(feature = "secure")]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub async fn give_order_with(
+    addr: &str,
+    cluster: &str,
+    ring: &Keyring,
+    order: Order,
+) -> Result<OrderReports, QueryError> {
+    let refused = |reason: String| QueryError::Refused { addr: addr.to_owned(), reason };
+    let given = async {
+        let role = ring.first().role();
+        if role < Purpose::Order.role() {
+            return Err(refused(HandshakeRefusal::Role(role).to_string()));
+        }
+        let order = encoded(cluster, order)?;
+        let mut stream = connect(addr).await?;
+        let entropy = security::entropy();
+        let entropy = entropy.map_err(|error| unreachable(addr)(io::Error::other(error)))?;
+        let (identity, mut decoder) = (StaticKey::new(*entropy), Decoder::new());
+        let shaken =
+            security::shake(cluster, ring, &identity, &Purpose::Order, &mut stream, &mut decoder);
+        let shaken = shaken.await.map_err(|error| match error {
+            ShakeError::Io(source) => unreachable(addr)(source),
+            error => refused(error.to_string()),
+        })?;
+        let Session { mut sealer, opener, .. } = shaken;
+        decoder.unseal(opener);
+        decoder.await_answer();
+        write(addr, &mut stream, &seal(&mut sealer, &order)?).await?;
+        Ok(OrderReports::new(addr, stream, decoder))
+    };
+    query::within_limit(addr, cluster, given).await
+}
+
+#[cfg(feature = "secure")]
+fn seal(sealer: &mut Sealer, order: &[u8]) -> Result<Vec<u8>, QueryError> {
+    let mut records = Vec::new();
+    let sealed = sealer.seal(order, &mut records);
+    sealed.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
+    Ok(records)
+}
+
+/// The reports on an order, from [`give_order`]. Dropped, the connection ends, and the member does
+/// no more of the order.
+#[must_use = "the member stops when this is dropped"]
+pub struct OrderReports {
+    addr: String,
+    stream: TcpStream,
+    decoder: Decoder,
+    is_over: bool,
+}
+
+impl OrderReports {
+    fn new(addr: &str, stream: TcpStream, decoder: Decoder) -> Self {
+        OrderReports { addr: addr.to_owned(), stream, decoder, is_over: false }
+    }
+
+    /// The next report. `None` after the last one.
+    ///
+    /// # Errors
+    /// [`QueryError`]: the connection has failed, or the member has ended it. The order may have
+    /// been carried out in part.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<Option<OrderReport>, QueryError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        match query::read_answer(&self.addr, &mut self.stream, &mut self.decoder).await? {
+            Frame::Report(report) => {
+                self.is_over = report.is_last();
+                Ok(Some(*report))
+            }
+            _ => Err(QueryError::Garbled { reason: "it answered something else".into() }),
+        }
+    }
+}
+
+impl std::fmt::Debug for OrderReports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OrderReports").field("addr", &self.addr).finish_non_exhaustive()
+    }
+}
+
+/// An order as a frame, which is as short as a handshake.
+fn encoded(cluster: &str, order: Order) -> Result<Vec<u8>, QueryError> {
+    let mut bytes = Vec::new();
+    let frame = Frame::Order(Box::new(OrderRequest { cluster: cluster.to_owned(), order }));
+    let encoded = wire::encode(&frame, &mut bytes);
+    encoded.map_err(|error| QueryError::Garbled { reason: error.to_string() })?;
+    if bytes.len() > wire::MAX_HELLO {
+        let reason = format!("an order has at most {} bytes, not {}", wire::MAX_HELLO, bytes.len());
+        return Err(QueryError::Garbled { reason });
+    }
+    Ok(bytes)
+}
+
+async fn connect(addr: &str) -> Result<TcpStream, QueryError> {
+    let stream = TcpStream::connect(addr).await.map_err(unreachable(addr))?;
+    // A member that is gone without a word is noticed by keepalive.
+    configure(&stream, &ConnectionTimeouts::default()).map_err(unreachable(addr))?;
+    Ok(stream)
+}
+
+async fn write(addr: &str, stream: &mut TcpStream, bytes: &[u8]) -> Result<(), QueryError> {
+    stream.write_all(bytes).await.map_err(unreachable(addr))
+}
+
+fn unreachable(addr: &str) -> impl Fn(io::Error) -> QueryError {
+    let addr = addr.to_owned();
+    move |source| QueryError::Unreachable { addr: addr.clone(), source }
+}

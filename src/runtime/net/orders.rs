@@ -1,0 +1,130 @@
+//! Orders of operators, at the member that carries them out.
+
+use super::counters::add;
+use super::hello::{HelloError, read_hello};
+use super::incarnation::Incarnation;
+use super::places::Place;
+use super::security::{self, Secured};
+use super::transport_state::TransportState;
+use crate::protocol::ProcessId;
+use crate::wire::{self, Decoder, Frame, FrameError, Order, OrderReport};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Reports that wait to be written. The order waits for room.
+const REPORTS: usize = 16;
+/// How often an operator's place counts as used, so that it is not closed for its silence.
+const TICK: Duration = Duration::from_secs(1);
+/// The process of an operator's connection: it has none.
+const OPERATOR: ProcessId = ProcessId(0);
+
+/// An order that was read, and the connection for the reports on it.
+pub(super) struct PendingOrder {
+    pub(super) order: Order,
+    /// Seals the reports, if the cluster has a key.
+    pub(super) secured: Option<Secured>,
+}
+
+/// Reads the order behind a handshake. `None`: it did not come, or is malformed.
+pub(super) async fn read(
+    shared: &TransportState,
+    stream: &mut TcpStream,
+    decoder: &mut Decoder,
+    secured: Secured,
+) -> Option<PendingOrder> {
+    decoder.await_order();
+    match read_hello(stream, decoder, &mut 0).await {
+        Ok(Some(Frame::Order(request))) if request.cluster == shared.cluster => {
+            return Some(PendingOrder { order: request.order, secured: Some(secured) });
+        }
+        Ok(Some(_)) => add(&shared.reception.counters.foreign_cluster, 1),
+        Ok(None) | Err(HelloError::Io(_)) => add(&shared.reception.counters.silent, 1),
+        Err(HelloError::Frame(error)) => shared.reception.counters.refuse_frame(&error),
+    }
+    None
+}
+
+/// Carries out an order and writes the reports on it. Ends with the connection: an operator that
+/// goes away takes back what was not done yet.
+pub(super) async fn carry_out(
+    shared: Arc<TransportState>,
+    incarnation: Arc<Incarnation>,
+    stream: TcpStream,
+    pending: PendingOrder,
+    place: Place,
+) {
+    place.finish(OPERATOR);
+    let PendingOrder { order, mut secured } = pending;
+    // The order ends when its key is removed.
+    let session = match (&shared.security, &secured) {
+        (Some(security), Some(secured)) => match security.register(secured, place.end.clone()) {
+            Some(session) => Some(session),
+            None => return,
+        },
+        _ => None,
+    };
+    let from = stream.peer_addr().ok();
+    let (mut incoming, mut outgoing) = stream.into_split();
+    let limit = shared.reception.timeouts.handshake;
+    let Ok(_permit) = shared.orders.try_acquire() else {
+        add(&shared.reception.counters.busy, 1);
+        let busy = OrderReport::Failed("it carries out other orders: ask again later".into());
+        let _ = timeout(limit, write(&mut outgoing, secured.as_mut(), busy)).await;
+        return;
+    };
+    add(&shared.reception.counters.orders, 1);
+    if let Some(left_out) = shared.reception.may_warn() {
+        tracing::info!(order = order.kind(), ?from, left_out, "an operator's order");
+    }
+    let (sender, mut reports) = mpsc::channel(REPORTS);
+    let mut work = incarnation.inbox.carry_out(order, sender);
+    let mut is_working = true;
+    let mut tick = tokio::time::interval(TICK);
+    let mut byte = [0];
+    loop {
+        tokio::select! {
+            () = &mut work, if is_working => is_working = false,
+            report = reports.recv() => {
+                let Some(report) = report else { break };
+                let written = timeout(limit, write(&mut outgoing, secured.as_mut(), report)).await;
+                if !matches!(written, Ok(true)) {
+                    break;
+                }
+            }
+            _ = tick.tick() => place.note_packet(),
+            // Nothing follows an order but the end.
+            _ = incoming.read(&mut byte) => break,
+            () = place.end.cancelled() => break,
+        }
+    }
+    drop(session);
+    let _ = timeout(limit, outgoing.shutdown()).await;
+}
+
+/// `false`: it cannot be written.
+async fn write(
+    stream: &mut OwnedWriteHalf,
+    secured: Option<&mut Secured>,
+    report: OrderReport,
+) -> bool {
+    let frame = Frame::Report(Box::new(report));
+    let bytes = match secured {
+        Some(secured) => security::sealed(&mut secured.sealer, &frame),
+        None => encoded(&frame).ok(),
+    };
+    match bytes {
+        Some(bytes) => stream.write_all(&bytes).await.is_ok(),
+        None => false,
+    }
+}
+
+fn encoded(frame: &Frame) -> Result<Vec<u8>, FrameError> {
+    let mut bytes = Vec::new();
+    wire::encode(frame, &mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,238 @@
+//! Orders of operators, carried out by the member that was asked.
+
+use super::inspect::{InspectError, Inspection};
+use super::lock_error::Unavailable;
+use super::lock_service::LockService;
+use super::member::ForceError;
+use super::revocation::RevokeError;
+use crate::protocol::{HolderInfo, ProcessId};
+use crate::runtime::engine::{Engine, EngineClosed};
+use crate::wire::{Order, OrderReport, ReportedHolder};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// The interval between two looks whether the holders have released the lock.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The time within which a lost grantor is replaced.
+const SETTLED: Duration = Duration::from_secs(30);
+
+/// Carries out `order`, with a report on each step.
+pub(super) async fn carry_out(
+    engine: Arc<Engine>,
+    order: Order,
+    reports: mpsc::Sender<OrderReport>,
+) {
+    let reporter = Reporter { engine: engine.clone(), reports };
+    let last = match order {
+        Order::Revoke { service, name, metadata, wait, force } => {
+            let revocation = Revoking {
+                service: LockService::new(engine, service),
+                name: name.map(|name| name.as_bytes().to_vec()),
+                wait,
+                force,
+                reporter: &reporter,
+            };
+            revocation.run(metadata.as_bytes()).await.unwrap_or_else(OrderReport::Failed)
+        }
+        Order::Transfer { service, wait } => {
+            match LockService::new(engine, service).become_grantor().wait(wait).await {
+                Ok(()) => OrderReport::Done { complete: true },
+                Err(error) => OrderReport::Failed(error.to_string()),
+            }
+        }
+        Order::Leave => leave(&engine).await,
+        Order::Force if engine.force() => OrderReport::Done { complete: true },
+        Order::Force => OrderReport::Failed(ForceError::NotOrphaned.to_string()),
+    };
+    reporter.tell(last).await;
+}
+
+/// Leaves, and reports before the network ends whether a member has confirmed it.
+async fn leave(engine: &Arc<Engine>) -> OrderReport {
+    let mut phase = engine.phase();
+    engine.leave();
+    let closed = match phase.wait_for(|phase| phase.closed.is_some()).await {
+        Ok(phase) => phase.closed,
+        Err(_) => Some(EngineClosed::Broken),
+    };
+    OrderReport::Done { complete: matches!(closed, Some(EngineClosed::Heard) | None) }
+}
+
+struct Reporter {
+    engine: Arc<Engine>,
+    reports: mpsc::Sender<OrderReport>,
+}
+
+impl Reporter {
+    /// The work is dropped when the receiver is gone, so a failure needs no care.
+    async fn tell(&self, report: OrderReport) {
+        let _ = self.reports.send(report).await;
+    }
+
+    async fn tell_of(&self, report: fn(ReportedHolder) -> OrderReport, holder: &HolderInfo) {
+        self.tell(report(self.reported(holder))).await;
+    }
+
+    fn reported(&self, holder: &HolderInfo) -> ReportedHolder {
+        let view = self.engine.status().view;
+        let addr = view.and_then(|view| {
+            let is_there = |member: &&crate::ViewMember| member.info.process == holder.process;
+            view.members.iter().find(is_there).map(|member| member.info.addr)
+        });
+        ReportedHolder::new(holder.clone(), addr)
+    }
+}
+
+/// The process and the token of a hold.
+type HoldKey = (ProcessId, u64);
+
+fn key(holder: &HolderInfo) -> HoldKey {
+    (holder.process, holder.token.get())
+}
+
+/// A lock that is requested back, and taken away if that was ordered.
+struct Revoking<'a> {
+    service: LockService,
+    name: Option<Vec<u8>>,
+    wait: Duration,
+    force: bool,
+    reporter: &'a Reporter,
+}
+
+impl Revoking<'_> {
+    async fn run(&self, metadata: &[u8]) -> Result<OrderReport, String> {
+        let reporter = self.reporter;
+        let ask = match &self.name {
+            Some(name) => self.service.revoke(name),
+            None => self.service.revoke_suspension(),
+        };
+        let asked = match ask.metadata(metadata).await {
+            Ok(asked) => asked,
+            Err(RevokeError::NotHeld) => {
+                reporter.tell(OrderReport::NotHeld).await;
+                return Ok(OrderReport::Done { complete: false });
+            }
+            Err(RevokeError::NotRevocable(holder)) => {
+                reporter.tell_of(OrderReport::NotRevocable, &holder).await;
+                return Ok(OrderReport::Done { complete: false });
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        for holder in &asked.told {
+            reporter.tell_of(OrderReport::Told, holder).await;
+        }
+        for holder in &asked.firm {
+            reporter.tell_of(OrderReport::NotRevocable, holder).await;
+        }
+        if asked.more > 0 {
+            reporter.tell(OrderReport::More(asked.more)).await;
+        }
+
+        let mut complete = asked.firm.is_empty() && asked.more == 0;
+        let known: BTreeSet<_> = asked.told.iter().chain(&asked.firm).map(key).collect();
+        let told: BTreeSet<_> = asked.told.iter().map(key).collect();
+        let keep = self.watch(asked.told, &known).await.map_err(|error| error.to_string())?;
+        for holder in keep.into_values() {
+            if !self.force {
+                reporter.tell_of(OrderReport::Kept, &holder).await;
+                complete = false;
+                continue;
+            }
+            match self.service.force_revoke(&holder).await {
+                Ok(()) => reporter.tell_of(OrderReport::Taken, &holder).await,
+                Err(RevokeError::NotHeld) => {
+                    reporter.tell_of(OrderReport::Released, &holder).await;
+                }
+                Err(error) => {
+                    let holder = reporter.reported(&holder);
+                    reporter.tell(OrderReport::Unsure(holder, error.to_string())).await;
+                    complete = false;
+                }
+            }
+        }
+        let seen = self.at_last().await.map_err(|error| error.to_string())?;
+        // A share that became the lock has another token, and so has a second hold of the same
+        // process.
+        let is_later = |holder: &HolderInfo| {
+            told.range(..key(holder)).any(|(process, _)| *process == holder.process)
+        };
+        for holder in &seen.holders {
+            if is_later(holder) && !known.contains(&key(holder)) {
+                reporter.tell_of(OrderReport::Later, holder).await;
+                complete = false;
+            }
+        }
+        if seen.more_holders > 0 && asked.more == 0 {
+            reporter.tell(OrderReport::More(seen.more_holders)).await;
+            complete = false;
+        }
+        Ok(OrderReport::Done { complete })
+    }
+
+    /// Watches the told holders until all have released it, or the time is over. Returns the
+    /// holders that have not, by process and token. `known`: the holders that were reported
+    /// already.
+    async fn watch(
+        &self,
+        told: Vec<HolderInfo>,
+        known: &BTreeSet<HoldKey>,
+    ) -> Result<BTreeMap<HoldKey, HolderInfo>, InspectError> {
+        let started = Instant::now();
+        let mut left: BTreeMap<_, _> =
+            told.into_iter().map(|holder| (key(&holder), holder)).collect();
+        loop {
+            let seen: BTreeSet<HoldKey> = match self.look().await {
+                // A long list is cut: a holder that is not in it may still hold the lock.
+                Ok(seen) if seen.more_holders > 0 => left.keys().copied().collect(),
+                Ok(seen) => seen.holders.iter().map(key).collect(),
+                // The grantor may be replaced meanwhile. Until a grantor answers, they have it.
+                Err(error) if is_passing(&error) => left.keys().copied().collect(),
+                Err(error) => return Err(error),
+            };
+            let gone: Vec<_> = left.keys().filter(|key| !seen.contains(key)).copied().collect();
+            for key in gone {
+                let has_another = seen
+                    .range(key..)
+                    .any(|other| other.0 == key.0 && *other != key && !known.contains(other));
+                if let Some(holder) = left.remove(&key)
+                    && !has_another
+                {
+                    self.reporter.tell_of(OrderReport::Released, &holder).await;
+                }
+            }
+            if left.is_empty() || started.elapsed() >= self.wait {
+                return Ok(left);
+            }
+            tokio::time::sleep(LOOK.min(self.wait.saturating_sub(started.elapsed()))).await;
+        }
+    }
+
+    /// The holders, as soon as a grantor answers.
+    async fn at_last(&self) -> Result<Inspection, InspectError> {
+        let started = Instant::now();
+        loop {
+            match self.look().await {
+                Err(error) if is_passing(&error) && started.elapsed() < SETTLED => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                seen => return seen,
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Inspection, InspectError> {
+        match &self.name {
+            Some(name) => self.service.inspect(name).await,
+            None => self.service.inspect_suspension().await,
+        }
+    }
+}
+
+/// Whether asking again may be answered.
+fn is_passing(error: &InspectError) -> bool {
+    matches!(error, InspectError::Undecided | InspectError::Unavailable(Unavailable::Busy))
+}
