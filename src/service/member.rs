@@ -10,7 +10,7 @@ use crate::runtime::net::counters::Counters;
 use crate::runtime::net::transport::Transport;
 use dashmap::DashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// This process as a member of a cluster.
 ///
@@ -37,9 +37,17 @@ struct MemberHandle {
     engine: Arc<Engine>,
     /// None for a local member.
     transport: Option<Arc<Transport>>,
-    /// One handle per service name; as many as the application has named.
+    /// One handle for each service name, at most `max_services` that are not destroyed.
     services: DashMap<ServiceName, LockService>,
+    max_services: usize,
+    /// Held while a service is added, so that two callers do not both take the last place.
+    adding: Mutex<()>,
 }
+
+/// How many lock services one member uses at most, unless it is
+/// [configured](crate::MemberBuilder::max_services). Each costs some kilobytes here, and its name
+/// costs some hundred bytes at the elder and at each later elder.
+pub const MAX_SERVICES: usize = 4096;
 
 impl Drop for MemberHandle {
     fn drop(&mut self) {
@@ -53,9 +61,18 @@ impl Member {
         engine: Arc<Engine>,
         transport: Option<Arc<Transport>>,
     ) -> Self {
-        Member {
-            handle: Arc::new(MemberHandle { cluster, engine, transport, services: DashMap::new() }),
-        }
+        Member::with_services(cluster, engine, transport, MAX_SERVICES)
+    }
+
+    pub(super) fn with_services(
+        cluster: String,
+        engine: Arc<Engine>,
+        transport: Option<Arc<Transport>>,
+        max_services: usize,
+    ) -> Self {
+        let (services, adding) = (DashMap::new(), Mutex::new(()));
+        let handle = MemberHandle { cluster, engine, transport, services, max_services, adding };
+        Member { handle: Arc::new(handle) }
     }
 
     /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It
@@ -63,7 +80,8 @@ impl Member {
     /// repeated call gives the same handle, until that is [destroyed](LockService::destroy).
     ///
     /// # Errors
-    /// [`ServiceError::InvalidName`], [`ServiceError::Left`]; nothing is changed.
+    /// [`ServiceError::InvalidName`], [`ServiceError::Left`], [`ServiceError::TooMany`]; nothing is
+    /// changed.
     ///
     /// # Cancel safety
     /// No message is sent: dropping the future changes nothing.
@@ -92,6 +110,15 @@ impl Member {
         // Before the entry: it is a turn, and a caller that looks for another service must not wait
         // for it.
         let new = LockService::new(engine.clone(), name.clone());
+        let _adding = self.handle.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let services = &self.handle.services;
+        let limit = self.handle.max_services;
+        if services.len() >= limit && !services.contains_key(&name) {
+            services.retain(|_, service| !service.is_destroyed());
+            if services.len() >= limit {
+                return Err(ServiceError::TooMany { limit });
+            }
+        }
         let mut service = self.handle.services.entry(name).or_insert_with(|| new.clone());
         if service.is_destroyed() {
             *service = new;
@@ -280,6 +307,10 @@ impl Member {
 
 #[cfg(test)]
 impl Member {
+    pub(super) fn handle_engine(&self) -> Arc<Engine> {
+        self.handle.engine.clone()
+    }
+
     /// The test sets its clocks' readings, from the first time on.
     pub(super) fn look_at_clocks(&self, reading: crate::runtime::clock_watch::Reading) {
         self.handle.engine.clocks_are_tests.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -358,4 +389,13 @@ pub enum ServiceError {
     /// The member has left.
     #[error("{}", Unavailable::Left)]
     Left,
+    /// The member uses as many services as it may. Services in use are not disturbed.
+    #[error(
+        "this member uses {limit} lock services already: use locks of one service, destroy \
+         services that are not used any more, or raise max_services"
+    )]
+    TooMany {
+        /// The limit.
+        limit: usize,
+    },
 }

@@ -1,6 +1,6 @@
 //! `MemberBuilder`: how a member is set up, checked and joined.
 
-use super::member::Member;
+use super::member::{MAX_SERVICES, Member};
 use super::orders;
 use crate::protocol::{
     Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing,
@@ -69,6 +69,7 @@ pub struct MemberBuilder {
     join_limit: Duration,
     busy_poll: Duration,
     stranger_memory: usize,
+    max_services: usize,
     #[cfg(feature = "secure")]
     keyring: Option<Keyring>,
 }
@@ -160,6 +161,7 @@ impl MemberBuilder {
                 Duration::ZERO
             },
             stranger_memory: STRANGER_MEMORY,
+            max_services: MAX_SERVICES,
             #[cfg(feature = "secure")]
             keyring: None,
         }
@@ -312,6 +314,15 @@ impl MemberBuilder {
         self
     }
 
+    /// How many lock services this member may use, [`MAX_SERVICES`] by default. A call of
+    /// [`lock_service`](Member::lock_service) for one more fails. Names of services are kept by
+    /// other members too, so a service for each key or for each user is a mistake: locks cost
+    /// nothing once they are idle.
+    pub fn max_services(mut self, count: usize) -> Self {
+        self.max_services = count;
+        self
+    }
+
     /// Joins the cluster, or founds it with the other seeds, and completes when this member may
     /// hold locks. A slow disk under the [data directory](MemberBuilder::data_dir) does not hold up
     /// the runtime: a thread opens the directory.
@@ -365,7 +376,12 @@ impl MemberBuilder {
         config.stored = stored;
         let clock = MemberClock::machine();
         let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk, clock });
-        let member = Member::new(self.cluster.clone(), engine.clone(), Some(transport.clone()));
+        let member = Member::with_services(
+            self.cluster.clone(),
+            engine.clone(),
+            Some(transport.clone()),
+            self.max_services,
+        );
         transport.start(
             Arc::new(NetworkInbox {
                 engine: Arc::downgrade(&engine),

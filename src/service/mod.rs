@@ -56,7 +56,7 @@ pub use lock_error::{
 pub use lock_service::{DestroyError, LockService};
 #[cfg(feature = "secure")]
 pub use member::KeyringError;
-pub use member::{ForceError, LeaveError, Member, ServiceError};
+pub use member::{ForceError, LeaveError, MAX_SERVICES, Member, ServiceError};
 pub use member_builder::{JoinError, MemberBuilder};
 pub use permit_guard::{Permit, PermitGuard, ReturnPermitsError};
 pub(crate) use request::sealed;

@@ -636,6 +636,26 @@ async fn a_lease_of_zero_or_of_centuries_is_refused_and_nothing_is_asked() {
 }
 
 #[tokio::test]
+async fn one_service_too_many_is_refused_and_disturbs_no_other() {
+    let (local, _) = service().await;
+    let engine = local.handle_engine();
+    let member = Member::with_services("local".into(), engine, None, 2);
+    let first = member.lock_service("first").await.unwrap();
+    let guard = first.lock("a").await.unwrap();
+    let second = member.lock_service("second").await.unwrap();
+    let error = member.lock_service("third").await.unwrap_err();
+    assert_eq!(error, ServiceError::TooMany { limit: 2 });
+    assert!(error.to_string().contains("raise max_services"), "{error}");
+    assert!(member.lock_service("first").await.unwrap().is_same(&first));
+    assert_eq!(guard.fence(), Ok(guard.token()));
+    // A service that is destroyed makes room.
+    second.destroy().await.unwrap();
+    member.lock_service("third").await.expect("there is room");
+    assert!(member.lock_service("second").await.is_err());
+    drop(guard);
+}
+
+#[tokio::test]
 async fn services_of_one_name_are_one_and_of_two_names_are_two() {
     let (member, stock) = service().await;
     let guard = stock.lock("a").await.unwrap();

@@ -8,14 +8,21 @@ use crate::runtime::clock;
 use crate::runtime::sync::AtomicBool;
 use metrics::{Counter, Gauge, Histogram, SharedString, Unit, counter, gauge, histogram};
 use metrics::{describe_counter, describe_gauge, describe_histogram};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How often gauges are read and messages counted: several times between two looks of any
 /// collector.
 const SAMPLE: Duration = Duration::from_millis(250);
+
+/// Services with a label of their own in this process. Further ones share [`OTHERS`]: other
+/// members' names of services must not make series without end.
+const MAX_LABELS: usize = 1024;
+
+/// No service of a member that names few services has this label.
+const OTHERS: &str = "(others)";
 
 /// Outcomes of a wait, frequent ones first.
 const WAITS: [&str; 11] = [
@@ -114,7 +121,25 @@ impl Meter {
 }
 
 fn label(service: &ServiceName) -> SharedString {
-    Arc::<str>::from(service.as_str()).into()
+    static LABELS: Mutex<Labels> = Mutex::new(Labels(BTreeSet::new()));
+    LABELS.lock().unwrap_or_else(PoisonError::into_inner).of(service.as_str()).into()
+}
+
+/// The labels that are in use.
+struct Labels(BTreeSet<Arc<str>>);
+
+impl Labels {
+    fn of(&mut self, service: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(service) {
+            return known.clone();
+        }
+        if self.0.len() >= MAX_LABELS {
+            return OTHERS.into();
+        }
+        let label = Arc::<str>::from(service);
+        self.0.insert(label.clone());
+        label
+    }
 }
 
 fn record(
@@ -341,7 +366,7 @@ impl Sampler {
 /// One name, with a counter for each service and kind.
 struct CounterFamily {
     name: &'static str,
-    kept: BTreeMap<Option<ServiceName>, BTreeMap<&'static str, Counter>>,
+    kept: BTreeMap<Option<SharedString>, BTreeMap<&'static str, Counter>>,
 }
 
 impl CounterFamily {
@@ -353,7 +378,7 @@ impl CounterFamily {
         let name = self.name;
         for (service, counts) in tally.0 {
             let label = service.as_ref().map(label);
-            let kept = self.kept.entry(service).or_default();
+            let kept = self.kept.entry(label.clone()).or_default();
             for (kind, count) in counts {
                 let counter = || match &label {
                     Some(service) => counter!(name, "service" => service.clone(), "kind" => kind),
@@ -439,4 +464,19 @@ fn describe() {
     describe_gauge!("elderlock_held", count, "Requests that hold at the grantor here.");
     describe_gauge!("elderlock_grantor_epoch", count, "Epoch of the grantor here, 0 without one.");
     describe_gauge!("elderlock_view_members", count, "Members of the present view.");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_services_make_a_bounded_number_of_labels() {
+        let mut labels = Labels(BTreeSet::new());
+        let given: BTreeSet<_> =
+            (0..3 * MAX_LABELS).map(|number| labels.of(&format!("service-{number}"))).collect();
+        assert_eq!(given.len(), MAX_LABELS + 1);
+        assert_eq!(&*labels.of("service-0"), "service-0", "an early one keeps its label");
+        assert_eq!(&*labels.of("one more"), OTHERS);
+    }
 }
