@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The number of kinds of lies.
-const KINDS: u64 = 22;
+const KINDS: u64 = 25;
 
 /// The draws of one lie.
 struct Luck(u64);
@@ -153,6 +153,29 @@ fn packet(luck: &Luck, stranger: &MemberInfo, view: &View) -> Packet {
             again: true,
             settled: true,
         },
+        // A first view, of itself and a member, above all that was dealt or just above its own.
+        21 => {
+            let ahead = 1 + luck.draw(19, 2) * luck.draw(20, 1 << 16);
+            let founders = vec![me, member.clone()];
+            let first = Slot(view.end_slot().0 + ahead);
+            let view = View::first(first, founders, view.timing, 7);
+            Notice::Found { attempt: luck.draw(21, 8) as u32, view }
+        }
+        22 => Notice::FoundOk { attempt: luck.draw(22, 8) as u32 },
+        // The successor of a vote that no member of the view has: it inherits nothing.
+        23 => {
+            let accepted = luck.draw(23, 2) == 0;
+            let notice = match accepted {
+                true => Notice::Accepted { instance, ballot },
+                false => Notice::Prepare { instance, ballot, dead: BTreeSet::from([dead]) },
+            };
+            return Packet::VoteSuccessor {
+                voter: ProcessId(me.process.0 ^ 1),
+                me: Box::new(me),
+                lineage: view.lineage,
+                notice: Box::new(notice),
+            };
+        }
         // As if a member spoke through the stranger.
         _ => {
             return Packet::Relay {
