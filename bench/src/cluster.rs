@@ -35,6 +35,8 @@ pub(crate) struct BenchCluster {
     processes: Processes<BenchReport>,
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
+    /// The file with the key of its members.
+    key_file: Option<PathBuf>,
     /// The rival whose clients run here instead of members.
     #[cfg(feature = "peers")]
     rival: Option<(crate::peers::Rival, SocketAddr)>,
@@ -54,6 +56,18 @@ impl BenchCluster {
         BenchCluster::with_room(members, members, directory)
     }
 
+    /// The same with members that have the key in this file.
+    pub(crate) fn set_with_key(
+        members: usize,
+        directory: PathBuf,
+        key_file: PathBuf,
+    ) -> BenchResult<BenchCluster> {
+        let mut cluster = BenchCluster::with_room(0, members, directory)?;
+        cluster.key_file = Some(key_file);
+        (0..members).try_for_each(|index| cluster.enter(index))?;
+        Ok(cluster)
+    }
+
     /// Starts `members` members as [`set`](Self::set) does. Further members may start at the
     /// indexes up to `room`, one after the other.
     pub(crate) fn with_room(
@@ -66,6 +80,7 @@ impl BenchCluster {
             processes: Processes::new(),
             directory,
             addresses,
+            key_file: None,
             #[cfg(feature = "peers")]
             rival: None,
             members: vec![String::new(); room],
@@ -100,7 +115,12 @@ impl BenchCluster {
             return crate::peers::arguments(rival, at);
         }
         let (bind, seed) = (self.addresses[index].to_string(), self.addresses[0].to_string());
-        ["member", "--bind", &bind, "--seed", &seed].map(str::to_owned).to_vec()
+        let mut arguments =
+            ["member", "--bind", &bind, "--seed", &seed].map(str::to_owned).to_vec();
+        if let Some(key_file) = &self.key_file {
+            arguments.extend(["--key-file".to_owned(), key_file.display().to_string()]);
+        }
+        arguments
     }
 
     /// Starts the member of this index, for the first time or again, and waits until it has joined.

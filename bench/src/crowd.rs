@@ -18,7 +18,7 @@ const IDLE_BUSY: f64 = 0.01;
 /// The limit of an idle member's memory.
 const IDLE_RESIDENT: f64 = 15.0 * 1024.0 * 1024.0;
 /// Members of the idle cluster.
-const IDLERS: usize = 5;
+pub(crate) const IDLERS: usize = 5;
 /// The smallest cluster that survives the loss of one member.
 const FEWEST: usize = 3;
 /// Until the members that joined last have met all others.
@@ -51,6 +51,11 @@ fn watch(cluster: &mut BenchCluster, members: usize) -> BenchResult<Vec<Used>> {
         resident: after.resident as f64,
     });
     Ok(used.collect())
+}
+
+/// The memory of the largest of these idle members.
+pub(crate) fn largest_idle(cluster: &mut BenchCluster, members: usize) -> BenchResult<f64> {
+    Ok(most(&watch(cluster, members)?, |used| used.resident))
 }
 
 fn mean(used: &[Used], what: impl Fn(&Used) -> f64) -> f64 {

@@ -23,6 +23,7 @@ mod plot;
 #[allow(dead_code, reason = "the demo uses the rest")]
 #[path = "../../cli/src/processes.rs"]
 mod processes;
+mod secure;
 mod sheet;
 mod spans;
 mod speed;
@@ -95,7 +96,7 @@ const fn case(
     Case { name, sizes, steps, run }
 }
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 15] = [
     case("local", "tasks", |_| 1, speed::local),
     case("remote", "tasks", |_| 1, speed::remote),
     case("remote-64", "tasks", |_| 1, speed::remote_many),
@@ -110,6 +111,7 @@ const CASES: [Case; 14] = [
     case("fail-over", "beside", |_| failover::VICTIMS.len(), failover::fail_over),
     case("members", "members", |args| crowd::sizes(args.members).len(), crowd::members),
     case("idle", "members", |_| 1, crowd::idle),
+    case("secure", "tasks or members", |_| secure::PARTS, secure::secure),
 ];
 
 /// The cases to measure, and their sizes.

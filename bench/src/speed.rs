@@ -22,7 +22,7 @@ const CONTENDED: f64 = 0.6;
 /// The target for the slowest member that wants one name, as a share of the fastest one's rate.
 const EVEN: f64 = 0.95;
 /// The number of members that want one name.
-const CROWD: usize = 8;
+pub(crate) const CROWD: usize = 8;
 /// The numbers of tasks; the rate of all tasks together is measured for each.
 const TASKS: [u32; 4] = [1, 4, 16, 64];
 /// The number of locks over which the cost of each is counted.
@@ -155,8 +155,29 @@ pub(crate) fn remote_many(
     Ok(())
 }
 
+/// The allocations of a free lock and its release at the grantor's own member.
+pub(crate) fn allocations_of_each(cluster: &mut BenchCluster) -> BenchResult<f64> {
+    let allocations = cluster.ask(0, &BenchOrder::Turn(TURNS), |report| match report {
+        BenchReport::Turned { allocations, .. } => Some(*allocations),
+        _ => None,
+    })?;
+    Ok(allocations as f64 / TURNS as f64)
+}
+
+/// The runs of the [`CROWD`] members that all want one name.
+pub(crate) fn fight(cluster: &mut BenchCluster, args: &BenchArgs) -> BenchResult<Vec<Ran>> {
+    let load = Load::Locks { tasks: 1, names: Names::One, timed: true };
+    let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|place| (place, load)).collect();
+    cluster.run(&fighters, args.span())
+}
+
+/// Turns of all in a second.
+pub(crate) fn turns(ran: &[Ran], args: &BenchArgs) -> f64 {
+    ran.iter().map(|ran| ran.turns as f64).sum::<f64>() / args.span().as_secs_f64()
+}
+
 /// Two members: the grantor, and one that wants its locks.
-struct Pair {
+pub(crate) struct Pair {
     cluster: BenchCluster,
     echo: std::net::SocketAddr,
     /// The process that answers all frames of one read together.
@@ -167,12 +188,17 @@ impl Pair {
     fn set(logs: &Path) -> BenchResult<Pair> {
         let mut cluster = BenchCluster::set(2, logs.to_owned())?;
         cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
+        Pair::of(cluster)
+    }
+
+    /// Of a cluster whose member in place 0 is the grantor.
+    pub(crate) fn of(mut cluster: BenchCluster) -> BenchResult<Pair> {
         let echo = cluster.listener(0, &BenchOrder::Echo(false))?;
         let echo_together = cluster.listener(0, &BenchOrder::Echo(true))?;
         Ok(Pair { cluster, echo, echo_together })
     }
 
-    fn locks(&mut self, tasks: u32, args: &BenchArgs) -> BenchResult<Ran> {
+    pub(crate) fn locks(&mut self, tasks: u32, args: &BenchArgs) -> BenchResult<Ran> {
         self.run(Load::Locks { tasks, names: Names::Own, timed: true }, args)
     }
 
@@ -201,19 +227,14 @@ pub(crate) fn contended(
     let size = CROWD as u32;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
-        let fight = Load::Locks { tasks: 1, names: Names::One, timed: true };
-        let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|index| (index, fight)).collect();
-        let fought = cluster.run(&fighters, args.span())?;
+        let fought = fight(&mut cluster, args)?;
 
         let at = cluster.listener(0, &BenchOrder::Hub(size))?;
         let rim: Vec<(usize, Load)> =
             (1..=CROWD).map(|index| (index, Load::Spoke { at, brings: index == 1 })).collect();
         let passed = cluster.run(&rim, args.span())?;
 
-        let turns = |ran: &[Ran]| {
-            ran.iter().map(|ran| ran.turns as f64).sum::<f64>() / args.span().as_secs_f64()
-        };
-        let (rate, floor) = (turns(&fought), turns(&passed));
+        let (rate, floor) = (turns(&fought, args), turns(&passed, args));
         sheet.note(size, Figure::rate("hand-offs"), rate);
         sheet.note(size, Figure::rate("floor H"), floor);
         sheet.note(size, Figure::new("rate / H", Unit::Share).at_least(CONTENDED), rate / floor);

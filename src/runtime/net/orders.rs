@@ -3,7 +3,7 @@
 use super::counters::add;
 use super::hello::{HelloError, read_hello};
 use super::incarnation::Incarnation;
-use super::places::Place;
+use super::admission::Admission;
 use super::security::{self, Secured};
 use super::transport_state::TransportState;
 use crate::protocol::ProcessId;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 /// Reports that wait to be written. The order waits for room.
 const REPORTS: usize = 16;
-/// How often an operator's place counts as used, so that it is not closed for its silence.
+/// How often an operator's connection counts as used, so that it is not closed for its silence.
 const TICK: Duration = Duration::from_secs(1);
 /// The process of an operator's connection: it has none.
 const OPERATOR: ProcessId = ProcessId(0);
@@ -56,13 +56,13 @@ pub(super) async fn carry_out(
     incarnation: Arc<Incarnation>,
     stream: TcpStream,
     pending: PendingOrder,
-    place: Place,
+    admission: Admission,
 ) {
-    place.finish(OPERATOR);
+    admission.finish(OPERATOR);
     let PendingOrder { order, mut secured } = pending;
     // The order ends when its key is removed.
     let session = match (&shared.security, &secured) {
-        (Some(security), Some(secured)) => match security.register(secured, place.end.clone()) {
+        (Some(security), Some(secured)) => match security.register(secured, admission.end.clone()) {
             Some(session) => Some(session),
             None => return,
         },
@@ -96,10 +96,10 @@ pub(super) async fn carry_out(
                     break;
                 }
             }
-            _ = tick.tick() => place.note_packet(),
+            _ = tick.tick() => admission.note_packet(),
             // Nothing follows an order but the end.
             _ = incoming.read(&mut byte) => break,
-            () = place.end.cancelled() => break,
+            () = admission.end.cancelled() => break,
         }
     }
     drop(session);

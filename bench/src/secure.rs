@@ -1,0 +1,147 @@
+//! The cost of the cluster key: the same loads with it and without it, in the same rounds.
+
+use crate::cluster::{BenchCluster, BenchResult};
+use crate::crowd::{IDLERS, largest_idle};
+use crate::message::{BenchOrder, BenchReport, Load};
+use crate::sheet::{Figure, Sheet, Unit};
+use crate::speed::{CROWD, Pair, allocations_of_each, fight, turns};
+use crate::{BenchArgs, Progress};
+use std::path::{Path, PathBuf};
+
+/// The parts of a round.
+pub(crate) const PARTS: usize = 5;
+/// The variable that gives all members a key.
+const VARIABLE: &str = "ELDERLOCK_BENCH_KEY_FILE";
+/// The limit of the time that the key adds to a lock and its release from another member.
+const REMOTE_MORE: f64 = 1e-6;
+/// The target for a rate with the key, as a share of the rate without it.
+const RATE: f64 = 0.9;
+/// The same at the grantor's own member, where nothing is sealed: noise alone.
+const LOCAL_RATE: f64 = 0.95;
+/// The limit of allocations, which the member's other work adds.
+const BESIDE: f64 = 0.01;
+/// The limit of the memory that the key adds to an idle member.
+const IDLE_MORE: f64 = 1024.0 * 1024.0;
+/// Tasks at the same time.
+const MANY: u32 = 64;
+/// Names that each thread goes through.
+const OWN: u32 = 16;
+
+/// Two clusters of the same size, without the key and with it.
+struct Both {
+    logs: [PathBuf; 2],
+    key_file: PathBuf,
+}
+
+impl Both {
+    fn new(logs: &Path) -> BenchResult<Both> {
+        if std::env::var_os(VARIABLE).is_some() {
+            return Err(format!("{VARIABLE} gives all members a key: unset it for this case"));
+        }
+        let text = |error: std::io::Error| error.to_string();
+        let directories = ["without-key", "with-key"].map(|name| logs.join(name));
+        for directory in &directories {
+            std::fs::create_dir_all(directory).map_err(text)?;
+        }
+        let key_file = logs.join("cluster.key");
+        let key = elderlock::ClusterKey::generate().map_err(|error| error.to_string())?;
+        key.write_file(&key_file).map_err(|error| error.to_string())?;
+        Ok(Both { logs: directories, key_file })
+    }
+
+    /// The member in place 0 of each is the grantor.
+    fn set(&self, members: usize) -> BenchResult<[BenchCluster; 2]> {
+        let [without, with] = self.logs.clone();
+        let mut clusters = [
+            BenchCluster::set(members, without)?,
+            BenchCluster::set_with_key(members, with, self.key_file.clone())?,
+        ];
+        for cluster in &mut clusters {
+            cluster.ask(0, &BenchOrder::Become, BenchReport::did)?;
+        }
+        Ok(clusters)
+    }
+}
+
+/// Measures both in each round, and each of them first in every other round.
+fn in_turn<T>(
+    args: &BenchArgs,
+    progress: &Progress,
+    part: &str,
+    both: &mut [T; 2],
+    mut measure: impl FnMut(&mut T, u32) -> BenchResult<f64>,
+    mut note: impl FnMut([f64; 2]),
+) -> BenchResult<()> {
+    for round in 1..=args.rounds {
+        progress.say(&format!("{part}, round {round} of {}", args.rounds));
+        let [without, with] = both;
+        let measured = if round % 2 == 0 {
+            let with = measure(with, round)?;
+            [measure(without, round)?, with]
+        } else {
+            [measure(without, round)?, measure(with, round)?]
+        };
+        note(measured);
+        progress.step();
+    }
+    Ok(())
+}
+
+pub(crate) fn secure(
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
+    let both = Both::new(logs)?;
+    let [without, with] = both.set(2)?;
+    let mut pairs = [Pair::of(without)?, Pair::of(with)?];
+    let each = |pair: &mut Pair, _| Ok(1.0 / pair.locks(1, args)?.rate());
+    in_turn(args, progress, "remote", &mut pairs, each, |[without, with]| {
+        sheet.note(1, Figure::time("remote without the key, each"), without);
+        sheet.note(1, Figure::time("remote with the key, each"), with);
+        let more = Figure::time("remote, more with the key").at_most(REMOTE_MORE);
+        sheet.note(1, more, with - without);
+    })?;
+    let rate = |pair: &mut Pair, _| Ok(pair.locks(MANY, args)?.rate());
+    in_turn(args, progress, "remote-64", &mut pairs, rate, |[without, with]| {
+        sheet.note(MANY, Figure::rate("remote-64 without the key"), without);
+        let share = Figure::new("remote-64, with / without", Unit::Share).at_least(RATE);
+        sheet.note(MANY, share, with / without);
+    })?;
+    drop(pairs);
+
+    let mut crowds = both.set(CROWD + 1)?;
+    let rate = |cluster: &mut BenchCluster, _| Ok(turns(&fight(cluster, args)?, args));
+    in_turn(args, progress, "contended", &mut crowds, rate, |[without, with]| {
+        let size = CROWD as u32;
+        sheet.note(size, Figure::rate("contended without the key"), without);
+        let share = Figure::new("contended, with / without", Unit::Share).at_least(RATE);
+        sheet.note(size, share, with / without);
+    })?;
+    drop(crowds);
+
+    let mut alone = both.set(1)?;
+    let rate = |cluster: &mut BenchCluster, round| {
+        let load = Load::Threads { threads: 1, names: OWN, round, floor: false };
+        Ok(cluster.run(&[(0, load)], args.span())?[0].rate())
+    };
+    in_turn(args, progress, "local", &mut alone, rate, |[without, with]| {
+        sheet.note(1, Figure::rate("local without the key"), without);
+        let share = Figure::new("local, with / without", Unit::Share).at_least(LOCAL_RATE);
+        sheet.note(1, share, with / without);
+    })?;
+    let allocations = Figure::new("local with the key, allocations of each", Unit::Count);
+    let [_, with] = &mut alone;
+    sheet.note(1, allocations.at_most(BESIDE), allocations_of_each(with)?);
+    drop(alone);
+
+    let mut idle = both.set(IDLERS)?;
+    let resident = |cluster: &mut BenchCluster, _| largest_idle(cluster, IDLERS);
+    in_turn(args, progress, "idle", &mut idle, resident, |[without, with]| {
+        let size = IDLERS as u32;
+        sheet.note(size, Figure::new("idle without the key, the largest", Unit::Bytes), without);
+        let more = Figure::new("idle, more with the key", Unit::Bytes).at_most(IDLE_MORE);
+        sheet.note(size, more, with - without);
+    })
+}
