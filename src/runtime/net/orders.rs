@@ -1,9 +1,9 @@
 //! Orders of operators, at the member that carries them out.
 
+use super::admission::Admission;
 use super::counters::add;
 use super::hello::{HelloError, read_hello};
 use super::incarnation::Incarnation;
-use super::admission::Admission;
 use super::security::{self, Secured};
 use super::transport_state::TransportState;
 use crate::protocol::ProcessId;
@@ -61,11 +61,13 @@ pub(super) async fn carry_out(
     admission.finish(OPERATOR);
     let PendingOrder { order, mut secured } = pending;
     // The order ends when its key is removed.
-    let session = match (&shared.security, &secured) {
-        (Some(security), Some(secured)) => match security.register(secured, admission.end.clone()) {
-            Some(session) => Some(session),
-            None => return,
-        },
+    let _session = match (&shared.security, &secured) {
+        (Some(security), Some(secured)) => {
+            match security.register(secured, admission.end.clone()) {
+                Some(session) => Some(session),
+                None => return,
+            }
+        }
         _ => None,
     };
     let from = stream.peer_addr().ok();
@@ -102,7 +104,6 @@ pub(super) async fn carry_out(
             () = admission.end.cancelled() => break,
         }
     }
-    drop(session);
     let _ = timeout(limit, outgoing.shutdown()).await;
 }
 

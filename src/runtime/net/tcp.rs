@@ -131,7 +131,8 @@ async fn listen(
         Some(Admitted::Greeted(greeted)) => {
             admission.finish(greeted.info.process);
             let addr = greeted.info.addr;
-            let opened = HandshakenConnection { stream, decoder, greeted, admission: Some(admission) };
+            let opened =
+                HandshakenConnection { stream, decoder, greeted, admission: Some(admission) };
             converse(&shared, &incarnation, addr, opened, false).await;
         }
         Some(Admitted::Order(pending)) => {
