@@ -14,7 +14,6 @@
 //! seed is the same run, and taking one fault out leaves the luck of the rest as it was.
 #![forbid(unsafe_code)]
 
-pub mod chance;
 pub mod chaos;
 pub mod check;
 pub mod clock;
@@ -28,7 +27,6 @@ pub mod limits;
 pub mod liveness;
 pub mod log;
 pub mod meter;
-pub mod network;
 mod observers;
 #[cfg(elderlock_mutants)]
 pub mod planted;
@@ -53,5 +51,6 @@ pub mod transcript;
 mod verbs;
 pub mod world;
 
+pub use elderlock_testing::simulation::{chance, network, reduce};
 pub use history::Ask;
 pub use world::World;

@@ -5,6 +5,7 @@
 use crate::chance::mix;
 use crate::chaos::{ChaosPlan, run_seed};
 use crate::log::Log;
+use crate::reduce::reduce;
 use crate::step::Step;
 use crate::world::{Violation, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,38 +21,6 @@ const LUCKS: u64 = 4;
 /// Whether this run broke as that one did.
 fn is_same(found: Option<&Violation>, as_this: &Violation) -> bool {
     found.is_some_and(|found| found.invariant == as_this.invariant && found.lock == as_this.lock)
-}
-
-/// Leaves some out, first many and then single ones, as long as it `breaks` with the rest.
-pub(crate) fn reduce<T: Clone>(
-    all: &[T],
-    runs: &mut usize,
-    mut breaks: impl FnMut(&[T]) -> bool,
-) -> Vec<T> {
-    let mut kept = all.to_vec();
-    let mut chunk = kept.len();
-    while chunk > 0 {
-        let mut start = 0;
-        let before = kept.len();
-        while start < kept.len() && *runs > 0 {
-            let rest: Vec<T> = kept[..start]
-                .iter()
-                .chain(&kept[(start + chunk).min(kept.len())..])
-                .cloned()
-                .collect();
-            *runs -= 1;
-            if breaks(&rest) {
-                kept = rest;
-            } else {
-                start += chunk;
-            }
-        }
-        // Single ones are tried again and again: one may go only after another.
-        if chunk > 1 || kept.len() == before {
-            chunk /= 2;
-        }
-    }
-    kept
 }
 
 /// Leaves out the faults of a plan that the break does not need.

@@ -1,6 +1,6 @@
 //! Members of a simulation: the service, the engine and the core that ship, on one thread, with a
-//! network, a time and a chance that the simulation gives them. For `elderlock-sim recipes`;
-//! outside of semver.
+//! network, a time and a chance that the simulation gives them. For `elderlock-testing`; outside of
+//! semver.
 
 use super::member::Member;
 use super::member_builder::{MemberBuilder, until_ready};

@@ -5,11 +5,12 @@
 //! random. The seed decides the order of polls, the acts of the workers, the behaviour of the
 //! network and the faults. The same seed is the same run.
 //!
-//! - [`RecipePlan`] is drawn before the run; [`harness`] has the members, the network and the
-//!   faults;
+//! - [`RecipePlan`] is drawn before the run; [`harness`] has the members, their workers and the
+//!   faults; the members and their network are those of `elderlock-testing`
+//!   ([`Sites`](elderlock_testing::simulation::sites::Sites));
 //! - [`workloads`] use a recipe each and report their beliefs to the [`belief_checker`], which
 //!   checks them;
-//! - [`tasks`] polls all of them in an order that the seed decides;
+//! - [`Tasks`] polls all of them in an order that the seed decides;
 //! - [`shrink`](mod@shrink) leaves out the parts of a breaking plan that the violation does not
 //!   need.
 
@@ -18,7 +19,6 @@ pub mod harness;
 pub mod mutants;
 pub mod plan;
 pub mod shrink;
-pub mod tasks;
 pub mod workloads;
 
 pub use belief_checker::RecipeViolation;
@@ -27,11 +27,11 @@ pub use workloads::WorkloadKind;
 
 use belief_checker::BeliefChecker;
 use elderlock::simulated::{RuntimeMutant, Simulation, plant};
+use elderlock_testing::simulation::tasks::Tasks;
 use harness::ClusterHarness;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use tasks::Tasks;
 
 /// The result of a run.
 #[derive(Clone, Debug)]

@@ -8,25 +8,8 @@ use crate::limits::{self, SMALL_PARTS};
 use crate::network::{LinkConditions, MS};
 use elderlock::Timing;
 use elderlock::protocol::Limits;
-
-/// A fault that lasts for a while.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum RecipeFaultKind {
-    /// The process of that site ends; another one is started there later.
-    Crash(usize),
-    /// The member says goodbye, and comes back later.
-    Leave(usize),
-    /// The process is stopped, and goes on later.
-    Pause(usize),
-    /// No packet reaches or leaves it.
-    Isolate(usize),
-    /// Nothing sent by the first reaches the second.
-    OneWay(usize, usize),
-    /// Sites in the mask and the others do not reach each other.
-    Split(u32),
-    /// The weather is bad.
-    Storm(LinkConditions),
-}
+use elderlock_testing::simulation::faults::SiteFault;
+use elderlock_testing::simulation::sites::FAIR_WEATHER;
 
 /// One fault, with times in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -36,7 +19,7 @@ pub struct RecipeFault {
     /// Its number among all that were drawn.
     pub number: usize,
     /// The kind of the fault.
-    pub trouble: RecipeFaultKind,
+    pub trouble: SiteFault,
     /// The duration.
     pub span: u64,
 }
@@ -177,37 +160,18 @@ impl RecipePlan {
     }
 }
 
-impl RecipeFaultKind {
-    /// Whether the fault is possible with `sites` sites.
-    fn is_among(self, sites: usize) -> bool {
-        match self {
-            RecipeFaultKind::Crash(site)
-            | RecipeFaultKind::Leave(site)
-            | RecipeFaultKind::Pause(site)
-            | RecipeFaultKind::Isolate(site) => site < sites,
-            RecipeFaultKind::OneWay(from, to) => from < sites && to < sites,
-            RecipeFaultKind::Split(mask) => {
-                ![0, (1 << sites) - 1].contains(&(mask & ((1 << sites) - 1)))
-            }
-            RecipeFaultKind::Storm(_) => true,
-        }
-    }
-}
-
 impl RecipeFault {
     fn draw(dice: &mut Rng, sites: usize, span: u64) -> RecipeFault {
         let site = dice.below(sites as u64) as usize;
         let other = (site + 1 + dice.below(sites as u64 - 1) as usize) % sites;
         let (trouble, low, high) = match dice.below(100) {
-            0..=24 => (RecipeFaultKind::Crash(site), 10, 6_000),
-            25..=36 => (RecipeFaultKind::Leave(site), 10, 3_000),
-            37..=52 => (RecipeFaultKind::Pause(site), 50, 6_000),
-            53..=67 => (RecipeFaultKind::Isolate(site), 100, 6_000),
-            68..=76 => (RecipeFaultKind::OneWay(site, other), 100, 5_000),
-            77..=86 => {
-                (RecipeFaultKind::Split(dice.between(1, (1 << sites) - 2) as u32), 100, 5_000)
-            }
-            _ => (RecipeFaultKind::Storm(storm(dice)), 500, 5_000),
+            0..=24 => (SiteFault::Crash(site), 10, 6_000),
+            25..=36 => (SiteFault::Leave(site), 10, 3_000),
+            37..=52 => (SiteFault::Pause(site), 50, 6_000),
+            53..=67 => (SiteFault::Isolate(site), 100, 6_000),
+            68..=76 => (SiteFault::OneWay(site, other), 100, 5_000),
+            77..=86 => (SiteFault::Split(dice.between(1, (1 << sites) - 2) as u32), 100, 5_000),
+            _ => (SiteFault::Storm(storm(dice)), 500, 5_000),
         };
         RecipeFault { at: dice.below(span), number: 0, trouble, span: dice.between(low, high) }
     }
@@ -215,18 +179,6 @@ impl RecipeFault {
 
 /// The highest error of clocks, in millionths: a little less than the bound that members rely on.
 const CLOCK_ERROR: u64 = Timing::fast().clock_error_ppm as u64 - 500;
-
-/// The conditions of a local network: delays of some milliseconds, and no losses.
-pub const FAIR_WEATHER: LinkConditions = LinkConditions {
-    loss: 0,
-    duplicate: 0,
-    reorder: 0,
-    fastest: MS,
-    slowest: 4 * MS,
-    spike: 10_000,
-    spike_by: 40 * MS,
-    garble: 0,
-};
 
 fn storm(dice: &mut Rng) -> LinkConditions {
     LinkConditions {

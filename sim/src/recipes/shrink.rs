@@ -5,7 +5,7 @@
 
 use super::belief_checker::RecipeViolation;
 use super::plan::{RecipePlan, ShrunkPlan};
-use crate::shrink::reduce;
+use crate::reduce::reduce;
 
 /// Runs spent at most.
 const MAX_RUNS: usize = 400;

@@ -6,7 +6,7 @@
 //! site, that of their member's process. A site can be frozen, as a stopped process, and ended, as
 //! a killed one.
 
-use crate::chance::mix;
+use super::chance::mix;
 use elderlock::simulated::by_clock;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,7 +6,7 @@
 //! through and keeps a limited number. A reset loses all packets under way. Datagrams go the same
 //! ways, each for itself.
 
-use crate::chance::mix;
+use super::chance::mix;
 use std::collections::BTreeMap;
 
 /// One millisecond.
@@ -118,7 +118,7 @@ pub struct Network {
     /// The longest time that any packet was under way.
     pub longest: u64,
     /// How often a way was cut or mended.
-    pub(crate) changes: u64,
+    pub changes: u64,
 }
 
 /// A decision about one packet.
@@ -201,7 +201,7 @@ impl Network {
     }
 
     /// Whether no way has a fault other than a cut.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         let is_plain = |way: &Path| {
             way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0
         };
@@ -209,7 +209,7 @@ impl Network {
     }
 
     /// The ways that are cut.
-    pub(crate) fn cuts(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+    pub fn cuts(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.ways.iter().filter(|(_, way)| way.cuts > 0).map(|(way, _)| *way)
     }
 

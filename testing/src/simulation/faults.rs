@@ -1,0 +1,200 @@
+//! Faults at sites and in the network between them.
+
+use super::network::{LinkConditions, MS};
+use super::sites::{FAIR_WEATHER, Sites};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A fault that lasts for a while.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum SiteFault {
+    /// The process of that site ends; another one is started there later.
+    Crash(usize),
+    /// The member says goodbye, and comes back later.
+    Leave(usize),
+    /// The process is stopped, and goes on later.
+    Pause(usize),
+    /// No packet reaches or leaves it.
+    Isolate(usize),
+    /// Nothing sent by the first reaches the second.
+    OneWay(usize, usize),
+    /// Sites in the mask and the others do not reach each other.
+    Split(u32),
+    /// The weather is bad.
+    Storm(LinkConditions),
+    /// Each packet to or from that site takes so many milliseconds longer.
+    Slow(usize, u64),
+}
+
+impl fmt::Display for SiteFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SiteFault::Crash(site) => write!(f, "crash of member {site}"),
+            SiteFault::Leave(site) => write!(f, "goodbye of member {site}"),
+            SiteFault::Pause(site) => write!(f, "stop of member {site}"),
+            SiteFault::Isolate(site) => write!(f, "isolation of member {site}"),
+            SiteFault::OneWay(from, to) => write!(f, "cut from member {from} to member {to}"),
+            SiteFault::Split(mask) => {
+                let side: Vec<u32> = (0..32).filter(|site| mask >> site & 1 == 1).collect();
+                write!(f, "split between members {side:?} and the others")
+            }
+            SiteFault::Storm(weather) => {
+                let LinkConditions { loss, duplicate, reorder, slowest, .. } = weather;
+                write!(
+                    f,
+                    "bad network: of a million packets {loss} lost, {duplicate} doubled, \
+                     {reorder} overtaken; up to {} ms each",
+                    slowest / MS
+                )
+            }
+            SiteFault::Slow(site, by) => {
+                write!(f, "slow network: {by} ms more to and from member {site}")
+            }
+        }
+    }
+}
+
+impl SiteFault {
+    /// Whether the fault is possible with `sites` sites.
+    pub fn is_among(self, sites: usize) -> bool {
+        match self {
+            SiteFault::Crash(site)
+            | SiteFault::Leave(site)
+            | SiteFault::Pause(site)
+            | SiteFault::Isolate(site)
+            | SiteFault::Slow(site, _) => site < sites,
+            SiteFault::OneWay(from, to) => from < sites && to < sites,
+            SiteFault::Split(mask) => ![0, (1 << sites) - 1].contains(&(mask & ((1 << sites) - 1))),
+            SiteFault::Storm(_) => true,
+        }
+    }
+}
+
+/// The program that runs at the sites.
+pub trait FaultHost {
+    /// Starts a process at the site, with its tasks.
+    fn start(self: &Rc<Self>, site: usize);
+    /// The process at the site has ended, with all its tasks.
+    fn ended(&self, site: usize);
+    /// A fault of that kind begins.
+    fn begins(&self, kind: &'static str);
+    /// All faults are over: a cut that ends now was mended already.
+    fn is_over(&self) -> bool;
+}
+
+impl Sites {
+    /// Causes a fault and ends it after `span`. It does nothing where its victim is away, or where
+    /// it would cost the quorum. `vouched`: the other members are told of the end of a process.
+    pub async fn disturb(
+        self: &Rc<Self>,
+        host: &Rc<impl FaultHost>,
+        fault: SiteFault,
+        span: Duration,
+        vouched: bool,
+    ) {
+        // Votes that are lost for good must leave a quorum.
+        let may_lose = || self.away() < (self.count() - 1) / 2;
+        match fault {
+            SiteFault::Crash(site) => {
+                if !may_lose() || !self.is_up(site) {
+                    return;
+                }
+                host.begins("crashes");
+                self.note(|| format!("member {site} is killed"));
+                let process = self.kill(site);
+                host.ended(site);
+                if let Some(process) = process.filter(|_| vouched) {
+                    self.vouch(site, process);
+                }
+                tokio::time::sleep(span).await;
+                if !self.is_up(site) {
+                    host.start(site);
+                }
+            }
+            SiteFault::Leave(site) => {
+                let is_well = self.has_joined(site) && !self.is_frozen(site);
+                let member = self.member(site).filter(|_| may_lose() && is_well);
+                let Some(member) = member else { return };
+                host.begins("leaves");
+                // A fault that has killed it meanwhile starts the next one.
+                if !self.leave(site, member).await {
+                    return;
+                }
+                self.kill(site);
+                host.ended(site);
+                tokio::time::sleep(span).await;
+                if !self.is_up(site) {
+                    host.start(site);
+                }
+            }
+            SiteFault::Pause(site) => {
+                if !self.is_up(site) || self.is_frozen(site) {
+                    return;
+                }
+                let life = self.life(site);
+                host.begins("pauses");
+                self.freeze(site);
+                tokio::time::sleep(span).await;
+                if self.life(site) == life && self.is_up(site) {
+                    self.thaw(site);
+                }
+            }
+            SiteFault::Isolate(site) => {
+                self.cut_for(host, span, |from, to| from == site || to == site).await
+            }
+            SiteFault::OneWay(from, to) => {
+                self.cut_for(host, span, |a, b| a == from && b == to).await
+            }
+            SiteFault::Split(mask) => {
+                self.cut_for(host, span, |a, b| (mask >> a & 1) != (mask >> b & 1)).await
+            }
+            SiteFault::Storm(weather) => {
+                host.begins("storms");
+                self.note(|| "a storm".to_owned());
+                self.network.borrow_mut().set_weather(weather);
+                tokio::time::sleep(span).await;
+                self.network.borrow_mut().set_weather(FAIR_WEATHER);
+            }
+            SiteFault::Slow(site, by) => {
+                host.begins("slow networks");
+                self.slow(site, by * MS);
+                tokio::time::sleep(span).await;
+                self.slow(site, 0);
+            }
+        }
+    }
+
+    /// Each packet to or from the site takes `by` nanoseconds longer from now on.
+    pub fn slow(&self, site: usize, by: u64) {
+        self.note(|| format!("packets to and from member {site} take {} ms longer", by / MS));
+        for (from, to) in self.ways(|from, to| from == site || to == site) {
+            self.network.borrow_mut().slow(from, to, by);
+        }
+    }
+
+    async fn cut_for(
+        &self,
+        host: &Rc<impl FaultHost>,
+        span: Duration,
+        is_cut: impl Fn(usize, usize) -> bool,
+    ) {
+        let ways = self.ways(is_cut);
+        host.begins("cuts");
+        self.cut(&ways);
+        tokio::time::sleep(span).await;
+        if !host.is_over() {
+            self.mend(&ways);
+        }
+    }
+
+    /// Ends every fault of the network, and lets stopped processes go on.
+    pub fn heal(&self) {
+        self.network.borrow_mut().mend_all();
+        self.network.borrow_mut().set_weather(FAIR_WEATHER);
+        let frozen: Vec<usize> = (0..self.count()).filter(|site| self.is_frozen(*site)).collect();
+        for site in frozen {
+            self.thaw(site);
+        }
+    }
+}
