@@ -33,7 +33,8 @@
 //!   tokens lower than the highest it has seen is never written by a stale holder after a newer
 //!   one, whatever clocks and networks do. Call it before each side effect: it is an error as soon
 //!   as the lock is lost.
-//! - **[`Member::local`]** gives the same in one process without sockets, for tests.
+//! - **[`Member::local`]** gives the same in one process without sockets, for tests. The crate
+//!   `elderlock-testing` causes every loss, in simulated time.
 //! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand;
 //!   [`telemetry`] says what is measured and logged.
 //! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
@@ -117,6 +118,4 @@ mod documents {
     struct GettingStarted;
     #[doc = include_str!("../docs/guide/recipes.md")]
     struct Recipes;
-    #[doc = include_str!("../docs/guide/testing.md")]
-    struct Testing;
 }

@@ -245,7 +245,8 @@ fn the_codec_crate_is_named_in_one_file() {
 #[test]
 fn nothing_is_left_undone() {
     let mut files = 0;
-    for folder in ["src", "bench", "cli", "fence", "sim", "tests", "benches", "examples"] {
+    for folder in ["src", "bench", "cli", "fence", "sim", "testing", "tests", "benches", "examples"]
+    {
         for file in files_below(&root().join(folder), "rs") {
             let text = read(&file);
             assert_eq!(undone(&text), Vec::<String>::new(), "{}", file.display());
@@ -272,6 +273,14 @@ fn the_readme_shows_the_example() {
         "README.md shows another program than examples/first_lock.rs"
     );
     assert!(program.lines().count() <= 20, "the first program has grown");
+}
+
+#[test]
+fn the_guide_of_testing_shows_the_shop() {
+    let guide = read(&root().join("docs/guide/testing.md"));
+    let shop = read(&root().join("testing/tests/shop.rs"));
+    let program = shop.split_once("\n\n").expect("the shop opens with a comment").1;
+    assert!(guide.contains(program), "the guide shows another shop than testing/tests/shop.rs");
 }
 
 #[test]
@@ -525,7 +534,7 @@ fn files_and_rules() -> Vec<(PathBuf, Vec<String>)> {
 
 /// Every file, seen from the root, with its tests.
 fn test_files() -> Vec<(PathBuf, Vec<String>)> {
-    let files = ["src", "bench", "cli", "fence", "sim", "tests"]
+    let files = ["src", "bench", "cli", "fence", "sim", "testing", "tests"]
         .into_iter()
         .flat_map(|folder| files_below(&root().join(folder), "rs"));
     let tests = files.map(|file| {

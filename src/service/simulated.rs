@@ -2,9 +2,10 @@
 //! network, a time and a chance that the simulation gives them. For `elderlock-testing`; outside of
 //! semver.
 
+use super::guard::Guard;
 use super::member::Member;
 use super::member_builder::{MemberBuilder, until_ready};
-use crate::protocol::{Config, Input, Limits, MemberInfo, Packet, ProcessId};
+use crate::protocol::{Config, Input, Limits, LostReason, MemberInfo, Packet, ProcessId};
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
 use crate::runtime::inbox::Inbox;
 use crate::runtime::member_clock::MemberClock;
@@ -27,6 +28,16 @@ pub fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
 /// The same for a future, at each poll.
 pub async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
     simulated::paced(ppm, future).await
+}
+
+/// Ends the hold of a guard for this reason, as if its member had learned of it. The grantor hears
+/// that the hold is over.
+pub fn lose(guard: &Guard, reason: LostReason) {
+    let hold = guard.hold();
+    let (engine, request) = (&hold.service.engine, hold.request());
+    hold.cell.mark_lost(reason);
+    engine.release_request(request, engine.now());
+    hold.cell.tell();
 }
 
 /// While it lives, this thread has simulated time and simulated chance. To be made in a tokio

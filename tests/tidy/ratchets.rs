@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Clauses with `who`, `whom` or `whoever`, or that begin with `what`, in 1,000 words of prose: of
 /// the files below a folder, or of one file.
-const CLAUSES: [(&str, f64); 17] = [
+const CLAUSES: [(&str, f64); 18] = [
     ("src/protocol", 0.44),
     ("src/runtime", 0.29),
     ("src/service", 0.47),
@@ -17,6 +17,7 @@ const CLAUSES: [(&str, f64); 17] = [
     ("bench", 0.0),
     ("cli", 0.0),
     ("fence", 0.0),
+    ("testing", 0.0),
     ("tests", 0.0),
     ("docs", 0.05),
     ("examples", 0.0),
@@ -33,12 +34,13 @@ const NO_SUBJECTS: [&str; 7] = ["who", "whoever", "whom", "nobody", "somebody", 
 
 /// No line there has more than 100 characters, outside tables and link targets. Of TOML
 /// the comments count, because lists of features break badly.
-const WRAPPED: [&str; 18] = [
+const WRAPPED: [&str; 19] = [
     "src",
     "sim",
     "bench",
     "cli",
     "fence",
+    "testing",
     "tests",
     "docs",
     "examples",
@@ -55,10 +57,10 @@ const WRAPPED: [&str; 18] = [
 ];
 
 /// In none of these crates do two types share a name.
-const CRATES: [&str; 5] = ["src", "sim/src", "bench/src", "cli/src", "fence/src"];
+const CRATES: [&str; 6] = ["src", "sim/src", "bench/src", "cli/src", "fence/src", "testing/src"];
 
 /// Of these each file is a crate, with the folder of its name.
-const TESTS: [&str; 4] = ["tests", "sim/tests", "cli/tests", "fence/tests"];
+const TESTS: [&str; 5] = ["tests", "sim/tests", "cli/tests", "fence/tests", "testing/tests"];
 
 /// The most fields that a struct of the protocol has.
 const MOST_FIELDS: usize = 19;

@@ -1,0 +1,391 @@
+//! `Chaos`: a test under faults that are drawn from many seeds.
+
+use crate::cluster::Cluster;
+use crate::cluster_builder::MOST_MEMBERS;
+use crate::fault_plan::{FaultPlan, PlannedFault};
+use crate::quiet::quietly;
+use crate::run::{Ending, Run, RunPlan, run};
+use crate::simulation::reduce::reduce;
+use crate::verdict::Verdict;
+use elderlock::Timing;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Runs that shrinking takes at most.
+const MOST_RUNS: usize = 200;
+
+/// Lines of the story that a message shows.
+const SHOWN: usize = 120;
+
+/// The variable with the one seed that runs.
+const SEED: &str = "ELDERLOCK_TESTING_SEED";
+/// The variable with the number of seeds.
+const SEEDS: &str = "ELDERLOCK_TESTING_SEEDS";
+/// The variable with the numbers of the faults that occur.
+const FAULTS: &str = "ELDERLOCK_TESTING_FAULTS";
+
+/// A test of a program under faults. `test` runs once for each seed, in a cluster of its own, on
+/// all cores of the machine. The seed draws the faults: members that crash, leave and stop, and a
+/// network that is cut, slow or lossy. They occur for [`span`](Chaos::span); then all of them end.
+///
+/// `test` gets the cluster and the seed. It makes the resources, runs the programs in the processes
+/// of the members, waits until the cluster has [healed](Cluster::healed), and judges. It fails by a
+/// panic or an error, of itself or of a program.
+///
+/// The environment repeats and raises, without a change of the test:
+///
+/// | variable | effect |
+/// |---|---|
+/// | `ELDERLOCK_TESTING_SEED=17` | runs this seed only, and prints its story |
+/// | `ELDERLOCK_TESTING_SEEDS=10000` | runs so many seeds |
+/// | `ELDERLOCK_TESTING_FAULTS=2,5` | of each seed only the faults of these numbers; `none`: no fault |
+///
+/// The same seed is the same run as long as the program takes all chance from the cluster: no
+/// `tokio::select!` without `biased`, no order of a `HashMap`, no other thread, no clock but
+/// tokio's.
+///
+/// ```
+/// use elderlock::{Member, TokenGate};
+/// use elderlock_testing::chaos;
+/// use std::cell::RefCell;
+/// use std::rc::Rc;
+/// use std::time::Duration;
+///
+/// /// Sells one piece, under the lock and past the gate.
+/// async fn sell(member: &Member, store: &RefCell<(u32, TokenGate)>) -> Option<()> {
+///     let stock = member.lock_service("inventory").await.ok()?;
+///     let guard = stock.lock("sku-42").await.ok()?;
+///     let (token, lineage) = (guard.fence().ok()?, guard.lineage());
+///     store.borrow_mut().1.admit(token, lineage).ok()?;
+///     let left = store.borrow().0;
+///     tokio::time::sleep(Duration::from_millis(200)).await; // the customer pays
+///     store.borrow_mut().1.admit(token, lineage).ok()?;
+///     store.borrow_mut().0 = left.checked_sub(1)?;
+///     Some(())
+/// }
+///
+/// chaos(|cluster, _| async move {
+///     let store = Rc::new(RefCell::new((10, TokenGate::new())));
+///     let sold = Rc::new(RefCell::new(0));
+///     cluster.run_on_each({
+///         let (store, sold) = (store.clone(), sold.clone());
+///         move |_, member| {
+///             let (store, sold) = (store.clone(), sold.clone());
+///             async move {
+///                 for _ in 0..4 {
+///                     if sell(&member, &store).await.is_some() {
+///                         *sold.borrow_mut() += 1;
+///                     }
+///                     tokio::time::sleep(Duration::from_secs(2)).await;
+///                 }
+///             }
+///         }
+///     });
+///     cluster.healed().await;
+///     tokio::time::sleep(Duration::from_secs(30)).await;
+///     let (store, sold) = (store.borrow(), *sold.borrow());
+///     if store.0 + sold != 10 { Err(format!("{} left, {sold} sold", store.0)) } else { Ok(()) }
+/// })
+/// .seeds(10)
+/// .run();
+/// ```
+pub fn chaos<F, R>(test: F) -> Chaos<F>
+where
+    F: Fn(Cluster, u64) -> R + Sync,
+    R: Future + 'static,
+    R::Output: Verdict + 'static,
+{
+    Chaos {
+        test,
+        members: 3,
+        seeds: 200,
+        timing: Timing::default(),
+        span: Duration::from_secs(30),
+        limit: Duration::from_secs(600),
+    }
+}
+
+/// Runs under faults that have not begun, from [`chaos`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens before `run` or `search`"]
+pub struct Chaos<F> {
+    test: F,
+    members: usize,
+    seeds: u64,
+    timing: Timing,
+    span: Duration,
+    limit: Duration,
+}
+
+impl<F, R> Chaos<F>
+where
+    F: Fn(Cluster, u64) -> R + Sync,
+    R: Future + 'static,
+    R::Output: Verdict + 'static,
+{
+    /// How many members each cluster has. Default: 3. Fewer lose no process.
+    ///
+    /// # Panics
+    /// For none, and for more than 32.
+    pub fn members(mut self, members: usize) -> Self {
+        assert!((1..=MOST_MEMBERS).contains(&members), "1 to {MOST_MEMBERS} members");
+        self.members = members;
+        self
+    }
+
+    /// How many seeds run, from 1 on. Default: 200. `ELDERLOCK_TESTING_SEEDS` overrides it.
+    pub fn seeds(mut self, seeds: u64) -> Self {
+        self.seeds = seeds;
+        self
+    }
+
+    /// The times of the members. Default: [`Timing::lan`]. Faults last up to three member leases.
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// How long faults occur, by the clock of the run. Default: 30 s.
+    pub fn span(mut self, span: Duration) -> Self {
+        self.span = span;
+        self
+    }
+
+    /// The longest time that a run may take by its own clock: a test that runs longer fails.
+    /// Default: 600 s.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs the seeds and prints how many there were.
+    ///
+    /// # Panics
+    /// If a seed fails, with the [failure](ChaosFailure) as the message. If a variable of the
+    /// environment cannot be read.
+    pub fn run(&self) {
+        let began = Instant::now();
+        let (seeds, failure) = self.look();
+        if let Some(failure) = failure {
+            panic!("{failure}");
+        }
+        println!("{seeds} seeds held in {:.1} s", began.elapsed().as_secs_f64());
+    }
+
+    /// Runs seeds until one fails: for a test that shows that a defect is found. Returns the
+    /// failure with the lowest seed.
+    ///
+    /// # Panics
+    /// If a variable of the environment cannot be read.
+    pub fn search(&self) -> Option<ChaosFailure> {
+        self.look().1
+    }
+
+    /// How many seeds there were, and the failure with the lowest one.
+    fn look(&self) -> (u64, Option<ChaosFailure>) {
+        let only: Option<u64> = variable(SEED);
+        let seeds = only.map_or_else(|| variable(SEEDS).unwrap_or(self.seeds), |_| 1);
+        let first = only.unwrap_or(1);
+        let found: Mutex<BTreeMap<u64, SeedFailure>> = Mutex::default();
+        on_all_cores(first, seeds, |seed| {
+            let run = self.run_seed(seed, &self.plan(seed));
+            if only.is_some() {
+                eprintln!("{}", run.story);
+            }
+            if let Some(failure) = run.failure {
+                found.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, failure);
+            }
+            !found.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        });
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner).pop_first();
+        (seeds, found.map(|(seed, failure)| self.shrink(seed, failure)))
+    }
+
+    /// The faults of the seed, as far as the environment leaves them.
+    fn plan(&self, seed: u64) -> FaultPlan {
+        let plan = FaultPlan::draw(seed, self.members, self.timing, self.span);
+        match variable::<FaultNumbers>(FAULTS) {
+            Some(FaultNumbers(kept)) => plan.only(&kept),
+            None => plan,
+        }
+    }
+
+    fn run_seed(&self, seed: u64, faults: &FaultPlan) -> SeedRun {
+        let plan = RunPlan {
+            members: self.members,
+            timing: self.timing,
+            seed,
+            luck: seed,
+            limit: self.limit,
+            chaos: Some(faults.clone()),
+        };
+        let (Run { ending, story, digest }, place) =
+            quietly(|| run(&plan, |cluster| (self.test)(cluster, seed)));
+        let failure = match ending {
+            Ending::Returned(output) => output.failure().map(|why| SeedFailure { why, place }),
+            Ending::Failed(why) => Some(SeedFailure { why, place }),
+            Ending::Panicked(why, _) => Some(SeedFailure { why, place }),
+            Ending::WithoutQuorum => None,
+        };
+        SeedRun { failure, story, digest }
+    }
+
+    /// Leaves out the faults that the failure does not need.
+    fn shrink(&self, seed: u64, found: SeedFailure) -> ChaosFailure {
+        let whole = self.plan(seed);
+        let again = self.run_seed(seed, &whole);
+        let repeats = again.digest == self.run_seed(seed, &whole).digest;
+        let is_same = |run: &SeedRun| {
+            run.failure.as_ref().is_some_and(|failure| failure.place == found.place)
+        };
+        let mut runs = MOST_RUNS;
+        let kept = reduce(&whole.numbers(), &mut runs, |kept| {
+            is_same(&self.run_seed(seed, &whole.only(kept)))
+        });
+        // If none of the smaller ones fails, neither may the whole one: its program has a chance of
+        // its own.
+        let small = self.run_seed(seed, &whole.only(&kept));
+        let (SeedFailure { why, place }, story) = match small.failure {
+            Some(failure) => (failure, small.story),
+            None => (found, again.story),
+        };
+        ChaosFailure { seed, why, place, story, faults: whole.faults, needed: kept, repeats }
+    }
+}
+
+/// One run of a seed.
+struct SeedRun {
+    failure: Option<SeedFailure>,
+    story: String,
+    digest: u64,
+}
+
+struct SeedFailure {
+    why: String,
+    /// Where it panicked.
+    place: Option<String>,
+}
+
+/// Calls `look` with each seed, on all cores, until one of the calls has seen enough. Seeds below
+/// that one are looked at in every case.
+fn on_all_cores(first: u64, seeds: u64, look: impl Fn(u64) -> bool + Sync) {
+    let next = AtomicU64::new(first);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed - first >= seeds || look(seed) {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Numbers of faults, as in the environment.
+struct FaultNumbers(Vec<usize>);
+
+impl FromStr for FaultNumbers {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<FaultNumbers, Self::Err> {
+        if text == "none" {
+            return Ok(FaultNumbers(Vec::new()));
+        }
+        text.split(',')
+            .map(|number| number.trim().parse())
+            .collect::<Result<_, _>>()
+            .map(FaultNumbers)
+    }
+}
+
+/// The value of a variable of the environment.
+fn variable<T: FromStr<Err: fmt::Display>>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    match text.parse() {
+        Ok(value) => Some(value),
+        Err(error) => panic!("{name}={text}: {error}"),
+    }
+}
+
+/// A seed that failed, with the faults that its failure needs. Its [`Display`](fmt::Display) has
+/// the reason, the end of the story, the faults, and how to repeat it.
+#[derive(Clone, Debug)]
+pub struct ChaosFailure {
+    seed: u64,
+    why: String,
+    place: Option<String>,
+    story: String,
+    faults: Vec<PlannedFault>,
+    needed: Vec<usize>,
+    repeats: bool,
+}
+
+impl ChaosFailure {
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The message of the panic or of the error.
+    pub fn reason(&self) -> &str {
+        &self.why
+    }
+
+    /// The story of the shrunk run, a line for each event with its time in seconds.
+    pub fn story(&self) -> &str {
+        &self.story
+    }
+
+    /// The numbers of the faults that the failure needs, for `ELDERLOCK_TESTING_FAULTS`. Empty: it
+    /// needs none.
+    pub fn faults(&self) -> &[usize] {
+        &self.needed
+    }
+
+    /// Whether the same seed goes the same way each time. If not, the program has a chance of its
+    /// own, see [`chaos`].
+    pub fn repeats(&self) -> bool {
+        self.repeats
+    }
+}
+
+impl fmt::Display for ChaosFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {} failed: {}", self.seed, self.why)?;
+        if let Some(place) = &self.place {
+            write!(f, ", at {place}")?;
+        }
+        let lines: Vec<&str> = self.story.lines().collect();
+        writeln!(f, "\n")?;
+        if lines.len() > SHOWN {
+            writeln!(f, "{} lines of its story, and then:", lines.len() - SHOWN)?;
+        }
+        for line in &lines[lines.len().saturating_sub(SHOWN)..] {
+            writeln!(f, "{line}")?;
+        }
+        writeln!(f, "\nIt needs the faults that are marked:")?;
+        for fault in &self.faults {
+            let mark = if self.needed.contains(&fault.number) { '*' } else { ' ' };
+            writeln!(f, "{mark} {fault}")?;
+        }
+        let numbers: Vec<String> = self.needed.iter().map(usize::to_string).collect();
+        let numbers = if numbers.is_empty() { "none".to_owned() } else { numbers.join(",") };
+        write!(f, "\nAgain: {SEED}={} {FAULTS}={numbers} cargo test", self.seed)?;
+        if !self.repeats {
+            write!(
+                f,
+                "\nThe same seed went another way when it was repeated: the program has a chance \
+                 of its own, as a `select!` without `biased` or the order of a `HashMap`"
+            )?;
+        }
+        Ok(())
+    }
+}

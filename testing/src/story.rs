@@ -1,0 +1,100 @@
+//! `Story`: the events of a run as lines for readers.
+
+use crate::simulation::chance::Digest;
+use crate::simulation::sites::Journal;
+use elderlock::protocol::Packet;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Lines that are kept: the last ones.
+const LINES: usize = 4_000;
+
+/// The events of a run, with a digest of them and of each packet.
+pub(crate) struct Story {
+    began: Instant,
+    lines: RefCell<VecDeque<String>>,
+    digest: RefCell<Digest>,
+    /// The first failure of a program or of the cluster.
+    failure: RefCell<Option<String>>,
+    /// Lines of events after the end of the run are left out.
+    is_closed: Cell<bool>,
+}
+
+impl Story {
+    /// An empty one that begins now, by tokio's clock.
+    pub(crate) fn new(seed: u64) -> Story {
+        Story {
+            began: Instant::now(),
+            lines: RefCell::default(),
+            digest: RefCell::new(Digest::new(seed)),
+            failure: RefCell::default(),
+            is_closed: Cell::new(false),
+        }
+    }
+
+    /// How long the run has lasted.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Adds a line.
+    pub(crate) fn add(&self, line: &str) {
+        if self.is_closed.get() {
+            return;
+        }
+        let now = self.elapsed();
+        (now.as_nanos(), line).hash(&mut *self.digest.borrow_mut());
+        let mut lines = self.lines.borrow_mut();
+        if lines.len() >= LINES {
+            lines.pop_front();
+        }
+        lines.push_back(format!("{:>6}.{:03} {line}", now.as_secs(), now.subsec_millis()));
+    }
+
+    /// The run has failed; the first failure counts.
+    pub(crate) fn fail(&self, why: String) {
+        self.add(&format!("FAILED: {why}"));
+        self.failure.borrow_mut().get_or_insert(why);
+    }
+
+    /// The first failure.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    /// No line follows.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+    }
+
+    /// All kept lines.
+    pub(crate) fn text(&self) -> String {
+        let lines: Vec<String> = self.lines.borrow().iter().cloned().collect();
+        lines.join("\n")
+    }
+
+    /// Equal for equal runs.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest.borrow().finish()
+    }
+}
+
+impl Journal for Story {
+    fn now(&self) -> u64 {
+        // 584 years fit.
+        self.elapsed().as_nanos() as u64
+    }
+
+    fn note(&self, line: &dyn Fn() -> String) {
+        self.add(&line());
+    }
+
+    fn arrived(&self, from: usize, to: usize, is_wanted: bool, packet: &Packet) {
+        let mut digest = self.digest.borrow_mut();
+        (Journal::now(self), from, to, is_wanted).hash(&mut *digest);
+        packet.hash(&mut *digest);
+    }
+}
