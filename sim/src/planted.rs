@@ -10,6 +10,9 @@ pub fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         ProtocolMutant::FoundAtTheClock | ProtocolMutant::DealBeyondLimit => {
             Some("tests/founding.rs")
         }
+        ProtocolMutant::BeginForFormerElder => {
+            Some("regressions/an_old_epoch_begins_after_a_forgotten_one")
+        }
         ProtocolMutant::HearOnlyInventories => {
             Some("regressions/an_epoch_is_heard_of_after_the_inventory")
         }
