@@ -70,6 +70,8 @@
 //! # Features
 //! - `tokio` (default): everything but the pure protocol.
 //! - `secure` (default): cluster keys, see [`Keyring`] and [`MemberBuilder::keyring`].
+//! - `postgres`, `rusqlite`, `sqlx`: [`Token`] and [`LineageId`] as values of that driver
+//!   (`postgres` for `tokio-postgres`), as `i64`.
 //! - `metrics`: measurements through the `metrics` facade, see [`telemetry`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -83,6 +85,8 @@ mod recipes;
 mod runtime;
 #[cfg(feature = "tokio")]
 mod service;
+#[cfg(any(feature = "postgres", feature = "rusqlite", feature = "sqlx"))]
+mod sql;
 #[doc(hidden)]
 pub mod wire;
 

@@ -9,6 +9,7 @@ mod postgres;
 mod rounds;
 mod server;
 mod sqlite;
+mod values;
 
 use elderlock::{LineageId, Token};
 use elderlock_fence::Stamp;

@@ -28,6 +28,11 @@ pub(crate) async fn client(name: &str) -> Option<Client> {
     Some(empty_database(name).await?.connect().await)
 }
 
+/// The same by `sqlx`.
+pub(crate) async fn pool(name: &str) -> Option<sqlx::PgPool> {
+    Some(empty_database(name).await?.pool().await)
+}
+
 async fn empty_database(name: &str) -> Option<Database> {
     let server = tokio::task::spawn_blocking(server::postgres).await.unwrap()?;
     let database =
