@@ -38,7 +38,7 @@
 //! | voter | `cluster/decision.rs`, `cluster/voting.rs`, `cluster/vote_successor.rs` | the next view, with a quorum of the council |
 //! | elder | `cluster/elder.rs`, `locks/registry.rs` | which leases it renews, which member grants which service |
 //! | grantor | `locks/grantor.rs`, `locks/grantor/`, `locks/table.rs` | which request has which lock of one service |
-//! | holder | `locks/client.rs` | nothing for others: it asks, waits, holds and releases |
+//! | lock client | `locks/client.rs` | nothing for others: it asks, waits, holds and releases |
 //!
 //! The elder is the oldest living member of the view. Any member can be the grantor of any
 //! service.
@@ -91,7 +91,7 @@
 //! # The life of a lock
 //!
 //! ```text
-//! holder                          elder                        grantor
+//! lock client                     elder                        grantor
 //!   | FindGrantor ----------------> | names a member:             |
 //!   |                               | NameGrantor --------------> | recovers or receives a table
 //!   | <------------------ GrantorIs |                             |
@@ -105,11 +105,12 @@
 //!
 //! - The *token* of a grant comes from a range that the elder dealt to this grantor. The elder
 //!   deals ranges in ascending order, and a grantor uses them in ascending order, so tokens rise.
-//! - The *epoch* of a grantor is the first token of its first range. A holder that has reported
-//!   to an epoch refuses the grants of all earlier epochs.
+//! - The *epoch* of a grantor is the first token of its first range. A member that has reported to
+//!   an epoch refuses the grants of all earlier epochs.
 //! - The *ticket* of a waiter is its position: the epoch in which it was acknowledged and a number.
 //!   The waiter keeps it, and a later grantor sorts by it.
-//! - Wait limits and lock leases live at the holder, on its own clock. The grantor times nothing.
+//! - Wait limits and lock leases live at the lock client, on its member's clock. The grantor times
+//!   nothing.
 //!
 //! # A grantor's states
 //!
