@@ -62,10 +62,11 @@
 //! candidate  PreVote --> PreVoteReply --> Prepare --> Promise --> Accept --> Accepted --> Install
 //! ```
 //!
-//! The elder proposes in round 0, in one round trip. When it is silent, another member canvasses;
-//! only with a quorum of willing voters does it raise a ballot. A candidate finishes any change
-//! that a voter has accepted already. Council members that did not answer become *ghosts*: they
-//! have no vote and no renewal, but their holds count until their leases are surely over.
+//! The elder proposes in round 0, in one round trip. When it is silent, another member of the
+//! council asks for pre-votes. Only with a quorum of willing voters does it raise a ballot. A
+//! candidate finishes any change that a voter has accepted already. Council members that did not
+//! answer become *ghosts*: they have no vote and no renewal, but their holds count until their
+//! leases are surely over.
 //!
 //! A process leaves the view in one of three cases: it said goodbye, its lease is surely over, or a
 //! member on the same kernel vouches for its death. Each start draws a new process id, so no
