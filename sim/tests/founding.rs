@@ -310,9 +310,8 @@ fn when_all_leave_at_nearly_once_no_member_waits_long() {
     }
 }
 
-/// Issue 19.1: two foundings within a second dealt the same tokens, and tokens went back after many
-/// views in a short time. One member founds alone, uses up view after view, is killed and founds
-/// again at once, over and over: every token is higher than all before it, and none comes twice.
+/// One member founds alone, uses up view after view, is killed and founds again at once, over and
+/// over. Every token is higher than all before it, and none comes twice.
 #[test]
 fn foundings_that_follow_each_other_at_once_deal_higher_tokens() {
     let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };
@@ -328,8 +327,8 @@ fn foundings_that_follow_each_other_at_once_deal_higher_tokens() {
     }
 }
 
-/// Issue 19.1: a founder and ten joiners within 10 ms make a view each, all are killed, and the
-/// founder founds again at once: the views must not have outrun the clock.
+/// A founder and ten joiners within 10 ms make a view each, all are killed, and the founder founds
+/// again at once. The views must not have outrun the clock.
 #[test]
 fn tokens_do_not_go_back_after_many_views_in_a_short_time() {
     for gap in [0, 3, 50] {
@@ -354,10 +353,9 @@ fn tokens_do_not_go_back_after_many_views_in_a_short_time() {
     }
 }
 
-/// Issue 19.1: two members that found alone at once, cut off from each other, deal equal tokens.
-/// Each pair of token and lineage is granted once, and a resource that both write to takes only one
-/// of two equal tokens. When they meet, the later lineage goes on, above all that either of them
-/// dealt.
+/// Two members that found alone at once, cut off from each other, deal equal tokens. Each pair of
+/// token and lineage is granted once, and a resource that both write to takes only one of two equal
+/// tokens. When they meet, the later lineage goes on, above all that either of them dealt.
 #[test]
 fn lineages_that_live_at_once_share_numbers_and_no_write() {
     let (mut equal, mut refused) = (0, 0);
@@ -402,9 +400,9 @@ fn lineages_that_live_at_once_share_numbers_and_no_write() {
     assert!(equal > 100 && refused > 100, "{equal} equal tokens, {refused} writes refused");
 }
 
-/// Issue 19.1: sites that found alone, up to a second apart or at once, again and again, with views
-/// of few tokens or ranges of whole slots. No token of a lineage comes twice. A founding deals
-/// above all that any lineage had dealt before it. A fenced table takes the writes that it should.
+/// Sites found alone, up to a second apart or at once, again and again, with views of few tokens or
+/// ranges of whole slots. No token of a lineage comes twice. A founding deals above all that any
+/// lineage had dealt before it. A fenced table takes the writes that it should.
 #[test]
 fn foundings_at_random_deal_above_all_that_was_dealt_before() {
     let mut seen = Foundings::default();
@@ -593,7 +591,7 @@ fn ended_for_clocks(w: &World) -> Vec<usize> {
     w.sites().map(|site| ends.iter().filter(|end| **end == site).count()).collect()
 }
 
-/// Issue 19.1: a lineage more than an hour above the own clock is refused, and says so.
+/// A lineage more than an hour above the own clock is refused, and says so.
 #[test]
 fn clusters_that_are_more_than_an_hour_ahead_are_not_joined() {
     for (ahead, joins) in [(3_590_000, true), (3_700_000, false)] {
