@@ -1,5 +1,6 @@
-//! The repeated work of the bench's processes, and the floors beside it: the least that anything of
-//! its kind can cost on this machine, in the same processes and on the same kind of runtime.
+//! The repeated work of the bench's processes, and the floors beside it. A floor is the least that
+//! anything of its kind can cost on this machine, in the same processes and on the same kind of
+//! runtime.
 //!
 //! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken
 //!   out;

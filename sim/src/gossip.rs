@@ -1,9 +1,9 @@
 //! Real gossip: each site runs the [`Swim`] that ships beside its node, over the simulated
 //! network.
 //!
-//! It is wired as `src/runtime/net/udp.rs` wires it: a new machine for each life, whose generation
-//! is the wall clock or more than the last life's of the same process; datagrams in the frame of
-//! `wire`; a seed is asked once for its whole state; hints go straight into the core; a leaving
+//! It is wired as `src/runtime/net/udp.rs` wires it. Each life has a new machine, whose generation
+//! is the wall clock, or more than that of the same process's last life. Datagrams have the frame
+//! of `wire`. A seed is asked once for its whole state. Hints go straight into the core. A leaving
 //! process announces it. Without it the World invents the hints of gossip.
 
 use crate::chance::mix;

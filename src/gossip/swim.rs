@@ -402,8 +402,8 @@ where
     /// Whether foca means to send this packet.
     ///
     /// When a suspicion ends, foca 2.0.0 (and every release before) tells the suspect that it is
-    /// down, without asking whether it is: one that has refuted the suspicion meanwhile is told
-    /// too, and gives up its identity for nothing.
+    /// down, without asking whether it is. A suspect that has refuted the suspicion meanwhile is
+    /// told too, and gives up its identity for nothing.
     fn is_meant(&mut self, to: &SwimId, mut data: &[u8]) -> bool {
         #[cfg(test)]
         if self.unfiltered {
@@ -509,11 +509,12 @@ where
 /// foca's settings for a local network, except those that have proved wrong.
 pub(super) fn config(cluster_size_hint: u32) -> Config {
     let mut config = Config::new_lan(NonZeroU32::new(cluster_size_hint).unwrap_or(NonZeroU32::MIN));
-    // How often a member repeats a piece of news. foca computes 3 for five members: spent within a
-    // second, so a suspect that is cut off for longer never hears that it is suspected, cannot
-    // refute it, and is declared down after it has long come back. News of a suspicion must last as
-    // long as the suspicion: gossip goes to 3 members 5 times a second, and suspicions last 4 s or
-    // more. The price is about 40 bytes more in packets that are sent anyway.
+    // How often a member repeats a piece of news. foca computes 3 for five members, which are spent
+    // within a second. A suspect that is cut off for longer would never hear that it is suspected,
+    // and could not refute it. It would be declared down after it has long come back. News of a
+    // suspicion must last as long as the suspicion: gossip goes to 3 members 5 times a second, and
+    // suspicions last 4 s or more. The price is about 40 bytes more in packets that are sent
+    // anyway.
     let spread = config.suspect_to_down_after.as_millis() * 15 / 1_000;
     config.max_transmissions =
         u8::try_from(spread).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MAX);

@@ -1,10 +1,10 @@
 //! The protocol: every decision of elderlock, as a pure state machine.
 //!
-//! A [`Node`] is one member. It has one way in, [`Node::step`], which takes the time, an
-//! [`Input`] and a list to which it appends [`Output`]s, and one time at which it wants to be
-//! called again, [`Node::deadline`]. It has no clock, no socket, no thread and no randomness; all
-//! its maps are ordered. The runtime drives it with real sockets. The simulator and the model
-//! checker drive the same code in virtual time.
+//! A [`Node`] is one member. It has one way in, [`Node::step`], which takes the time, an [`Input`]
+//! and a list to which it appends [`Output`]s. It has one time at which it wants to be called
+//! again, [`Node::deadline`]. It has no clock, no socket, no thread and no randomness; all its maps
+//! are ordered. The runtime drives it with real sockets. The simulator and the model checker drive
+//! the same code in virtual time.
 //!
 //! ```text
 //!   commands of the program ---+                      +--> packets to other members

@@ -92,8 +92,8 @@ impl StepContext<'_> {
         }
     }
 
-    /// Whether the grantors of a member are to be replaced before the view is without it: it is a
-    /// ghost, or the elder, which is this member, has not heard it for a while.
+    /// Whether the grantors of a member are to be replaced before the view is without it. The
+    /// member is a ghost, or the elder, which is this member, has not heard it for a while.
     pub(crate) fn is_lost(&self, process: ProcessId) -> bool {
         let is_silent = |elder: &Elder| elder.is_silent(process, self.now, self.timing);
         self.is_ghost(process) || self.authority.is_some_and(is_silent)

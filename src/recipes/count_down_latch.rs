@@ -12,7 +12,7 @@ use std::time::Duration;
 ///
 /// It lives while a member has it open: let waiters open it first, or let the counting member keep
 /// it open until another has it open. [Closed](CountDownLatch::close) by the last member, it is
-/// gone with its count; dropped by the last member, it is gone as soon as the grantor has heard of
+/// gone with its count. Dropped by the last member, it is gone as soon as the grantor has heard of
 /// it, and an opening before that has the old count. To count anew by the same name,
 /// [`reset`](CountDownLatch::reset) it, or close it everywhere.
 ///

@@ -20,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// first leave on the round takes no more; a member that enters then waits for the next one.
 ///
 /// Each member inside has a [share](crate::LockService::share) of the lock of its name, which ends
-/// with the member. So the others wait for a member that dies inside no longer than for any holder,
-/// and one that dies before the round begins does not count: the others wait for another one
+/// with the member. So the others wait for a member that dies inside no longer than for any holder.
+/// A member that dies before the round begins does not count: the others wait for another one
 /// instead. (Each member that was there when the last one looked has counted.) A member that drops
 /// its [`DoubleBarrierGuard`], or loses it, is out as well, and so is one that is
 /// [suspended](crate::ConnectionState) inside. One that is suspended while it enters takes a new
 /// share when it is back, and counts again.
 ///
-/// A member that enters has its share while others are missing: a
+/// A member that enters has its share while others are missing. A
 /// [suspension](LockService::suspend) of the service waits for that share, the missing members wait
 /// for the suspension, and the share waits for them. One of the three has to give up, so enter with
 /// a limit, suspend with one, or give double barriers a service of their own.
@@ -160,8 +160,8 @@ impl DoubleBarrier {
             let (inside, round) = self.look(seen.version).await?;
             let next = match (is_begun(seen.count), round) {
                 // A later arrival writes the same phase anew, so that a member inside is older than
-                // the round's version: else the round would be taken for over as soon as its first
-                // members are gone, with this one in it.
+                // the round's version. Otherwise the round would be taken for over as soon as its
+                // first members are gone, with this one in it.
                 (true, RoundState::GoesOn) => seen.count,
                 // Written before any wait, so later arrivals need not know the order.
                 (true, RoundState::Over) => seen.count.wrapping_add(1),

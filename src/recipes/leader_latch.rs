@@ -32,10 +32,10 @@ const LOG: usize = 64;
 /// A leader latch: of all latches of one name, in all members, one leads, and the others wait in
 /// line for it.
 ///
-/// [`start`](LeaderLatch::start) it, and it stands for the lead until it is closed or dropped: when
-/// a term is lost, because the member was cut off, suspended or expelled, or because its
-/// [lease](LeaderLatch::lease) ended, it queues again at the end of the line by itself.
-/// Latches lead in the order in which they were started.
+/// [`start`](LeaderLatch::start) it, and it stands for the lead until it is closed or dropped. A
+/// term is lost when the member is cut off, suspended or expelled, or when its
+/// [lease](LeaderLatch::lease) ends. Then the latch queues again at the end by itself. Latches lead
+/// in the order in which they were started.
 ///
 /// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by the
 /// last message: it is `None` before any other latch can lead. Each term has a [token](Term::fence)
@@ -49,7 +49,7 @@ const LOG: usize = 64;
 /// | lost (expelled) | leads no more; asks again as soon as the member is back |
 /// | gone (left) | is closed |
 ///
-/// A latch that leads holds a lock of its service until it is closed: a
+/// A latch that leads holds a lock of its service until it is closed. A
 /// [suspension](LockService::suspend) of the service waits for that, and requests of the same
 /// member without an [owner](crate::LockBuilder::owner) pass it. So give latches a service of their
 /// own.

@@ -16,8 +16,8 @@ use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 /// are the same mutex.
 ///
 /// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards
-/// fail together, and the owner cannot enter until they are dropped: a new guard would share a hold
-/// that is lost.
+/// fail together. The owner cannot enter until they are dropped, because a new guard would share a
+/// hold that is lost.
 ///
 /// A [`MultiLock`](crate::MultiLock) or a writer of a [`ReadWriteLock`](crate::ReadWriteLock) that
 /// was acquired for the owner and has the lock is entered likewise, and enters it. Locks that were

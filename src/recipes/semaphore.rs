@@ -10,8 +10,8 @@ use crate::service::{
 ///
 /// The limit is the [`SharedCount`] of its name, and lives while a member has the semaphore, or the
 /// count, open. Keep it open while you wait. When no member has it open the limit is forgotten, and
-/// the next opening sets a new one: after a [`close`](Semaphore::close) at once, after a drop as
-/// soon as the grantor has heard of it. Held permits stay held, and count.
+/// the next opening sets a new one. After a [`close`](Semaphore::close) that is at once, after a
+/// drop as soon as the grantor has heard of it. Held permits stay held, and count.
 ///
 /// **Fair, with sizes mixed**: strictly in the order of asking. The first request in the queue
 /// waits until as many permits are left as it asks for, and no later request overtakes it. A

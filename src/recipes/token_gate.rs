@@ -38,8 +38,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// Its limits:
 /// - *It knows one name.* Tokens of different locks cannot be compared, so each thing that has a
-///   lock of its own has a gate of its own, beside it: it takes 24 bytes and goes when the thing
-///   goes. There is no list of names that grows for ever.
+///   lock of its own has a gate of its own, beside it. The gate takes 24 bytes and goes when the
+///   thing goes. There is no list of names that grows for ever.
 /// - *It forgets when it is dropped.* A resource that outlives its process stores the
 ///   [highest](TokenGate::highest) with its data and begins [with it](TokenGate::with_highest)
 ///   again; the gate can be (de)serialized, too. A gate that begins anew lets the first token

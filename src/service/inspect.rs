@@ -53,8 +53,9 @@ pub struct Position {
 /// lock with its holder, and each share and each hold of permits with its own, of one name 256 at
 /// most.
 ///
-/// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant: a
-/// lock that was held all the time is listed once, one that came or went meanwhile may be.
+/// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant. A
+/// lock that was held all the time is listed once. A lock that came or went meanwhile may be
+/// listed.
 #[derive(Debug)]
 pub struct HeldLocks(PagedQuery<HolderInfo>);
 

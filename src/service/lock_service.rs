@@ -400,8 +400,8 @@ impl LockService {
     ///
     /// # Errors
     /// [`LockError::Deadlock`](crate::LockError::Deadlock) at once if the suspension would wait for
-    /// itself: its owner waits for one already, or has it; or this owner and another one hold
-    /// something, and that one waits for a suspension, so that each would wait for the other.
+    /// itself. Its owner waits for one already, or has it. Or this owner and another one hold
+    /// something, and the other one waits for a suspension, so that each would wait for the other.
     /// Others as of `lock`. In every case nothing is suspended and nothing is queued.
     ///
     /// # Cancel safety

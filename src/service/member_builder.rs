@@ -259,7 +259,7 @@ impl MemberBuilder {
     /// directory of its own for each member, on a file system with working locks; it is made if it
     /// is not there.
     ///
-    /// With directories a restart of all members goes on where the cluster ended: the members find
+    /// With directories a restart of all members goes on where the cluster ended. The members find
     /// together again, tokens rise, and no lock is granted before the leases of the former
     /// processes are surely over. Without them a restart of all members founds anew. The directory
     /// is written, and awaited, when views change, and never for a lock.
@@ -272,8 +272,8 @@ impl MemberBuilder {
     }
 
     /// Declares, as the operator, that every member of the last cluster that does not answer is
-    /// dead for ever, and goes on without a quorum: founds anew, above the last view that this
-    /// member's data directory knows. For when too many members or directories are lost. If one of
+    /// dead for ever, and goes on without a quorum. The member founds anew, above the last view
+    /// that its data directory knows. For when too many members or directories are lost. If one of
     /// them lives after all, both may hold the same lock until they meet; then the later founding
     /// goes on and the members of the other lose their holds.
     pub fn force(mut self) -> Self {

@@ -1,6 +1,6 @@
-//! `way_round_keeps_leases`: every member has a lease, and none runs out, where each two members of
-//! the view have reached each other, straight or through one council member, for two member leases,
-//! and nothing else is wrong. Inside the clock bound.
+//! `way_round_keeps_leases`: every member has a lease, and none runs out, if nothing else is wrong
+//! and the members reach each other. That is: each two members of the view have reached each other,
+//! straight or through one council member, for two member leases. Inside the clock bound.
 //!
 //! A known path may end when paths change, so the time counts from the last change on. A lease that
 //! was not renewed before the change runs out within one member lease. The second lease covers the

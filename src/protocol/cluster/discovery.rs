@@ -4,10 +4,10 @@
 //! agrees to one founding only, and the one with the lowest address proposes it. So two foundings
 //! would need one process to agree twice. Before that it listens for a while
 //! ([`Timing::listen`](crate::protocol::timing::Timing)): members of a cluster greet the seeds all
-//! the time, so that seeds which all start again at once find the cluster that lives on without
-//! them. A process in no view holds nothing. If it cannot know how a founding ended it may give
-//! itself up and start again as a new process
-//! ([`Event::Abandoned`](crate::protocol::Event::Abandoned)), which is as safe as a crash.
+//! the time. So seeds that all start again at once find the cluster that lives on without them. A
+//! process in no view holds nothing. If it cannot know how a founding ended it may give itself up
+//! and start again as a new process ([`Event::Abandoned`](crate::protocol::Event::Abandoned)),
+//! which is as safe as a crash.
 
 use super::view::View;
 use crate::protocol::event::{Config, Output};

@@ -105,8 +105,8 @@ impl Cluster {
     }
 
     /// The elder answers a beat that this process has not sent, or a member confirms a pulse that
-    /// it has not sent: another process has the same id, the copy of a cloned machine. The one that
-    /// is behind ends, so one of them goes on.
+    /// it has not sent. So another process has the same id: the copy of a cloned machine. The one
+    /// that is behind ends, so one of them goes on.
     fn yield_identity(&mut self, now: Time, step: &mut Step) {
         step.out.push(Output::Event(Event::IdentityTaken));
         self.end(now, Event::Expelled, step);

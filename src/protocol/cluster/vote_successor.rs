@@ -33,7 +33,7 @@ pub struct StoredVote {
     /// too.
     pub successors: Vec<ProcessId>,
     /// The view is not the first of its lineage, or its process has had a lease in it for as long
-    /// as a member lease: the other founders have it on disk as well.
+    /// as a member lease. So the other founders have it on disk as well.
     pub is_established: bool,
 }
 

@@ -9,8 +9,8 @@
 //!   two views, and no member need know the tokens that were dealt in the view before.
 //! - No slot is dealt beyond the **limit**: the own clock and a second. A founding begins above its
 //!   own clock and a second, so above all that was dealt before, if the clocks agree. An elder with
-//!   a clock that is behind would not deal for as long: it also deals at the pace of time from the
-//!   slot at which it came into the lineage. Ranges wait for the limit, views never do.
+//!   a clock that is behind would not deal for as long. It therefore also deals at the pace of time
+//!   from the slot at which it came into the lineage. Ranges wait for the limit, views never do.
 
 #[cfg(elderlock_mutants)]
 mod planted;

@@ -1,6 +1,6 @@
 //! `ConnectionReader`: the reading half of a connection.
 //!
-//! Its task reads the packets. For short times another thread may **busy-poll** it: that thread
+//! Its task reads the packets. For short times another thread may **busy-poll** it. That thread
 //! reads the socket again and again and does not sleep, since sleeping and waking takes longer than
 //! most answers on a fast network. So a caller polls for the answer to its question, and the task
 //! polls for the next question after it has answered one. Polling uses a processor that may have
