@@ -45,7 +45,7 @@ const LOG: usize = 64;
 /// |---|---|
 /// | connected | leads, or queues |
 /// | suspended (no elder with a quorum within its lease) | leads no more, whether or not another latch leads; waits |
-/// | connected again | waits: at its old position, or, if it led, at the end of the line |
+/// | connected again | waits: at its old position, or, if it led, at the end of the queue |
 /// | lost (expelled) | leads no more; asks again as soon as the member is back |
 /// | gone (left) | is closed |
 ///
@@ -279,7 +279,7 @@ impl LeaderLatch {
     }
 
     /// Lets each of its terms last at most so long; then the next waiter leads, and this latch
-    /// waits at the end of the line. More than zero, at most ten years; anything else is an error
+    /// waits at the end of the queue. More than zero, at most ten years; anything else is an error
     /// of [`start`](LeaderLatch::start). After that this has no effect. Without it a term lasts
     /// until it is given up or lost.
     ///
@@ -295,7 +295,7 @@ impl LeaderLatch {
     /// [take it away](LockService::force_revoke) once this latch has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the term's
     /// [`revocation`](Term::revocation), and [close](LeaderLatch::close) the latch as soon as that
-    /// is safe. A member that loses the lead so queues again at the end of the line. After
+    /// is safe. A member that loses the lead so queues again at the end. After
     /// [`start`](LeaderLatch::start) this has no effect.
     ///
     /// Curator: none; `Revocable` is of mutexes only.
@@ -567,7 +567,7 @@ impl LeaderLatch {
     }
 
     /// Gives up the lead, if `term` is the term in which it leads, and stands again, at the end of
-    /// the line: if others wait, the first of them leads next. The readers of its events hear
+    /// the queue: if others wait, the first of them leads next. The readers of its events hear
     /// [`LatchEvent::NotLeader`] before the lead is released. Returns whether the term was given up
     /// by this call; if it was over before, nothing is changed.
     ///
