@@ -718,7 +718,7 @@ pub enum MemberMessage {
     },
 }
 
-/// Members ask a grantor and report to it, and another grantor hands it a table.
+/// Members ask a grantor and report to it, and another grantor sends it a table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum GrantorMessage {
     /// Asks for the receiver's table. The answer ends every older epoch at the receiver.

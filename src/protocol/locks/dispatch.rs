@@ -67,7 +67,7 @@ impl Locks {
         }
     }
 
-    /// Members ask a grantor, report to it, and hand it tables.
+    /// Members ask a grantor, report to it, and send it tables.
     fn on_message_to_grantor(
         &mut self,
         from: ProcessId,

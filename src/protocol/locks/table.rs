@@ -68,7 +68,7 @@ const SOUGHT: usize = 1 << 10;
 /// A request, wherever it comes from.
 pub(crate) type RequestKey = (ProcessId, RequestId);
 
-/// Holds and waits, with their members, as one grantor hands them to another.
+/// Holds and waits, with their members, as one grantor sends them to another.
 pub type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
 /// A position in the line. The key keeps it one request's own, even if members report equal
