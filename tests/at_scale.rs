@@ -61,7 +61,7 @@ impl GrantLog {
     }
 }
 
-/// Waits until the place is known, and then, in a task, until it is granted; holds it for a moment.
+/// Waits until the position is known, and then, in a task, for the grant. Holds it for a moment.
 async fn queue<G: Grant + Send + 'static>(
     board: &Arc<Mutex<GrantLog>>,
     number: usize,
@@ -69,8 +69,8 @@ async fn queue<G: Grant + Send + 'static>(
     waiting: LockFuture<G>,
     token: fn(&G) -> Token,
 ) -> JoinHandle<()> {
-    let place = soon(waiting.position()).await.expect("the grantor answers");
-    assert!(place.is_some(), "{number} does not wait");
+    let position = soon(waiting.position()).await.expect("the grantor answers");
+    assert!(position.is_some(), "{number} does not wait");
     let board = board.clone();
     tokio::spawn(async move {
         let guard = soon(waiting).await.expect("its turn comes");

@@ -173,7 +173,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
             for (waiters, number) in [first, second].into_iter().enumerate() {
                 contenders.push(ask(number));
                 peers[grantor].until_waiting(&service, "x", waiters + 1);
-                // A member that looks is told its place first.
+                // A member that looks is told its position first.
                 peers[number].ask(&format!("look {service} x")).expect("there is a grantor");
             }
             release = Some(peers[holder].begin(&format!("release {}", grant.guard)));

@@ -47,7 +47,7 @@ fn the_files_of_a_data_directory_are_its_owners_alone() {
         |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode(&directory), mode(&directory.join("vote"))), (0o700, 0o600));
     runtime.block_on(member.leave()).expect("it is alone");
-    // Left by somebody else: taken away, not followed.
+    // Left by another process: taken away, not followed.
     std::os::unix::fs::symlink(&elsewhere, directory.join("vote.next")).expect("it can be made");
     let member = join().expect("it founds again");
     // Its former self is a ghost that may not have heard of it: that does not matter here.

@@ -39,7 +39,7 @@ async fn all_waiters_of_a_lock_have_it_in_turn() {
         for (member, service) in services.iter().enumerate() {
             let order = order.clone();
             let waiting = service.lock("x").start();
-            // Its place is known before the next one asks.
+            // Its position is known before the next one asks.
             soon(waiting.position()).await.expect("the grantor answers");
             tasks.push(tokio::spawn(async move {
                 let guard = soon(waiting).await.expect("it is granted");
@@ -59,8 +59,8 @@ async fn all_waiters_of_a_lock_have_it_in_turn() {
 }
 
 /// DistributedLockServiceDUnitTest.testFairness: 29 tasks, 1, 4, 8 and 16 of a member, ask for one
-/// lock again and again. Geode allows each 30 % more or less than the mean; in the queue nobody is
-/// further from it than where it began.
+/// lock again and again. Geode allows each 30 % more or less than the mean; in the queue each task
+/// stays as near to it as it began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_ask_again_and_again_have_equal_shares() {
     const ROUNDS: usize = 20;
@@ -481,7 +481,7 @@ async fn lockers_and_suspenders_take_turns() {
         [(1, Some("x")), (2, None), (1, None), (2, Some("y")), (0, None)].into_iter().enumerate()
     {
         let (service, order) = (services[member].clone(), order.clone());
-        // Its place is known before the next one asks. The holder writes itself down before it
+        // Its position is known before the next one asks. The holder writes itself down before it
         // releases.
         macro_rules! line_up {
             ($asking:expr, $guard:ident => $end:expr) => {{

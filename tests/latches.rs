@@ -85,7 +85,7 @@ async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
         soon(start).await.expect("no panic").expect("it is new");
     }
     let all = participants(&latches[0], 10).await;
-    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 10, "each has a place of its own");
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 10, "each has a position of its own");
 
     let mut before: Option<Term> = None;
     for left in (1..=10).rev() {
@@ -180,7 +180,7 @@ async fn latches_lead_in_the_order_of_their_positions() {
 }
 
 /// Curator: `LeaderLatch.start` asks in the background, so that the order is left to chance. Here
-/// it takes the place itself.
+/// it takes the position itself.
 #[tokio::test]
 async fn latches_that_are_started_in_turn_lead_in_turn() {
     let local = Local::start(2).await;
@@ -348,7 +348,7 @@ async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
     assert_eq!(
         participants(&latches[0], 3).await,
         ["client0", "client1", "client2"],
-        "it keeps its place"
+        "it keeps its position"
     );
 
     let awaiting = |latch: &Arc<LeaderLatch>| {
@@ -721,7 +721,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
         async |_| assert_eq!(waits.state(), LatchState::Started),
     )
     .await;
-    assert_eq!(participants(&held, 2).await, ["held", "waits"], "it keeps its place");
+    assert_eq!(participants(&held, 2).await, ["held", "waits"], "it keeps its position");
     poll_k_then_drop(async || waits.leader(), async |_| assert!(held.has_leadership())).await;
     drop((held, waits));
     poll_k_then_drop(

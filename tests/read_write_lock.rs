@@ -147,7 +147,7 @@ async fn two_readers_that_upgrade_do_not_wait_for_each_other() {
     assert!(one.is_err() && two.is_err(), "each of them saw the other");
 }
 
-/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: nobody else reads beside a
+/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: no other member reads beside a
 /// writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_reader_is_inside_beside_a_writer() {

@@ -128,7 +128,7 @@ async fn the_next_leader_goes_on_after_the_last_finished_tick() {
     }
 }
 
-/// Once nobody has the value, the ticks between are lost, unless the program knows better.
+/// Once no member has the value, the ticks between are lost, unless the program knows better.
 #[tokio::test(start_paused = true)]
 async fn without_a_known_tick_it_begins_with_the_next() {
     let (_member, service) = service().await;

@@ -625,7 +625,7 @@ async fn a_limit_of_nothing_stops_all_grants() {
 }
 
 /// Fair with mixed sizes, the stated rule: strictly in order, the head waits until it fits, and
-/// nobody overtakes it.
+/// no request overtakes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_big_request_at_the_head_is_not_overtaken_by_small_ones() {
     let local = Local::start(2).await;

@@ -140,7 +140,7 @@ async fn a_hold_that_cannot_be_revoked_is_reported_with_the_reason() {
     assert_eq!(code, Some(2));
 }
 
-/// The member that carries it out is neither the grantor nor the holder, and nobody joins.
+/// The member that carries it out is neither the grantor nor the holder, and no member joins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocation_adds_no_member_to_the_view() {
     let (member, service) = founded().await;

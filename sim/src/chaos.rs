@@ -38,7 +38,7 @@ const MAX_OPEN: usize = 8;
 /// The random streams that choose relieved members.
 const RELIEF: u64 = 1 << 40;
 /// The random streams of clients' requests besides single locks.
-const WISHES: u64 = 1 << 41;
+const REQUESTS: u64 = 1 << 41;
 /// The random streams of clients' metadata.
 const WORDS: u64 = 1 << 42;
 /// The random streams of clients' requests for shares and objects.
@@ -115,18 +115,18 @@ impl ChaosRun {
     }
 
     fn tell(&mut self, plan: &ChaosPlan) {
-        let mut dice = Rng::new(plan.seed, 2);
+        let mut rng = Rng::new(plan.seed, 2);
         let mut active: Vec<(usize, Active)> = Vec::new();
         let mut coming: Vec<(usize, &Fault)> =
             plan.kept.iter().copied().zip(&plan.faults).collect();
         let mut joining: Vec<(u64, usize)> = (plan.founders..plan.founders + plan.joiners)
-            .map(|site| (dice.below(plan.span / 2), site))
+            .map(|site| (rng.below(plan.span / 2), site))
             .collect();
         self.apply(Step::Weather(plan.weather));
         while self.world.now < plan.span && self.world.broken().is_none() {
             self.go_on(
                 plan,
-                dice.between(plan.pace / 4, plan.pace * 7 / 4),
+                rng.between(plan.pace / 4, plan.pace * 7 / 4),
                 &mut coming,
                 &mut active,
             );
@@ -144,7 +144,7 @@ impl ChaosRun {
         }
         self.disturbed = (self.world.now, self.world.history().calls.len());
         if self.world.broken().is_none() {
-            let core = if plan.partial { self.abandon_part(plan, &mut dice) } else { None };
+            let core = if plan.partial { self.abandon_part(plan, &mut rng) } else { None };
             self.complete = match core {
                 Some(core) => {
                     self.part = true;
@@ -234,10 +234,10 @@ impl ChaosRun {
 
     /// A part of the members that can go on by itself, if there is one: all, and then one after the
     /// other is left out, as long as the rest suffices.
-    fn draw_core(&self, dice: &mut Rng) -> Option<Vec<usize>> {
+    fn draw_core(&self, rng: &mut Rng) -> Option<Vec<usize>> {
         let mut core: Vec<usize> = self.world.sites().collect();
-        for _ in 0..dice.between(1, 2 * core.len() as u64) {
-            let out = dice.below(core.len() as u64) as usize;
+        for _ in 0..rng.between(1, 2 * core.len() as u64) {
+            let out = rng.below(core.len() as u64) as usize;
             let rest: Vec<usize> = core.iter().copied().filter(|site| *site != core[out]).collect();
             if self.world.is_sufficient(&rest) {
                 core = rest;
@@ -247,12 +247,12 @@ impl ChaosRun {
     }
 
     /// Leaves members in a fault for good. Returns the others, which are to go on.
-    fn abandon_part(&mut self, plan: &ChaosPlan, dice: &mut Rng) -> Option<Vec<usize>> {
+    fn abandon_part(&mut self, plan: &ChaosPlan, rng: &mut Rng) -> Option<Vec<usize>> {
         if let Some(core) = plan.deaf.and_then(|deaf| self.abandon_deaf(plan, deaf)) {
             return Some(core);
         }
-        let core = self.draw_core(dice)?;
-        self.abandon_all_but(plan, &core, dice);
+        let core = self.draw_core(rng)?;
+        self.abandon_all_but(plan, &core, rng);
         Some(core)
     }
 
@@ -314,16 +314,16 @@ impl ChaosRun {
 
     /// Kills, stops, deafens or cuts off the other members for good, or leaves their present state
     /// as it is.
-    fn abandon_all_but(&mut self, plan: &ChaosPlan, core: &[usize], dice: &mut Rng) {
+    fn abandon_all_but(&mut self, plan: &ChaosPlan, core: &[usize], rng: &mut Rng) {
         let others: Vec<usize> = self.world.sites().filter(|site| !core.contains(site)).collect();
         self.apply(Step::Heal);
         for &site in &others {
-            let is_heard = dice.chance(if plan.is_plain() { 300_000 } else { 500_000 });
-            match dice.below(3) {
+            let is_heard = rng.chance(if plan.is_plain() { 300_000 } else { 500_000 });
+            match rng.below(3) {
                 0 => _ = self.apply(Step::Crash(site)),
                 1 => _ = self.apply(Step::Pause(site)),
                 _ => {
-                    let alone = dice.chance(500_000);
+                    let alone = rng.chance(500_000);
                     for other in self.world.sites().filter(|other| *other != site) {
                         if core.contains(&other) || alone {
                             if !is_heard {
@@ -350,15 +350,15 @@ impl ChaosRun {
     /// In some runs members are relieved now and then: at one instant one of them says goodbye and
     /// all members that are down start, so that one view has the leaving and the joining members.
     fn relieve(&mut self, plan: &ChaosPlan) {
-        let mut dice = Rng::new(plan.seed, RELIEF + self.deed);
-        if !Rng::new(plan.seed, RELIEF).chance(300_000) || !dice.chance(5_000) {
+        let mut rng = Rng::new(plan.seed, RELIEF + self.deed);
+        if !Rng::new(plan.seed, RELIEF).chance(300_000) || !rng.chance(5_000) {
             return;
         }
         // Seeds that come and go before they found together never found.
         if self.world.latest.is_empty() {
             return;
         }
-        let goes = dice.below(self.world.sites().len() as u64) as usize;
+        let goes = rng.below(self.world.sites().len() as u64) as usize;
         for site in
             self.world.sites().filter(|site| !self.world.is_alive(*site)).collect::<Vec<_>>()
         {
@@ -386,21 +386,21 @@ impl ChaosRun {
     /// A client closes an object, turns a share into the lock or the lock into a share, or gives
     /// some permits back. False if no client can.
     fn act_on_shared(&mut self, plan: &ChaosPlan) -> bool {
-        if !plan.wishes.shares() {
+        if !plan.mix.shares() {
             return false;
         }
-        let mut dice = Rng::new(plan.seed, SHARES + (1 << 20) + self.deed);
+        let mut rng = Rng::new(plan.seed, SHARES + (1 << 20) + self.deed);
         let world = &self.world;
-        let some =
-            |dice: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
+        let some = |rng: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| rng.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = |is_it: fn(&Call) -> bool| -> Vec<Ask> {
             world.history().claims().filter(usable).filter(|ask| is_it(world.call(*ask))).collect()
         };
-        let step = match dice.below(100) {
-            0..12 => some(&mut dice, world.history().opened().filter(usable).collect())
-                .map(Step::Release),
-            12..24 => some(&mut dice, claims(|call| call.mode == HoldMode::Share)).map(|of| {
+        let step = match rng.below(100) {
+            0..12 => {
+                some(&mut rng, world.history().opened().filter(usable).collect()).map(Step::Release)
+            }
+            12..24 => some(&mut rng, claims(|call| call.mode == HoldMode::Share)).map(|of| {
                 let asked = world.call(Ask(of));
                 let (call, site, service) =
                     (world.history().calls.len(), asked.member, asked.service.as_str());
@@ -417,10 +417,10 @@ impl ChaosRun {
                     lease: None,
                 }
             }),
-            24..36 => some(&mut dice, claims(Call::may_be_shared)).map(Step::Downgrade),
+            24..36 => some(&mut rng, claims(Call::may_be_shared)).map(Step::Downgrade),
             36..54 => {
                 let call =
-                    some(&mut dice, claims(|call| matches!(call.mode, HoldMode::Permits(2..))));
+                    some(&mut rng, claims(|call| matches!(call.mode, HoldMode::Permits(2..))));
                 call.map(|call| Step::ReturnPermits(call, 1))
             }
             _ => None,
@@ -435,7 +435,7 @@ impl ChaosRun {
     fn act(&mut self, plan: &ChaosPlan) {
         // A stream for each act, so that earlier events do not change the next request.
         self.deed += 1;
-        let mut dice = Rng::new(plan.seed, 1_000 + self.deed);
+        let mut rng = Rng::new(plan.seed, 1_000 + self.deed);
         let now = self.world.now;
         let (due, later) =
             std::mem::take(&mut self.pending).into_iter().partition(|(at, _)| *at <= now);
@@ -446,14 +446,13 @@ impl ChaosRun {
                 self.apply(Step::WriteEarlier(ask.0));
             }
         }
-        let first = dice.below(self.world.sites().len() as u64) as usize;
-        let deed = dice.below(100);
+        let first = rng.below(self.world.sites().len() as u64) as usize;
+        let deed = rng.below(100);
         if (45..75).contains(&deed) && self.act_on_shared(plan) {
             return;
         }
         let world = &self.world;
-        let some =
-            |dice: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
+        let some = |rng: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| rng.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = || world.history().claims().filter(usable).collect();
         match deed {
@@ -466,33 +465,33 @@ impl ChaosRun {
                 let Some(site) = from_first.find(|site| world.is_up(*site) && !busy(*site)) else {
                     return;
                 };
-                let ms = |dice: &mut Rng, high: u64| Duration::from_millis(dice.between(1, high));
-                let wait = match dice.below(10) {
+                let ms = |rng: &mut Rng, high: u64| Duration::from_millis(rng.between(1, high));
+                let wait = match rng.below(10) {
                     0..2 => Wait::Try,
-                    2..6 => Wait::AtMost(ms(&mut dice, 4_000)),
+                    2..6 => Wait::AtMost(ms(&mut rng, 4_000)),
                     _ => Wait::Forever,
                 };
-                let mut lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
+                let mut lease = rng.chance(400_000).then(|| ms(&mut rng, 3_000));
                 let (mut service, name) =
-                    (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
+                    (rng.pick(&SERVICES).to_string(), rng.pick(&NAMES).to_string());
                 // Now and then a new service.
-                if dice.chance(30_000) {
+                if rng.chance(30_000) {
                     service = format!("day{}", now / (2 * SECOND));
                 }
                 let call = world.history().calls.len();
-                let dropped = dice.chance(plan.drops).then(|| draw_drop(&mut dice, call));
-                let mut wishes = Rng::new(plan.seed, WISHES + self.deed);
-                let (mut wanted, owner) = plan.wishes.pick(&mut wishes, &service, name, call);
+                let dropped = rng.chance(plan.drops).then(|| draw_drop(&mut rng, call));
+                let mut requests = Rng::new(plan.seed, REQUESTS + self.deed);
+                let (mut wanted, owner) = plan.mix.pick(&mut requests, &service, name, call);
                 if let ClientWant::Lock(name) = &wanted {
                     let mut shares = Rng::new(plan.seed, SHARES + self.deed);
                     let opened = self.opened_at(site, &service);
-                    if let Some(shared) = plan.wishes.pick_shared(&mut shares, name, &opened) {
+                    if let Some(shared) = plan.mix.pick_shared(&mut shares, name, &opened) {
                         wanted = shared;
                     }
                 }
-                if wanted == ClientWant::Suspension && wishes.chance(800_000) {
+                if wanted == ClientWant::Suspension && requests.chance(800_000) {
                     // All others wait for its end.
-                    lease = Some(ms(&mut wishes, 1_500));
+                    lease = Some(ms(&mut requests, 1_500));
                 }
                 let talks =
                     wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(700_000);
@@ -505,29 +504,29 @@ impl ChaosRun {
                 }
             }
             45..75 => {
-                if !(plan.tenacious && dice.chance(800_000))
-                    && let Some(call) = some(&mut dice, claims())
+                if !(plan.tenacious && rng.chance(800_000))
+                    && let Some(call) = some(&mut rng, claims())
                 {
                     self.apply(Step::Release(call));
                 }
             }
             75..82 => {
                 let open = world.history().open().filter(usable).collect();
-                if let Some(call) = some(&mut dice, open) {
+                if let Some(call) = some(&mut rng, open) {
                     self.apply(Step::Cancel(call));
                 }
             }
             82..88 => {
-                if let Some(call) = some(&mut dice, claims()) {
-                    self.apply(Step::Extend(call, Duration::from_millis(dice.between(1, 3_000))));
+                if let Some(call) = some(&mut rng, claims()) {
+                    self.apply(Step::Extend(call, Duration::from_millis(rng.between(1, 3_000))));
                 }
             }
             _ => {
-                let Some(call) = some(&mut dice, claims()) else { return };
-                if dice.chance(500_000) {
+                let Some(call) = some(&mut rng, claims()) else { return };
+                if rng.chance(500_000) {
                     self.apply(Step::Write(call));
                 } else if self.apply(Step::Fence(call)) {
-                    self.pending.push((now + dice.below(6 * SECOND), Ask(call)));
+                    self.pending.push((now + rng.below(6 * SECOND), Ask(call)));
                 }
             }
         }
@@ -536,13 +535,13 @@ impl ChaosRun {
 
 /// When a client drops its future or guard: at once, while the call is under way, when it is
 /// answered, or soon after that.
-fn draw_drop(dice: &mut Rng, call: usize) -> Step {
-    let soon = |dice: &mut Rng| Duration::from_nanos(dice.between(MS / 100, 5 * MS));
-    match dice.below(4) {
+fn draw_drop(rng: &mut Rng, call: usize) -> Step {
+    let soon = |rng: &mut Rng| Duration::from_nanos(rng.between(MS / 100, 5 * MS));
+    match rng.below(4) {
         0 => Step::Cancel(call),
-        1 => Step::GiveUp(call, soon(dice)),
+        1 => Step::GiveUp(call, soon(rng)),
         2 => Step::GiveUpAnswered(call, Duration::ZERO),
-        _ => Step::GiveUpAnswered(call, soon(dice)),
+        _ => Step::GiveUpAnswered(call, soon(rng)),
     }
 }
 

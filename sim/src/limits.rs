@@ -38,12 +38,12 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 23] = [
 ];
 
 /// Draws the bounds: in half of all plans, half of the bounds are tiny.
-pub(crate) fn draw(dice: &mut Rng) -> Limits {
+pub(crate) fn draw(rng: &mut Rng) -> Limits {
     let mut limits = SMALL_PARTS;
-    if dice.chance(500_000) {
+    if rng.chance(500_000) {
         for (_, bound, (least, most)) in BOUNDS {
-            let tiny = dice.between(least, most) as u32;
-            if dice.chance(500_000) {
+            let tiny = rng.between(least, most) as u32;
+            if rng.chance(500_000) {
                 *bound(&mut limits) = tiny;
             }
         }

@@ -268,8 +268,8 @@ mod tests {
 
     fn tapes() -> impl Iterator<Item = Vec<u8>> {
         (0..40).map(|seed| {
-            let mut dice = Rng::new(seed, 0);
-            (0..150).map(|_| dice.roll() as u8).collect()
+            let mut rng = Rng::new(seed, 0);
+            (0..150).map(|_| rng.roll() as u8).collect()
         })
     }
 

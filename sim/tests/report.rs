@@ -112,21 +112,21 @@ fn assert_well(browser: &PathBuf, name: &str, page: &str, width: u32) {
 
 /// A run that no World would make, but a record can: everything at once, and names that are markup.
 fn wild_record(seed: u64) -> Record {
-    let mut dice = Rng::new(seed, 9);
-    let members = dice.between(2, 7) as usize;
+    let mut rng = Rng::new(seed, 9);
+    let members = rng.between(2, 7) as usize;
     let mut lines: Vec<Line> = (0..members).map(|site| line(0, Some(site), Entry::Start)).collect();
     let (mut at, mut packet) = (0, 0);
     let mut open: Vec<(usize, usize)> = Vec::new();
-    for call in 0..dice.between(20, 400) as usize {
-        let longest = dice.between(1, 60) * MS;
-        at += dice.below(longest);
-        let site = dice.below(members as u64) as usize;
-        let other = dice.below(members as u64) as usize;
-        let service = dice.pick(&["stock", "till", "<b>&amp;\"quoted\"</b>"]).to_string();
-        let entry = match dice.below(14) {
+    for call in 0..rng.between(20, 400) as usize {
+        let longest = rng.between(1, 60) * MS;
+        at += rng.below(longest);
+        let site = rng.below(members as u64) as usize;
+        let other = rng.below(members as u64) as usize;
+        let service = rng.pick(&["stock", "till", "<b>&amp;\"quoted\"</b>"]).to_string();
+        let entry = match rng.below(14) {
             0..3 => {
                 open.push((call, site));
-                let name = dice.pick(&["a", "b", "a name of some length"]).to_string();
+                let name = rng.pick(&["a", "b", "a name of some length"]).to_string();
                 let names = vec![name];
                 let deed = RecordedRequest::Lock;
                 let asks = Entry::Invoke {
@@ -141,15 +141,15 @@ fn wild_record(seed: u64) -> Record {
                     lease: None,
                 };
                 lines.push(line(at, Some(site), asks));
-                at += dice.below(40 * MS);
+                at += rng.below(40 * MS);
                 Entry::Ok {
                     call,
                     token: (1_000 << 32) + call as u64,
-                    until: Some(at + dice.below(900 * MS)),
+                    until: Some(at + rng.below(900 * MS)),
                 }
             }
             3 if !open.is_empty() => {
-                let (call, site) = open.swap_remove(dice.below(open.len() as u64) as usize);
+                let (call, site) = open.swap_remove(rng.below(open.len() as u64) as usize);
                 lines.push(line(at, Some(site), Entry::Release { call }));
                 continue;
             }
@@ -157,10 +157,10 @@ fn wild_record(seed: u64) -> Record {
             5 => Entry::Wake,
             6 => Entry::End { how: "killed".into() },
             7 => Entry::Start,
-            8 => Entry::Grantor { service, epoch: call as u64, recovering: dice.chance(500_000) },
+            8 => Entry::Grantor { service, epoch: call as u64, recovering: rng.chance(500_000) },
             9 => Entry::NoGrantor { service, epoch: call as u64 },
             10 => Entry::Event {
-                name: dice.pick(&["became_elder", "suspended", "resumed", "expelled"]).to_string(),
+                name: rng.pick(&["became_elder", "suspended", "resumed", "expelled"]).to_string(),
             },
             11 => {
                 let (members, ghosts) = ((0..members).collect(), vec![(other, 1)]);
@@ -181,21 +181,21 @@ fn wild_record(seed: u64) -> Record {
             },
             _ => {
                 packet += 1;
-                let kind = dice.pick(&["Grant", "Recover", "Report", "Beat"]).to_string();
-                let lost = dice.chance(200_000).then(|| "cut".to_string());
+                let kind = rng.pick(&["Grant", "Recover", "Report", "Beat"]).to_string();
+                let lost = rng.chance(200_000).then(|| "cut".to_string());
                 let arrives = lost.is_none();
                 lines.push(line(at, Some(site), Entry::Send { packet, to: other, kind, lost }));
                 if !arrives {
                     continue;
                 }
-                at += dice.below(5 * MS);
+                at += rng.below(5 * MS);
                 lines.push(line(at, Some(other), Entry::Arrive { packet }));
                 continue;
             }
         };
         lines.push(line(at, Some(site), entry));
     }
-    let lock = dice.chance(700_000).then(|| "stock/a".to_string());
+    let lock = rng.chance(700_000).then(|| "stock/a".to_string());
     let words = "<script>nobody()</script> holds stock/a".to_string();
     lines.push(line(
         at,

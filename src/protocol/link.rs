@@ -700,7 +700,7 @@ mod tests {
 
     impl LinkEnd {
         /// Sends a message, and returns its packet.
-        fn say(&mut self, now: Time, view: &View, to: ProcessId) -> Packet {
+        fn send(&mut self, now: Time, view: &View, to: ProcessId) -> Packet {
             let mut out = Vec::new();
             let service = ServiceName::new("stock").expect("a name");
             let word = Message::Registry(RegistryMessage::FindGrantor { service, heard: None });
@@ -744,7 +744,7 @@ mod tests {
         plant(&mut a.links);
         let now = Time::from_nanos(1);
         for _ in 0..100 {
-            a.say(now, &view, b.me.process);
+            a.send(now, &view, b.me.process);
         }
         let mut out = Vec::new();
         for _ in 0..2 {
@@ -770,11 +770,11 @@ mod tests {
         // Messages in both directions: deadlines move with each of them, and alarms stay behind.
         let (mut last_said, mut last_heard) = (now, now);
         for _ in 0..60 {
-            let word = a.say(now, &view, b.me.process);
+            let word = a.send(now, &view, b.me.process);
             now = now + Duration::from_millis(1);
             b.hear(now, &view, a.me.process, word);
             last_said = now;
-            let word = b.say(now, &view, a.me.process);
+            let word = b.send(now, &view, a.me.process);
             now = now + Duration::from_millis(1);
             a.hear(now, &view, b.me.process, word);
             last_heard = now;
@@ -808,7 +808,7 @@ mod tests {
         let ([mut a, mut b], view) = ends();
         a.links.limits.early = 2;
         let now = Time::from_nanos(1);
-        let words: Vec<Packet> = (0..4).map(|_| b.say(now, &view, a.me.process)).collect();
+        let words: Vec<Packet> = (0..4).map(|_| b.send(now, &view, a.me.process)).collect();
         let (me, from) = (a.me.clone(), b.me.process);
         let mut heard = Vec::new();
         for word in [&words[1], &words[2], &words[3], &words[0]] {
@@ -832,7 +832,7 @@ mod tests {
             (sizes.links, sizes.unacknowledged, sizes.ahead, sizes.link_timers, sizes.detours)
         };
         assert_eq!((a.links.backlog(to), a.links.sent(to)), (0, 0));
-        (0..3).for_each(|_| _ = a.say(now, &view, to));
+        (0..3).for_each(|_| _ = a.send(now, &view, to));
         assert_eq!((a.links.backlog(to), a.links.sent(to)), (3, 3));
         let service = ServiceName::new("stock").expect("a name");
         let (me, word) = (
@@ -863,7 +863,7 @@ mod tests {
         let ([mut a, b], view) = ends();
         let to = b.me.process;
         let start = Time::from_nanos(1);
-        (0..100).for_each(|_| _ = a.say(start, &view, to));
+        (0..100).for_each(|_| _ = a.send(start, &view, to));
         let again = |a: &mut LinkEnd| {
             let (at, mut out) = (a.links.deadline().expect("an alarm"), Vec::new());
             a.links.on_timer(at, &a.me, &view, &mut out);

@@ -37,7 +37,7 @@ pub struct Node {
     cluster: Cluster,
     locks: Locks,
     links: LinkSet,
-    mail: Mailbox,
+    mailbox: Mailbox,
     quiet_until: QuietUntil,
 }
 
@@ -50,7 +50,7 @@ impl Node {
         Node {
             locks: Locks::new(LockClient::new(&config.limits)),
             links: LinkSet::new(config),
-            mail: Mailbox::default(),
+            mailbox: Mailbox::default(),
             quiet_until: QuietUntil(None),
             cluster,
         }
@@ -58,8 +58,8 @@ impl Node {
 
     /// The membership, and what it reaches in a step.
     fn parts<'a>(&'a mut self, out: &'a mut Vec<Output>) -> (&'a mut Cluster, Step<'a>) {
-        let Node { cluster, locks, links, mail, quiet_until: quiet } = self;
-        (cluster, Step { links, locks, mail, quiet, out })
+        let Node { cluster, locks, links, mailbox, quiet_until: quiet } = self;
+        (cluster, Step { links, locks, mailbox, quiet, out })
     }
 
     /// Whether it is a member of its view: neither in discovery nor leaving.

@@ -45,7 +45,7 @@ impl Hash for QuietUntil {
 pub(crate) struct Step<'a> {
     pub(crate) links: &'a mut LinkSet,
     pub(crate) locks: &'a mut Locks,
-    pub(crate) mail: &'a mut Mailbox,
+    pub(crate) mailbox: &'a mut Mailbox,
     pub(crate) quiet: &'a mut QuietUntil,
     pub(crate) out: &'a mut Vec<Output>,
 }
@@ -69,7 +69,7 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &mut StepContext),
     ) -> VecDeque<(ProcessId, Message)> {
-        let outbox = std::mem::take(&mut self.mail.outbox);
+        let outbox = std::mem::take(&mut self.mailbox.outbox);
         let mut cx =
             StepContext { now, standing: *standing, out: self.out, outbox, unfinished: Vec::new() };
         role(self.locks, &mut cx);
@@ -86,7 +86,7 @@ impl Step<'_> {
         standing: &Standing,
         role: impl FnOnce(&mut Locks, &dyn Fn(ProcessId) -> bool, &mut StepContext),
     ) {
-        let outbox = std::mem::take(&mut self.mail.outbox);
+        let outbox = std::mem::take(&mut self.mailbox.outbox);
         let mut cx =
             StepContext { now, standing: *standing, out: self.out, outbox, unfinished: Vec::new() };
         let (links, most) = (&*self.links, standing.limits.backlog as usize);
@@ -107,7 +107,7 @@ impl Step<'_> {
         let me = standing.me;
         while let Some((to, message)) = outbox.pop_front() {
             if to == me {
-                self.mail.to_self.push_back(message);
+                self.mailbox.to_self.push_back(message);
             } else if let Some(view) = standing.view
                 && view.contains(to)
                 && let Some(message) =
@@ -118,14 +118,14 @@ impl Step<'_> {
         }
         // Occasionally there was a message for each of a million locks.
         outbox.shrink_to(MAIL);
-        self.mail.outbox = outbox;
-        if std::mem::replace(&mut self.mail.is_delivering, true) {
+        self.mailbox.outbox = outbox;
+        if std::mem::replace(&mut self.mailbox.is_delivering, true) {
             return;
         }
-        while let Some(message) = self.mail.to_self.pop_front() {
+        while let Some(message) = self.mailbox.to_self.pop_front() {
             self.on_message(now, me, message, standing);
         }
-        self.mail.is_delivering = false;
+        self.mailbox.is_delivering = false;
     }
 
     /// A message about locks, from another member or from this one.

@@ -44,7 +44,7 @@ impl LeaderObserver {
     /// let latch = LeaderLatch::new(&jobs, "cron", "node-1")?;
     /// latch.start()?;
     /// let term = latch.await_leadership().await?;
-    /// let leader = observer.next().await?.expect("somebody leads");
+    /// let leader = observer.next().await?.expect("a member leads");
     /// assert_eq!((leader.id.as_str(), leader.token), ("node-1", Some(term.token())));
     /// # Ok(()) }
     /// ```

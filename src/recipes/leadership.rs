@@ -90,15 +90,15 @@ impl Candidacy {
 
     /// Takes a position in the queue.
     pub(super) fn queue(&self) -> LockFuture {
-        let mut wish =
+        let mut request =
             self.service.lock(self.name.as_bytes()).metadata(self.id.as_bytes()).owner(self.owner);
         if let Some(lease) = self.lease {
-            wish = wish.lease(lease);
+            request = request.lease(lease);
         }
         if self.revocable {
-            wish = wish.revocable();
+            request = request.revocable();
         }
-        wish.start()
+        request.start()
     }
 
     /// Waits at the position in the queue, and takes another one whenever it is lost, until it

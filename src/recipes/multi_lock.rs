@@ -172,9 +172,9 @@ async fn take_all(
             }
             terms.wait = limit.map(|limit| limit.saturating_sub(service.now().since(began)));
             let granted = {
-                let wish = terms.put(service.lock_all(names.iter().map(LockName::as_bytes)));
+                let request = terms.put(service.lock_all(names.iter().map(LockName::as_bytes)));
                 let (mut asking, mut entering) =
-                    (pin!(wish.into_future()), pin!(any_entered(&claims)));
+                    (pin!(request.into_future()), pin!(any_entered(&claims)));
                 loop {
                     tokio::select! {
                         biased;

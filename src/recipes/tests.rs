@@ -76,7 +76,7 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
                 .all(|message| matches!(message, Message::Grantor(GrantorMessage::Release { .. }))),
         "{done:?}"
     );
-    assert_eq!(polls.load(Ordering::SeqCst), polled, "nobody was woken");
+    assert_eq!(polls.load(Ordering::SeqCst), polled, "no task was woken");
 
     let polled = polls.load(Ordering::SeqCst);
     let mut release = Some(held);
@@ -571,11 +571,11 @@ async fn an_object_that_all_have_closed_begins_anew() {
     lan.lose(|said| matches!(said, Message::Grantor(GrantorMessage::Release { .. })));
     {
         let mut closing = pin!(far.close());
-        assert!(is_pending(closing.as_mut()).await, "nobody has heard of it");
+        assert!(is_pending(closing.as_mut()).await, "no member has heard of it");
         let early = CountDownLatch::open(&here, "latch", 1).await.unwrap();
         assert_eq!(early.count(), Ok(0), "it joins what was");
         early.close().await.unwrap();
-        assert!(is_pending(closing.as_mut()).await, "nobody has heard of it");
+        assert!(is_pending(closing.as_mut()).await, "no member has heard of it");
         lan.lose(|_| false);
         tokio::time::timeout(HANG, closing).await.expect("it never came").unwrap();
     }

@@ -90,7 +90,7 @@ pub(crate) mod simulated {
     #[cfg(test)]
     pub(crate) fn advance(span: Duration) {
         NANOS.fetch_add(span.as_nanos() as u64, Ordering::SeqCst);
-        let sleepers = std::mem::take(&mut *SLEEPERS.lock().expect("nobody panics with it"));
+        let sleepers = std::mem::take(&mut *SLEEPERS.lock().expect("no thread panics with it"));
         for sleeper in sleepers {
             sleeper.wake();
         }
@@ -99,7 +99,7 @@ pub(crate) mod simulated {
     pub(crate) async fn sleep(_: Time, until: Time) {
         poll_fn(|context| {
             // Put in before looking at the clock, or it could move in between.
-            SLEEPERS.lock().expect("nobody panics with it").push(context.waker().clone());
+            SLEEPERS.lock().expect("no thread panics with it").push(context.waker().clone());
             if now() >= until { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

@@ -144,7 +144,7 @@ pub(crate) enum EngineClosed {
 struct TurnResult<R> {
     result: R,
     /// The turn wrote the messages itself, and the answer arrives here.
-    ear: Option<Arc<ConnectionReader>>,
+    reader: Option<Arc<ConnectionReader>>,
     /// A waiting caller goes on.
     has_woken: bool,
 }
@@ -423,7 +423,7 @@ impl Engine {
         // Waits for the thread in a turn, but takes no turn for that. Otherwise other threads would
         // meet that turn, and each would take one, too.
         let state = self.state.read().ok()?;
-        if state.is_over() || state.is_mute || destroyed.load(Ordering::Acquire) {
+        if state.is_over() || state.is_muted || destroyed.load(Ordering::Acquire) {
             return None;
         }
         let now = self.now();
@@ -513,12 +513,12 @@ impl Engine {
         }
         // Cloned before locking: a waker is user code.
         let waker = waker.cloned();
-        let TurnResult { result: (request, answer), ear, .. } = self.turned(|state, after| {
+        let TurnResult { result: (request, answer), reader, .. } = self.turned(|state, after| {
             let request = self.next_request();
             command.number(request);
             (request, state.request((request, waker), command, destroyed, after))
         });
-        (request, answer, ear)
+        (request, answer, reader)
     }
 
     /// Whether this member grants the locks of the service now.
@@ -692,7 +692,7 @@ impl Engine {
             let (deadline, sample) = self.turn(|state, _| {
                 state.armed = state.deadline();
                 let is_open = state.phase.closed.is_none();
-                let read = || Sampler::read(&state.node, &mut state.mail);
+                let read = || Sampler::read(&state.node, &mut state.packet_counts);
                 let sample = (sampler.is_due(self.now()) || !is_open).then(read);
                 (is_open.then_some(state.armed), sample)
             });
@@ -788,7 +788,7 @@ impl Engine {
         drop(state);
         drop(gate);
 
-        let ear = if after.sent { self.network.flush(after.hurry) } else { None };
+        let reader = if after.sent { self.network.flush(after.hurry) } else { None };
         seam();
         if after.phase {
             self.phase.send_modify(|seen| {
@@ -825,7 +825,7 @@ impl Engine {
         for note in after.notes {
             note.tell();
         }
-        TurnResult { result, ear, has_woken }
+        TurnResult { result, reader, has_woken }
     }
 
     /// Empties the side queue, unless another thread has the engine state: then that one does it
@@ -940,7 +940,7 @@ impl Inbox for Engine {
         if packets.is_empty() {
             return false;
         }
-        let TurnResult { ear, has_woken, .. } = self.turned(|state, after| {
+        let TurnResult { reader, has_woken, .. } = self.turned(|state, after| {
             let process = state.node.process();
             // A packet may give this process a new incarnation. The packets after it were meant for
             // the old one.
@@ -953,7 +953,7 @@ impl Inbox for Engine {
             // This thread is about to send nothing else, and a caller may wait for the answers.
             after.hurry = true;
         });
-        ear.is_some() && !has_woken
+        reader.is_some() && !has_woken
     }
 }
 

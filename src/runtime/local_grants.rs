@@ -226,7 +226,7 @@ mod tests {
         let token = Token::new(Slot(1), 1);
         let offer = TokenRange { first: token, last: token };
         assert!(take(&local_grants, offer, 0).is_some());
-        assert!(take(&local_grants, offer, 0).is_none(), "somebody has it");
+        assert!(take(&local_grants, offer, 0).is_none(), "a member has it");
         assert!(take(&local_grants, offer, 1).is_none());
         assert_eq!(local_grants.empty().held.len(), 1);
     }

@@ -619,7 +619,7 @@ mod tests {
         let vote = Packet::from(Notice::Accepted { instance: ViewNumber(2), ballot });
         let (mut watch, mut notes) = (SpanTracker::default(), Vec::new());
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
-        assert!(watch.view.is_none() && notes.is_empty(), "nobody listens");
+        assert!(watch.view.is_none() && notes.is_empty(), "no receiver listens");
 
         let tally = SpanTally::default();
         let _listens =
@@ -649,7 +649,7 @@ mod tests {
         course.open(ending().what.span());
         assert_eq!(tally.seen(), [2, 1, 0]);
         course.close(ending());
-        assert_eq!(tally.seen(), [2, 2, 1], "closed, although somebody keeps its course");
+        assert_eq!(tally.seen(), [2, 2, 1], "closed, although a reader keeps its course");
         let course = SpanHandle::default();
         course.close(ending());
         course.open(ending().what.span());

@@ -33,14 +33,14 @@ impl PendingAnswer {
         command: &mut Command,
         waker: Option<&Waker>,
     ) -> PendingAnswer {
-        let (request, answer, ear) = service.engine.request(command, &service.destroyed, waker);
+        let (request, answer, reader) = service.engine.request(command, &service.destroyed, waker);
         // First: a packet heard meanwhile may wake others, whose code may panic.
         let mut asked =
             PendingAnswer { service: Some(service), request, answer, busy_polled: false };
         // The answer may be here before this thread could sleep.
-        if let (None, Some(waker), Some(ear), Some(service)) =
-            (&asked.answer, waker, ear, &asked.service)
-            && ear.busy_poll()
+        if let (None, Some(waker), Some(reader), Some(service)) =
+            (&asked.answer, waker, reader, &asked.service)
+            && reader.busy_poll()
         {
             asked.answer = service.engine.poll(request, waker);
             asked.busy_polled = true;

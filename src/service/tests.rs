@@ -319,7 +319,7 @@ async fn a_task_that_dropped_a_guard_can_lock_again_at_once() {
                         stock
                             .try_lock(format!("of task {task}"))
                             .await
-                            .expect("nobody else asks for it"),
+                            .expect("no other member asks for it"),
                     );
                 }
             })

@@ -6,19 +6,19 @@ use super::{code, files_below, read, root, test_files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Clauses with `who`, `whom` or `whoever`, or that begin with `what`, in 1,000 words of prose: of
-/// the files below a folder, or of one file.
+/// Clauses with `who`, `whom`, `whoever` or `nobody`, or that begin with `what`, in 1,000 words of
+/// prose: of the files below a folder, or of one file. Those of `sim` and `bench` are data.
 const CLAUSES: [(&str, f64); 18] = [
-    ("src/protocol", 0.44),
+    ("src/protocol", 0.40),
     ("src/runtime", 0.29),
-    ("src/service", 0.47),
+    ("src/service", 0.34),
     ("src/recipes", 0.11),
-    ("sim", 0.05),
-    ("bench", 0.0),
+    ("sim", 0.08),
+    ("bench", 0.12),
     ("cli", 0.0),
     ("fence", 0.0),
     ("testing", 0.0),
-    ("tests", 0.0),
+    ("tests", 0.04),
     ("docs", 0.05),
     ("examples", 0.0),
     ("benches", 0.0),
@@ -93,6 +93,7 @@ fn a_bare_clause_is_found() {
     assert_eq!(found("/// Who waits hears of it.\nfn f() {}"), 1);
     assert_eq!(found("const TEXT: &str = \"to whom it belongs, whoever asks\";"), 2);
     assert_eq!(found("// What it holds is over. It says what it holds.\n"), 1);
+    assert_eq!(found("// Nobody asks, or somebody does.\n"), 2);
     assert_eq!(found("let who = what; // a process\n"), 0);
     assert_eq!(found("const TEXT: &str = \"{who} waits: {what}.\";"), 0);
     assert_eq!(found("const TEXT: &str = \"it asks, \\\n    and who waits?\";"), 1);
@@ -378,7 +379,7 @@ fn bare_clauses(prose: &str) -> Vec<String> {
     for (at, word) in words.iter().enumerate() {
         let plain = word.trim_matches(|letter: char| !letter.is_alphanumeric()).to_lowercase();
         let is_bare = match plain.as_str() {
-            "who" | "whom" | "whoever" | "whomever" => true,
+            "who" | "whom" | "whoever" | "whomever" | "nobody" | "somebody" | "everybody" => true,
             "what" | "whatever" => is_start,
             _ => false,
         };

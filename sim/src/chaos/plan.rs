@@ -51,10 +51,10 @@ pub struct ClientMix {
 }
 
 impl ClientMix {
-    fn draw(dice: &mut Rng) -> ClientMix {
+    fn draw(rng: &mut Rng) -> ClientMix {
         let mut rate = |chance, low, high| {
-            let rate = dice.between(low, high) as u32;
-            if dice.chance(chance) { rate } else { 0 }
+            let rate = rng.between(low, high) as u32;
+            if rng.chance(chance) { rate } else { 0 }
         };
         ClientMix {
             batches: rate(500_000, 50_000, 400_000),
@@ -67,16 +67,16 @@ impl ClientMix {
             permits: 0,
             opens: 0,
             puts: 0,
-            suspended: dice.below(SERVICES.len() as u64) as usize,
-            owners: if dice.chance(500_000) { dice.between(1, 3) } else { 0 },
+            suspended: rng.below(SERVICES.len() as u64) as usize,
+            owners: if rng.chance(500_000) { rng.between(1, 3) } else { 0 },
         }
     }
 
     /// The same with requests for shares and objects, from a random stream of their own.
-    fn and_shares(self, dice: &mut Rng) -> ClientMix {
+    fn and_shares(self, rng: &mut Rng) -> ClientMix {
         let mut rate = |chance, low, high| {
-            let rate = dice.between(low, high) as u32;
-            if dice.chance(chance) { rate } else { 0 }
+            let rate = rng.between(low, high) as u32;
+            if rng.chance(chance) { rate } else { 0 }
         };
         let (shares, opens) = (rate(500_000, 100_000, 800_000), rate(600_000, 20_000, 150_000));
         let (permits, puts) = (rate(700_000, 50_000, 500_000), rate(900_000, 50_000, 400_000));
@@ -95,73 +95,73 @@ impl ClientMix {
     /// lists the objects that it has open.
     pub(super) fn pick_shared(
         &self,
-        dice: &mut Rng,
+        rng: &mut Rng,
         name: &str,
         opened: &[(usize, String)],
     ) -> Option<ClientWant> {
         let pool = opened.iter().find(|(_, name)| name == OBJECTS[0]);
         // The limit: now and then zero, for a while.
-        let value = |dice: &mut Rng, name: &str| match name == OBJECTS[0] {
-            true if dice.chance(100_000) => "0".to_string(),
-            true => dice.between(1, 5).to_string(),
-            false => format!("text{}", dice.below(1 << 40)),
+        let value = |rng: &mut Rng, name: &str| match name == OBJECTS[0] {
+            true if rng.chance(100_000) => "0".to_string(),
+            true => rng.between(1, 5).to_string(),
+            false => format!("text{}", rng.below(1 << 40)),
         };
-        if dice.chance(self.opens) || (pool.is_none() && dice.chance(self.permits / 4)) {
-            let name = *dice.pick(&OBJECTS);
-            return Some(ClientWant::Open(name.to_string(), value(dice, name)));
+        if rng.chance(self.opens) || (pool.is_none() && rng.chance(self.permits / 4)) {
+            let name = *rng.pick(&OBJECTS);
+            return Some(ClientWant::Open(name.to_string(), value(rng, name)));
         }
-        if dice.chance(self.puts) && !opened.is_empty() {
-            let (call, name) = dice.pick(opened);
-            if name == OBJECTS[0] && dice.chance(300_000) {
-                return Some(ClientWant::Add(*call, dice.between(0, 3) as i32 - 1));
+        if rng.chance(self.puts) && !opened.is_empty() {
+            let (call, name) = rng.pick(opened);
+            if name == OBJECTS[0] && rng.chance(300_000) {
+                return Some(ClientWant::Add(*call, rng.between(0, 3) as i32 - 1));
             }
-            let to = value(dice, name);
-            return Some(if dice.chance(400_000) {
+            let to = value(rng, name);
+            return Some(if rng.chance(400_000) {
                 ClientWant::PutIf(*call, to)
             } else {
                 ClientWant::Put(*call, to)
             });
         }
-        if pool.is_some() && dice.chance(self.permits) {
-            return Some(ClientWant::Permits(OBJECTS[0].to_string(), dice.between(1, 3) as u32));
+        if pool.is_some() && rng.chance(self.permits) {
+            return Some(ClientWant::Permits(OBJECTS[0].to_string(), rng.between(1, 3) as u32));
         }
-        dice.chance(self.shares).then(|| ClientWant::Share(name.to_string()))
+        rng.chance(self.shares).then(|| ClientWant::Share(name.to_string()))
     }
 
     /// A client's request to a service instead of one lock, with its owner.
     pub(super) fn pick(
         &self,
-        dice: &mut Rng,
+        rng: &mut Rng,
         service: &str,
         name: String,
         calls: usize,
     ) -> (ClientWant, u64) {
-        let owner = dice.below(self.owners + 1);
-        let wanted = if dice.chance(self.turks) {
+        let owner = rng.below(self.owners + 1);
+        let wanted = if rng.chance(self.turks) {
             ClientWant::Become
-        } else if dice.chance(self.ends) {
+        } else if rng.chance(self.ends) {
             ClientWant::Destroy
-        } else if dice.chance(self.looks) {
-            match dice.below(5) {
+        } else if rng.chance(self.looks) {
+            match rng.below(5) {
                 0 => ClientWant::SeeSuspension,
                 1 => ClientWant::SeeHeld,
                 4 => ClientWant::SeeWaiting(name),
                 2 if calls > 0 => {
-                    ClientWant::SeePosition(calls - 1 - dice.below(calls.min(20) as u64) as usize)
+                    ClientWant::SeePosition(calls - 1 - rng.below(calls.min(20) as u64) as usize)
                 }
                 _ => ClientWant::SeeLock(name),
             }
-        } else if dice.chance(self.revocations) {
-            if calls > 0 && dice.chance(500_000) {
-                ClientWant::TakeBack(calls - 1 - dice.below(calls.min(40) as u64) as usize)
+        } else if rng.chance(self.revocations) {
+            if calls > 0 && rng.chance(500_000) {
+                ClientWant::TakeBack(calls - 1 - rng.below(calls.min(40) as u64) as usize)
             } else {
                 ClientWant::AskBack(name)
             }
-        } else if dice.chance(self.suspensions) && service == SERVICES[self.suspended] {
+        } else if rng.chance(self.suspensions) && service == SERVICES[self.suspended] {
             ClientWant::Suspension
-        } else if dice.chance(self.batches) {
+        } else if rng.chance(self.batches) {
             let mut names: Vec<String> =
-                NAMES.iter().filter(|_| dice.chance(600_000)).map(ToString::to_string).collect();
+                NAMES.iter().filter(|_| rng.chance(600_000)).map(ToString::to_string).collect();
             if names.is_empty() {
                 names.push(name);
             }
@@ -227,7 +227,7 @@ pub struct ChaosPlan {
     /// Clients release seldom: most holds outlive the fault that they met.
     pub tenacious: bool,
     /// The clients' requests besides single locks.
-    pub wishes: ClientMix,
+    pub mix: ClientMix,
     /// How long there are faults.
     pub span: u64,
     /// When clients fall silent. A next request often repairs a lost state: after this time there
@@ -244,34 +244,33 @@ pub struct ChaosPlan {
 impl ChaosPlan {
     /// Draws the plan of a seed, with `members.0` to `members.1` members.
     pub fn draw(seed: u64, members: (usize, usize)) -> ChaosPlan {
-        let mut dice = Rng::new(seed, 1);
-        let count = dice.between(members.0 as u64, members.1 as u64) as usize;
-        let joiners = if dice.chance(300_000) { dice.below(count as u64 - 1) as usize } else { 0 };
-        let timing = if dice.chance(250_000) { Timing::lan() } else { Timing::fast() };
-        let bounded = !dice.chance(100_000);
+        let mut rng = Rng::new(seed, 1);
+        let count = rng.between(members.0 as u64, members.1 as u64) as usize;
+        let joiners = if rng.chance(300_000) { rng.below(count as u64 - 1) as usize } else { 0 };
+        let timing = if rng.chance(250_000) { Timing::lan() } else { Timing::fast() };
+        let bounded = !rng.chance(100_000);
         let error = if bounded { timing.clock_error_ppm as u64 - 500 } else { 300_000 };
-        let skewed = dice.chance(700_000);
+        let skewed = rng.chance(700_000);
         let mut clocks: Vec<i32> = (0..count)
-            .map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 })
+            .map(|_| if skewed { rng.between(0, 2 * error) as i32 - error as i32 } else { 0 })
             .collect();
         if !bounded {
             // Two holders can believe in one lock only if the clock of one is far behind the
             // other's.
-            let mut dice = Rng::new(seed, 5);
+            let mut rng = Rng::new(seed, 5);
             let far =
-                |dice: &mut Rng| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
+                |rng: &mut Rng| if rng.chance(500_000) { error as i32 } else { -(error as i32) };
             clocks = clocks
                 .into_iter()
-                .map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm })
+                .map(|ppm| if rng.chance(600_000) { far(&mut rng) } else { ppm })
                 .collect();
         }
-        let shared = dice.chance(300_000);
-        let hosts = (0..count)
-            .map(|site| if shared { dice.below(2) as u32 } else { site as u32 })
-            .collect();
-        let span = dice.between(60, 66) * SECOND;
-        let gossip = dice.chance(250_000);
-        let trust_refused = dice.chance(80_000);
+        let shared = rng.chance(300_000);
+        let hosts =
+            (0..count).map(|site| if shared { rng.below(2) as u32 } else { site as u32 }).collect();
+        let span = rng.between(60, 66) * SECOND;
+        let gossip = rng.chance(250_000);
+        let trust_refused = rng.chance(80_000);
         let keyless = seed >= PLAIN && Rng::new(seed, 23).chance(500_000);
         let durable = Rng::new(seed, 3).chance(400_000);
         let mut deafness = Rng::new(seed, 25);
@@ -287,11 +286,10 @@ impl ChaosPlan {
             REJECT => !trust_refused,
             _ => true,
         };
-        let often = dice.between(100_000, 400_000) as u32;
-        let mut kinds: Vec<usize> =
-            (0..KINDS).filter(|_| dice.chance(often)).filter(fits).collect();
+        let often = rng.between(100_000, 400_000) as u32;
+        let mut kinds: Vec<usize> = (0..KINDS).filter(|_| rng.chance(often)).filter(fits).collect();
         while kinds.len() < MIN_KINDS {
-            let more = dice.below(KINDS as u64) as usize;
+            let more = rng.below(KINDS as u64) as usize;
             if fits(&more) && !kinds.contains(&more) {
                 kinds.push(more);
             }
@@ -303,11 +301,11 @@ impl ChaosPlan {
             clock_error: error,
         };
         // Each of the first few kinds once, so that the plan has enough kinds; the rest at random.
-        let many = dice.between(MIN_KINDS as u64, 40) as usize;
+        let many = rng.between(MIN_KINDS as u64, 40) as usize;
         let mut faults: Vec<Fault> = (0..many)
             .map(|number| {
-                let kind = if number < MIN_KINDS { kinds[number] } else { *dice.pick(&kinds) };
-                Fault::draw(&mut dice, kind, &context)
+                let kind = if number < MIN_KINDS { kinds[number] } else { *rng.pick(&kinds) };
+                Fault::draw(&mut rng, kind, &context)
             })
             .collect();
         let (mut late, mut hush) = (Rng::new(seed, 7), span);
@@ -317,14 +315,14 @@ impl ChaosPlan {
             let at = hush + late.between(SECOND / 2, SECOND);
             faults.push(Fault { at, ..Fault::draw(&mut late, RUSH, &context) });
         }
-        let wishes = ClientMix::draw(&mut Rng::new(seed, 6)).and_shares(&mut Rng::new(seed, 8));
+        let mix = ClientMix::draw(&mut Rng::new(seed, 6)).and_shares(&mut Rng::new(seed, 8));
         let mut torn = Rng::new(seed, 9);
-        for _ in 0..if wishes.opens > 0 { torn.below(4) } else { 0 } {
+        for _ in 0..if mix.opens > 0 { torn.below(4) } else { 0 } {
             faults.push(Fault::draw(&mut torn, TORN_VALUE, &context));
         }
         let is_plain = seed < PLAIN;
         let mut duels = Rng::new(seed, 11);
-        for _ in 0..if wishes.suspensions > 0 && !is_plain { duels.below(4) } else { 0 } {
+        for _ in 0..if mix.suspensions > 0 && !is_plain { duels.below(4) } else { 0 } {
             faults.push(Fault::draw(&mut duels, DUEL, &context));
         }
         let mut disks = Rng::new(seed, 21);
@@ -341,7 +339,7 @@ impl ChaosPlan {
                 faults.push(Fault::draw(&mut rarer, kind, &context));
             }
         };
-        some(TORN_SUM, if wishes.opens > 0 { 500_000 } else { 0 }, 3);
+        some(TORN_SUM, if mix.opens > 0 { 500_000 } else { 0 }, 3);
         some(OVERTHROW_BY_SUCCESSORS, if durable { 300_000 } else { 0 }, 2);
         some(LATE_NAMING, 150_000, 3);
         some(DEAFEN, 150_000, 2);
@@ -363,34 +361,34 @@ impl ChaosPlan {
             seed,
             founders: count - joiners,
             joiners,
-            council: if dice.chance(800_000) { 7 } else { dice.between(1, 5) as u8 },
+            council: if rng.chance(800_000) { 7 } else { rng.between(1, 5) as u8 },
             timing,
             clocks,
             bounded,
             hosts,
-            reckless: dice.chance(30_000),
-            without_hints: dice.chance(200_000),
+            reckless: rng.chance(30_000),
+            without_hints: rng.chance(200_000),
             durable,
             gossip,
             trust_refused,
             keyless,
-            partial: dice.chance(300_000),
+            partial: rng.chance(300_000),
             deaf,
-            drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
+            drops: if rng.chance(500_000) { rng.between(20_000, 500_000) as u32 } else { 0 },
             tenacious: Rng::new(seed, 4).chance(350_000),
-            wishes,
+            mix,
             limits: if is_plain {
                 limits::SMALL_PARTS
             } else {
                 limits::draw(&mut Rng::new(seed, 10))
             },
             weather: LinkConditions {
-                slowest: dice.between(MS / 2, 5 * MS),
+                slowest: rng.between(MS / 2, 5 * MS),
                 ..LinkConditions::FAIR
             },
             span,
             hush,
-            pace: dice.between(8, 100) * MS,
+            pace: rng.between(8, 100) * MS,
             kept: (0..faults.len()).collect(),
             faults,
         }

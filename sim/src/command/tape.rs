@@ -74,8 +74,8 @@ fn show(file: &Path) -> io::Result<ExitCode> {
 const TAPES: u64 = 48;
 
 fn tape(seed: u64) -> Vec<u8> {
-    let mut dice = Rng::new(seed, 7);
-    (0..dice.between(40, 160)).map(|_| dice.roll() as u8).collect()
+    let mut rng = Rng::new(seed, 7);
+    (0..rng.between(40, 160)).map(|_| rng.roll() as u8).collect()
 }
 
 /// Writes tapes of random numbers, one packet of each kind that those runs send, and a little
@@ -105,7 +105,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
         let tape = tape(seed);
         let told = tell(&tape, listening);
         status = status.or_else(|| told.world.status(0));
-        write("world", &format!("dice-{seed}"), &tape)?;
+        write("world", &format!("rng-{seed}"), &tape)?;
     }
 
     let addr = SocketAddr::from(([10, 0, 0, 5], 7401));

@@ -182,9 +182,9 @@ impl World {
                 );
             }
             FaultKind::CrashAll => {
-                let everybody: Vec<usize> = all().collect();
+                let every_site: Vec<usize> = all().collect();
                 plot.down(
-                    &self.spared(&everybody, ShutdownPlan::Dead, reckless)?,
+                    &self.spared(&every_site, ShutdownPlan::Dead, reckless)?,
                     Step::Crash,
                     Step::Start,
                 );

@@ -90,17 +90,17 @@ pub struct FaultContext {
 
 impl Fault {
     /// Draws a fault of one kind.
-    pub fn draw(dice: &mut Rng, kind: usize, context: &FaultContext) -> Fault {
+    pub fn draw(rng: &mut Rng, kind: usize, context: &FaultContext) -> Fault {
         let FaultContext { sites, span, member_lease, clock_error } = *context;
-        let at = dice.between(SECOND / 2, span);
-        let mut lasts = match dice.below(4) {
-            0 => dice.between(20 * MS, 300 * MS),
-            1 | 2 => dice.between(300 * MS, 3 * SECOND),
-            _ => dice.between(2 * SECOND, 8 * SECOND),
+        let at = rng.between(SECOND / 2, span);
+        let mut lasts = match rng.below(4) {
+            0 => rng.between(20 * MS, 300 * MS),
+            1 | 2 => rng.between(300 * MS, 3 * SECOND),
+            _ => rng.between(2 * SECOND, 8 * SECOND),
         };
-        let site = dice.below(sites as u64) as usize;
-        let other = (site + 1 + dice.below(sites.max(2) as u64 - 1) as usize) % sites;
-        let target = match dice.below(12) {
+        let site = rng.below(sites as u64) as usize;
+        let other = (site + 1 + rng.below(sites.max(2) as u64 - 1) as usize) % sites;
+        let target = match rng.below(12) {
             0 | 1 => Target::Elder,
             2 | 3 => Target::Grantor,
             4 => Target::Council(site),
@@ -113,7 +113,7 @@ impl Fault {
             10 if at.is_multiple_of(2) => Target::Writer,
             _ => Target::Site(site),
         };
-        let rate = dice.between(10_000, 300_000) as u32;
+        let rate = rng.between(10_000, 300_000) as u32;
         let what = match kind {
             0 => FaultKind::Weather(LinkConditions { loss: rate, ..LinkConditions::FAIR }),
             1 => FaultKind::Weather(LinkConditions { duplicate: rate, ..LinkConditions::FAIR }),
@@ -123,78 +123,76 @@ impl Fault {
                 ..LinkConditions::FAIR
             }),
             3 => {
-                let spike_by = dice.between(20 * MS, 4 * SECOND);
+                let spike_by = rng.between(20 * MS, 4 * SECOND);
                 FaultKind::Weather(LinkConditions {
                     spike: rate,
                     spike_by,
-                    slowest: dice.between(MS, 60 * MS),
+                    slowest: rng.between(MS, 60 * MS),
                     ..LinkConditions::FAIR
                 })
             }
             4 => FaultKind::CutOneWay(site, other),
             5 => FaultKind::Cut(site, other),
             6 => FaultKind::Isolate(target),
-            7 => FaultKind::Split(dice.between(1, (1 << sites) - 2) as u32),
+            7 => FaultKind::Split(rng.between(1, (1 << sites) - 2) as u32),
             8 => FaultKind::Crash(target),
             9 => FaultKind::CrashBoth,
             10 => FaultKind::Vanish(target),
             11 => {
-                if dice.chance(500_000) {
+                if rng.chance(500_000) {
                     // Longer than any lease.
-                    lasts = member_lease * dice.between(11, 25) / 10;
+                    lasts = member_lease * rng.between(11, 25) / 10;
                 }
                 FaultKind::Pause(target)
             }
             12 => FaultKind::Leave(target),
-            13 => FaultKind::SlowWay(site, other, dice.between(20 * MS, 2 * SECOND)),
+            13 => FaultKind::SlowWay(site, other, rng.between(20 * MS, 2 * SECOND)),
             14 => FaultKind::DieDeciding,
             FALSE_ALARM => FaultKind::FalseAlarm(other, target),
-            16 => FaultKind::Swizzle(dice.roll()),
+            16 => FaultKind::Swizzle(rng.roll()),
             17 => {
-                let narrow = NarrowPath {
-                    each: dice.between(MS, 100 * MS),
-                    room: dice.between(2, 40) as u32,
-                };
+                let narrow =
+                    NarrowPath { each: rng.between(MS, 100 * MS), room: rng.between(2, 40) as u32 };
                 FaultKind::NarrowWay(site, other, narrow)
             }
-            18 => FaultKind::Resets(dice.roll(), dice.between(1, 12) as u32),
+            18 => FaultKind::Resets(rng.roll(), rng.between(1, 12) as u32),
             // Each damage breaks a connection: more than a few is one long cut.
             19 => FaultKind::Weather(LinkConditions {
-                garble: dice.between(500, 30_000) as u32,
+                garble: rng.between(500, 30_000) as u32,
                 ..LinkConditions::FAIR
             }),
             REJECT => FaultKind::Reject(target),
             21 => FaultKind::ClockRate(
                 site,
-                dice.between(0, 2 * clock_error) as i32 - clock_error as i32,
+                rng.between(0, 2 * clock_error) as i32 - clock_error as i32,
             ),
-            22 => FaultKind::WallClock(site, dice.between(0, 2_000_000) as i64 - 1_000_000),
+            22 => FaultKind::WallClock(site, rng.between(0, 2_000_000) as i64 - 1_000_000),
             NO_DATAGRAMS => FaultKind::NoDatagrams(target),
             CRASH_ALL => FaultKind::CrashAll,
             LOSE_DISK => FaultKind::LoseDisk(target),
             26 => {
                 // Long enough for a view without its sender.
-                lasts = lasts.max(member_lease * dice.between(2, 20) / 10);
-                let blow = match dice.below(6) {
+                lasts = lasts.max(member_lease * rng.between(2, 20) / 10);
+                let blow = match rng.below(6) {
                     0 => Some(ConcurrentFault::Crash),
                     1 | 2 => Some(ConcurrentFault::Leave),
                     3 | 4 => Some(ConcurrentFault::Isolate),
                     _ => None,
                 };
-                let late = if dice.chance(600_000) {
-                    dice.pick(&TELLING)
+                let late = if rng.chance(600_000) {
+                    rng.pick(&TELLING)
                 } else {
-                    dice.pick(&kind::KINDS[..kind::DRAWN])
+                    rng.pick(&kind::KINDS[..kind::DRAWN])
                 };
-                let (from, to) = match dice.below(4) {
+                let (from, to) = match rng.below(4) {
                     0 | 1 => (Some(target), None),
                     2 => (Some(target), Some(other)),
                     _ => (None, Some(other)),
                 };
-                if dice.chance(80_000) {
+                if rng.chance(80_000) {
                     // In this time a lease ends and is not surely over: a member is suspended, and
                     // still in the view.
-                    lasts = member_lease * dice.between(100, 107) / 100;
+                    lasts = member_lease * rng.between(100, 107) / 100;
                     let (kind, blow) = ("Pulse", Some(ConcurrentFault::GrantorLeaves));
                     FaultKind::Late(Late { kind, from: None, to: Some(other), blow })
                 } else {
@@ -202,51 +200,51 @@ impl Fault {
                 }
             }
             27 | OVERTHROW_BY_SUCCESSORS => {
-                lasts = member_lease * dice.between(16, 30) / 10;
+                lasts = member_lease * rng.between(16, 30) / 10;
                 // An elder lease is two fifths of a member's.
-                let deaf = member_lease * dice.between(41, 60) / 100;
+                let deaf = member_lease * rng.between(41, 60) / 100;
                 let (loyal, restart) = match kind {
                     OVERTHROW_BY_SUCCESSORS => (CutOffGroup { sites: 0, holder: true }, true),
-                    _ => (CutOffGroup::draw(dice, sites), dice.chance(700_000)),
+                    _ => (CutOffGroup::draw(rng, sites), rng.chance(700_000)),
                 };
                 FaultKind::Overthrow(Overthrow { candidate: site, deaf, loyal, restart })
             }
             28 => {
-                lasts = member_lease * dice.between(8, 30) / 10;
-                FaultKind::SplitView(CutOffGroup::draw(dice, sites))
+                lasts = member_lease * rng.between(8, 30) / 10;
+                FaultKind::SplitView(CutOffGroup::draw(rng, sites))
             }
             29 => {
                 // A removal is proposed when a lease is surely over.
-                let cut = member_lease * dice.between(103, 125) / 100;
-                let pending = dice.between(50 * MS, 700 * MS);
-                lasts = cut + pending + dice.between(50 * MS, SECOND);
-                let target = if dice.chance(500_000) { Target::Grantor } else { target };
+                let cut = member_lease * rng.between(103, 125) / 100;
+                let pending = rng.between(50 * MS, 700 * MS);
+                lasts = cut + pending + rng.between(50 * MS, SECOND);
+                let target = if rng.chance(500_000) { Target::Grantor } else { target };
                 FaultKind::Reprieve(Reprieve { target, cut, pending })
             }
             30 => {
-                lasts = member_lease * dice.between(8, 25) / 10;
-                FaultKind::Turncoat(site, dice.roll())
+                lasts = member_lease * rng.between(8, 25) / 10;
+                FaultKind::Turncoat(site, rng.roll())
             }
             31 => {
                 // The next elder is chosen when the lease of the last one is over, at two fifths of
                 // a member's.
-                lasts = member_lease * dice.between(35, 90) / 100;
+                lasts = member_lease * rng.between(35, 90) / 100;
                 FaultKind::StrayName(site, other)
             }
             RUSH => {
-                lasts = dice.between(20 * MS, 2 * SECOND);
-                FaultKind::Rush { turk: site, leaves: dice.chance(400_000) }
+                lasts = rng.between(20 * MS, 2 * SECOND);
+                FaultKind::Rush { turk: site, leaves: rng.chance(400_000) }
             }
             DUEL => {
-                lasts = dice.between(100 * MS, 600 * MS);
+                lasts = rng.between(100 * MS, 600 * MS);
                 FaultKind::Duel { first: site }
             }
             SLOW_DISK => {
                 // From the delay of a busy disk to more than a lease.
-                let takes = match dice.below(3) {
-                    0 => dice.between(MS, 50 * MS),
-                    1 => dice.between(50 * MS, SECOND),
-                    _ => member_lease * dice.between(20, 150) / 100,
+                let takes = match rng.below(3) {
+                    0 => rng.between(MS, 50 * MS),
+                    1 => rng.between(50 * MS, SECOND),
+                    _ => member_lease * rng.between(20, 150) / 100,
                 };
                 lasts = lasts.max(3 * takes);
                 FaultKind::SlowDisk(target, takes)
@@ -255,20 +253,20 @@ impl Fault {
             FULL_DISK => FaultKind::FullDisk,
             TORN_STEP => {
                 lasts = lasts.max(SECOND);
-                let votes = dice.chance(700_000);
+                let votes = rng.chance(700_000);
                 FaultKind::TornStep(
                     target,
-                    dice.between(0, if votes { 30 } else { 200 }) as u32,
+                    rng.between(0, if votes { 30 } else { 200 }) as u32,
                     votes,
                 )
             }
             ONE_NEIGHBOUR => {
-                lasts = member_lease * dice.between(25, 40) / 10;
-                FaultKind::OneNeighbour(target, dice.roll())
+                lasts = member_lease * rng.between(25, 40) / 10;
+                FaultKind::OneNeighbour(target, rng.roll())
             }
             RING => {
-                lasts = member_lease * dice.between(25, 40) / 10;
-                let luck = dice.roll();
+                lasts = member_lease * rng.between(25, 40) / 10;
+                let luck = rng.roll();
                 if luck.is_multiple_of(2) {
                     FaultKind::Ring(luck)
                 } else {
@@ -276,34 +274,34 @@ impl Fault {
                 }
             }
             TORN_VALUE => {
-                lasts = dice.between(20 * MS, 200 * MS);
+                lasts = rng.between(20 * MS, 200 * MS);
                 FaultKind::TornValue { late: site, adds: None }
             }
             TORN_SUM => {
-                lasts = dice.between(20 * MS, 200 * MS);
-                let most = dice.chance(400_000);
-                let adds = if most { i32::MAX } else { dice.between(1, 9) as i32 };
+                lasts = rng.between(20 * MS, 200 * MS);
+                let most = rng.chance(400_000);
+                let adds = if most { i32::MAX } else { rng.between(1, 9) as i32 };
                 FaultKind::TornValue { late: site, adds: Some(adds) }
             }
             DEAFEN => {
-                lasts = member_lease * dice.between(5, 40) / 10;
+                lasts = member_lease * rng.between(5, 40) / 10;
                 FaultKind::Deafen(target)
             }
             LYING_STRANGER => {
-                let target = if dice.chance(500_000) { Some(target) } else { None };
-                let (luck, lies) = (dice.roll(), dice.between(1, 60) as u32);
+                let target = if rng.chance(500_000) { Some(target) } else { None };
+                let (luck, lies) = (rng.roll(), rng.between(1, 60) as u32);
                 FaultKind::LyingStranger(target, luck, lies)
             }
             REJECT_PAIR => {
-                lasts = member_lease * dice.between(15, 40) / 10;
+                lasts = member_lease * rng.between(15, 40) / 10;
                 FaultKind::RejectPair(target, other)
             }
             LATE_NAMING => {
-                lasts = member_lease * dice.between(45, 110) / 100;
-                FaultKind::LateNaming { named: site, elder_fails: dice.chance(500_000) }
+                lasts = member_lease * rng.between(45, 110) / 100;
+                FaultKind::LateNaming { named: site, elder_fails: rng.chance(500_000) }
             }
             _ => {
-                lasts = dice.between(400 * MS, 3 * SECOND);
+                lasts = rng.between(400 * MS, 3 * SECOND);
                 FaultKind::Newcomer { turk: site }
             }
         };
@@ -313,9 +311,9 @@ impl Fault {
 
 impl CutOffGroup {
     /// One holder, or a few members: the others are to go on.
-    fn draw(dice: &mut Rng, sites: usize) -> CutOffGroup {
-        let some = |dice: &mut Rng| dice.below(1 << sites) as u32;
-        let (sites, holder) = (some(dice) & some(dice), dice.chance(700_000));
-        CutOffGroup { sites: if holder && dice.chance(700_000) { 0 } else { sites }, holder }
+    fn draw(rng: &mut Rng, sites: usize) -> CutOffGroup {
+        let some = |rng: &mut Rng| rng.below(1 << sites) as u32;
+        let (sites, holder) = (some(rng) & some(rng), rng.chance(700_000));
+        CutOffGroup { sites: if holder && rng.chance(700_000) { 0 } else { sites }, holder }
     }
 }

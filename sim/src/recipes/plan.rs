@@ -99,12 +99,12 @@ pub struct RecipePlan {
 impl RecipePlan {
     /// The run of this seed, reduced by `cut`.
     pub fn draw(seed: u64, cut: &ShrunkPlan) -> RecipePlan {
-        let dice = &mut Rng::new(seed, 1);
-        let sites = dice.between(3, 5) as usize;
-        let span = dice.between(8_000, 20_000);
+        let rng = &mut Rng::new(seed, 1);
+        let sites = rng.between(3, 5) as usize;
+        let span = rng.between(8_000, 20_000);
         let mut workloads = Vec::new();
-        for _ in 0..dice.between(1, 3) {
-            let workload = *dice.pick(&WorkloadKind::ALL);
+        for _ in 0..rng.between(1, 3) {
+            let workload = *rng.pick(&WorkloadKind::ALL);
             if !workloads.contains(&workload) {
                 workloads.push(workload);
             }
@@ -113,12 +113,12 @@ impl RecipePlan {
             workloads = vec![only];
         }
         let mut faults: Vec<RecipeFault> =
-            (0..dice.between(3, 9)).map(|_| RecipeFault::draw(dice, sites, span)).collect();
+            (0..rng.between(3, 9)).map(|_| RecipeFault::draw(rng, sites, span)).collect();
         faults.sort_by_key(|fault| fault.at);
-        let vouched = dice.chance(500_000);
+        let vouched = rng.chance(500_000);
         let mut clocks = vec![0; sites];
-        if dice.chance(500_000) {
-            clocks.fill_with(|| dice.between(0, 2 * CLOCK_ERROR) as i32 - CLOCK_ERROR as i32);
+        if rng.chance(500_000) {
+            clocks.fill_with(|| rng.between(0, 2 * CLOCK_ERROR) as i32 - CLOCK_ERROR as i32);
         }
         for (number, fault) in faults.iter_mut().enumerate() {
             fault.number = number;
@@ -161,31 +161,31 @@ impl RecipePlan {
 }
 
 impl RecipeFault {
-    fn draw(dice: &mut Rng, sites: usize, span: u64) -> RecipeFault {
-        let site = dice.below(sites as u64) as usize;
-        let other = (site + 1 + dice.below(sites as u64 - 1) as usize) % sites;
-        let (trouble, low, high) = match dice.below(100) {
+    fn draw(rng: &mut Rng, sites: usize, span: u64) -> RecipeFault {
+        let site = rng.below(sites as u64) as usize;
+        let other = (site + 1 + rng.below(sites as u64 - 1) as usize) % sites;
+        let (trouble, low, high) = match rng.below(100) {
             0..=24 => (SiteFault::Crash(site), 10, 6_000),
             25..=36 => (SiteFault::Leave(site), 10, 3_000),
             37..=52 => (SiteFault::Pause(site), 50, 6_000),
             53..=67 => (SiteFault::Isolate(site), 100, 6_000),
             68..=76 => (SiteFault::OneWay(site, other), 100, 5_000),
-            77..=86 => (SiteFault::Split(dice.between(1, (1 << sites) - 2) as u32), 100, 5_000),
-            _ => (SiteFault::Storm(storm(dice)), 500, 5_000),
+            77..=86 => (SiteFault::Split(rng.between(1, (1 << sites) - 2) as u32), 100, 5_000),
+            _ => (SiteFault::Storm(storm(rng)), 500, 5_000),
         };
-        RecipeFault { at: dice.below(span), number: 0, trouble, span: dice.between(low, high) }
+        RecipeFault { at: rng.below(span), number: 0, trouble, span: rng.between(low, high) }
     }
 }
 
 /// The highest error of clocks, in millionths: a little less than the bound that members rely on.
 const CLOCK_ERROR: u64 = Timing::fast().clock_error_ppm as u64 - 500;
 
-fn storm(dice: &mut Rng) -> LinkConditions {
+fn storm(rng: &mut Rng) -> LinkConditions {
     LinkConditions {
-        loss: dice.between(0, 150_000) as u32,
-        duplicate: dice.between(0, 50_000) as u32,
-        reorder: dice.between(0, 100_000) as u32,
-        slowest: dice.between(4, 60) * MS,
+        loss: rng.between(0, 150_000) as u32,
+        duplicate: rng.between(0, 50_000) as u32,
+        reorder: rng.between(0, 100_000) as u32,
+        slowest: rng.between(4, 60) * MS,
         spike: 50_000,
         spike_by: 300 * MS,
         ..FAIR_WEATHER

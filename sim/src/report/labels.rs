@@ -61,12 +61,12 @@ mod tests {
     use crate::chance::Rng;
 
     fn some_labels(seed: u64) -> (Vec<Label>, i64) {
-        let mut dice = Rng::new(seed, 0);
-        let strip = dice.between(100, 1_200) as i64;
-        let many = dice.below(60);
+        let mut rng = Rng::new(seed, 0);
+        let strip = rng.between(100, 1_200) as i64;
+        let many = rng.below(60);
         let label = |_| Label {
-            at: dice.between(0, strip as u64 * 3 / 2) as i64 - strip / 4,
-            width: dice.between(1, 260) as i64,
+            at: rng.between(0, strip as u64 * 3 / 2) as i64 - strip / 4,
+            width: rng.between(1, 260) as i64,
         };
         ((0..many).map(label).collect(), strip)
     }

@@ -3,9 +3,9 @@
 use super::*;
 
 impl Cluster {
-    /// Nothing is sent before the first write. A vote successor whose own vote nobody could inherit
-    /// must not be taken in. A founder that is a quorum alone must not grant in a view that its
-    /// vote successor does not know.
+    /// Nothing is sent before the first write. A vote successor whose own vote no process could
+    /// inherit must not be taken in. A founder that is a quorum alone must not grant in a view that
+    /// its vote successor does not know.
     pub(crate) fn is_unwritten(&self) -> bool {
         self.votes.durability.is_first() && matches!(self.phase, MemberPhase::Seeking(_))
     }

@@ -574,7 +574,7 @@ impl Table {
     pub(crate) fn upgrade(&mut self, key: RequestKey, by: Token) {
         debug_assert!(
             self.others_beside(key).is_none_or(|others| others == 0),
-            "nobody shares a lock"
+            "no member shares a lock"
         );
         let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) =
             self.get_mut(key)

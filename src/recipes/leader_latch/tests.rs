@@ -169,7 +169,7 @@ async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_
     let both = ["first", "starts"].map(str::to_owned);
     let wait = async {
         loop {
-            // Its place may be lost with the process, and asked for anew.
+            // Its position may be lost with the process, and asked for anew.
             let seen =
                 first.participants().await.map(|seen| seen.first.into_iter().map(|one| one.id));
             if seen.is_ok_and(|ids| ids.eq(both.iter().cloned())) {

@@ -67,7 +67,7 @@ pub(super) struct EngineState {
     leaving: bool,
     clocks: ClockWatch,
     /// The clock is not to be trusted: nothing is received or sent, and no guard is good.
-    pub(super) is_mute: bool,
+    pub(super) is_muted: bool,
     /// The time at which the clock was last distrusted, by RAW.
     mute_since: Time,
     /// If the first incarnation is abandoned, no hold or event is lost by that.
@@ -76,7 +76,7 @@ pub(super) struct EngineState {
     /// The status that was announced last.
     status: ConnectionStatus,
     /// Packets, counted for the timer task.
-    pub(super) mail: PacketCounts,
+    pub(super) packet_counts: PacketCounts,
     /// The spans that have begun and not ended, for subscribers.
     watch: SpanTracker,
 }
@@ -149,12 +149,12 @@ impl EngineState {
             armed: Time::ZERO,
             leaving: false,
             clocks: ClockWatch::default(),
-            is_mute: false,
+            is_muted: false,
             mute_since: Time::ZERO,
             joined_before: false,
             phase,
             status: ConnectionStatus::Lost,
-            mail: PacketCounts::new(),
+            packet_counts: PacketCounts::new(),
             watch: SpanTracker::default(),
         }
     }
@@ -285,7 +285,7 @@ impl EngineState {
     ) -> Option<Answer> {
         after.stepped = true;
         // This member acts as if it were cut off, for which others have a rule.
-        if self.is_mute && matches!(input, Input::Received { .. } | Input::Hint(_)) {
+        if self.is_muted && matches!(input, Input::Received { .. } | Input::Hint(_)) {
             return None;
         }
         let mut own = own.map(|request| OwnRequest { request, answer: None });
@@ -293,7 +293,7 @@ impl EngineState {
         let mut next = Some(input);
         while let Some(input) = next.take() {
             if let Input::Received { packet, .. } = &input {
-                self.mail.received(packet);
+                self.packet_counts.received(packet);
             }
             let mut outputs = std::mem::take(&mut self.outputs);
             let now = self.lease.now();
@@ -342,10 +342,10 @@ impl EngineState {
         after: &mut TurnEffects,
     ) -> Option<Input> {
         match output {
-            Output::Send { .. } if self.is_mute => {}
+            Output::Send { .. } if self.is_muted => {}
             Output::Send { to, process, packet } => {
                 after.sent = true;
-                self.mail.sent(&packet);
+                self.packet_counts.sent(&packet);
                 self.watch.sent(&packet, &self.node, now, &mut after.notes);
                 self.network.send(to, process, packet);
             }
@@ -433,7 +433,7 @@ impl EngineState {
         let elder = view.map(|view| view.elder().clone());
         // First: the goodbye says that nothing is held, and then no guard is good any more.
         self.fail("the core panicked", after);
-        if let Some(elder) = elder.filter(|elder| elder.process != me && !self.is_mute) {
+        if let Some(elder) = elder.filter(|elder| elder.process != me && !self.is_muted) {
             after.sent = true;
             self.network.send(elder.addr, Some(elder.process), Packet::from(Notice::Leave));
         }
@@ -615,7 +615,7 @@ impl EngineState {
         // A member that is alone shares its clock with no other.
         let is_alone = self.node.view().is_none_or(|view| view.members.len() == 1);
         if let Some(rates) = distrust
-            && !self.is_mute
+            && !self.is_muted
             && !is_alone
             && self.phase.closed.is_none()
         {
@@ -624,7 +624,7 @@ impl EngineState {
                 raw = ?rates.raw,
                 "the clock is slewed beyond the bound: this member suspends itself"
             );
-            self.is_mute = true;
+            self.is_muted = true;
             after.announce(Announcement::Distrusted(rates));
             for (_, hold) in self.holds.iter() {
                 // An open object is no hold.
@@ -641,9 +641,9 @@ impl EngineState {
         let is_over = reading.raw >= since + timing.surely(timing.member_lease)
             // By its own clock, too, unless no other member could take over from it.
             && (!self.node.is_ready(self.lease.now()) || self.node.lease_end() == Time::MAX);
-        if self.is_mute && is_steady && is_over {
+        if self.is_muted && is_steady && is_over {
             tracing::info!("the clock is steady again");
-            self.is_mute = false;
+            self.is_muted = false;
             after.announce(Announcement::Trusted);
         }
     }
@@ -673,7 +673,7 @@ impl EngineState {
         // An expelled member that stays until others know of it still has a running lease.
         if self.is_over() || !self.phase.ready || !self.node.belongs() {
             ConnectionStatus::Lost
-        } else if self.node.is_ready(self.lease.now()) && !self.is_mute {
+        } else if self.node.is_ready(self.lease.now()) && !self.is_muted {
             ConnectionStatus::Connected
         } else {
             ConnectionStatus::Suspended
@@ -696,7 +696,7 @@ impl EngineState {
         if let Some(view) = self.node.view() {
             self.lease.set_lineage(view.lineage.id());
         }
-        self.lease.set_end(if self.is_mute { Time::ZERO } else { self.node.lease_end() });
+        self.lease.set_end(if self.is_muted { Time::ZERO } else { self.node.lease_end() });
         if !self.phase.ready && self.node.is_ready(self.lease.now()) {
             self.phase.ready = true;
             after.phase = true;

@@ -249,7 +249,7 @@ impl ConnectionReader {
         }
         read_half.decoder.back().reserve(READ);
         let read = ready!(pin!(read_half.half.read_buf(read_half.decoder.back())).poll(context));
-        Poll::Ready(self.take_in(read_half, read))
+        Poll::Ready(self.take_bytes(read_half, read))
     }
 
     /// Polls for packets as long as the limit and the backoff allow. `None`: none came.
@@ -263,7 +263,7 @@ impl ConnectionReader {
         backoff.learn(found.is_some());
         let counters = &self.reception.counters;
         add(if found.is_some() { &counters.busy_poll_hits } else { &counters.busy_poll_misses }, 1);
-        let read = self.take_in(&mut read_half, found?);
+        let read = self.take_bytes(&mut read_half, found?);
         read_half.is_tasks = read.is_err() || read_half.due.is_some();
         read.map_err(|ending| read_half.ending = Some(ending)).ok()
     }
@@ -307,7 +307,7 @@ impl ConnectionReader {
         }
     }
 
-    fn take_in(
+    fn take_bytes(
         &self,
         read_half: &mut ReadHalf,
         read: io::Result<usize>,

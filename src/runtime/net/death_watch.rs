@@ -204,7 +204,7 @@ mod tests {
             .expect("no panic")
             .expect("told");
         child.wait().expect("it has ended");
-        assert!(hold(&host).is_none(), "nobody vouches for what is gone already");
+        assert!(hold(&host).is_none(), "no member vouches for what is gone already");
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 /// A future that is polled only when it has been woken itself.
 pub(super) struct PollOnWake<F> {
     future: F,
-    bell: Arc<WakeFlag>,
+    flag: Arc<WakeFlag>,
     own: Waker,
 }
 
@@ -39,11 +39,11 @@ impl Wake for WakeFlag {
 
 /// Polls `future` only when it has been woken itself.
 pub(super) fn on_wake<F: Future + Unpin>(future: F) -> PollOnWake<F> {
-    let bell = Arc::new(WakeFlag {
+    let flag = Arc::new(WakeFlag {
         has_rung: AtomicBool::new(true),
         wakes: Mutex::new(Waker::noop().clone()),
     });
-    PollOnWake { future, own: bell.clone().into(), bell }
+    PollOnWake { future, own: flag.clone().into(), flag }
 }
 
 impl<F: Future + Unpin> Future for PollOnWake<F> {
@@ -51,11 +51,11 @@ impl<F: Future + Unpin> Future for PollOnWake<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         {
-            let mut wakes = self.bell.wakes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut wakes = self.flag.wakes.lock().unwrap_or_else(PoisonError::into_inner);
             wakes.clone_from(context.waker());
         }
         // After that: a ring from here on wakes this waker.
-        if !self.bell.has_rung.swap(false, Ordering::AcqRel) {
+        if !self.flag.has_rung.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }
         let PollOnWake { future, own, .. } = &mut *self;

@@ -294,7 +294,7 @@ pub(crate) struct Sample {
     /// Epoch, holds and waits of each service that is granted here.
     loads: BTreeMap<ServiceName, [f64; 3]>,
     members: f64,
-    mail: PacketCounts,
+    packet_counts: PacketCounts,
 }
 
 /// Reports the periodic readings. It belongs to the timer task, so no reading is older than one
@@ -329,17 +329,17 @@ impl Sampler {
     }
 
     /// Reads, under the engine's lock.
-    pub(crate) fn read(node: &Node, mail: &mut PacketCounts) -> Sample {
+    pub(crate) fn read(node: &Node, packet_counts: &mut PacketCounts) -> Sample {
         let loads = node.loads().map(|(service, load)| {
             (service.clone(), [load.epoch.0.get() as f64, load.holds as f64, load.waits as f64])
         });
         let members = node.view().map_or(0, |view| view.members.len()) as f64;
-        Sample { loads: loads.collect(), members, mail: std::mem::take(mail) }
+        Sample { loads: loads.collect(), members, packet_counts: std::mem::take(packet_counts) }
     }
 
     /// Reports a sample.
     pub(crate) fn tell(&mut self, sample: Sample, now: Time) {
-        let Sample { loads, members, mail } = sample;
+        let Sample { loads, members, packet_counts } = sample;
         self.members.show(members);
         for (service, dials) in &mut self.services {
             if !loads.contains_key(service) {
@@ -357,8 +357,8 @@ impl Sampler {
             });
             dials.iter_mut().zip(values).for_each(|(dial, value)| dial.show(value));
         }
-        self.sent.add(mail.sent);
-        self.received.add(mail.received);
+        self.sent.add(packet_counts.sent);
+        self.received.add(packet_counts.received);
         self.due = now + SAMPLE;
     }
 }

@@ -85,7 +85,7 @@ async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_wi
         assert_eq!(next(connection).await, Some(ConnectionState::Reconnected));
     }
     assert_eq!(members.each_ref().map(Member::process), processes);
-    assert!(guard.fence().is_err(), "lost for good, though nobody else was given the lock");
+    assert!(guard.fence().is_err(), "lost for good, though no other member was given the lock");
     drop(guard);
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }

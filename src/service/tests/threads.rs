@@ -3,7 +3,7 @@
 //! ship; only the clock is a stand-in, and there is no network.
 //!
 //! Each story is told in tens of thousands of orders, half of them drawn at every step, half by PCT
-//! (few switches, at the worst places). A thread that nobody wakes is a deadlock, which shuttle
+//! (few switches, at the worst places). A thread that no other wakes is a deadlock, which shuttle
 //! finds; everything else is asserted. A failure prints its schedule, which `shuttle::replay` tells
 //! again.
 
@@ -98,13 +98,13 @@ impl Alone {
                 assert_eq!(
                     self.engine.kept(),
                     (0, 0),
-                    "slots and holds that nobody wants any more"
+                    "slots and holds that no caller wants any more"
                 );
                 return;
             }
             thread::yield_now();
         }
-        panic!("nobody empties the side queue");
+        panic!("no thread empties the side queue");
     }
 
     fn until_gone(self) -> Option<EngineClosed> {
@@ -146,7 +146,7 @@ fn share_one_lock() {
         let (stock, inside, last) = (alone.stock.clone(), inside.clone(), last.clone());
         on(move || {
             for _ in 0..2 {
-                let guard = lock(&stock).expect("everybody gets it");
+                let guard = lock(&stock).expect("each thread gets it");
                 assert!(!inside.swap(true, Ordering::SeqCst), "two threads hold one lock");
                 let token = guard.fence().expect("nothing takes it away").as_i64();
                 assert!(last.swap(token, Ordering::SeqCst) < token, "tokens rise");
@@ -476,7 +476,7 @@ stories! {
         drop_a_wait_while_its_grant_arrives;
     a_wait_that_moves_to_another_task_is_woken_there: wait_with_another_waker_than_at_first;
     a_lease_that_ends_while_its_lock_is_released_ends_it_once: release_while_the_lease_ends;
-    a_lease_that_nobody_gives_back_ends_by_the_timer: hold_until_the_lease_ends;
+    a_lease_that_is_not_released_ends_by_the_timer: hold_until_the_lease_ends;
     a_lease_is_extended_or_over_but_not_both: extend_while_the_lease_ends;
     whoever_holds_waits_or_listens_hears_that_the_member_has_left: leave_while_others_hold_and_wait;
     no_event_stays_behind: tell_events_of_several_threads;

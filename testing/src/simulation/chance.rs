@@ -166,8 +166,8 @@ mod tests {
     fn the_same_question_has_the_same_answer_and_rates_are_kept() {
         assert_eq!(mix(&[1, 2, 3]), mix(&[1, 2, 3]));
         assert_ne!(mix(&[1, 2, 3]), mix(&[1, 3, 2]));
-        let mut dice = Rng::new(7, 0);
-        let hits = (0..100_000).filter(|_| dice.chance(200_000)).count();
+        let mut rng = Rng::new(7, 0);
+        let hits = (0..100_000).filter(|_| rng.chance(200_000)).count();
         assert!((19_000..21_000).contains(&hits), "{hits}");
     }
 }

@@ -93,9 +93,9 @@ impl Listener<'_> {
     async fn take(&mut self, service: &LockService, is_share: bool) {
         let worker = self.worker;
         let name = *worker.pick(&NAMES);
-        let wish = if is_share { service.share(name) } else { service.lock(name) };
-        let wish = wish.wait(worker.millis(1, 600)).owner(worker.number);
-        match worker.fickle(name, wish.into_future()).await {
+        let request = if is_share { service.share(name) } else { service.lock(name) };
+        let request = request.wait(worker.millis(1, 600)).owner(worker.number);
+        match worker.fickle(name, request.into_future()).await {
             Some(Ok(guard)) => {
                 // First the earlier states: this guard has survived them.
                 self.hear().await;

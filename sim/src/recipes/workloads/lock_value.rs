@@ -48,8 +48,8 @@ async fn hold(
     value: &LockValue,
 ) -> Result<(), LockValueError> {
     // Often so short that the lease ends while a call is under way.
-    let wish = service.lock(name).wait(worker.millis(1, 2_000)).lease(worker.millis(1, 300));
-    let guard: Guard = match worker.fickle(name, wish.into_future()).await {
+    let request = service.lock(name).wait(worker.millis(1, 2_000)).lease(worker.millis(1, 300));
+    let guard: Guard = match worker.fickle(name, request.into_future()).await {
         Some(Ok(guard)) => guard,
         Some(Err(LockError::TimedOut)) | None => return Ok(()),
         Some(Err(error)) => {

@@ -29,14 +29,14 @@ pub(super) async fn play(worker: &Workload) {
 
 async fn one(worker: &Workload, locks: &LockService) {
     let name = *worker.pick(&NAMES);
-    let mut wish = locks.lock(name).owner(worker.number);
+    let mut request = locks.lock(name).owner(worker.number);
     if worker.below(2) == 0 {
-        wish = wish.wait(worker.millis(1, 2_000));
+        request = request.wait(worker.millis(1, 2_000));
     }
     if worker.below(4) == 0 {
-        wish = wish.lease(worker.millis(1, 400));
+        request = request.lease(worker.millis(1, 400));
     }
-    match worker.fickle(name, wish.into_future()).await {
+    match worker.fickle(name, request.into_future()).await {
         Some(Ok(guard)) => hold(worker, name, guard).await,
         Some(Err(error)) => refused(worker, name, &error),
         None => {}
@@ -96,8 +96,8 @@ async fn batch(worker: &Workload, locks: &LockService) {
         1 => vec!["c", "a"],
         _ => NAMES.to_vec(),
     };
-    let wish = locks.lock_all(&names).owner(worker.number);
-    match worker.fickle("batch", wish.into_future()).await {
+    let request = locks.lock_all(&names).owner(worker.number);
+    match worker.fickle("batch", request.into_future()).await {
         Some(Ok(guard)) => {
             worker.note(|| format!("has {names:?}"));
             worker.count("batches held");
@@ -119,8 +119,8 @@ async fn batch(worker: &Workload, locks: &LockService) {
 }
 
 async fn suspension(worker: &Workload, locks: &LockService) {
-    let wish = locks.suspend().owner(worker.number);
-    match worker.fickle("suspension", wish.into_future()).await {
+    let request = locks.suspend().owner(worker.number);
+    match worker.fickle("suspension", request.into_future()).await {
         Some(Ok(guard)) => {
             worker.note(|| "has suspended it".to_owned());
             let guard = Rc::new(guard);

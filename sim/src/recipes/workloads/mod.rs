@@ -252,7 +252,7 @@ pub struct Workload {
     pub(super) number: u64,
     /// The name for its beliefs: its own number, or that of another task of the same owner.
     name: u64,
-    dice: RefCell<Rng>,
+    rng: RefCell<Rng>,
 }
 
 impl Workload {
@@ -262,8 +262,8 @@ impl Workload {
         member: Member,
         number: u64,
     ) -> Workload {
-        let dice = RefCell::new(Rng::new(harness.plan.luck, 1_000 + number));
-        Workload { harness, site, member, number, name: number, dice }
+        let rng = RefCell::new(Rng::new(harness.plan.luck, 1_000 + number));
+        Workload { harness, site, member, number, name: number, rng }
     }
 
     /// Begins a task of the same process that acts in this worker's name. The beliefs of both count
@@ -284,15 +284,15 @@ impl Workload {
     }
 
     fn below(&self, limit: u64) -> u64 {
-        self.dice.borrow_mut().below(limit)
+        self.rng.borrow_mut().below(limit)
     }
 
     fn millis(&self, low: u64, high: u64) -> Duration {
-        Duration::from_millis(self.dice.borrow_mut().between(low, high))
+        Duration::from_millis(self.rng.borrow_mut().between(low, high))
     }
 
     fn pick<'a, T>(&self, these: &'a [T]) -> &'a T {
-        self.dice.borrow_mut().pick(these)
+        self.rng.borrow_mut().pick(these)
     }
 
     /// Whether it is to begin nothing any more.

@@ -36,14 +36,14 @@ async fn reentrant(worker: &Workload, service: &'static str, locks: &LockService
     let mutex = ReentrantMutex::new(locks, name);
     let mut guards = Vec::new();
     for depth in 1..=1 + worker.below(3) {
-        let mut wish = mutex.acquire(owner);
+        let mut request = mutex.acquire(owner);
         if worker.below(3) == 0 {
-            wish = wish.wait(worker.millis(1, 1_500));
+            request = request.wait(worker.millis(1, 1_500));
         }
         if worker.below(4) == 0 {
-            wish = wish.lease(worker.millis(20, 400));
+            request = request.lease(worker.millis(20, 400));
         }
-        match worker.fickle("enter", wish.into_future()).await {
+        match worker.fickle("enter", request.into_future()).await {
             Some(Ok(guard)) => {
                 worker.note(|| {
                     format!("has {service}/{name} by {:?} at depth {depth}", guard.token())
@@ -124,15 +124,15 @@ async fn one_of_two(
     };
     for _ in 0..1 + worker.below(3) {
         worker.rest(1, 60).await;
-        let mut wish = mutex.acquire(owner);
+        let mut request = mutex.acquire(owner);
         if worker.below(3) == 0 {
-            wish = wish.wait(worker.millis(1, 1_500));
+            request = request.wait(worker.millis(1, 1_500));
         }
         if worker.below(6) == 0 {
-            wish = wish.lease(worker.millis(20, 400));
+            request = request.lease(worker.millis(20, 400));
         }
         pair.asks[me].set(true);
-        let entered = worker.fickle("enter beside another task", wish.into_future()).await;
+        let entered = worker.fickle("enter beside another task", request.into_future()).await;
         pair.asks[me].set(false);
         let guard = match entered {
             Some(Ok(guard)) => Rc::new(guard),
@@ -191,11 +191,11 @@ fn held<G: 'static>(
 async fn plain(worker: &Workload, service: &'static str, locks: &LockService) {
     let name = *worker.pick(&NAMES);
     let mutex = Mutex::new(locks, name);
-    let mut wish = mutex.acquire();
+    let mut request = mutex.acquire();
     if worker.below(3) == 0 {
-        wish = wish.wait(worker.millis(1, 1_500));
+        request = request.wait(worker.millis(1, 1_500));
     }
-    match worker.fickle("acquire", wish.into_future()).await {
+    match worker.fickle("acquire", request.into_future()).await {
         Some(Ok(guard)) => {
             let guard = Rc::new(guard);
             held(worker, service, name, &guard, |guard| guard.fence());
@@ -232,14 +232,14 @@ async fn several(worker: &Workload, owner: Owner) {
         several = several.with(&locks, [name]);
     }
     let is_owned = worker.below(2) == 0;
-    let mut wish = several.acquire();
+    let mut request = several.acquire();
     if is_owned {
-        wish = wish.owner(owner);
+        request = request.owner(owner);
     }
     if worker.below(3) == 0 {
-        wish = wish.wait(worker.millis(1, 2_000));
+        request = request.wait(worker.millis(1, 2_000));
     }
-    match worker.fickle("several", wish.into_future()).await {
+    match worker.fickle("several", request.into_future()).await {
         Some(Ok(guard)) => {
             worker.count("multi locks held");
             worker.note(|| format!("has {wanted:?}"));

@@ -20,11 +20,11 @@ pub(super) async fn play(worker: &Workload) {
         match worker.below(100) {
             0..=24 => for_owner(worker, name, &lock, owner).await,
             25..=49 => {
-                let mut wish = lock.read();
+                let mut request = lock.read();
                 if worker.below(4) == 0 {
-                    wish = wish.wait(worker.millis(1, 1_000));
+                    request = request.wait(worker.millis(1, 1_000));
                 }
-                match worker.fickle("read", wish.into_future()).await {
+                match worker.fickle("read", request.into_future()).await {
                     Some(Ok(guard)) => read(worker, name, guard).await,
                     Some(Err(LockError::TimedOut)) | None => {}
                     Some(Err(error)) => goes_on(worker, "read", &error),

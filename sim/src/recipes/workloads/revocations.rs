@@ -45,17 +45,17 @@ impl WatchedHold {
 async fn take(worker: &Workload, service: &LockService) {
     let name = *worker.pick(&NAMES);
     let is_revocable = worker.below(5) > 0;
-    let mut wish = if worker.below(4) == 0 { service.share(name) } else { service.lock(name) };
+    let mut request = if worker.below(4) == 0 { service.share(name) } else { service.lock(name) };
     if is_revocable {
-        wish = wish.revocable();
+        request = request.revocable();
     }
     if worker.below(3) == 0 {
-        wish = wish.wait(worker.millis(1, 2_000));
+        request = request.wait(worker.millis(1, 2_000));
     }
     if worker.below(6) == 0 {
-        wish = wish.lease(worker.millis(20, 400));
+        request = request.lease(worker.millis(20, 400));
     }
-    match worker.fickle(name, wish.owner(worker.number).into_future()).await {
+    match worker.fickle(name, request.owner(worker.number).into_future()).await {
         Some(Ok(guard)) => hold(worker, name, guard, is_revocable).await,
         Some(Err(LockError::TimedOut)) | None => {}
         Some(Err(error)) => goes_on(worker, name, &error),
@@ -130,11 +130,11 @@ async fn ask(worker: &Workload, service: &LockService) {
     let checker = &worker.harness.checker;
     let word = format!("{}-{}", worker.number, checker.now());
     worker.count("locks requested back");
-    let mut wish = service.revoke(name).metadata(&word);
+    let mut request = service.revoke(name).metadata(&word);
     if worker.below(3) == 0 {
-        wish = wish.wait(worker.millis(1, 2_000));
+        request = request.wait(worker.millis(1, 2_000));
     }
-    let told = match worker.fickle("to be told of holders", wish.into_future()).await {
+    let told = match worker.fickle("to be told of holders", request.into_future()).await {
         Some(Ok(outcome)) => {
             worker.note(|| format!("told of {word}: {:?}", outcome.told));
             for firm in &outcome.firm {

@@ -32,8 +32,8 @@ pub(super) async fn play(worker: &Workload) {
             match worker.below(100) {
                 0..=74 => {
                     let began = worker.harness.checker.now();
-                    let wish = semaphore.acquire(asked).wait(worker.millis(20, 3_000));
-                    match worker.fickle("permits", wish.into_future()).await {
+                    let request = semaphore.acquire(asked).wait(worker.millis(20, 3_000));
+                    match worker.fickle("permits", request.into_future()).await {
                         Some(Ok(guard)) => hold(worker, &service, guard, began).await,
                         Some(Err(LockError::TimedOut)) | None => {}
                         Some(Err(error)) => {

@@ -88,12 +88,12 @@ impl RevocationCall {
     ) {
         match &mut self.stage {
             RevocationPhase::Looking(asked) => *asked = None,
-            RevocationPhase::Asking(_) => self.say(service, request, cx),
+            RevocationPhase::Asking(_) => self.ask_holders(service, request, cx),
         }
     }
 
     /// Asks the holders that have not answered.
-    fn say(&self, service: &ServiceName, request: RequestId, cx: &mut StepContext) {
+    fn ask_holders(&self, service: &ServiceName, request: RequestId, cx: &mut StepContext) {
         let RevocationPhase::Asking(holders) = &self.stage else { return };
         for (&(process, token), holder) in holders {
             let (service, hold, says) = (service.clone(), holder.request, self.says.clone());
@@ -176,7 +176,7 @@ impl LockClient {
         let holders = holders.into_iter().map(|holder| ((holder.process, holder.token), holder));
         revoking.stage = RevocationPhase::Asking(holders.collect());
         revoking.more = more;
-        revoking.say(&service, request, cx);
+        revoking.ask_holders(&service, request, cx);
         self.finish(request, cx);
     }
 

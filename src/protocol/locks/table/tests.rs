@@ -407,7 +407,7 @@ fn a_waiting_batch_keeps_its_position_at_each_name() {
     assert_eq!(
         story.try_as(CYD, batch(&["a", "y"])),
         Err(Refusal::Waited(Some(name("y")))),
-        "not a, for which nobody waits"
+        "not a, for which no member waits"
     );
     let later = [story.locks(CYD, "y"), story.locks(CYD, "x")];
     assert_eq!(story.grants(), []);
@@ -443,7 +443,7 @@ fn a_suspension_waits_for_earlier_holds_and_later_requests_wait_for_it() {
     let waiter = story.locks(BOB, "x");
     let suspension = story.suspends(CYD);
     let later = story.locks(DAN, "y");
-    assert!(story.waits(later), "although nobody holds y");
+    assert!(story.waits(later), "although no member holds y");
     assert_eq!(story.position(later), Some((1, 0, Some(ProcessId(CYD)))));
     assert_eq!(story.position(suspension), Some((1, 1, None)));
     let nested = story.locks(ANN, "z");
@@ -485,7 +485,7 @@ fn a_holder_suspends_before_the_waiters_for_its_own_lock() {
         [upgrade],
         "the others wait for x, and its holder for the suspension"
     );
-    assert_eq!(story.release(x), [], "nobody else holds anything while it is suspended");
+    assert_eq!(story.release(x), [], "no other member holds anything while it is suspended");
     assert_eq!(story.release(upgrade), [for_x]);
     assert_eq!(story.release(for_x), [pair]);
     assert_eq!(story.release(pair), [behind]);
@@ -574,7 +574,7 @@ fn a_request_without_an_owner_is_the_whole_members() {
     assert!(story.holds(whole));
     assert_eq!(story.release(whole), []);
     let part =
-        story.ask_as(ANN, 5, Want::Suspension).expect("waits for y, of nobody in particular");
+        story.ask_as(ANN, 5, Want::Suspension).expect("waits for y, of no owner in particular");
     assert!(story.waits(part));
     assert_eq!(story.release(anybody), [part]);
     assert_eq!(story.release(part), []);
@@ -1017,10 +1017,10 @@ fn permits_are_granted_in_queue_order_up_to_the_limit() {
     let three = story.ask(ANN, permits("x", 3));
     let two = story.ask(ANN, permits("x", 2));
     let one = story.ask(ANN, permits("x", 1));
-    assert_eq!(story.grants(), [], "nobody overtakes two");
+    assert_eq!(story.grants(), [], "no request overtakes two");
     story.table.narrow(three, &permits("x", 4), token(2));
     story.table.check();
-    assert_eq!(story.grants(), [], "nobody gets more so");
+    assert_eq!(story.grants(), [], "no request gets more so");
     story.table.narrow(three, &permits("x", 1), token(2));
     story.table.check();
     assert_eq!(story.grants(), [two, one]);
@@ -1066,7 +1066,7 @@ fn an_object_is_opened_during_a_suspension_and_is_no_hold() {
     assert_eq!((story.table.load(), story.table.openers(&name("x")).count()), ((1, 0), 2));
     story.release(suspended);
     let again = story.suspends(DAN);
-    assert!(story.holds(again), "who has an object open stands in nobody's way");
+    assert!(story.holds(again), "an open object stands in no request's way");
     story.release(first);
     assert!(story.table.content(&name("x")).is_some());
     story.table.end_all(ProcessId(CYD));
@@ -1086,7 +1086,7 @@ fn an_open_request_that_waits_is_granted_before_all_others() {
         revocable: false,
         metadata: Metadata::default(),
     };
-    story.table.queue(key, entry).expect("it waits for nobody");
+    story.table.queue(key, entry).expect("it waits for no request");
     story.table.check();
     assert_eq!(story.grants(), [key]);
     assert!(story.waits(waiter));
@@ -1167,7 +1167,7 @@ fn an_object_outlives_its_first_opener_until_all_members_have_reported() {
     assert_eq!(
         table.content(&name("x")),
         None,
-        "nobody has it open, and nobody is left to tell of it"
+        "no member has it open, and no member is left to tell of it"
     );
 
     let mut table = Table::new(Epoch(token(0)));
@@ -1208,7 +1208,7 @@ fn the_highest_version_of_an_object_stays() {
         };
         table.claim((ProcessId(ANN), RequestId(1)), entry, token(3), NOW);
         table.drop_unopened();
-        assert!(table.content(&name("y")).is_none(), "nobody has it open");
+        assert!(table.content(&name("y")).is_none(), "no member has it open");
         let kept = table.content(&name("x")).expect("it is open");
         assert_eq!(
             (kept.version, kept.writes.keys().collect::<Vec<_>>()),

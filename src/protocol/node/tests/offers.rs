@@ -88,7 +88,7 @@ fn nothing_is_offered_where_another_member_is_concerned() {
     let other = LockName::new(b"o").expect("a good name");
     let mut node = lone();
     let step = |node: &mut Node, command| node.step(NOW, Input::Command(command), &mut Vec::new());
-    assert_eq!(node.offer(NOW, &service(), &name), None, "nobody grants it yet");
+    assert_eq!(node.offer(NOW, &service(), &name), None, "no member grants it yet");
     step(&mut node, locking(RequestId(1), &name, OwnerId(1)));
     step(&mut node, locking(RequestId(2), &other, OwnerId(1)));
     step(&mut node, Command::Release { request: RequestId(2) });
@@ -101,7 +101,7 @@ fn nothing_is_offered_where_another_member_is_concerned() {
     );
     step(&mut node, wanting(RequestId(3), Want::Suspension, OwnerId(2)));
     step(&mut node, Command::Release { request: RequestId(2) });
-    assert_eq!(node.offer(NOW, &service(), &other), None, "somebody waits for all of it");
+    assert_eq!(node.offer(NOW, &service(), &other), None, "a member waits for all of it");
 }
 
 fn locking(request: RequestId, name: &LockName, owner: OwnerId) -> Command {

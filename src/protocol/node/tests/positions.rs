@@ -54,7 +54,7 @@ fn said(two: &NodePair) -> Vec<&'static str> {
 
 /// Goes on to the time at which a position is due, and lets the grantor's timer go off.
 fn come_to_it(two: &mut NodePair) {
-    two.now = two.nodes[0].locks.positions_due().expect("somebody is to be told");
+    two.now = two.nodes[0].locks.positions_due().expect("a member is to be told");
     assert!(two.nodes[0].wake_by().is_some_and(|at| at <= two.now));
     two.step(0, Input::Timer);
 }

@@ -126,7 +126,7 @@ fn the_grantor_names_the_holder_and_its_member_confirms_that_it_is_told() {
     assert_eq!(
         hears(&mut node, ANN, 5, RevocationAnswer::HolderTold).out,
         [],
-        "not from somebody else"
+        "not from another member"
     );
     assert_eq!(
         hears(&mut node, BOB, 6, RevocationAnswer::HolderTold).out,
@@ -250,7 +250,7 @@ fn a_revocation_that_is_not_answered_in_time_is_undecided_and_leaves_nothing_beh
     let mut sizes = Sizes::default();
     node.locks.client.count(&mut sizes);
     assert_eq!((sizes.requests, sizes.request_timers), (0, 0));
-    assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [], "nobody asks any more");
+    assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [], "no member asks any more");
 }
 
 /// A member that has asked the grantor Ann for `x`, as a revocable hold or not.
@@ -333,7 +333,7 @@ fn a_hold_that_has_not_begun_cannot_be_told_of_it_yet() {
     assert_eq!(
         heard(&bob_asks(&mut node, 4, 4, None)),
         RevocationAnswer::NotHeld,
-        "nobody takes what it does not name"
+        "no member takes what it does not name"
     );
     assert_eq!(
         heard(&bob_asks(&mut node, 5, 6, None)),

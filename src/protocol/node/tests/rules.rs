@@ -118,7 +118,7 @@ rule!(a_bound_vote_stands_by_no_pulse, StandByElderThoughBound, |plant: Plant| {
     is_told && node.cluster.lease.promised_until == Time::ZERO
 });
 
-rule!(an_elder_that_gave_its_vote_away_renews_nobody, RenewThoughDeposed, |plant: Plant| {
+rule!(an_elder_that_gave_its_vote_away_renews_no_member, RenewThoughDeposed, |plant: Plant| {
     let mut node = lone();
     plant(&mut node);
     let mut elder = node.cluster.elder.take().expect("it has founded");
