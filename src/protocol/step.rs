@@ -167,7 +167,7 @@ impl Step<'_> {
     /// Answers for services that are destroyed here, once their grantors know it and nothing is
     /// granted here any more.
     pub(crate) fn end_services(&mut self, now: Time, standing: &Standing) {
-        for request in self.locks.settled() {
+        for request in self.locks.confirmed_destructions() {
             self.act(now, standing, |locks, cx| locks.answer_destroyed(request, cx));
         }
     }

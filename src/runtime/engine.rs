@@ -774,7 +774,7 @@ impl Engine {
         }
         let result = work(&mut state, &mut after);
         if after.stepped || !after.at_once {
-            state.settle(&mut after);
+            state.finish_turn(&mut after);
         }
         if after.phase {
             state.phase.changes += 1;

@@ -206,7 +206,7 @@ impl HoldCell {
     }
 
     /// The core knows of it from now on.
-    pub(crate) fn settle(&self, request: RequestId) {
+    pub(crate) fn note_request(&self, request: RequestId) {
         self.request.store(request.0, Ordering::Release);
     }
 

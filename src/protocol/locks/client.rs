@@ -346,7 +346,7 @@ pub(crate) struct LockClient {
     /// Pending calls of the kind `Ending`.
     endings: BTreeSet<RequestId>,
     /// Those of them whose grantor knows.
-    settled: BTreeSet<RequestId>,
+    confirmed: BTreeSet<RequestId>,
     /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
     most: usize,
 }

@@ -59,9 +59,9 @@ impl Locks {
 
     /// The requests for the destruction of a service that its grantor knows, and of which nothing
     /// is granted here any more.
-    pub(crate) fn settled(&self) -> Vec<RequestId> {
-        let settled = self.client.settled().into_iter();
-        settled
+    pub(crate) fn confirmed_destructions(&self) -> Vec<RequestId> {
+        let confirmed = self.client.confirmed().into_iter();
+        confirmed
             .filter(|(_, service)| !self.is_departing(service))
             .map(|(request, _)| request)
             .collect()

@@ -109,7 +109,7 @@ impl Locks {
             GrantorMessage::Report { service, epoch, objects, holds, waits, last } => {
                 if let Some(grantor) = self.grantor_in(&service, epoch) {
                     grantor.on_report(from, objects.into_vec(), (holds, waits), last, cx);
-                    self.settle_bids(&service, cx);
+                    self.answer_bids(&service, cx);
                 } else {
                     self.send_reported_on(from, &service, epoch, (&holds, &waits), cx);
                 }

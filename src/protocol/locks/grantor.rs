@@ -544,7 +544,7 @@ impl Grantor {
     /// it gave all of them up. Otherwise returns the process that can tell, unless this grantor can
     /// later. The release of a request that was reported here may have gone to a younger grantor
     /// that never came to act. The member then hears that this grantor has the request still.
-    pub(crate) fn is_settled(
+    pub(crate) fn confirms_destruction(
         &self,
         from: ProcessId,
         request: RequestId,

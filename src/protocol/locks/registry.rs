@@ -254,7 +254,10 @@ impl Registry {
 
     /// Whether no member grants a service. Then nothing can be left of the requests that a member
     /// has given up. Otherwise returns the grantor, if it is known.
-    pub(crate) fn is_settled(&self, service: &ServiceName) -> Result<(), Option<ProcessId>> {
+    pub(crate) fn confirms_destruction(
+        &self,
+        service: &ServiceName,
+    ) -> Result<(), Option<ProcessId>> {
         if !self.awaiting.is_empty() {
             return Err(None);
         }

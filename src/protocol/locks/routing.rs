@@ -223,7 +223,7 @@ impl Locks {
         for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
             self.on_request_lock(service.clone(), asked_for, asked, cx);
         }
-        self.settle_bids(&service, cx);
+        self.answer_bids(&service, cx);
     }
 
     /// A newer grantor requests the table of the grantor here.
@@ -289,12 +289,12 @@ impl Locks {
         if let Some(next_turk) = self.grantors.get(service).and_then(Grantor::next_turk_due) {
             self.transfer(service, next_turk, cx);
         }
-        self.settle_bids(service, cx);
+        self.answer_bids(service, cx);
     }
 
     /// The bids of this member have won, if its grantor acts and is not about to give the role
     /// away.
-    pub(super) fn settle_bids(&mut self, service: &ServiceName, cx: &mut StepContext) {
+    pub(super) fn answer_bids(&mut self, service: &ServiceName, cx: &mut StepContext) {
         if self.relinquishing.contains(service) {
             return;
         }
@@ -493,19 +493,19 @@ impl Locks {
         cx: &mut StepContext,
     ) {
         let known = self.client.grantor(service).0.filter(|by| *by != cx.me);
-        let settled = match (self.grantors.get(service), &self.registry, known) {
-            (Some(grantor), ..) => grantor.is_settled(from, request),
+        let confirmed = match (self.grantors.get(service), &self.registry, known) {
+            (Some(grantor), ..) => grantor.confirms_destruction(from, request),
             _ if planted!(cx.mutant, SettleElsewhere) => Ok(()),
             // The elder knows when no member grants any more, regardless of the grantor that its
             // lock client knows.
-            (_, Some(registry), _) if cx.may_name() => registry.is_settled(service),
+            (_, Some(registry), _) if cx.may_name() => registry.confirms_destruction(service),
             (.., Some(by)) => Err(Some(by)),
             (_, Some(_), _) => Err(None),
             _ => Err(cx.elder),
         };
         cx.send(
             from,
-            match settled {
+            match confirmed {
                 Ok(()) => Message::Client(ClientMessage::DestroyConfirmed {
                     service: service.clone(),
                     request,

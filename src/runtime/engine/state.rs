@@ -209,7 +209,7 @@ impl EngineState {
             let mut taken = Vec::with_capacity(held.len());
             for (hold, cell) in held {
                 let request = next_request();
-                cell.settle(request);
+                cell.note_request(request);
                 self.holds.insert(request, cell);
                 taken.push((request, hold));
             }
@@ -689,7 +689,7 @@ impl EngineState {
     }
 
     /// At the end of each turn: takes the core's unasked output.
-    pub(super) fn settle(&mut self, after: &mut TurnEffects) {
+    pub(super) fn finish_turn(&mut self, after: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;
         }

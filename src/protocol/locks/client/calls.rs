@@ -400,7 +400,7 @@ impl LockClient {
     }
 
     /// The application wants nothing of the service to be left here: all its waits and holds end.
-    /// The rest follows by [`settled`](Self::settled); after `limit` no caller waits for it any
+    /// The rest follows by [`confirmed`](Self::confirmed); after `limit` no caller waits for it any
     /// longer.
     pub(crate) fn destroy(
         &mut self,
@@ -425,14 +425,14 @@ impl LockClient {
         self.run_call((request, service), CallKind::Ending(awaited), Time::MAX, limit);
         self.endings.insert(request);
         if awaited.is_none() {
-            self.settled.insert(request);
+            self.confirmed.insert(request);
         }
     }
 
     /// Services that were destroyed here, and whose grantor knows it.
-    pub(crate) fn settled(&self) -> Vec<(RequestId, ServiceName)> {
+    pub(crate) fn confirmed(&self) -> Vec<(RequestId, ServiceName)> {
         let service = |request: &RequestId| Some((*request, self.service_of(*request)?.clone()));
-        self.settled.iter().inspect(|_| touch()).filter_map(service).collect()
+        self.confirmed.iter().inspect(|_| touch()).filter_map(service).collect()
     }
 
     /// Answers a pending call that is done.
@@ -571,7 +571,7 @@ impl LockClient {
             && *awaited == Some(from)
         {
             *awaited = None;
-            self.settled.insert(request);
+            self.confirmed.insert(request);
         }
     }
 
@@ -692,7 +692,7 @@ impl LockClient {
         let call = self.states.get_mut(&service)?.calls.remove(request)?;
         self.services.remove(&request);
         self.endings.remove(&request);
-        self.settled.remove(&request);
+        self.confirmed.remove(&request);
         self.agenda.remove(&(call.due(), request));
         if let CallKind::Write(name, ..) = &call.what
             && let Some(object) = self.object_mut(&service, name)

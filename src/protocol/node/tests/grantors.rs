@@ -235,7 +235,7 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
         assert_eq!(way, Some(GrantorState::Receiving));
         grantor.on_release(BOB, RequestId(40), cx);
         assert_eq!(
-            grantor.is_settled(BOB, RequestId(99)),
+            grantor.confirms_destruction(BOB, RequestId(99)),
             Err(None),
             "BOB has not answered the check"
         );
@@ -243,7 +243,7 @@ fn a_member_that_is_named_again_goes_on_in_the_new_epoch() {
         let mut grantor = grantor.renew(TokenRange { first: token(300), last: token(400) }, cx);
         assert_eq!(grantor.load().and_then(|load| load.way), None, "it acts at once");
         assert_eq!(
-            grantor.is_settled(BOB, RequestId(99)),
+            grantor.confirms_destruction(BOB, RequestId(99)),
             Ok(()),
             "the answer would be for the epoch before"
         );

@@ -672,7 +672,7 @@ fn a_step_looks_only_at_services_that_have_come_to_an_end() {
         let touched = touched(|| {
             assert!(node.locks.deadline() > now);
             due = node.locks.due_to_depart(now, 512).len();
-            assert_eq!(node.locks.settled().len(), 0);
+            assert_eq!(node.locks.confirmed_destructions().len(), 0);
             node.locks.forget_handed_over(Some(&view), &node.links);
         });
         assert!(touched < 10 && due == 0, "{touched} looks, {due} due");

@@ -142,7 +142,7 @@ rule!(an_empty_table_counts_from_the_last_that_was_named, BelieveAnyVacant, |pla
     });
     let first = named.expect("ANN was named first");
     said_in(&mut node, true, |_, cx| registry.on_vacant(ANN, &service(), first, cx));
-    registry.is_settled(&service()) == Err(Some(BOB))
+    registry.confirms_destruction(&service()) == Err(Some(BOB))
 });
 
 rule!(waiters_of_a_table_that_ends_are_told, EndInSilence, |plant: Plant| {
