@@ -39,6 +39,7 @@
 //!   [`telemetry`] says what is measured and logged.
 //! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
 //! - Every future can be dropped at any time: nothing stays held or queued.
+//! - **[`blocking`]** gives the same to threads without async: `.block()` in place of `.await`.
 //!
 //! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all
 //! seeds found it together, and every other process joins: see [`MemberBuilder::seeds`].
@@ -122,4 +123,6 @@ mod documents {
     struct GettingStarted;
     #[doc = include_str!("../docs/guide/recipes.md")]
     struct Recipes;
+    #[doc = include_str!("../docs/guide/without-async.md")]
+    struct WithoutAsync;
 }

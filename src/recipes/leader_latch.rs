@@ -323,7 +323,8 @@ impl LeaderLatch {
 
     /// Stands for the lead from now on: takes a position in the queue and returns. It is a task of
     /// the tokio runtime that this is called in, which must outlive the latch: when that ends, the
-    /// latch is closed.
+    /// latch is closed. Outside of a runtime it is a task of a member that has a runtime of its
+    /// own, see [`blocking`](crate::blocking).
     ///
     /// # Errors
     /// [`StartError`]; nothing is changed.
@@ -341,7 +342,7 @@ impl LeaderLatch {
     /// # Ok(()) }
     /// ```
     pub fn start(&self) -> Result<(), StartError> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        let runtime = self.candidacy.runtime().ok_or(StartError::NoRuntime)?;
         self.candidacy.check()?;
         // The lock is held until the task is in: a close meanwhile waits for it, or it would find
         // no task to end.
@@ -709,7 +710,7 @@ pub enum StartError {
     /// Its [lease](LeaderLatch::lease) is out of range. Make a new one.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
-    /// Called outside of a tokio runtime.
+    /// Called outside of a tokio runtime, and the member has none of its own.
     #[error("{}", QueryError::NoRuntime)]
     NoRuntime,
 }

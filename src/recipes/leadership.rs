@@ -71,6 +71,11 @@ impl Candidacy {
         text(&self.id)
     }
 
+    /// Where its task runs.
+    pub(super) fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.service.runtime()
+    }
+
     /// As [`LockService::within`].
     pub(super) async fn within<F: Future>(&self, limit: Duration, what: F) -> Option<F::Output> {
         self.service.within(limit, what).await

@@ -293,8 +293,7 @@ impl Partitions {
     /// # Ok(()) }
     /// ```
     pub fn start(&self) -> Result<(), PartitionsError> {
-        let runtime =
-            tokio::runtime::Handle::try_current().map_err(|_| PartitionsError::NoRuntime)?;
+        let runtime = self.claim.candidacy.runtime().ok_or(PartitionsError::NoRuntime)?;
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let starts = self.state.send_if_modified(|state| {
             let starts = state.phase == ClaimPhase::Latent;

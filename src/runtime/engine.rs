@@ -100,6 +100,8 @@ pub(crate) struct Engine {
     /// Timers of calls that the application awaits.
     alarms: Alarms,
     phase: watch::Sender<EnginePhase>,
+    /// The runtime of a member that has a thread of its own.
+    own_runtime: OnceLock<tokio::runtime::Handle>,
     /// Ends with the thread that writes votes, when the data directory is free.
     written: OnceLock<watch::Receiver<()>>,
     /// In a copy of it no call waits for a lock that a thread of the parent may have had.
@@ -170,6 +172,7 @@ impl Engine {
             rearm: Notify::new(),
             alarms: Alarms::default(),
             phase: watch::Sender::new(phase),
+            own_runtime: OnceLock::new(),
             written: OnceLock::new(),
             home: ForkGuard::here(),
             clock,
@@ -185,6 +188,16 @@ impl Engine {
         F: Future<Output = ()> + Send + 'static,
     {
         runtime.spawn(self.run(shutdown));
+    }
+
+    /// Where tasks of recipes run if the caller is in no runtime.
+    pub(crate) fn keep_runtime(&self, runtime: tokio::runtime::Handle) {
+        let _ = self.own_runtime.set(runtime);
+    }
+
+    /// The runtime of the caller, or else that of a member with a thread of its own.
+    pub(crate) fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        tokio::runtime::Handle::try_current().ok().or_else(|| self.own_runtime.get().cloned())
     }
 
     /// Starts the core. The owner of the returned timer task polls it until it ends.

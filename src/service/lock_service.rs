@@ -104,6 +104,11 @@ impl LockService {
         self.inner.engine.now()
     }
 
+    /// Where tasks of recipes run.
+    pub(crate) fn runtime(&self) -> Option<tokio::runtime::Handle> {
+        self.inner.engine.runtime()
+    }
+
     /// How long ago the Unix epoch was, by the wall clock of the member.
     pub(crate) fn wall(&self) -> Duration {
         self.inner.engine.wall()

@@ -257,6 +257,21 @@ impl Member {
         if self.handle.engine.force() { Ok(()) } else { Err(ForceError::NotOrphaned) }
     }
 
+    /// Tasks of its recipes run on this runtime where the caller is in none.
+    pub(super) fn keep_runtime(&self, runtime: &tokio::runtime::Handle) {
+        self.handle.engine.keep_runtime(runtime.clone());
+    }
+
+    /// Completes when the member has left and its network is shut down. Does not keep it from
+    /// leaving.
+    pub(super) fn has_left(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut phase = self.handle.engine.phase();
+        async move {
+            // An error is the end of the engine.
+            let _ = phase.wait_for(|phase| phase.closed.is_some() && phase.stopped).await;
+        }
+    }
+
     /// Says goodbye and waits until it is heard. Every hold and every wait of this member ends at
     /// once, other members take over its services, and its port is free. While there is an elder
     /// with a quorum this takes as long as the transfers do. Without one, it takes a member

@@ -660,6 +660,10 @@ pub enum JoinError {
     /// Not called from within a tokio runtime. Nothing was done.
     #[error("{}", QueryError::NoRuntime)]
     NoRuntime,
+    /// [`blocking::join`](crate::blocking::join) could not start the member's thread. Nothing was
+    /// done.
+    #[error("no thread could be started for the member: {0}")]
+    NoThread(#[source] io::Error),
     /// The operating system gave no random bytes to name this process by. Nothing was done.
     #[error("the operating system gave no random bytes")]
     NoRandomness,

@@ -1,6 +1,7 @@
 //! The public API for users: members, lock services, guards, events.
 
 mod batch_guard;
+pub mod blocking;
 mod claim;
 mod claims;
 mod command;
