@@ -9,7 +9,7 @@ mod ports;
 
 #[cfg(feature = "metrics")]
 use elderlock::Unavailable;
-use elderlock::{Guard, JoinError, LockError, Member, Timing, TryLockError};
+use elderlock::{Guard, JoinError, LockError, LockService, Member, Timing, TryLockError};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
@@ -281,6 +281,82 @@ async fn grantor_is(members: &[(MeteredProcess, Member)], service: &str) -> usiz
         }
     }
     panic!("no member grants {service}");
+}
+
+async fn one(service: &LockService, name: &str) -> Guard {
+    soon(service.lock(name).into_future()).await.expect("it is free")
+}
+
+/// The lines that an operator reads begin so.
+fn begin_with(log: &Log, text: &str) -> Vec<LogLine> {
+    let lines = log.lines.lock().expect("no panic");
+    lines.iter().filter(|line| line.name.starts_with(text)).cloned().collect()
+}
+
+async fn says(log: &Log, level: &str, text: &str) -> LogLine {
+    let seen = || format!("{:?}", log.lines.lock().expect("no panic"));
+    until(text, || !begin_with(log, text).is_empty(), seen).await;
+    let line = begin_with(log, text).remove(0);
+    assert_eq!(line.level, level, "{line:?}");
+    line
+}
+
+#[tokio::test]
+async fn members_that_join_leave_and_die_are_logged_with_the_elder() {
+    let mut members = cluster(3).await;
+    let addrs: Vec<String> = members.iter().map(|(_, member)| member.addr().to_string()).collect();
+    let log = members[0].0.log.clone();
+    let elder = says(&log, "INFO", "elder").await;
+    assert!(elder.fields.contains_key("process") && elder.get("is_me").parse::<bool>().is_ok());
+    says(&log, "INFO", "member joined").await;
+
+    let last = members.pop().expect("there are three");
+    last.0.run(async move { last.1.leave().await }).await.expect("it is heard");
+    assert_eq!(says(&log, "INFO", "member left").await.get("addr"), addrs[2]);
+    // Its thread ends without a goodbye, and no process died that a host could report.
+    members[1].0.crash();
+    assert_eq!(says(&log, "INFO", "member died").await.get("addr"), addrs[1]);
+    assert_eq!(log.named("member died")[0].get("cause"), "lease over");
+}
+
+#[tokio::test]
+async fn a_member_without_a_quorum_logs_its_suspension_and_some_of_its_lost_locks() {
+    let mut members = cluster(2).await;
+    let last = members.pop().expect("there are two");
+    let (member, log) = (last.1.clone(), last.0.log.clone());
+    let guards = last
+        .0
+        .run(async move {
+            let service = member.lock_service("sto\u{1b}ck\u{202e}").await.expect("a good name");
+            let mut guards = vec![one(&service, "a\n").await];
+            for number in 0..100 {
+                guards.push(one(&service, &number.to_string()).await);
+            }
+            guards
+        })
+        .await;
+    members[0].0.crash();
+    says(&log, "WARN", "suspended: no elder").await;
+    let line = says(&log, "WARN", "lock lost").await;
+    assert_eq!(line.get("service"), r"sto\u{1b}ck\u{202e}");
+    assert_eq!(line.get("reason"), "Suspended");
+    let named = guards.iter().find(|guard| guard.token().to_string() == line.get("token"));
+    let name = named.expect("it was one of these").name().escape_ascii().to_string();
+    assert_eq!(line.get("lock.name"), name);
+    says(&log, "WARN", "orphaned: no quorum").await;
+    let lines = log.named("lock lost").len();
+    assert!((1..=20).contains(&lines), "{lines} lines about 101 locks");
+}
+
+#[tokio::test]
+async fn a_process_that_joins_logs_the_seeds_that_it_waits_for() {
+    let process = MeteredProcess::start();
+    let addrs: Vec<String> = ports::free(3).iter().map(ToString::to_string).collect();
+    let joins = join(&process, &addrs[0], &addrs);
+    let line = says(&process.log, "INFO", "joining: waiting for 2 of 3 seeds: ").await;
+    assert!(line.name.contains(&addrs[1]) && line.name.contains(&addrs[2]), "{line:?}");
+    assert!(!line.name.contains(&addrs[0]), "{line:?}");
+    joins.abort();
 }
 
 #[tokio::test]
@@ -644,7 +720,7 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
 #[cfg(feature = "metrics")]
 mod measured {
     use super::*;
-    use elderlock::{Guard, LockService};
+    use elderlock::Guard;
     use metrics::Unit;
     use metrics_util::MetricKind;
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};

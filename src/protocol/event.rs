@@ -360,6 +360,10 @@ pub enum Output {
         request: RequestId,
         /// Why.
         reason: LostReason,
+        /// Its service, for the log.
+        service: ServiceName,
+        /// Its names, for the log.
+        want: Want,
     },
     /// Another member requests back a hold that was answered `Granted`.
     RevocationRequested {

@@ -64,6 +64,13 @@
 //! | `grantor` | event, info | `service`, `epoch`: it grants from now on; in its `transfer` or `recovery`, or in none if it is the first grantor or goes on in a new epoch |
 //! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
 //! | `view` | event, info | `view`, `members`, `elder`: a view was installed; in its `view change` |
+//! | `lock lost` | event, warn | `service`, `lock.name` (escaped, its first 100 characters), `token`, `reason`, `left_out`: a hold is over against the program's will. 16 lines in a row and one a second; `left_out` counts those that were not written before it |
+//! | `suspended: ...`, `orphaned: ...`, `expelled: ...` | event, warn | the member's lease is over; no quorum for three leases; the cluster went on without it |
+//! | `joined another lineage: ...` | event, warn | `before`, `lineage` |
+//! | `resumed: ...` | event, info | the member's lease runs again |
+//! | `member joined`, `member left`, `member died`, `member is gone`, `member is unreachable: ...` | event, info | `addr`, `process`; `cause` of a death: `killed` or `lease over`. `member is gone`: this member heard no reason |
+//! | `elder` | event, info | `addr`, `process`, `is_me`: another member is the elder now |
+//! | `joining: ...` | event, info | every three seconds while it joins: the seeds that have not answered, and why |
 //!
 //! To acquire a lock is a future of the caller's, so its span is the child of the span in which it
 //! is first polled. It is entered only while it is polled; the span ends wherever the future is
@@ -90,10 +97,14 @@ use std::time::Duration;
 use tracing::field::{Empty, display};
 use tracing::{Level, Span, debug_span, info, info_span, level_enabled};
 
+mod member_log;
+
 #[cfg(feature = "metrics")]
 mod measured;
 #[cfg(not(feature = "metrics"))]
 mod unmeasured;
+
+pub(crate) use member_log::{LogNote, MemberLog};
 
 #[cfg(feature = "metrics")]
 pub(crate) use measured::{HoldMeter, Meter, PacketCounts, Sampler};
@@ -209,6 +220,7 @@ pub(crate) enum TelemetryNote {
     Closes { course: Option<Arc<SpanHandle>>, ending: SpanEnd },
     Grants { service: ServiceName, epoch: Epoch },
     GrantsNoMore { service: ServiceName, epoch: Epoch },
+    Log(LogNote),
 }
 
 impl TelemetryNote {
@@ -225,6 +237,7 @@ impl TelemetryNote {
             TelemetryNote::Grants { service, epoch } => {
                 info!(target: "elderlock", parent: None, %service, %epoch, "grantor");
             }
+            TelemetryNote::Log(note) => note.tell(),
             TelemetryNote::GrantsNoMore { service, epoch } => {
                 info!(target: "elderlock", parent: None, %service, %epoch, "grantor ended");
             }

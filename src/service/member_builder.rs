@@ -44,6 +44,12 @@ const COUNCIL: u8 = 7;
 /// About the cost of letting a thread sleep, and of waking it.
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
+/// How often a process that joins logs the seeds that it waits for.
+const WAITING: Duration = Duration::from_secs(3);
+
+/// Seeds that such a line names.
+const MOST_SEEDS: usize = 8;
+
 /// The bytes that may wait for strangers.
 const STRANGER_MEMORY: usize = 64 * 1024 * 1024;
 
@@ -396,8 +402,15 @@ impl MemberBuilder {
         if self.force {
             engine.force();
         }
-        if until_ready(&engine, self.join_limit.saturating_sub(started.elapsed())).await {
-            return Ok(member);
+        loop {
+            let left = self.join_limit.saturating_sub(started.elapsed());
+            if until_ready(&engine, left.min(WAITING)).await {
+                return Ok(member);
+            }
+            if left <= WAITING || engine.phase().borrow().closed.is_some() {
+                break;
+            }
+            log_waiting(&engine, &transport);
         }
         let error = match (wrong_clock(&engine), &self.data_dir, engine.disk_trouble()) {
             (Some(ahead), ..) => JoinError::Clock { cluster: self.cluster.clone(), ahead },
@@ -561,6 +574,37 @@ pub(super) async fn until_ready(engine: &Engine, limit: Duration) -> bool {
     let mut phase = engine.phase();
     let ready = phase.wait_for(|phase| phase.ready || phase.closed.is_some());
     matches!(tokio::time::timeout(limit, ready).await, Ok(Ok(phase)) if phase.ready)
+}
+
+/// Logs the seeds that have not answered, and why as far as it is known.
+fn log_waiting(engine: &Engine, transport: &Transport) {
+    let seeds = engine.seeking();
+    let me = transport.advertised();
+    let mut missing: Vec<String> = seeds
+        .iter()
+        .filter(|(addr, answer)| answer.is_none() && *addr != me)
+        .map(|(addr, _)| match transport.last_error(*addr) {
+            Some(error) => format!("{addr} ({error})"),
+            None => format!("{addr} (no answer)"),
+        })
+        .collect();
+    let unresolved = transport.unresolved();
+    missing.extend(unresolved.iter().map(|(name, error)| format!("{name} ({error})")));
+    let (waited, all) = (missing.len(), seeds.len() + unresolved.len());
+    missing.truncate(MOST_SEEDS);
+    if waited > missing.len() {
+        missing.push("...".to_owned());
+    }
+    match waited {
+        0 => tracing::info!(
+            target: "elderlock",
+            "joining: all {all} seeds answer, waiting for an elder with a quorum"
+        ),
+        _ => tracing::info!(
+            target: "elderlock",
+            "joining: waiting for {waited} of {all} seeds: {}", missing.join(", ")
+        ),
+    }
 }
 
 /// How far the cluster is ahead of this machine's clock, if that was the reason for the end.

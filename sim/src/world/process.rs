@@ -173,7 +173,7 @@ impl World {
                 };
                 self.see(ask, &content);
             }
-            Output::Lost { request, reason } => {
+            Output::Lost { request, reason, .. } => {
                 self.note(site, |_| format!("lost {request:?}: {reason:?}"));
                 let Some(ask) = self.asked(site, process, request, UnaskedOutput::Loss) else {
                     return;
@@ -214,7 +214,7 @@ impl World {
         match output {
             Output::Answer { request, outcome } => (0_u8, site, request, outcome).hash(digest),
             Output::Value { request, content } => (1_u8, site, request, content).hash(digest),
-            Output::Lost { request, reason } => (2_u8, site, request, reason).hash(digest),
+            Output::Lost { request, reason, .. } => (2_u8, site, request, reason).hash(digest),
             Output::RevocationRequested { request, .. } => (3_u8, site, request).hash(digest),
             Output::Event(Event::ViewInstalled(view)) => (4_u8, site, view).hash(digest),
             Output::Event(_) | Output::Send { .. } | Output::Store { .. } => {}

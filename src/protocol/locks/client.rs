@@ -573,10 +573,13 @@ impl LockClient {
             requests.into_iter().partition(|request| opens(self, *request));
         for request in others.into_iter().chain(opens) {
             let Some(entry) = self.request(request) else { continue };
-            cx.out.push(match entry.state {
-                ClientRequestState::Held { .. } => Output::Lost { request, reason },
-                _ => Output::Answer { request, outcome: Outcome::Closed(reason) },
-            });
+            match entry.state {
+                ClientRequestState::Held { .. } => self.report_loss(request, reason, cx),
+                _ => {
+                    let outcome = Outcome::Closed(reason);
+                    cx.out.push(Output::Answer { request, outcome });
+                }
+            }
             self.end(request, cx);
         }
     }
@@ -638,13 +641,15 @@ impl LockClient {
                 continue;
             }
             let Some(entry) = self.request_mut(request) else { continue };
-            let output = match entry.state {
+            match entry.state {
                 ClientRequestState::Held { .. } => {
-                    Output::Lost { request, reason: LostReason::LeaseEnded }
+                    self.report_loss(request, LostReason::LeaseEnded, cx);
                 }
-                _ => Output::Answer { request, outcome: entry.at_limit() },
-            };
-            cx.out.push(output);
+                _ => {
+                    let outcome = entry.at_limit();
+                    cx.out.push(Output::Answer { request, outcome });
+                }
+            }
             planted!(cx.mutant, TellNobodyOfLeaseEnd => self.forget(request));
             self.end(request, cx);
         }
@@ -962,7 +967,7 @@ impl LockClient {
     pub(crate) fn on_supersede(&mut self, request: RequestId, cx: &mut StepContext) {
         if let Some(entry) = self.request_mut(request) {
             if matches!(entry.state, ClientRequestState::Held { .. }) {
-                cx.out.push(Output::Lost { request, reason: LostReason::Superseded });
+                self.report_loss(request, LostReason::Superseded, cx);
             } else {
                 let outcome = Outcome::Closed(LostReason::Superseded);
                 cx.out.push(Output::Answer { request, outcome });
@@ -1066,7 +1071,7 @@ impl LockClient {
         planted!(cx.mutant, HoldWhileSuspended => return);
         for request in self.held() {
             // Objects stay open: no other member gets anything by it that this member has.
-            cx.out.push(Output::Lost { request, reason: LostReason::Suspended });
+            self.report_loss(request, LostReason::Suspended, cx);
             self.end(request, cx);
         }
     }
@@ -1223,6 +1228,15 @@ impl LockClient {
         {
             cx.send(grantor, GrantorMessage::Release { service, request });
         }
+    }
+
+    /// Reports that a hold is over, before it is forgotten.
+    fn report_loss(&self, request: RequestId, reason: LostReason, cx: &mut StepContext) {
+        let (Some(service), Some(entry)) = (self.service_of(request), self.request(request)) else {
+            return;
+        };
+        let (service, want) = (service.clone(), entry.want.clone());
+        cx.out.push(Output::Lost { request, reason, service, want });
     }
 
     /// Forgets the request. Returns it and its service.

@@ -336,7 +336,10 @@ fn a_hold_that_is_revoked_is_lost() {
             Message::Client(ClientMessage::Supersede { service: service(), epoch, request }),
             &mut out,
         );
-        out.contains(&Output::Lost { request, reason: LostReason::Superseded })
+        out.iter().any(|out| {
+            matches!(out, Output::Lost { request: lost, reason: LostReason::Superseded, .. }
+                if *lost == request)
+        })
     };
     assert!(!lost(Epoch(Token::new(Slot(0), 1)), &mut node));
     assert!(lost(newest, &mut node));

@@ -7,14 +7,14 @@ use super::super::local_grants::{Drained, LocalGrants};
 use super::super::member_clock::MemberClock;
 use super::super::network::Network;
 use super::super::sync::{AtomicBool, Map, Mutex, ThreadMutant, is_planted};
-use super::super::telemetry::{PacketCounts, SpanTracker, TelemetryNote};
+use super::super::telemetry::{MemberLog, PacketCounts, SpanTracker, TelemetryNote};
 use super::super::vote_writer::{VoteStorage, VoteWriter};
 use super::event_readers::{Announcement, ConnectionStatus, ReaderUpdate};
 use super::{EngineClosed, EnginePhase};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
     Command, Config, Event, FastOutcome, Input, LostReason, Node, Notice, Outcome, Output, Packet,
-    RequestId, ServiceName, Time, Token,
+    RequestId, ServiceName, Time, Token, Want,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -79,6 +79,8 @@ pub(super) struct EngineState {
     pub(super) packet_counts: PacketCounts,
     /// The spans that have begun and not ended, for subscribers.
     watch: SpanTracker,
+    /// The lines for an operator.
+    log: MemberLog,
 }
 
 /// A request whose future has been told to wait.
@@ -156,6 +158,7 @@ impl EngineState {
             status: ConnectionStatus::Lost,
             packet_counts: PacketCounts::new(),
             watch: SpanTracker::default(),
+            log: MemberLog::default(),
         }
     }
 
@@ -295,6 +298,7 @@ impl EngineState {
             if let Input::Received { packet, .. } = &input {
                 self.packet_counts.received(packet);
             }
+            self.log.heard(&input);
             let mut outputs = std::mem::take(&mut self.outputs);
             let now = self.lease.now();
             self.node.step(now, input, &mut outputs);
@@ -358,7 +362,9 @@ impl EngineState {
                     after.changed.push(object.clone());
                 }
             }
-            Output::Lost { request, reason } => self.on_lost(request, reason, after),
+            Output::Lost { request, reason, service, want } => {
+                self.on_lost(request, reason, (service, want), after);
+            }
             Output::RevocationRequested { request, by } => {
                 if let Some(hold) = self.holds.get(&request) {
                     if planted!(WantTwice) {
@@ -372,6 +378,9 @@ impl EngineState {
             }
             Output::Event(event) => {
                 self.watch.said(&event, &self.node, now, &mut after.notes);
+                let mut lines = Vec::new();
+                self.log.said(&event, self.config.me.process, &mut lines);
+                after.notes.extend(lines.into_iter().map(TelemetryNote::Log));
                 self.on_event(event, over, after);
             }
             Output::Store { number, vote } => {
@@ -492,7 +501,13 @@ impl EngineState {
         }
     }
 
-    fn on_lost(&mut self, request: RequestId, reason: LostReason, after: &mut TurnEffects) {
+    fn on_lost(
+        &mut self,
+        request: RequestId,
+        reason: LostReason,
+        names: (ServiceName, Want),
+        after: &mut TurnEffects,
+    ) {
         let stays = match reason {
             LostReason::Revoked => planted!(TakenAndKept),
             LostReason::Suspended | LostReason::Expelled | LostReason::Left => {
@@ -505,6 +520,8 @@ impl EngineState {
         }
         if let Some(hold) = self.holds.remove(&request) {
             hold.mark_lost(reason);
+            let line = self.log.lost(names, hold.token(), reason);
+            after.notes.extend(line.map(TelemetryNote::Log));
             after.lost.push(hold);
         }
     }

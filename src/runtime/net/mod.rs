@@ -19,7 +19,7 @@ mod orders;
 mod peer;
 mod poll_on_wake;
 mod query;
-mod rate_limit;
+pub(crate) mod rate_limit;
 mod reception;
 mod resolve;
 #[cfg(feature = "secure")]

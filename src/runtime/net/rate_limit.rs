@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Lets [`burst`](RateLimit::new) events pass in a row, and then a number of them each second.
-pub(super) struct RateLimit {
+pub(crate) struct RateLimit {
     burst: u32,
     a_second: u32,
     /// The events that may pass now, the time of that count, and the events since the last one that
@@ -13,12 +13,12 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    pub(super) fn new(burst: u32, a_second: u32) -> Self {
+    pub(crate) fn new(burst: u32, a_second: u32) -> Self {
         RateLimit { burst, a_second, state: Mutex::new((burst, Instant::now(), 0)) }
     }
 
     /// Whether one more event may pass, with the number of events that were stopped before it.
-    pub(super) fn pass(&self) -> Option<u64> {
+    pub(crate) fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }
 

@@ -316,7 +316,7 @@ impl LockClient {
                     grantor.into_iter().for_each(|grantor| cx.send(grantor, done.clone()));
                     return RevocationAnswer::Revoked;
                 });
-                cx.out.push(Output::Lost { request, reason: LostReason::Revoked });
+                self.report_loss(request, LostReason::Revoked, cx);
                 self.end(request, cx);
                 RevocationAnswer::Revoked
             }

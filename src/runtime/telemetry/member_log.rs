@@ -1,0 +1,253 @@
+//! `MemberLog`: the lines of a member's log that an operator reads.
+
+use super::super::net::rate_limit::RateLimit;
+use crate::protocol::{
+    Event, Hint, Input, Lineage, LostReason, MemberInfo, Notice, Packet, ProcessId, ServiceName,
+    Token, View, Want,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use tracing::{info, warn};
+
+/// Lines about lost locks in a row, and in the long run. A member may lose a million at once.
+const MOST_LOSSES: u32 = 16;
+const LOSSES_A_SECOND: u32 = 1;
+
+/// The longest name that a line shows. Names have up to 4096 bytes, each of which may be escaped.
+const LONGEST_NAME: usize = 100;
+
+/// The log's knowledge of the present view.
+pub(crate) struct MemberLog {
+    view: Option<View>,
+    /// The last lineage of this member, in any incarnation.
+    lineage: Option<Lineage>,
+    /// How members of the view are about to end, as far as this member heard.
+    ends: BTreeMap<ProcessId, MemberEnd>,
+    losses: RateLimit,
+    is_suspended: bool,
+}
+
+/// How a membership ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum MemberEnd {
+    Left,
+    Killed,
+}
+
+/// A line, written when the engine is unlocked: a subscriber is the program's code.
+pub(crate) enum LogNote {
+    Joined(MemberInfo),
+    Left(MemberInfo),
+    Died { info: MemberInfo, cause: &'static str },
+    Gone(MemberInfo),
+    Unreachable(MemberInfo),
+    Elder { info: MemberInfo, is_me: bool },
+    OtherLineage { before: Lineage, now: Lineage },
+    Suspended,
+    Resumed,
+    Orphaned,
+    IdentityTaken,
+    Expelled,
+    LockLost { service: ServiceName, want: Want, token: Token, reason: LostReason, left_out: u64 },
+}
+
+impl Default for MemberLog {
+    fn default() -> Self {
+        MemberLog {
+            view: None,
+            lineage: None,
+            ends: BTreeMap::new(),
+            losses: RateLimit::new(MOST_LOSSES, LOSSES_A_SECOND),
+            is_suspended: false,
+        }
+    }
+}
+
+impl MemberLog {
+    /// Notes the reason why a member will be missing in a later view.
+    pub(crate) fn heard(&mut self, input: &Input) {
+        let (process, end) = match input {
+            Input::Hint(Hint::Dead(process)) => (*process, MemberEnd::Killed),
+            Input::Received { from, packet: Packet::Notice(notice), .. } => match &**notice {
+                Notice::Leave => (*from, MemberEnd::Left),
+                Notice::Vouch { dead } => (*dead, MemberEnd::Killed),
+                _ => return,
+            },
+            _ => return,
+        };
+        if self.view.as_ref().is_some_and(|view| view.contains(process)) {
+            self.ends.entry(process).or_insert(end);
+        }
+    }
+
+    /// The lines about an event of the core.
+    pub(crate) fn said(&mut self, event: &Event, me: ProcessId, notes: &mut Vec<LogNote>) {
+        match event {
+            Event::ViewInstalled(view) => self.installed(view, me, notes),
+            Event::Suspended => {
+                self.is_suspended = true;
+                notes.push(LogNote::Suspended);
+            }
+            // The first lease of a member is no news.
+            Event::Resumed if std::mem::take(&mut self.is_suspended) => {
+                notes.push(LogNote::Resumed);
+            }
+            Event::Orphaned => notes.push(LogNote::Orphaned),
+            Event::IdentityTaken => notes.push(LogNote::IdentityTaken),
+            Event::Expelled => {
+                notes.push(LogNote::Expelled);
+                self.forget();
+            }
+            Event::Abandoned | Event::Forced | Event::Left { .. } => self.forget(),
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self) {
+        self.view = None;
+        self.is_suspended = false;
+        self.ends.clear();
+    }
+
+    fn installed(&mut self, view: &View, me: ProcessId, notes: &mut Vec<LogNote>) {
+        if let Some(before) = self.lineage.replace(view.lineage)
+            && before != view.lineage
+        {
+            notes.push(LogNote::OtherLineage { before, now: view.lineage });
+        }
+        let before = self.view.replace(view.clone());
+        for member in before.iter().flat_map(|before| &before.members) {
+            let (process, info) = (member.info.process, member.info.clone());
+            let now = view.members.iter().find(|member| member.info.process == process);
+            match now {
+                Some(now) if now.ghost && !member.ghost => notes.push(LogNote::Unreachable(info)),
+                Some(_) => {}
+                None => notes.push(match self.ends.get(&process) {
+                    Some(MemberEnd::Left) => LogNote::Left(info),
+                    Some(MemberEnd::Killed) => LogNote::Died { info, cause: "killed" },
+                    // An elder has no other reason without a goodbye or a witness.
+                    None if member.ghost || view.elder().process == me => {
+                        LogNote::Died { info, cause: "lease over" }
+                    }
+                    None => LogNote::Gone(info),
+                }),
+            }
+        }
+        let is_new = |process| before.as_ref().is_none_or(|before| !before.contains(process));
+        for member in view.members.iter().filter(|member| is_new(member.info.process)) {
+            // A member that joins names itself. The others were there before.
+            if before.is_some() || member.info.process == me {
+                notes.push(LogNote::Joined(member.info.clone()));
+            }
+        }
+        let elder = view.elder();
+        if before.is_none_or(|before| before.elder().process != elder.process) {
+            notes.push(LogNote::Elder { info: elder.clone(), is_me: elder.process == me });
+        }
+        self.ends.retain(|process, _| view.contains(*process));
+    }
+
+    /// The line about a hold that is over against the program's will.
+    pub(crate) fn lost(
+        &mut self,
+        (service, want): (ServiceName, Want),
+        token: Token,
+        reason: LostReason,
+    ) -> Option<LogNote> {
+        let is_wanted = matches!(
+            reason,
+            LostReason::Left | LostReason::Destroyed | LostReason::Released | LostReason::Forked
+        );
+        if is_wanted || want.opens() {
+            return None;
+        }
+        let left_out = self.losses.pass()?;
+        Some(LogNote::LockLost { service, want, token, reason, left_out })
+    }
+}
+
+impl LogNote {
+    pub(super) fn tell(self) {
+        match self {
+            LogNote::Joined(MemberInfo { process, addr, .. }) => {
+                info!(target: "elderlock", parent: None, %addr, %process, "member joined");
+            }
+            LogNote::Left(MemberInfo { process, addr, .. }) => {
+                info!(target: "elderlock", parent: None, %addr, %process, "member left");
+            }
+            LogNote::Died { info: MemberInfo { process, addr, .. }, cause } => {
+                info!(target: "elderlock", parent: None, %addr, %process, cause, "member died");
+            }
+            LogNote::Gone(MemberInfo { process, addr, .. }) => {
+                info!(target: "elderlock", parent: None, %addr, %process, "member is gone");
+            }
+            LogNote::Unreachable(MemberInfo { process, addr, .. }) => {
+                info!(
+                    target: "elderlock", parent: None, %addr, %process,
+                    "member is unreachable: it keeps its locks until its lease is over"
+                );
+            }
+            LogNote::Elder { info: MemberInfo { process, addr, .. }, is_me } => {
+                info!(target: "elderlock", parent: None, %addr, %process, is_me, "elder");
+            }
+            LogNote::OtherLineage { before, now } => warn!(
+                target: "elderlock", parent: None, before = %before, lineage = %now,
+                "joined another lineage: all that was held in the former one is lost"
+            ),
+            LogNote::Suspended => warn!(
+                target: "elderlock", parent: None,
+                "suspended: no elder with a quorum renewed the member lease, every lock is lost"
+            ),
+            LogNote::Resumed => {
+                info!(target: "elderlock", parent: None, "resumed: the member lease runs again");
+            }
+            LogNote::Orphaned => warn!(
+                target: "elderlock", parent: None,
+                "orphaned: no quorum for three member leases; it waits for one, or for force"
+            ),
+            LogNote::IdentityTaken => warn!(
+                target: "elderlock", parent: None,
+                "another process has this process id: a cloned or restored machine"
+            ),
+            LogNote::Expelled => warn!(
+                target: "elderlock", parent: None,
+                "expelled: the cluster went on without this member, every lock is lost"
+            ),
+            LogNote::LockLost { service, want, token, reason, left_out } => warn!(
+                target: "elderlock", parent: None,
+                service = %Shortened(&service.as_str().escape_debug().to_string()),
+                lock.name = %LostNames(&want),
+                %token, ?reason, left_out, "lock lost"
+            ),
+        }
+    }
+}
+
+/// The names of a hold, on one line of bounded length; of a suspension there are none.
+struct LostNames<'a>(&'a Want);
+
+impl fmt::Display for LostNames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.names();
+        if let Some(name) = names.first() {
+            // A lock's name writes itself escaped.
+            write!(f, "{}", Shortened(&name.to_string()))?;
+        }
+        match names.len() {
+            0 | 1 => Ok(()),
+            count => write!(f, " and {} more", count - 1),
+        }
+    }
+}
+
+/// The beginning of a text.
+struct Shortened<'a>(&'a str);
+
+impl fmt::Display for Shortened<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(LONGEST_NAME) {
+            Some((end, _)) => write!(f, "{}...", &self.0[..end]),
+            None => f.write_str(self.0),
+        }
+    }
+}
