@@ -73,6 +73,7 @@
 //! - `secure` (default): cluster keys, see [`Keyring`] and [`MemberBuilder::keyring`].
 //! - `postgres`, `rusqlite`, `sqlx`: [`Token`] and [`LineageId`] as values of that driver
 //!   (`postgres` for `tokio-postgres`), as `i64`.
+//! - `http`: a router with metrics, probes, the status and a page, see [`http`].
 //! - `metrics`: measurements through the `metrics` facade, see [`telemetry`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

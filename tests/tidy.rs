@@ -37,10 +37,14 @@ const IMPURE: [&str; 8] = [
 /// The names of calls that panic on a thread without a tokio runtime.
 const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn", "tokio::net"];
 
-/// Joining wants a runtime, and says so; the member's own runtime carries out orders; tests have
-/// one.
-const WITH_RUNTIME: [&str; 3] =
-    ["service/member_builder.rs", "service/orders.rs", "service/simulated.rs"];
+/// Joining and serving want a runtime, and say so; the member's own runtime carries out orders;
+/// tests have one.
+const WITH_RUNTIME: [&str; 4] = [
+    "service/member_builder.rs",
+    "service/http.rs",
+    "service/orders.rs",
+    "service/simulated.rs",
+];
 
 /// The words with which the reason of a row begins, beside tests or in their place.
 const VERDICTS: [&str; 4] =

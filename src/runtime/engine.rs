@@ -355,6 +355,16 @@ impl Engine {
             })
     }
 
+    /// Until the member lease ends; `None`: it has no end.
+    #[cfg(feature = "http")]
+    pub(crate) fn lease_left(&self) -> Option<Duration> {
+        if self.is_copy() {
+            return Some(Duration::ZERO);
+        }
+        let end = self.turn(|state, _| state.lease.end());
+        (end != Time::MAX).then(|| end.since(self.now()))
+    }
+
     /// While joining: each seed address, with the answer from there.
     pub(crate) fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
         if self.is_copy() {

@@ -257,6 +257,18 @@ impl Member {
         if self.handle.engine.force() { Ok(()) } else { Err(ForceError::NotOrphaned) }
     }
 
+    /// Whether it has left or is leaving.
+    #[cfg(feature = "http")]
+    pub(super) fn is_over(&self) -> bool {
+        self.handle.engine.is_over()
+    }
+
+    /// Until its member lease ends; `None`: it has no end.
+    #[cfg(feature = "http")]
+    pub(super) fn lease_left(&self) -> Option<std::time::Duration> {
+        self.handle.engine.lease_left()
+    }
+
     /// Tasks of its recipes run on this runtime where the caller is in none.
     pub(super) fn keep_runtime(&self, runtime: &tokio::runtime::Handle) {
         self.handle.engine.keep_runtime(runtime.clone());

@@ -12,6 +12,8 @@ mod guard;
 mod handle;
 mod held;
 mod hold;
+#[cfg(feature = "http")]
+pub mod http;
 mod inspect;
 #[cfg(feature = "secure")]
 mod key_file;
@@ -29,6 +31,7 @@ mod shared_value;
 #[cfg(feature = "simulated")]
 #[doc(hidden)]
 pub mod simulated;
+mod status_report;
 mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
@@ -65,6 +68,9 @@ pub use request::{Grant, LockFuture, TryLockFuture};
 pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeFuture, RevokeOutcome};
 pub use scoped::WithError;
 pub use shared_value::{SetError, SharedValue, ValueChanges, Versioned};
+pub use status_report::{
+    HolderReport, LockReport, MemberReport, ServiceReport, StatusReport, ViewReport, WaiterReport,
+};
 pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]

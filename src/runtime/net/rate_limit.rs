@@ -55,10 +55,10 @@ mod tests {
         let now = Instant::now() + Duration::from_secs(100);
         let passed = |now| (0..10).filter_map(|_| limit.pass_at(now)).collect::<Vec<_>>();
         assert_eq!(passed(now), [0, 0, 0]);
-        assert_eq!(passed(now + Duration::from_millis(400)), []);
+        assert_eq!(passed(now + Duration::from_millis(400)), Vec::<u64>::new());
         assert_eq!(passed(now + Duration::from_millis(500)), [17]);
         assert_eq!(passed(now + Duration::from_secs(100)), [9, 0, 0]);
         // A clock that steps back gives nothing.
-        assert_eq!(passed(now), []);
+        assert_eq!(passed(now), Vec::<u64>::new());
     }
 }

@@ -1,0 +1,295 @@
+//! `StatusReport`: a member's status for tools, in a form that lasts.
+
+use crate::protocol::{
+    GrantorState, HolderInfo, LockStatus, Metadata, Mode, ProcessId, ServiceStatus, Status,
+    ViewMember, WaiterInfo,
+};
+use serde::Serialize;
+use std::net::SocketAddr;
+
+/// A member's [`Status`](crate::Status) for tools: the JSON of `elderlock status --json` and of
+/// `/status.json`.
+///
+/// Ids are hexadecimal. Tokens, epochs and numbers of views are strings, because many readers keep
+/// only 53 bits of a number. Times are seconds. A later release may add fields. One that changes
+/// the meaning of a field raises [`version`](StatusReport::version).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::StatusReport;
+/// let member = elderlock::Member::local().await?;
+/// let report = StatusReport::new(&member.status());
+/// assert_eq!((report.version, report.state), (1, "healthy"));
+/// assert_eq!(report.process.len(), 32);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct StatusReport {
+    /// The version of this form: 1.
+    pub version: u32,
+    /// The process id of the member.
+    pub process: String,
+    /// Its address.
+    pub addr: SocketAddr,
+    /// `healthy`: its lease runs. `suspended`: it has run out. `joining`: it is in no view.
+    pub state: &'static str,
+    /// The view that it is in.
+    pub view: Option<ViewReport>,
+    /// The services that it uses or grants.
+    pub services: Vec<ServiceReport>,
+    /// Further services that are not listed.
+    pub more_services: usize,
+}
+
+/// A view in a [`StatusReport`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ViewReport {
+    /// Its number.
+    pub number: String,
+    /// Its lineage.
+    pub lineage: String,
+    /// The process id of the elder.
+    pub elder: String,
+    /// The member lease.
+    pub member_lease: f64,
+    /// The members, oldest first.
+    pub members: Vec<MemberReport>,
+}
+
+/// A member in a [`StatusReport`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct MemberReport {
+    /// Its process id.
+    pub process: String,
+    /// Its address.
+    pub addr: SocketAddr,
+    /// The number of the view in which it joined.
+    pub joined: String,
+    /// Whether it is the elder.
+    pub elder: bool,
+    /// Whether it has a vote.
+    pub council: bool,
+    /// Whether it is listed only until its lease is surely over.
+    pub ghost: bool,
+    /// Whether it has joined and not shown itself since.
+    pub learner: bool,
+    /// Whether a hint calls it unreachable.
+    pub suspected: bool,
+}
+
+/// A service in a [`StatusReport`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ServiceReport {
+    /// Its name.
+    pub service: String,
+    /// The process id of its grantor, as far as it is known.
+    pub grantor: Option<String>,
+    /// That grantor's epoch.
+    pub epoch: Option<String>,
+    /// The state of the grantor, if it is this member: `receiving`, `passing on`, `recovering` or
+    /// `acting`.
+    pub granting: Option<&'static str>,
+    /// Locks that are held or waited for: only at the grantor.
+    pub locks: Vec<LockReport>,
+    /// Further locks that are not listed.
+    pub more_locks: usize,
+    /// Requests of this member that wait.
+    pub waiting_here: usize,
+    /// Holds of this member.
+    pub held_here: usize,
+    /// Objects that this member has open.
+    pub open_here: usize,
+}
+
+/// A lock in a [`StatusReport`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct LockReport {
+    /// Its name, with escapes of Rust for bytes that are not printable; `None`: the suspension of
+    /// the whole service.
+    pub name: Option<String>,
+    /// The holder; of many shares or permits one of them.
+    pub holder: Option<HolderReport>,
+    /// The number of holders.
+    pub holders: u64,
+    /// The number of waiters.
+    pub waiters: u64,
+    /// The first waiter.
+    pub next: Option<WaiterReport>,
+    /// The number of members that have its object open.
+    pub openers: u64,
+}
+
+/// A holder in a [`StatusReport`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct HolderReport {
+    /// Its process id.
+    pub process: String,
+    /// Its token.
+    pub token: String,
+    /// `lock`, `share`, `permits` or `suspension`.
+    pub mode: &'static str,
+    /// Of permits: how many.
+    pub permits: Option<u32>,
+    /// Whether other members may request it back.
+    pub revocable: bool,
+    /// Its metadata, as text.
+    pub metadata: String,
+    /// For how long it has held.
+    pub held_for: f64,
+}
+
+/// A waiter in a [`StatusReport`].
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct WaiterReport {
+    /// Its process id.
+    pub process: String,
+    /// `lock`, `share`, `permits` or `suspension`.
+    pub mode: &'static str,
+    /// Its metadata, as text.
+    pub metadata: String,
+}
+
+impl StatusReport {
+    /// The report of a status.
+    pub fn new(status: &Status) -> StatusReport {
+        let view = status.view.as_ref().map(|view| ViewReport {
+            number: view.number.0.to_string(),
+            lineage: hex(view.lineage.founder),
+            elder: hex(view.elder().process),
+            member_lease: view.timing.member_lease.as_secs_f64(),
+            members: view
+                .members
+                .iter()
+                .map(|member| member_report(status, member, view.has_vote(member.info.process)))
+                .collect(),
+        });
+        StatusReport {
+            version: 1,
+            process: hex(status.me.process),
+            addr: status.me.addr,
+            state: match (&status.view, status.leased) {
+                (None, _) => "joining",
+                (Some(_), true) => "healthy",
+                (Some(_), false) => "suspended",
+            },
+            view,
+            services: status.services.iter().map(service_report).collect(),
+            more_services: status.more_services,
+        }
+    }
+}
+
+fn member_report(status: &Status, member: &ViewMember, council: bool) -> MemberReport {
+    let process = member.info.process;
+    MemberReport {
+        process: hex(process),
+        addr: member.info.addr,
+        joined: member.joined.0.to_string(),
+        elder: status.elder == Some(process),
+        council,
+        ghost: member.ghost,
+        learner: member.learner,
+        suspected: status.suspected.contains(&process),
+    }
+}
+
+fn service_report(service: &ServiceStatus) -> ServiceReport {
+    ServiceReport {
+        service: service.service.as_str().to_owned(),
+        grantor: service.grantor.map(hex),
+        epoch: service.epoch.map(|epoch| epoch.0.to_string()),
+        granting: service.granting.map(|state| match state {
+            GrantorState::Receiving => "receiving",
+            GrantorState::PassingOn => "passing on",
+            GrantorState::Recovering => "recovering",
+            GrantorState::Acting => "acting",
+        }),
+        locks: service.locks.iter().map(lock_report).collect(),
+        more_locks: service.more_locks,
+        waiting_here: service.waiting_here,
+        held_here: service.held_here,
+        open_here: service.open_here,
+    }
+}
+
+fn lock_report(lock: &LockStatus) -> LockReport {
+    LockReport {
+        name: lock.name.as_ref().map(ToString::to_string),
+        holder: lock.holder.as_ref().map(holder_report),
+        holders: lock.holders as u64,
+        waiters: lock.waiters as u64,
+        next: lock.next.as_ref().map(|WaiterInfo { process, metadata, mode, .. }| WaiterReport {
+            process: hex(*process),
+            mode: mode_name(*mode),
+            metadata: text(metadata),
+        }),
+        openers: lock.openers as u64,
+    }
+}
+
+fn holder_report(holder: &HolderInfo) -> HolderReport {
+    HolderReport {
+        process: hex(holder.process),
+        token: holder.token.to_string(),
+        mode: mode_name(holder.mode),
+        permits: if let Mode::Permits(count) = holder.mode { Some(count) } else { None },
+        revocable: holder.revocable,
+        metadata: text(&holder.metadata),
+        held_for: holder.held_for.as_secs_f64(),
+    }
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Lock => "lock",
+        Mode::Share => "share",
+        Mode::Permits(_) => "permits",
+        Mode::Suspension => "suspension",
+    }
+}
+
+fn hex(process: ProcessId) -> String {
+    format!("{:032x}", process.0)
+}
+
+fn text(metadata: &Metadata) -> String {
+    String::from_utf8_lossy(metadata.as_bytes()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Member;
+    use serde_json::{Value, json};
+
+    #[tokio::test]
+    async fn the_report_has_hex_ids_tokens_as_strings_and_seconds_as_numbers() {
+        let member = Member::local().await.unwrap();
+        let service = member.lock_service("stock").await.unwrap();
+        let guard = service.lock("a\n").metadata("till 3").await.unwrap();
+        let waits = service.lock("a\n").start();
+        let json: Value =
+            serde_json::to_value(StatusReport::new(&member.status())).expect("it is JSON");
+        let process = format!("{:032x}", member.process().0);
+        assert_eq!((&json["version"], &json["state"]), (&json!(1), &json!("healthy")));
+        assert_eq!(json["process"], json!(process));
+        let view = &json["view"];
+        assert_eq!(view["elder"], json!(process));
+        assert_eq!(view["members"][0]["elder"], json!(true));
+        assert_eq!(view["member_lease"], json!(5.0));
+        let lock = &json["services"][0]["locks"][0];
+        assert_eq!((&lock["name"], &lock["waiters"]), (&json!("a\\n"), &json!(1)));
+        assert_eq!(lock["holder"]["token"], json!(guard.token().to_string()));
+        assert_eq!(lock["holder"]["metadata"], json!("till 3"));
+        assert!(lock["holder"]["held_for"].is_f64() && lock["next"]["mode"] == json!("lock"));
+        drop(waits);
+    }
+}
