@@ -1,16 +1,20 @@
 //! The `elderlock` command: the demo, a member to run by hand, the status of a running member,
 //! orders to one, and cluster keys.
 
+mod cli_words;
+mod clock;
 mod control_escaper;
 mod demo;
+mod generated;
 mod keys;
+mod members;
 mod node;
 mod orders;
 mod processes;
 mod revoke;
 mod status;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use processes::{Done, exit_code, with_runtime};
 use std::process::ExitCode;
 
@@ -29,8 +33,10 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Run one member, print its events, leave on SIGTERM or SIGINT.
     Node(node::NodeArgs),
-    /// Show what a running member sees.
+    /// Show what a running member sees, or whether it is healthy.
     Status(status::StatusArgs),
+    /// List the members of the cluster, as a running member sees them.
+    Members(members::MembersArgs),
     /// Ask the holder of a lock to release it, and take it away if it does not.
     Revoke(revoke::RevokeArgs),
     /// Make a member the grantor of a service.
@@ -41,6 +47,10 @@ enum Command {
     Force(orders::OrderTarget),
     /// Make a cluster key, or derive the key of a role.
     Keygen(keys::KeygenArgs),
+    /// Print the completions for a shell.
+    Completions(generated::CompletionsArgs),
+    /// Write the man pages, one for each command, to a directory.
+    Man(generated::ManArgs),
     /// One of the demo's processes.
     #[command(hide = true)]
     Worker(demo::WorkerArgs),
@@ -55,6 +65,9 @@ fn main() -> ExitCode {
         Command::Keygen(args) => keys::generate(args),
         Command::Node(args) => with_runtime(node::run(args)),
         Command::Status(args) => with_runtime(status::run(args)),
+        Command::Members(args) => with_runtime(members::run(args)),
+        Command::Completions(args) => generated::completions(args, Cli::command()),
+        Command::Man(args) => generated::man(args, Cli::command()),
         Command::Revoke(args) => with_runtime(revoke::run(args)),
         Command::Transfer(args) => with_runtime(orders::transfer(args)),
         Command::Leave(target) => with_runtime(orders::leave(target)),

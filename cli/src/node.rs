@@ -1,14 +1,18 @@
 //! `elderlock node`: one member, run by hand.
 
-use crate::{Done, keys};
+use crate::{Done, cli_words, clock, keys};
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
+use elderlock::http::HttpView;
 use elderlock::{Keyring, LeaveError, Member, MemberEvent, Timing, View};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 
 /// How to run it. Flags win over environment variables, and those over the file.
 ///
@@ -22,8 +26,19 @@ pub(crate) struct NodeArgs {
     /// insecure, key_file, trust_refused, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
+    /// Serve metrics, probes, the status and a page over HTTP at this address, such as
+    /// 127.0.0.1:7480. The variable ELDERLOCK_HTTP_TOKEN may have a token that requests need.
+    #[arg(long, env = "ELDERLOCK_HTTP", value_name = "ADDR")]
+    http: Option<SocketAddr>,
+    /// With --http: a name that the Host header of requests may have, beside addresses and
+    /// localhost; may be given several times, or with commas.
+    #[arg(long, env = "ELDERLOCK_HTTP_HOSTS", value_delimiter = ',', requires = "http")]
+    http_host: Vec<String>,
+    /// With --http: allow an address outside the loopback without a token.
+    #[arg(long, requires = "http")]
+    http_insecure: bool,
     /// Print one JSON object per event.
-    #[arg(long, env = "ELDERLOCK_JSON")]
+    #[arg(long, env = "ELDERLOCK_JSON", value_parser = BoolishValueParser::new())]
     json: bool,
 }
 
@@ -47,10 +62,10 @@ struct Settings {
     #[arg(long, env = "ELDERLOCK_TIMING")]
     timing: Option<Preset>,
     /// Found the cluster alone, now.
-    #[arg(long, env = "ELDERLOCK_FOUND")]
+    #[arg(long, env = "ELDERLOCK_FOUND", value_parser = BoolishValueParser::new())]
     found: bool,
     /// Listen outside the loopback without a key.
-    #[arg(long, env = "ELDERLOCK_INSECURE")]
+    #[arg(long, env = "ELDERLOCK_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
     /// File with the cluster's keys, one a line, the first seals. Only its owner and a group may
     /// read it. SIGHUP makes the member read it again. Without it the variable ELDERLOCK_KEY may
@@ -59,7 +74,7 @@ struct Settings {
     key_file: Option<PathBuf>,
     /// Treat a member that refuses the connections of two others as dead. Only where no firewall
     /// may refuse for a living member.
-    #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
+    #[arg(long, env = "ELDERLOCK_TRUST_REFUSED", value_parser = BoolishValueParser::new())]
     trust_refused: bool,
     /// Directory that keeps this member's vote, so that the cluster goes on after all members
     /// restart.
@@ -85,6 +100,9 @@ enum Preset {
     /// One rack or host: leases of 2.5 s and 1 s.
     Fast,
 }
+
+/// The token of HTTP requests. There is no flag, because other users see flags.
+const HTTP_TOKEN: &str = "ELDERLOCK_HTTP_TOKEN";
 
 /// The exit code when no other member confirmed the leave.
 const UNHEARD: u8 = 1;
@@ -113,18 +131,28 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     };
     let say = |name: &str, text: String, detail: Value| {
         if args.json {
-            println!("{}", json!({ "event": name, "detail": detail }));
+            let time = clock::rfc3339(SystemTime::now());
+            let line = json!({ "version": 1, "time": time, "event": name, "detail": detail });
+            println!("{line}");
         } else {
-            println!("{text}");
+            println!("{} {text}", clock::rfc3339(SystemTime::now()));
         }
     };
     let mut events = member.events();
+    // Checked and bound before anything is said, so that a wrong address is an error of the start.
+    let http = match args.http {
+        Some(addr) => Some(serve(&member, addr, &args.http_host, args.http_insecure).await?),
+        None => None,
+    };
     let (process, addr) = (member.process(), member.addr());
     say(
         "joined",
         format!("joined as {process} at {addr}"),
         json!({ "process": process.to_string(), "addr": addr }),
     );
+    if let Some((addr, _)) = &http {
+        say("http", format!("serves http://{addr}/"), json!({ "addr": addr }));
+    }
     if let Some(view) = member.status().view {
         say("view_installed", describe(&view), view_json(&view));
     }
@@ -166,6 +194,38 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     }
     say("left", "left".to_owned(), Value::Null);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves over HTTP in a task. Returns the address and the task, which ends if serving fails.
+async fn serve(
+    member: &Member,
+    addr: SocketAddr,
+    hosts: &[String],
+    insecure: bool,
+) -> Result<(SocketAddr, JoinHandle<std::io::Result<()>>), Box<dyn std::error::Error>> {
+    let mut view = HttpView::new(member);
+    if let Some(token) = std::env::var(HTTP_TOKEN).ok().filter(|token| !token.is_empty()) {
+        view = view.token(token);
+    }
+    for host in hosts {
+        view = view.host(host);
+    }
+    if insecure {
+        view = view.insecure();
+    }
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let mut task = tokio::spawn(view.serve(addr, |addr| {
+        // The caller waits for it.
+        let _ = tell.send(addr);
+    }));
+    tokio::select! {
+        biased;
+        Ok(addr) = told => Ok((addr, task)),
+        ended = &mut task => match ended? {
+            Err(error) => Err(format!("--http: {}", cli_words::flags(error.to_string())).into()),
+            Ok(()) => Err("--http: it ended".into()),
+        },
+    }
 }
 
 /// The key file, after a SIGHUP. Never ready without a key file.
@@ -244,7 +304,7 @@ impl Settings {
         if let Some(ring) = ring {
             builder = builder.keyring(ring);
         }
-        Ok(builder.join().await?)
+        Ok(builder.join().await.map_err(|error| cli_words::join_error(&error))?)
     }
 }
 

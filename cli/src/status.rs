@@ -1,16 +1,24 @@
 //! `elderlock status`: the state of the cluster as a running member sees it.
 
 use crate::control_escaper::to_json;
-use crate::{Done, keys};
+use crate::{Done, keys, members};
 use clap::Args;
-use elderlock::{HolderInfo, LockStatus, Metadata, Mode, Status, WaiterInfo};
+use elderlock::{HolderInfo, LockStatus, Metadata, Mode, Status, StatusReport, WaiterInfo};
 use serde_json::ser::PrettyFormatter;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// Where to ask.
-#[derive(Args)]
-pub(crate) struct StatusArgs {
+/// How often `--watch` asks.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// The exit code of `--ready` for a member that is suspended or joining.
+const NOT_READY: u8 = 1;
+
+/// A running member, and the key to ask it with.
+#[derive(Args, Clone)]
+pub(crate) struct MemberAddress {
     /// Address of a running member (host:port).
     #[arg(long, env = "ELDERLOCK_AT")]
     at: String,
@@ -20,22 +28,73 @@ pub(crate) struct StatusArgs {
     /// File with the cluster's key, if it has one; else the variable ELDERLOCK_KEY.
     #[arg(long, env = "ELDERLOCK_KEY_FILE")]
     key_file: Option<PathBuf>,
+}
+
+/// Where to ask, and for what.
+#[derive(Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    address: MemberAddress,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    /// For probes: print one word. Exit codes: 0 if the member is healthy, 1 if it is suspended or
+    /// joining, 2 if it was not reached.
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    ready: bool,
+    /// Ask every second and show the latest answer, until interrupted.
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
+}
+
+impl MemberAddress {
+    pub(crate) async fn ask(&self) -> Result<Status, Box<dyn std::error::Error>> {
+        Ok(match keys::find(self.key_file.as_deref())? {
+            Some(ring) => elderlock::query_status_with(&self.at, &self.cluster, &ring).await?,
+            None => elderlock::query_status(&self.at, &self.cluster).await?,
+        })
+    }
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Done {
-    let status = match keys::find(args.key_file.as_deref())? {
-        Some(ring) => elderlock::query_status_with(&args.at, &args.cluster, &ring).await?,
-        None => elderlock::query_status(&args.at, &args.cluster).await?,
-    };
+    if args.watch {
+        return watch(&args.address).await;
+    }
+    let status = args.address.ask().await?;
+    if args.ready {
+        let state = StatusReport::new(&status).state;
+        println!("{state}");
+        return Ok(match state {
+            "healthy" => ExitCode::SUCCESS,
+            _ => ExitCode::from(NOT_READY),
+        });
+    }
     if args.json {
-        println!("{}", to_json(&status, PrettyFormatter::new())?);
+        println!("{}", to_json(&StatusReport::new(&status), PrettyFormatter::new())?);
     } else {
         print!("{}", table(&status));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the latest answer in place of the one before, until the output is closed.
+async fn watch(address: &MemberAddress) -> Done {
+    loop {
+        let text = match address.ask().await {
+            Ok(status) => table(&status),
+            Err(error) => format!("{error}\n"),
+        };
+        // To the top left, clear to the end: a terminal does not flicker as when it is cleared
+        // first.
+        let screen = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
+        let mut out = std::io::stdout();
+        let written = out.write_all(screen.as_bytes()).and_then(|()| out.flush());
+        if let Err(error) = written {
+            let is_closed = error.kind() == std::io::ErrorKind::BrokenPipe;
+            return if is_closed { Ok(ExitCode::SUCCESS) } else { Err(error.into()) };
+        }
+        tokio::time::sleep(WATCH).await;
+    }
 }
 
 /// The status as people read it.
@@ -50,32 +109,8 @@ fn table(status: &Status) -> String {
         Some(view) => {
             text +=
                 &format!("view     {} of lineage {}, oldest first:\n", view.number, view.lineage);
-            for member in &view.members {
-                let process = member.info.process;
-                let mut notes = Vec::new();
-                if status.elder == Some(process) {
-                    notes.push("elder");
-                }
-                if view.has_vote(process) {
-                    notes.push("council");
-                }
-                if member.ghost {
-                    notes.push("ghost");
-                }
-                if member.learner {
-                    notes.push("learner");
-                }
-                if status.suspected.contains(&process) {
-                    notes.push("suspected");
-                }
-                let line = format!(
-                    "  {process}  {:<21}  since {}  {}",
-                    member.info.addr,
-                    member.joined,
-                    notes.join(", ")
-                );
-                text += line.trim_end();
-                text += "\n";
+            for line in members::lines(status).lines() {
+                text += &format!("  {line}\n");
             }
         }
     }
@@ -218,7 +253,8 @@ mod tests {
         let name = "stock\u{9b}2J\u{85}";
         let service = member.lock_service(name).await.expect("a good name");
         let guard = service.lock("a").await.expect("it is free");
-        let text = to_json(&member.status(), PrettyFormatter::new()).expect("it is JSON");
+        let text = to_json(&StatusReport::new(&member.status()), PrettyFormatter::new())
+            .expect("it is JSON");
         assert!(text.contains(r"stock\u009b2J\u0085"), "{text}");
         assert!(text.chars().all(|letter| !letter.is_control() || letter == '\n'), "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");

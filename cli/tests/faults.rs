@@ -109,8 +109,10 @@ impl Node {
         loop {
             let line = self.lines.recv_timeout(HANG);
             let line = line.unwrap_or_else(|_| panic!("it never says {what}"));
-            if is_it(&line) {
-                return line;
+            // Behind the time.
+            let text = line.split_once(' ').map_or("", |(_, text)| text);
+            if is_it(text) {
+                return text.to_owned();
             }
         }
     }

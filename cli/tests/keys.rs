@@ -96,8 +96,10 @@ impl Node {
         loop {
             let line = self.lines.recv_timeout(HANG);
             let line = line.unwrap_or_else(|_| panic!("it never says {start:?}"));
-            if line.starts_with(start) {
-                return line;
+            // Behind the time.
+            let text = line.split_once(' ').map_or("", |(_, text)| text);
+            if text.starts_with(start) {
+                return text.to_owned();
             }
         }
     }

@@ -1,0 +1,35 @@
+//! Errors of the library in the words of the command line.
+
+use elderlock::JoinError;
+
+/// Calls of the library, and the flags in their place.
+const FLAGS: [(&str, &str); 6] = [
+    ("seeds([\"host:port\"])", "--seed host:port"),
+    ("found()", "--found"),
+    ("give a token, or say insecure()", "set ELDERLOCK_HTTP_TOKEN, or give --http-insecure"),
+    ("insecure()", "--insecure"),
+    ("force()", "--force"),
+    ("keyring()", "--key-file"),
+];
+
+/// The text of the error, with flags in place of calls.
+pub(crate) fn join_error(error: &JoinError) -> String {
+    flags(error.to_string())
+}
+
+/// The text, with flags in place of calls.
+pub(crate) fn flags(text: String) -> String {
+    FLAGS.iter().fold(text, |text, (call, flag)| text.replace(call, flag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_join_names_flags_and_no_calls() {
+        let text = join_error(&JoinError::NoSeeds);
+        assert!(text.contains("--seed host:port") && text.contains("--found"), "{text}");
+        assert!(!text.contains("()"), "{text}");
+    }
+}

@@ -1,0 +1,59 @@
+//! `elderlock members`: the members of a cluster.
+
+use crate::Done;
+use crate::control_escaper::to_json;
+use crate::status::MemberAddress;
+use clap::Args;
+use elderlock::{Status, StatusReport};
+use serde_json::json;
+use serde_json::ser::PrettyFormatter;
+use std::process::ExitCode;
+
+/// Where to ask. Exit codes: 0 if the member answered and is in a view, 1 if it is in none, 2 if it
+/// was not reached.
+#[derive(Args)]
+pub(crate) struct MembersArgs {
+    #[command(flatten)]
+    address: MemberAddress,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: MembersArgs) -> Done {
+    let status = args.address.ask().await?;
+    if args.json {
+        let members = StatusReport::new(&status).view.map(|view| view.members);
+        let list = json!({ "version": 1, "members": members.unwrap_or_default() });
+        println!("{}", to_json(&list, PrettyFormatter::new())?);
+    } else {
+        print!("{}", lines(&status));
+    }
+    Ok(if status.view.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A line for each member, oldest first.
+pub(crate) fn lines(status: &Status) -> String {
+    let mut text = String::new();
+    let Some(view) = &status.view else { return text };
+    for member in &view.members {
+        let process = member.info.process;
+        let notes = [
+            (status.elder == Some(process), "elder"),
+            (view.has_vote(process), "council"),
+            (member.ghost, "ghost"),
+            (member.learner, "learner"),
+            (status.suspected.contains(&process), "suspected"),
+        ];
+        let notes: Vec<&str> =
+            notes.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note).collect();
+        let line = format!(
+            "{process}  {:<21}  since {}  {}",
+            member.info.addr,
+            member.joined,
+            notes.join(", ")
+        );
+        text += &format!("{}\n", line.trim_end());
+    }
+    text
+}

@@ -1,0 +1,144 @@
+//! The commands of an operator, with the real program: probes, lists, JSON, HTTP, completions.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A guard against hanging, far above what anything takes here.
+const HANG: Duration = Duration::from_secs(120);
+
+fn elderlock(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    command.env_clear().args(args);
+    command
+}
+
+fn output(args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = elderlock(args).output().expect("it can be started");
+    (status.code(), String::from_utf8([stdout, stderr].concat()).expect("text"))
+}
+
+fn free_addr() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").to_string()
+}
+
+/// A process that ends with this.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it can be started");
+        let out = BufReader::new(child.stdout.take().expect("it was piped"));
+        Running { child, out }
+    }
+
+    fn line_with(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.out.read_line(&mut line).expect("text") > 0, "it never says {text:?}");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_node_is_probed_listed_watched_and_described_in_json() {
+    let addr = free_addr();
+    let mut node = elderlock(&["node", "--timing", "fast", "--bind", &addr]);
+    let mut node = Running::start(node.env("ELDERLOCK_FOUND", "1"));
+    let line = node.line_with("joined as");
+    let (time, _) = line.split_once(' ').expect("a time and a text");
+    assert!(time.len() == 24 && time.starts_with("20") && time.ends_with('Z'), "{line}");
+
+    assert_eq!(output(&["status", "--at", &addr, "--ready"]), (Some(0), "healthy\n".into()));
+    assert_eq!(output(&["status", "--at", &free_addr(), "--ready"]).0, Some(2));
+    let (code, text) = output(&["members", "--at", &addr]);
+    assert!(code == Some(0) && text.contains(&addr) && text.contains("elder, council"), "{text}");
+
+    let (_, text) = output(&["status", "--at", &addr, "--json"]);
+    let status: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(status["version"], 1);
+    let process = status["process"].as_str().expect("a string");
+    assert!(process.len() == 32 && u128::from_str_radix(process, 16).is_ok(), "{process}");
+    let (_, text) = output(&["members", "--at", &addr, "--json"]);
+    let members: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(
+        (&members["version"], &members["members"][0]["process"]),
+        (&1.into(), &process.into())
+    );
+
+    let mut watch = Running::start(&mut elderlock(&["status", "--at", &addr, "--watch"]));
+    // Twice: it asks again.
+    for _ in 0..2 {
+        assert!(watch.line_with("member   ").starts_with("\u{1b}["));
+    }
+}
+
+#[test]
+fn a_node_that_waits_for_its_seeds_is_not_ready() {
+    let (addr, missing) = (free_addr(), free_addr());
+    let args = ["node", "--bind", &addr, "--seed", &addr, "--seed", &missing];
+    let _node = Running::start(&mut elderlock(&args));
+    let start = Instant::now();
+    loop {
+        match output(&["status", "--at", &addr, "--ready"]) {
+            (Some(1), text) => return assert_eq!(text, "joining\n"),
+            (code, text) => assert!(code == Some(2) && start.elapsed() < HANG, "{text}"),
+        }
+    }
+}
+
+#[test]
+fn errors_name_flags_and_completions_and_man_pages_name_commands() {
+    let (code, text) = output(&["node", "--bind", "127.0.0.1:0"]);
+    assert!(code == Some(2) && text.contains("--seed host:port"), "{text}");
+    let refused = ["node", "--found", "--bind", "127.0.0.1:0", "--http", "0.0.0.0:0"];
+    let (code, text) = output(&refused);
+    assert!(code == Some(2) && text.contains("--http-insecure"), "{text}");
+
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, text) = output(&["completions", shell]);
+        assert!(code == Some(0) && text.contains("members"), "{shell}: {text}");
+    }
+    let dir = std::env::temp_dir().join(format!("elderlock-man-{}", std::process::id()));
+    assert_eq!(output(&["man", dir.to_str().expect("text")]), (Some(0), String::new()));
+    let page = std::fs::read_to_string(dir.join("elderlock-status.1")).expect("a page");
+    std::fs::remove_dir_all(&dir).expect("it was made");
+    assert!(page.contains("ready") && page.contains(".TH"), "{page}");
+}
+
+#[test]
+fn a_node_serves_http_with_a_token_from_its_environment() {
+    let args = ["node", "--found", "--bind", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json"];
+    let mut node = Running::start(elderlock(&args).env("ELDERLOCK_HTTP_TOKEN", "secret"));
+    let line: Value = serde_json::from_str(&node.line_with("\"http\"")).expect("it is JSON");
+    assert!(line["version"] == 1 && line["time"].is_string(), "{line}");
+    let addr = line["detail"]["addr"].as_str().expect("a string");
+    let ask = |path: &str, more: &str| {
+        let mut stream = TcpStream::connect(addr).expect("it listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n{more}");
+        stream.write_all(format!("{request}\r\n").as_bytes()).expect("it reads");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("it answers");
+        text
+    };
+    assert!(ask("/ready", "").starts_with("HTTP/1.1 200"));
+    assert!(ask("/metrics", "").starts_with("HTTP/1.1 401"));
+    let text = ask("/metrics", "Authorization: Bearer secret\r\n");
+    assert!(text.contains("\nelderlock_connected 1\n"), "{text}");
+}
