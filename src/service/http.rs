@@ -67,7 +67,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// Events that the page shows.
 const LAST_EVENTS: usize = 32;
 
-/// What a member shows over HTTP, and to whom it does. See the [module](self).
+/// The HTTP view of a member, and its access rules. See the [module](self).
 #[must_use = "it does nothing until its router is mounted or it serves"]
 pub struct HttpView {
     member: Member,
@@ -95,8 +95,8 @@ impl HttpView {
         self
     }
 
-    /// Lets [`serve`](HttpView::serve) listen outside the loopback without a token: whoever reaches
-    /// the address reads names of locks, metadata and addresses.
+    /// Lets [`serve`](HttpView::serve) listen outside the loopback without a token. Any process
+    /// that reaches the address then reads names of locks, metadata and addresses.
     pub fn insecure(mut self) -> HttpView {
         self.access.insecure = true;
         self

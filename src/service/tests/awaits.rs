@@ -558,8 +558,7 @@ async fn a_destruction_dropped_at_any_poll_goes_on_or_has_never_begun() {
     poll_a_wait_then_drop(
         async || {
             let service = pair.other.lock_service("inventory").await.unwrap();
-            let guard =
-                service.lock("a").wait(HANG).await.expect("what was destroyed before is released");
+            let guard = service.lock("a").wait(HANG).await.expect("a destroyed hold is released");
             let waiting = tokio::spawn(service.lock("b").into_future());
             come(|| queued(&pair.grantor) == 1).await;
             *last.lock().unwrap() = Some((service.clone(), guard, waiting));

@@ -44,7 +44,7 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
         (other.connection_status(), elder.connection_status()),
         (ConnectionStatus::Connected, ConnectionStatus::Connected)
     );
-    assert!(guard.fence().is_err(), "what was lost stays lost");
+    assert!(guard.fence().is_err(), "a lost guard stays lost");
     drop(guard);
     stock.lock("a").await.unwrap().release().await.unwrap();
 

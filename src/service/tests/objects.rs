@@ -139,7 +139,11 @@ async fn all_members_with_an_object_open_hear_of_each_write() {
     }
     for (writer, value) in [(0, "green"), (2, "blue"), (1, "white")] {
         let version = opened[writer].set(value).await.unwrap();
-        assert_eq!(opened[writer].get().unwrap().version, version, "who was told so sees it");
+        assert_eq!(
+            opened[writer].get().unwrap().version,
+            version,
+            "a member that was told so sees it"
+        );
         for reader in &opened {
             come(|| reader.get().unwrap().version == version).await;
             assert_eq!(*reader.get().unwrap().value, *value.as_bytes());
@@ -180,7 +184,11 @@ async fn of_many_that_compare_and_set_at_once_each_counts_once() {
     // Each member's closing is a message of its own.
     come(|| members.iter().all(|member| left_over(member) == NOTHING)).await;
     let counter = services[0].open("counter", [100]).await.unwrap();
-    assert_eq!(*counter.get().unwrap().value, [100], "it went with the last who had it open");
+    assert_eq!(
+        *counter.get().unwrap().value,
+        [100],
+        "it went with the last member that had it open"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

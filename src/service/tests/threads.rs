@@ -274,7 +274,7 @@ fn release_while_the_lease_ends() {
         on(move || {
             let before = guard.fence();
             match block_on(guard.release()) {
-                Ok(()) => assert!(before.is_ok(), "what failed once fails for good"),
+                Ok(()) => assert!(before.is_ok(), "a guard that failed once fails for good"),
                 Err(error) => assert_eq!(error, ReleaseError::Lost(LostReason::LeaseEnded)),
             }
         }),
@@ -315,7 +315,7 @@ fn extend_while_the_lease_ends() {
             }
             Err(error) => {
                 assert!(error.is_lost());
-                assert!(guard.fence().is_err(), "what failed once fails for good");
+                assert!(guard.fence().is_err(), "a guard that failed once fails for good");
             }
         }),
         on(|| advance(LATER)),
