@@ -97,8 +97,13 @@ impl Listener<'_> {
         let request = request.wait(worker.millis(1, 600)).owner(worker.number);
         match worker.fickle(name, request.into_future()).await {
             Some(Ok(guard)) => {
-                // First the earlier states: this guard has survived them.
+                // First the earlier states: this guard has survived them, unless it fails with the
+                // last of them at this instant.
+                let before = self.breaks();
                 self.hear().await;
+                if guard.fence().is_err() && self.breaks() > before {
+                    return;
+                }
                 let guard = Rc::new(guard);
                 let seen = Rc::downgrade(&guard);
                 let mode = if is_share { ClaimMode::Share } else { ClaimMode::Lock };

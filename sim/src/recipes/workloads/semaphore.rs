@@ -146,6 +146,8 @@ fn hand_on(
         next.note(|| format!("ends the permit {:?}", permit.token()));
         let how = next.below(3);
         let mut is_confirmed = false;
+        // Another permit of the hold may end meanwhile, without a confirmation.
+        let most = left.get() - 1;
         if how < 2
             && let Some(permit) = Rc::into_inner(permit)
         {
@@ -159,13 +161,13 @@ fn hand_on(
         left.set(left.get() - 1);
         if is_confirmed {
             next.count("releases confirmed");
-            confirmed(&next, &service, hold, left.get()).await;
+            confirmed(&next, &service, hold, most).await;
         }
     });
 }
 
 /// `confirmed_is_free`: no look that begins after a confirmed release finds more of the hold than
-/// the leases that were `left`.
+/// the permits that were `left` beside the released one when the release began.
 async fn confirmed(worker: &Workload, service: &LockService, hold: Token, left: u32) {
     let Ok(seen) = service.inspect(NAME).await else { return };
     let more = |mode: &Held| matches!(mode, Held::Permits(many) if *many > left);
@@ -173,7 +175,7 @@ async fn confirmed(worker: &Workload, service: &LockService, hold: Token, left: 
         seen.holders.iter().find(|holder| holder.token == hold && more(&holder.mode))
     {
         let what = format!(
-            "{left} leases of {hold:?} were left when a release was confirmed, and the grantor \
+            "{left} permits of {hold:?} were left when a confirmed release began, and the grantor \
              has {:?}",
             holder.mode
         );
