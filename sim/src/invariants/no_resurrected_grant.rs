@@ -4,7 +4,7 @@
 use super::{Count, Invariant, Verdict};
 use crate::world::{Observation, World};
 use elderlock::protocol::{
-    ClientMessage, Epoch, GrantorMessage, Message, Outcome, Packet, ProcessId, RequestId,
+    ClientMessage, Epoch, Event, GrantorMessage, Message, Outcome, Packet, ProcessId, RequestId,
     ServiceName,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,9 @@ pub struct NoResurrectedGrant {
     told: BTreeSet<(ProcessId, RequestId)>,
     /// Grants that were sent.
     sent: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
+    /// The grantors. Each tells its own client a grant without a packet, and may stop granting in
+    /// the same step, so the state after the step does not show it.
+    grantors: BTreeMap<(ProcessId, ServiceName), Epoch>,
     premises: Count,
 }
 
@@ -82,10 +85,8 @@ impl Invariant for NoResurrectedGrant {
                 let call = world.call(*ask);
                 let key = (call.process, call.request);
                 let said_by = self.sent.remove(&key).map(|(epoch, _)| epoch);
-                let node = world.peers[call.member].node.as_ref();
-                let own =
-                    node.and_then(|node| node.grantors().find(|(of, ..)| **of == call.service));
-                let said_by = said_by.max(own.map(|(_, epoch, _)| epoch));
+                let own = self.grantors.get(&(call.process, call.service.clone()));
+                let said_by = said_by.max(own.copied());
                 let was_told = self.told.remove(&key);
                 if let Some(epoch) = self.answered.get(&(call.process, call.service.clone()))
                     && *token < epoch.0
@@ -99,8 +100,21 @@ impl Invariant for NoResurrectedGrant {
                     ));
                 }
             }
+            Observation::Event { process, event, .. } => match event {
+                Event::BecameGrantor { service, epoch } => {
+                    self.grantors.insert((*process, service.clone()), *epoch);
+                }
+                Event::LostGrantor { service, epoch } => {
+                    let key = (*process, service.clone());
+                    if self.grantors.get(&key) == Some(epoch) {
+                        self.grantors.remove(&key);
+                    }
+                }
+                _ => {}
+            },
             Observation::Ends { process, .. } => {
                 self.sent.retain(|(to, _), _| to != process);
+                self.grantors.retain(|(of, _), _| of != process);
             }
             _ => {}
         }
