@@ -30,6 +30,8 @@ const HOW_FAST: MarkdownTable =
     MarkdownTable { mark: "how-fast", template: Some(include_str!("how-fast.md")) };
 const GRANTOR: MarkdownTable =
     MarkdownTable { mark: "grantor", template: Some(include_str!("grantor.md")) };
+const SECURE: MarkdownTable =
+    MarkdownTable { mark: "secure", template: Some(include_str!("secure.md")) };
 const PEERS: MarkdownTable = MarkdownTable { mark: "peers", template: None };
 const END: &str = "<!-- /bench -->";
 /// The longest line of prose.
@@ -88,7 +90,7 @@ impl Markdown {
 /// The tables whose cases are all measured. An error if only some cases of one are.
 fn whole(measured: &[&str]) -> Result<Vec<MarkdownTable>, String> {
     let mut tables = Vec::new();
-    for table in [HOW_FAST, GRANTOR] {
+    for table in [HOW_FAST, GRANTOR, SECURE] {
         let (there, lacking): (Vec<&str>, Vec<&str>) =
             cases(&table).into_iter().partition(|case| measured.contains(case));
         match (&there[..], &lacking[..]) {
@@ -307,12 +309,13 @@ mod tests {
         let marks = |measured: &[&str]| {
             whole(measured).map(|tables| tables.iter().map(|table| table.mark).collect::<Vec<_>>())
         };
-        assert_eq!(marks(&all), Ok(vec!["how-fast", "grantor"]));
+        assert_eq!(marks(&all), Ok(vec!["how-fast", "grantor", "secure"]));
+        assert_eq!(marks(&["secure"]), Ok(vec!["secure"]));
         assert_eq!(marks(&["recovery", "transfer", "leave"]), Ok(vec!["grantor"]));
         let lacking = marks(&["recovery", "transfer"]).unwrap_err();
         assert!(lacking.contains("wants leave as well"), "{lacking}");
         assert!(marks(&["local", "recovery", "transfer", "leave"]).is_err());
-        let mut named = [cases(&HOW_FAST), cases(&GRANTOR)].concat();
+        let mut named = [cases(&HOW_FAST), cases(&GRANTOR), cases(&SECURE)].concat();
         named.sort_unstable();
         let mut all = all;
         all.sort_unstable();
@@ -326,12 +329,13 @@ mod tests {
             include_str!("bulk.rs"),
             include_str!("crowd.rs"),
             include_str!("failover.rs"),
+            include_str!("secure.rs"),
             include_str!("speed.rs"),
             include_str!("takeover.rs"),
             include_str!("wake.rs"),
         ]
         .concat();
-        for table in [HOW_FAST, GRANTOR] {
+        for table in [HOW_FAST, GRANTOR, SECURE] {
             for part in table.template.unwrap().split('{').skip(1) {
                 let field = part.split_once('}').unwrap().0;
                 let (verb, _, figure) = parse(field).unwrap();
@@ -362,12 +366,12 @@ mod tests {
 
     #[test]
     fn readme_has_the_marks() {
-        for table in [HOW_FAST, GRANTOR, PEERS] {
+        for table in [HOW_FAST, GRANTOR, SECURE, PEERS] {
             replace(PAGE, table.mark, "").unwrap();
         }
         assert_eq!(
             PAGE.matches("<!-- bench: ").count(),
-            3,
+            4,
             "docs/benchmarks.md has an unknown mark"
         );
     }
