@@ -359,6 +359,37 @@ async fn a_process_that_joins_logs_the_seeds_that_it_waits_for() {
     joins.abort();
 }
 
+#[cfg(feature = "secure")]
+#[tokio::test]
+async fn refused_input_is_logged_with_its_reason_and_a_connection_with_its_key() {
+    use elderlock::{ClusterKey, Keyring};
+    let processes: Vec<MeteredProcess> = (0..3).map(|_| MeteredProcess::start()).collect();
+    let addrs: Vec<String> = ports::free(3).iter().map(ToString::to_string).collect();
+    let [ours, other] = [(); 2].map(|()| ClusterKey::generate().expect("there is randomness"));
+    let name = ours.name().to_string();
+    let builder = |at: usize, key: &ClusterKey| {
+        let builder = Member::builder("telemetry").bind(&addrs[at]).timing(Timing::fast());
+        builder.seeds([&addrs[0]]).keyring(Keyring::new(key.clone()))
+    };
+    let mut joins = Vec::new();
+    for (at, key) in [(0, &ours), (1, &other), (2, &ours)] {
+        joins.push(processes[at].handle.spawn(builder(at, key).join()));
+    }
+    let log = &processes[0].log;
+    let refused = says(log, "WARN", "refused").await;
+    let reasons =
+        ["a handshake under a key that this member does not have", "a datagram that no key"];
+    assert!(reasons.iter().any(|reason| refused.get("reason").starts_with(reason)), "{refused:?}");
+    assert!(refused.get("addr").starts_with("127.0.0.1:"), "{refused:?}");
+    let connected = says(log, "DEBUG", "connected").await;
+    assert_eq!(
+        (connected.get("key"), connected.get("dialled").len()),
+        (&*name, 5),
+        "{connected:?}"
+    );
+    joins.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test]
 async fn to_acquire_is_a_span_of_the_caller_with_any_outcome() {
     let process = MeteredProcess::start();

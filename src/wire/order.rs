@@ -36,6 +36,11 @@ pub enum Order {
 }
 
 impl Order {
+    /// Whether it takes something away from members that do not agree.
+    pub fn is_forced(&self) -> bool {
+        matches!(self, Order::Revoke { force: true, .. } | Order::Force)
+    }
+
     /// A word for logs.
     pub fn kind(&self) -> &'static str {
         match self {

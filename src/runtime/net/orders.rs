@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tracing::field;
 
 /// Reports that wait to be written. The order waits for room.
 const REPORTS: usize = 16;
@@ -81,7 +82,12 @@ pub(super) async fn carry_out(
     };
     add(&shared.reception.counters.orders, 1);
     if let Some(left_out) = shared.reception.may_warn() {
-        tracing::info!(order = order.kind(), ?from, left_out, "an operator's order");
+        tracing::info!(
+            target: "elderlock",
+            order = order.kind(), forced = order.is_forced(), addr = from.map(field::display),
+            left_out,
+            "an operator's order"
+        );
     }
     let (sender, mut reports) = mpsc::channel(REPORTS);
     let mut work = incarnation.inbox.carry_out(order, sender);

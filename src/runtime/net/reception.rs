@@ -5,6 +5,7 @@ use super::rate_limit::RateLimit;
 use super::timeouts::ConnectionTimeouts;
 use crate::protocol::ProcessId;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -78,6 +79,14 @@ impl Reception {
     /// were left out before it.
     pub(super) fn may_warn(&self) -> Option<u64> {
         self.warnings.pass()
+    }
+
+    /// Logs that input from this address was refused, within the limit of such lines.
+    pub(super) fn log_refused(&self, addr: Option<SocketAddr>, reason: &dyn Display) {
+        if let Some(left_out) = self.may_warn() {
+            let addr = addr.map(tracing::field::display);
+            tracing::warn!(target: "elderlock", addr, %reason, left_out, "refused");
+        }
     }
 
     /// Gives gossip to its task. Gossip repeats everything, so it is dropped while the queue is

@@ -1,7 +1,7 @@
 //! The cluster key at work: the static key of each incarnation, handshakes on connections, and
 //! sealed datagrams.
 
-use super::counters::{AtomicCounters, add};
+use super::counters::add;
 use super::hello::{HelloError, bytes_of, read_hello};
 use super::reception::Reception;
 use crate::protocol::{MemberInfo, ProcessId};
@@ -56,7 +56,7 @@ impl Drop for OpenSession {
 /// The result of a handshake for the writing half.
 pub(super) struct Secured {
     pub(super) sealer: Sealer,
-    key: KeyName,
+    pub(super) key: KeyName,
 }
 
 /// This member's part in each of its handshakes.
@@ -160,7 +160,7 @@ pub(super) async fn greet(
     let session = shake(side.cluster, &security.ring(), identity, &purpose, stream, decoder).await;
     let session = session.inspect_err(|error| {
         if let ShakeError::Secure(error) = error {
-            refuse_secure(side.reception, error);
+            refuse_secure(side.reception, stream.peer_addr().ok(), error);
         }
     })?;
     decoder.open();
@@ -254,7 +254,7 @@ pub(super) async fn answer(
     let (responder, respond) = match answered {
         Ok(answered) => answered,
         Err(error) => {
-            refuse_secure(side.reception, &error);
+            refuse_secure(side.reception, stream.peer_addr().ok(), &error);
             return Answered::Refused(match error {
                 SecureError::UnknownKey => Some(HandshakeRefusal::UnknownKey),
                 SecureError::OtherCluster => Some(HandshakeRefusal::OtherCluster),
@@ -293,7 +293,7 @@ pub(super) async fn answer(
             Answered::Order(Box::new(Secured { sealer, key }))
         }
         Err(error) => {
-            refuse_secure(side.reception, &error);
+            refuse_secure(side.reception, stream.peer_addr().ok(), &error);
             Answered::Refused(match error {
                 SecureError::Role(role) => Some(HandshakeRefusal::Role(role)),
                 _ => None,
@@ -310,33 +310,19 @@ pub(super) fn sealed(sealer: &mut Sealer, frame: &Frame) -> Option<Vec<u8>> {
     Some(records)
 }
 
-fn refuse_secure(reception: &Reception, error: &SecureError) {
+fn refuse_secure(reception: &Reception, addr: Option<SocketAddr>, error: &SecureError) {
     let counters = &reception.counters;
-    match error {
-        SecureError::Malformed => add(&counters.garbage, 1),
-        SecureError::UnknownKey => add(&counters.unknown_key, 1),
-        SecureError::OtherCluster => add(&counters.foreign_cluster, 1),
-        SecureError::Versions(_) | SecureError::Downgraded(_) => add(&counters.other_version, 1),
-        SecureError::Forged => add(&counters.forged, 1),
-        SecureError::Role(role) => {
-            if let Some(left_out) = reception.may_warn() {
-                tracing::warn!(
-                    %role, left_out,
-                    "refused a process that wants more than the role of its key allows"
-                );
-            }
-            add(&counters.above_role, 1);
-        }
-        SecureError::Impostor { claimed } => {
-            if let Some(left_out) = reception.may_warn() {
-                tracing::warn!(
-                    %claimed, left_out,
-                    "refused a process with the cluster key that claimed another id"
-                );
-            }
-            add(&counters.impostors, 1);
-        }
-    }
+    let counter = match error {
+        SecureError::Malformed => &counters.garbage,
+        SecureError::UnknownKey => &counters.unknown_key,
+        SecureError::OtherCluster => &counters.foreign_cluster,
+        SecureError::Versions(_) | SecureError::Downgraded(_) => &counters.other_version,
+        SecureError::Forged => &counters.forged,
+        SecureError::Role(_) => &counters.above_role,
+        SecureError::Impostor { .. } => &counters.impostors,
+    };
+    add(counter, 1);
+    reception.log_refused(addr, error);
 }
 
 /// One incarnation's sealed datagrams.
@@ -416,12 +402,18 @@ impl Datagrams {
     }
 }
 
-/// Counts a datagram that was refused.
-pub(super) fn refuse_sealed(counters: &AtomicCounters, error: &GossipError) {
-    match error {
-        GossipError::Garbage => add(&counters.garbage, 1),
-        GossipError::Version(_) => add(&counters.other_version, 1),
-        GossipError::Forged => add(&counters.forged, 1),
-        GossipError::Repeated | GossipError::Misaddressed { .. } => add(&counters.repeated, 1),
+/// Counts and logs a datagram that was refused.
+pub(super) fn refuse_sealed(reception: &Reception, from: SocketAddr, error: &GossipError) {
+    let counters = &reception.counters;
+    let counter = match error {
+        GossipError::Garbage => &counters.garbage,
+        GossipError::Version(_) => &counters.other_version,
+        GossipError::Forged => &counters.forged,
+        GossipError::Repeated | GossipError::Misaddressed { .. } => &counters.repeated,
+    };
+    add(counter, 1);
+    // A member that started again at its address gets such datagrams from honest members.
+    if !matches!(error, GossipError::Misaddressed { .. }) {
+        reception.log_refused(Some(from), error);
     }
 }

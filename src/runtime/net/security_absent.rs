@@ -1,6 +1,5 @@
 //! Stands for `security` in a build without the feature `secure`: no member has a key.
 
-use super::counters::AtomicCounters;
 use super::reception::Reception;
 use crate::protocol::{MemberInfo, ProcessId};
 use crate::wire::secure::Sealer;
@@ -24,6 +23,7 @@ pub(super) struct NoStaticKey(#[allow(dead_code)] Infallible);
 /// Has no value.
 pub(super) struct NoSecured {
     pub(super) sealer: Sealer,
+    pub(super) key: &'static str,
 }
 /// Has no value.
 pub(super) struct NoDatagrams(Infallible);
@@ -121,6 +121,6 @@ impl NoDatagrams {
     }
 }
 
-pub(super) fn refuse_sealed(_tally: &AtomicCounters, error: &Infallible) {
+pub(super) fn refuse_sealed(_reception: &Reception, _from: SocketAddr, error: &Infallible) {
     match *error {}
 }

@@ -18,6 +18,7 @@ use super::transport_state::TransportState;
 use crate::protocol::{Hint, Input, MemberInfo};
 use crate::wire::{Decoder, Frame, FrameError, HandshakeRefusal, PROTOCOL_VERSION};
 use socket2::{SockRef, TcpKeepalive};
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -151,6 +152,9 @@ async fn answer(
     decoder: &mut Decoder,
 ) -> Option<Admitted> {
     let mut read = 0;
+    let counters = &shared.reception.counters;
+    let addr = stream.peer_addr().ok();
+    let refuse_for = |reason: &dyn Display| shared.reception.log_refused(addr, reason);
     let refusal = match (read_hello(stream, decoder, &mut read).await, &shared.security) {
         (Ok(Some(Frame::Initiate(initiate))), Some(security)) => {
             match security::answer(&side(shared, incarnation), security, &initiate, stream, decoder)
@@ -175,11 +179,13 @@ async fn answer(
             }
         }
         (Ok(Some(Frame::Initiate(_))), None) => {
-            add(&shared.reception.counters.unknown_key, 1);
+            add(&counters.unknown_key, 1);
+            refuse_for(&"it has a cluster key; this member has none");
             HandshakeRefusal::NoKey
         }
         (Ok(Some(Frame::Hello(_) | Frame::Question(_) | Frame::Order(_))), Some(_)) => {
-            add(&shared.reception.counters.keyless, 1);
+            add(&counters.keyless, 1);
+            refuse_for(&"it has no cluster key; this member has one");
             HandshakeRefusal::KeyWanted
         }
         (Ok(Some(Frame::Hello(hello))), None) if hello.cluster == shared.cluster => {
@@ -199,15 +205,18 @@ async fn answer(
             return None;
         }
         (Ok(Some(Frame::Hello(_) | Frame::Question(_) | Frame::Order(_))), None) => {
-            add(&shared.reception.counters.foreign_cluster, 1);
+            add(&counters.foreign_cluster, 1);
+            refuse_for(&"it is of another cluster");
             HandshakeRefusal::ForeignCluster(shared.cluster.clone())
         }
         (Ok(Some(_)), _) => {
-            add(&shared.reception.counters.garbage, 1);
+            add(&counters.garbage, 1);
+            refuse_for(&"it does not begin with a handshake");
             HandshakeRefusal::Garbage
         }
         (Err(HelloError::Frame(error)), _) => {
-            shared.reception.counters.refuse_frame(&error);
+            counters.refuse_frame(&error);
+            refuse_for(&error);
             match error {
                 FrameError::Version(_) => HandshakeRefusal::Version(PROTOCOL_VERSION),
                 // The speaker did nothing wrong, and dials again.
@@ -217,7 +226,7 @@ async fn answer(
         }
         (Ok(None) | Err(HelloError::Io(_)), _) => {
             // A peer connected and left: a port scan, or a member that ended.
-            add(&shared.reception.counters.silent, 1);
+            add(&counters.silent, 1);
             return None;
         }
     };
@@ -410,6 +419,12 @@ async fn converse(
         _ => None,
     };
     let (read_half, writer) = stream.into_split();
+    tracing::debug!(
+        target: "elderlock",
+        process = %info.process, %addr, dialled,
+        key = secured.as_ref().map(|secured| tracing::field::display(&secured.key)),
+        "connected"
+    );
     let (reception, me) = (shared.reception.clone(), incarnation.clone());
     let reader =
         ConnectionReader::new(reception, me, addr, info.clone(), read_half, decoder, admission);

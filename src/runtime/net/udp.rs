@@ -169,7 +169,7 @@ impl Gossip {
                     self.step(SwimInput::Datagram(payload)).await;
                 }
                 Ok(None) => add(&shared.reception.counters.datagrams_in, 1),
-                Err(error) => security::refuse_sealed(&shared.reception.counters, &error),
+                Err(error) => security::refuse_sealed(&shared.reception, from, &error),
             }
             return;
         }
@@ -181,7 +181,10 @@ impl Gossip {
                 add(&shared.reception.counters.datagrams_in, 1);
                 self.step(SwimInput::Datagram(payload)).await;
             }
-            Err(error) => shared.reception.counters.refuse_datagram(&error),
+            Err(error) => {
+                shared.reception.counters.refuse_datagram(&error);
+                shared.reception.log_refused(Some(from), &error);
+            }
         }
     }
 
