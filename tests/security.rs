@@ -346,8 +346,17 @@ const SLICES: usize = 9;
 const LEAST: u64 = 80;
 const ROUNDS: usize = 3;
 
-/// Holds at each member before an attack.
-const HOLDS: usize = 20;
+/// A size of an attack: the long form has the sizes of the attacks that broke a member once, and
+/// needs as many open files.
+fn size(short: u32, long: u32) -> u32 {
+    if std::env::var_os("ELDERLOCK_LONG_ATTACKS").is_none() {
+        return short;
+    }
+    let maximum = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let limit = rustix::process::Rlimit { current: maximum, maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).expect("its own limit");
+    long
+}
 
 /// Attacks a cluster under load, without its key if it has one. Its view, its holds and its rate
 /// stay.
@@ -361,7 +370,7 @@ const HOLDS: usize = 20;
 fn withstands_attacks(cluster: &Cluster, key: Option<&str>) {
     let held = cluster.peers.iter().map(|peer| {
         let name = |number| format!("{}-{number}", peer.index);
-        (0..HOLDS).map(|number| peer.lock(&peer.addr, &name(number))).collect::<Vec<_>>()
+        (0..size(20, 500)).map(|number| peer.lock(&peer.addr, &name(number))).collect::<Vec<_>>()
     });
     let held: Vec<_> = held.collect();
     let view = Attacks::seen_by(&cluster.peers[0], &cluster.name, key);
@@ -444,48 +453,73 @@ fn with_1024_files_silent_strangers_leave_files_for_the_program_and_a_connection
     drop(crowd);
 }
 
-#[test]
-fn crowds_of_strangers_stay_within_bounds_and_a_new_member_joins() {
-    let mut rng = Rng::new("crowds", 4);
-    let key = new_key();
-    let cluster = Cluster::start_with(3, &key, &mut rng);
+/// Opens a crowd of connections to these members: silent ones, and ones that begin a frame and do
+/// not end it, write noise, or want answers and read none. Without a key these shake hands first.
+fn crowd(peers: &[Peer], attacks: &Attacks, key: Option<&str>, size: u32) -> Vec<TcpStream> {
+    let begun = [&(4_u32 * 1024 * 1024).to_be_bytes()[..], &[3; 3000]].concat();
+    let wanted = bytes_of(&Frame::GossipWanted).repeat(500);
+    let mut crowd = Vec::new();
+    for number in 0..size {
+        let peer = &peers[number as usize % peers.len()];
+        let Ok(mut stream) = TcpStream::connect(&peer.addr) else { continue };
+        let bytes = match number / 3 % 4 {
+            0 => Vec::new(),
+            1 => begun.clone(),
+            2 => vec![0; 4000],
+            _ => wanted.clone(),
+        };
+        if key.is_none() && !bytes.is_empty() {
+            let _ = stream.write_all(&attacks.hello(ProcessId(1000 + u128::from(number))));
+        }
+        let _ = stream.write_all(&bytes);
+        crowd.push(stream);
+    }
+    crowd
+}
+
+fn withstands_a_crowd(cluster: &Cluster, key: Option<&str>) {
     let memory = || cluster.peers.iter().map(|peer| peer.process.memory()).collect::<Vec<_>>();
     let load = Load::start(&cluster.peers);
     load.until_more(50);
     let before = memory();
-    // Connections that stay silent, or begin a frame and do not end it, or read no answer.
-    let mut crowd = Vec::new();
-    for number in 0..900_usize {
-        let peer = &cluster.peers[number % 3];
-        let Ok(mut stream) = TcpStream::connect(&peer.addr) else { continue };
-        let _ = match number / 3 % 3 {
-            0 => Ok(()),
-            1 => stream.write_all(&[&(4_u32 * 1024 * 1024).to_be_bytes()[..], &[3; 3000]].concat()),
-            _ => stream.write_all(&vec![0; 4000]),
-        };
-        crowd.push(stream);
-    }
+    let view = Attacks::seen_by(&cluster.peers[0], &cluster.name, key);
+    let attacks = Attacks { cluster: &cluster.name, view };
+    let crowd = crowd(&cluster.peers, &attacks, key, size(900, 12_600));
     let started = Instant::now();
     let addr = ports::free(1)[0].to_string();
     let newcomer = Peer { process: Process::start(3, None), index: 0, addr };
+    let keys = key.map(|key| format!(" keys={key}")).unwrap_or_default();
     let joined = newcomer.ask(&format!(
-        "join cluster={} bind={} seeds={} keys={key}",
+        "join cluster={} bind={} seeds={}{keys}",
         cluster.name,
         newcomer.addr,
         cluster.seeds.join(",")
     ));
     joined.expect("it joins beside the crowd");
-    println!("a fourth member joined after {:?}", started.elapsed());
+    println!("a fourth member joined after {:?}, beside {}", started.elapsed(), crowd.len());
     load.until_more(50);
     load.stop();
     for (before, after) in before.iter().zip(memory()) {
+        println!("{before} KiB became {after} KiB");
         assert!(after < before + 128 * 1024, "{before} KiB have become {after} KiB");
     }
     is_undisturbed(&cluster.peers);
     let mut all: Vec<&Peer> = cluster.peers.iter().collect();
     all.push(&newcomer);
     agree(&all);
-    drop(crowd);
+}
+
+#[test]
+fn crowds_without_the_key_stay_within_bounds_and_a_new_member_joins() {
+    let key = new_key();
+    let cluster = Cluster::start_with(3, &key, &mut Rng::new("crowds", 4));
+    withstands_a_crowd(&cluster, Some(&key));
+}
+
+#[test]
+fn crowds_of_strangers_stay_within_bounds_and_a_new_member_joins() {
+    let cluster = Cluster::start(3, &mut Rng::new("keyless crowds", 8));
+    withstands_a_crowd(&cluster, None);
 }
 
 #[test]
