@@ -107,6 +107,8 @@ pub struct Call {
     /// The mode that it was to get. Its grantor may know it in that mode, as long as the outcome is
     /// unknown.
     pub turns: Option<HoldMode>,
+    /// The latest upgrade of it.
+    pub upgrade: Option<Ask>,
     /// It had the lock, and has a share of it since: its grantor may not know yet.
     pub narrowed: bool,
     /// The present view of its open object.
@@ -350,9 +352,10 @@ impl History {
         call.outcome = Some(outcome);
     }
 
-    /// The client asks for another mode of its hold.
-    pub(crate) fn turn(&mut self, ask: Ask, mode: HoldMode) {
+    /// The client asks for another mode of its hold, by this upgrade.
+    pub(crate) fn turn(&mut self, ask: Ask, mode: HoldMode, upgrade: Ask) {
         self.calls[ask.0].turns = Some(mode);
+        self.calls[ask.0].upgrade = Some(upgrade);
     }
 
     /// It has become the lock, with this token, or it has kept its mode.
@@ -363,9 +366,13 @@ impl History {
         }
     }
 
-    /// Its grantor knows its present mode.
-    pub(crate) fn is_settled(&mut self, ask: Ask) {
-        self.calls[ask.0].turns = None;
+    /// Its grantor has answered this upgrade, and all before it. If no later one is under way, the
+    /// grantor knows its present mode and token.
+    pub(crate) fn is_settled(&mut self, ask: Ask, upgrade: Ask) {
+        let call = &mut self.calls[ask.0];
+        if call.upgrade <= Some(upgrade) {
+            call.turns = None;
+        }
     }
 
     /// Its lock is a share from now on.

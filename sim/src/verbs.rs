@@ -167,6 +167,7 @@ impl World {
             object,
             mode,
             turns: None,
+            upgrade: None,
             narrowed: false,
             sight: None,
             fence: None,
@@ -187,7 +188,7 @@ impl World {
         };
         let ask = Arc::make_mut(&mut self.history).add(call);
         if let ClientRequest::Upgrade(of) = deed {
-            Arc::make_mut(&mut self.history).turn(of, HoldMode::Alone);
+            Arc::make_mut(&mut self.history).turn(of, HoldMode::Alone, ask);
         }
         self.tell(&Observation::Invoked { ask });
         let request_of = |of: Ask| self.call(of).request;

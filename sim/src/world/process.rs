@@ -239,7 +239,7 @@ impl World {
         let history = Arc::make_mut(&mut self.history);
         history.turned(of, token);
         if matches!(outcome, Outcome::Upgraded { .. } | Outcome::Shared(_)) {
-            history.is_settled(of);
+            history.is_settled(of, ask);
         }
         if token.is_some() {
             self.tell(&Observation::Turned { ask: of });
