@@ -19,6 +19,7 @@ pub mod check;
 pub mod clock;
 pub mod fault;
 pub mod gossip;
+pub mod handshakes;
 pub mod history;
 pub mod history_checker;
 pub mod invariants;

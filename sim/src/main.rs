@@ -27,6 +27,8 @@ enum Command {
     Crowd(command::crowd::CrowdOptions),
     /// Tries breaks that a tool has drawn. Needs a copy that `sim/drawn` makes.
     Drawn(command::drawn::DrawnOptions),
+    /// Shakes hands, and sends records and sealed gossip, on an attacker's network.
+    Handshakes(command::handshakes::HandshakeOptions),
     /// Checks the record of a run, as `chaos --history` writes it, once more.
     Judge(command::judge::JudgeOptions),
     /// Plants breaks in the core and shows whether chaos finds each.
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Check(options) => command::check::run(&options),
         Command::Crowd(options) => command::crowd::run(&options),
         Command::Drawn(options) => command::drawn::run(&options),
+        Command::Handshakes(options) => command::handshakes::run(&options),
         Command::Judge(options) => command::judge::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
         Command::Recipes(options) => command::recipes::run(&options),

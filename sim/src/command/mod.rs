@@ -4,6 +4,7 @@ pub(crate) mod chaos;
 pub(crate) mod check;
 pub(crate) mod crowd;
 pub(crate) mod drawn;
+pub(crate) mod handshakes;
 pub(crate) mod judge;
 pub(crate) mod mutants;
 pub(crate) mod recipes;

@@ -290,12 +290,13 @@ impl Keyring {
         self.keys.iter().map(ClusterKey::role).find(|role| *role < Role::Member)
     }
 
-    pub(crate) fn keys(&self) -> &[ClusterKey] {
+    /// Its keys, the one that seals first.
+    pub fn keys(&self) -> &[ClusterKey] {
         &self.keys
     }
 
     /// Whether a key of this name is in it, or is derived from one in it.
-    pub(crate) fn has(&self, name: KeyName) -> bool {
+    pub fn has(&self, name: KeyName) -> bool {
         self.keys.iter().flat_map(ClusterKey::with_roles).any(|known| known.name() == name)
     }
 }
