@@ -1,9 +1,10 @@
 //! The time of the pure core for each lock: no socket, no task and no clock, so it is the core's
 //! time alone.
 //!
-//! - node: lock and release of a free lock at its grantor, and the offer of one, alone and among
-//!   many that are held; and of another member, with frames to bytes and back; and a release that
-//!   grants the lock to the next of many waiters.
+//! - node, at the grantor: lock and release of a free lock, and the offer of one. Both run alone
+//!   and among many held locks.
+//! - node, from another member: lock and release of a free lock, with frames to bytes and back.
+//! - node, with waiters: a release that grants the lock to the next of many.
 //! - frame: the request for a lock, and its grant, to bytes and back.
 //!
 //! `elderlock bench` measures the total of that with sockets and tasks, beside floors.

@@ -1,7 +1,8 @@
 //! A pool whose size changes while it is used: workers at three members take one to three permits
-//! each for a piece of work, and the limit goes up and down meanwhile. In the end every grant is
-//! compared with the limit that was in force and with the permits held then; exit code 1 if it was
-//! too much once. Takes about six seconds. Run it with `cargo run --example rate_pool`.
+//! each for a piece of work, and the limit goes up and down meanwhile. In the end the example
+//! compares every grant with the limit that was in force and with the permits held then. It exits
+//! with code 1 if a grant exceeded the limit. Takes about six seconds. Run it with
+//! `cargo run --example rate_pool`.
 
 use elderlock::{ClusterKey, Keyring, Member, Semaphore, Token};
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! An embeddable distributed lock service: fair, fenced, crash-proof locks between peer processes,
 //! with no server to run.
 //!
-//! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other,
-//! agree on the list of members, and the first to ask for a lock of a [`LockService`] grants
-//! the locks of that service. When any of them dies, the others go on: another
-//! member takes over its service, and each lock that it held is granted to the next waiter.
+//! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other and
+//! agree on the list of members. The first member to ask for a lock of a [`LockService`] grants the
+//! locks of that service. When any of them dies, the others go on: another member takes over its
+//! service, and each lock that it held is granted to the next waiter.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -29,8 +29,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - **[`Guard::fence`]** gives a token that rises from grant to grant. A resource that refuses
-//!   tokens lower than the highest it has seen is never written by a stale holder after a newer
+//! - **[`Guard::fence`]** gives a token that rises from grant to grant. Let the resource refuse
+//!   tokens lower than the highest it has seen. Then no stale holder writes to it after a newer
 //!   one, whatever clocks and networks do. Call it before each side effect: it is an error as soon
 //!   as the lock is lost.
 //! - **[`Member::local`]** gives the same in one process without sockets, for tests. The crate

@@ -153,8 +153,8 @@ async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
     assert!(matches!(selector.run_once(async |_| ()).await, Err(SelectorError::InvalidLease(_))));
 }
 
-/// Curator: `LeaderLatch.checkLeadership`: the first child leads, each other one waits for the one
-/// before it, and when one of those in between goes nothing changes but the order of those behind
+/// Curator: `LeaderLatch.checkLeadership`: the first child leads, and each other one waits for the
+/// one before it. When one of those in between goes, nothing changes but the order of those behind
 /// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn latches_lead_in_the_order_of_their_positions() {
@@ -535,9 +535,9 @@ async fn leadership_terms_with_a_lease_go_round() {
     assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
 }
 
-/// One leader per term, and each term is over before the next one begins: latches that close and
-/// come again, that turn by lease, and that are dropped, in three members; a latch that hears that
-/// it leads looks at all others at that instant.
+/// Each term has one leader, and is over before the next one begins. In three members some latches
+/// close and come again, some turn by lease, and some are dropped. A latch that hears that it leads
+/// looks at all others at that instant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_latches_ever_lead_at_once() {
     let local = Local::start(3).await;

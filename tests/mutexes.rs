@@ -173,8 +173,8 @@ async fn requests_are_granted_in_their_order() {
     assert_eq!(*order.lock().expect("whole"), (0..20).collect::<Vec<_>>());
 }
 
-/// Curator `InterProcessMutex`: each waiter watches the node before its own, and a waiter that
-/// leaves the middle is no business of those before it; those behind it move up.
+/// Curator `InterProcessMutex`: each waiter watches the node before its own. A waiter that leaves
+/// the middle does not concern the waiters before it. The waiters behind it move up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_gives_up_in_the_middle_changes_no_order() {
     let (local, here, there) = pair().await;

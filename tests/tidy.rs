@@ -359,8 +359,9 @@ fn a_test_of_geode_that_has_no_row_is_found() {
     assert_eq!(count("| OneTest | testA, ... | x |\n"), [("OneTest".to_owned(), 1)].into());
 }
 
-/// Of each complaint the table of `tests/README.md` has a row, and each says where the test is that
-/// shows that it does not apply, or the reason, or that it does.
+/// The table of `tests/README.md` has a row for each complaint. The row names the test that shows
+/// that the complaint does not apply, or gives the reason. Otherwise it says that the complaint
+/// applies.
 #[test]
 fn every_complaint_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
     let (files, text) = (test_files(), read(&root().join("tests/README.md")));

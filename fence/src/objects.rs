@@ -8,8 +8,8 @@
 //! finds a later stamp is stale ([`ObjectError::Stale`]), and every other one reads again.
 //!
 //! A read costs one request and changes nothing: the write proves that it was fresh. So an earlier
-//! holder may write until a later one has; the later one then gets `Changed`, reads what the
-//! earlier one wrote, and goes on.
+//! holder may write until a later one has written. The later holder then gets `Changed`, reads the
+//! earlier holder's write, and goes on.
 //!
 //! | store of `object_store` 0.14 | works |
 //! |---|---|

@@ -2,9 +2,10 @@
 //!
 //! # The rule
 //! The fence is one row for each resource in a table of its own, [`elderlock_fences`](postgres). It
-//! holds the highest token that was admitted and its lineage. The **first statement** of each
-//! transaction that reads or writes the resource raises that row to the token of its writer, or
-//! finds that the writer is stale. Tables of the application do not change.
+//! holds the highest token that was admitted and its lineage. Each transaction that reads or writes
+//! the resource begins with the statement of the fence. This **first statement** raises the row to
+//! the token of its writer, or finds that the writer is stale. Tables of the application do not
+//! change.
 //!
 //! The statement comes first because the *read* has to be fenced, too. A holder with token 100
 //! reads a stock of 10 and sleeps past its lease; the next holder, with 101, reads 10. If only

@@ -348,7 +348,7 @@ impl ChaosRun {
     }
 
     /// In some runs members are relieved now and then: at one instant one of them says goodbye and
-    /// all members that are down start, so that one view has the leaving and the joining members.
+    /// all members that are down start. So one view has the leaving and the joining members.
     fn relieve(&mut self, plan: &ChaosPlan) {
         let mut rng = Rng::new(plan.seed, RELIEF + self.deed);
         if !Rng::new(plan.seed, RELIEF).chance(300_000) || !rng.chance(5_000) {

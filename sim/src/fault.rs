@@ -96,8 +96,8 @@ pub enum FaultKind {
     /// Each member reaches only its neighbours in a ring, whose order is drawn from the number:
     /// each two have a common neighbour.
     Ring(u64),
-    /// As many ways as possible are cut, in an order that is drawn from the number, so that one
-    /// member relays between each two that are cut, in that direction.
+    /// As many ways as possible are cut, in an order that is drawn from the number. Between each
+    /// two members that are cut, one member still relays in that direction.
     OneWayRing(u64),
     /// A process is killed, and another is started there at the end.
     Crash(Target),
@@ -141,7 +141,7 @@ pub enum FaultKind {
     /// As soon as a view is installed the elder is cut off with some others.
     SplitView(CutOffGroup),
     /// A member is cut off until it is about to be removed, and is heard again before the removal
-    /// is decided; it learns of the removal late.
+    /// is decided. It learns of the removal late.
     Reprieve(Reprieve),
     /// A council member says goodbye to the elder's half of the others. Then only the other half,
     /// which has not been told, hears it. The halves are drawn from the second number.
@@ -150,8 +150,8 @@ pub enum FaultKind {
     /// host fails. The naming arrives late, and then the member at the second site asks to become
     /// grantor of the same service.
     StrayName(usize, usize),
-    /// While a table is under way to a young turk, a member asks that turk for a lock, and another
-    /// wants to become grantor; or a holder leaves.
+    /// A table is under way to a young turk. Meanwhile a member asks that turk for a lock, and
+    /// another member wants to become grantor. In the other form a holder leaves meanwhile.
     Rush {
         /// The index of the young turk among all members but the grantor, modulo their number. The
         /// next two are the asking member and the other young turk.

@@ -10,7 +10,7 @@
 //!   at the end, and then [`liveness`] demands that everything works.
 //!
 //! The seed is the only source of chance. The fate of a packet is a hash of the seed, its sender,
-//! its receiver and its number; clients and faults are drawn from streams of their own. So the same
+//! its receiver and its number. Clients and faults are drawn from streams of their own. So the same
 //! seed is the same run, and taking one fault out leaves the luck of the rest as it was.
 #![forbid(unsafe_code)]
 

@@ -107,8 +107,9 @@ impl World {
         })
     }
 
-    /// Whether the votes of the others suffice for every view from which a process may still have
-    /// to decide, and a seed remembers that there was one.
+    /// Whether the site may lose its disk. The votes of the others must suffice for every view from
+    /// which a process may still have to decide. One of the others must be a seed that remembers a
+    /// view.
     pub(crate) fn can_lose_disk(&self, site: usize) -> bool {
         let others: Vec<usize> = self.sites().filter(|other| *other != site).collect();
         let known = self.sites().filter_map(|site| self.view(site));

@@ -1,14 +1,14 @@
 //! Damaged bytes on a connection, as the receiver meets them: through the very decoder that ships.
 //!
-//! A damaged packet is written as a frame, damaged, and read again. Later packets of the connection
-//! go the same way until the decoder is in step again, for a damaged length swallows or cuts the
-//! following frames. All decoded packets are accepted: the checksum must reject any changed
+//! A damaged packet is written as a frame, damaged, and read again. A damaged length swallows or
+//! cuts the following frames. So later packets of the connection go the same way until the decoder
+//! is in step again. All decoded packets are accepted: the checksum must reject any changed
 //! content. So damage has three outcomes:
 //!
 //! - the decoder refuses the frame: the connection breaks, and all packets under way are lost;
-//! - the decoder waits for more bytes than were sent, and swallows the following frames, until it
-//!   has enough and refuses, or until the runtime's time for a frame is over: then the connection
-//!   breaks as well;
+//! - the decoder waits for more bytes than were sent, and swallows the following frames. It goes on
+//!   until it has enough and refuses, or until the runtime's time for a frame is over: then the
+//!   connection breaks as well;
 //! - the frame is as it was, because the damage changed nothing.
 
 use crate::chance::mix;

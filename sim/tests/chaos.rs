@@ -39,9 +39,9 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
-/// Seeds that broke an invariant which judged wrongly: 249729672 by a position that was told, lost
-/// with its grantor and told anew; 99940310 where waits for permits filled the queue of the member
-/// that had to raise their number.
+/// Seeds that broke an invariant which judged wrongly. In 249729672 a position was told, lost with
+/// its grantor and told anew. In 99940310 waits for permits filled the queue of the member that had
+/// to raise their number.
 #[test]
 fn seeds_that_were_judged_wrongly_hold() {
     for (seed, faults) in [(249_729_672, &[3, 6, 10, 11, 12][..]), (99_940_310, &[])] {

@@ -68,8 +68,8 @@ fn a_stopped_process_does_not_begin_anew_before_it_wakes() {
     assert_ne!(world.process(2), before);
 }
 
-/// A packet that waits at the end of a clogged way arrives when the way is unclogged, in the order
-/// of sending, and nothing is lost.
+/// A packet that waits at the end of a clogged way arrives when the way is unclogged. Packets
+/// arrive in the order of sending, and nothing is lost.
 #[test]
 fn a_clogged_way_delivers_late_and_in_order() {
     let mut world = met(3);
@@ -579,8 +579,8 @@ fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
     }
 }
 
-/// Four members keep their leases in all ways to cut them from each other, in either direction, in
-/// which one of them relays between each two that are cut.
+/// Four members keep their leases in all ways to cut them from each other, in either direction. In
+/// each of these ways one member relays between each two that are cut.
 #[test]
 fn members_keep_their_leases_by_every_way_round() {
     const MEMBERS: usize = 4;

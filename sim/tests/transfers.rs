@@ -424,8 +424,8 @@ fn any_link_of_a_transfer_may_be_cut_at_any_moment() {
 const MIDDLE: usize = 2;
 const YOUNGEST: usize = 3;
 
-/// A lock is held, and waited for; the table is on its way to the turk in the middle, and held up;
-/// then the youngest asks.
+/// A lock is held, and waited for. The table is on its way to the turk in the middle, and is held
+/// up. Then the youngest asks.
 fn begin_a_line(w: &mut World, order: &[usize]) -> (Ask, Ask, RuleId, Ask) {
     let held = w.hold_lock(order[ELDER], "s", "x");
     let waiting = w.lock(order[WAITER], "s", "x");

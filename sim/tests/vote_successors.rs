@@ -369,8 +369,8 @@ fn an_orphan_says_so_and_goes_on_when_forced() {
     w.settle();
 }
 
-/// Two lineages that meet: the one founded later has the higher tokens and goes on; the members of
-/// the other are told that their holds are lost, and join it.
+/// Two lineages that meet: the one founded later has the higher tokens and goes on. The members of
+/// the other are told that their holds are lost, and join the later one.
 #[test]
 fn of_two_lineages_that_meet_the_later_one_goes_on() {
     let mut w = World::new(6).members(3).joiners(4).two_lineages_may_meet();

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// The identity of a member in gossip. One address has one identity at a time: the highest.
 ///
 /// The lock protocol knows members by `process` alone. `generation` exists because to foca "down"
-/// is final for an identity, so a member that was wrongly declared down comes back as a later
+/// is final for an identity. A member that was wrongly declared down comes back as a later
 /// generation of the same process.
 // Ordered field by field: by generation, then process. The address makes the order agree with
 // equality.

@@ -115,8 +115,8 @@ impl Renewing {
     }
 }
 
-/// How often seeds are announced to, for ever. By measurement a healed cut is then merged again in
-/// about two seconds, against minutes with foca's own means, and never in a cluster of two.
+/// How often seeds are announced to, for ever. By measurement the members then merge about two
+/// seconds after a cut is healed. Foca's own means take minutes, and never merge a cluster of two.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(5);
 /// The same while no member is known to be up: there is no other to disturb.
 const ANNOUNCE_EVERY_ALONE: Duration = Duration::from_secs(1);
@@ -324,9 +324,9 @@ where
             room = room.saturating_sub(1);
             fits
         });
-        // Not spread any further: the peer and those it knows have it already, and a joiner that
-        // repeated the whole cluster to the whole cluster would be busy with it for minutes. The
-        // only error is that of encoding, for spreading.
+        // The state is not spread any further: the peer and the members it knows have it already. A
+        // joiner that repeated the whole cluster to the whole cluster would be busy for minutes.
+        // The only error is that of encoding, for spreading.
         let _ = self.foca.apply_many(fitting, false, &mut self.effects);
     }
 
@@ -439,8 +439,9 @@ where
         self.announcing.next = self.announcing.next.map(|next| next.min(at));
     }
 
-    /// One round: to the seeds, to one that is down (a cut may have healed where there is no seed),
-    /// and to all members ever known if none is up.
+    /// Sends one round of announcements. It goes to the seeds, and to one member that is down: a
+    /// cut may have healed where there is no seed. If no member is up, it goes to all members ever
+    /// known.
     fn announce(&mut self, now: Time) {
         let is_alone = !self.connected || self.foca.num_members() == 0;
         let seeds: Vec<_> = self.seeds.iter().copied().collect();

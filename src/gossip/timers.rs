@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 /// Timers by the time at which they are due.
 ///
 /// Bounded without losing any that could still do something. Foca ignores a periodic timer whose
-/// token is not its present one, and starts the next only after the last has fired or its token has
-/// ended. So of each periodic kind only the latest counts. It ignores the removal of an identity
-/// that a higher one has replaced, and an identity goes down once. So of each address only the
-/// latest removal counts. The two timers of a probe remain, and there is one probe a second.
+/// token is not its present one. Foca starts the next timer only after the last has fired or its
+/// token has ended. So of each periodic kind only the latest counts. Foca ignores the removal of an
+/// identity that a higher one has replaced, and an identity goes down once. So of each address only
+/// the latest removal counts. The two timers of a probe remain, and there is one probe a second.
 #[derive(Default)]
 pub(super) struct Timers {
     due: BTreeMap<TimerKey, Timer<SwimId>>,

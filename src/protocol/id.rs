@@ -274,8 +274,8 @@ impl fmt::Debug for Lineage {
     }
 }
 
-/// A fencing token: positive, fits a SQL `BIGINT`, never given out twice in one lineage, and higher
-/// than the token of every grant that this one could know of.
+/// A fencing token: a positive number that fits a SQL `BIGINT`. No token is given out twice in one
+/// lineage. A token is higher than that of every grant that its own grant could know of.
 ///
 /// The high 41 bits are its [`Slot`], the low 22 count within the slot.
 ///

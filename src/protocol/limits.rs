@@ -1,9 +1,9 @@
 //! How much a member keeps, and how much it sends at a time.
 
-/// Bounds and sizes of one member. They decide which requests are refused, which messages are
-/// dropped and sent again, and into how many chunks a long one is cut; never the grants. Members of
-/// one cluster may have different limits, except the room of tickets, which a table keeps in a
-/// transfer.
+/// Bounds and sizes of one member. They decide which requests are refused, and which messages are
+/// dropped and sent again. They also decide into how many chunks a long message is cut. They never
+/// decide the grants. Members of one cluster may have different limits, except the room of tickets,
+/// which a table keeps in a transfer.
 ///
 /// A program has the [`Default`]. The simulator draws small ones, so that situations that otherwise
 /// take thousands of requests occur in each of its runs.

@@ -51,12 +51,13 @@ struct Link {
     tries: u32,
     /// Since when only messages arrive that had arrived before.
     stuck_since: Option<Time>,
-    /// When the kept messages were last sent again from the first on, when the other side was last
-    /// asked to do so, and when a doubled message was last acknowledged at once. Each is done at
-    /// most once in a quarter of `retry`: otherwise repeated messages and repeated acknowledgements
-    /// would multiply each other.
+    /// When the kept messages were last sent again from the first on. This and the next two are
+    /// each done at most once in a quarter of `retry`: otherwise repeated messages and repeated
+    /// acknowledgements would multiply each other.
     resent_at: Option<Time>,
+    /// When the other side was last asked to send its kept messages again.
     asked_at: Option<Time>,
+    /// When a doubled message was last acknowledged at once.
     doubled_at: Option<Time>,
     /// The repetition under way.
     repeats: Option<Retransmission>,

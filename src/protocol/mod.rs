@@ -71,7 +71,7 @@
 //! A process leaves the view in one of three cases: it said goodbye, its lease is surely over, or a
 //! member on the same kernel vouches for its death. Each start draws a new process id, so no
 //! process comes back as itself. A program with a data directory stores its vote before any message
-//! tells of it; the next process on that directory is its *vote successor* and has that vote.
+//! tells of it. The next process on that directory is its *vote successor* and has that vote.
 //!
 //! # Leases
 //!

@@ -1,9 +1,9 @@
 //! `PagedMap`: entries of requests, by their numbers.
 //!
 //! Members number their requests as they make them, so most come in order and stand beside each
-//! other. A page has those whose numbers begin the same, in order and without gaps in memory, and a
-//! bit for each that is there instead of its number. A tree would leave its nodes half empty. That
-//! does not matter for small maps, but for a million held locks it does.
+//! other. A page has the entries whose numbers begin the same, in order and without gaps in memory.
+//! For each entry that is there the page has a bit instead of a number. A tree would leave its
+//! nodes half empty. That does not matter for small maps, but for a million held locks it does.
 
 use super::id::RequestId;
 use super::visit_count::touch;

@@ -201,7 +201,7 @@ mod tests {
     fn surely_covers_a_slow_and_a_fast_clock() {
         let lan = Timing::lan();
         let span = Duration::from_secs(5);
-        // A holder whose clock runs 2 % slow uses up its lease after 5 / 0.98 s; a waiter whose
+        // A holder whose clock runs 2 % slow uses up its lease after 5 / 0.98 s. A waiter whose
         // clock runs 2 % fast has then counted 1.02 times that.
         let counted = span.as_secs_f64() / 0.98 * 1.02;
         assert!(lan.surely(span).as_secs_f64() >= counted);

@@ -269,9 +269,9 @@ impl AtomicCounter {
         }
     }
 
-    /// Sets it to `new` if it is `expected`; a number that was never set is 0. Returns the version
-    /// of the write. Two round trips if this member has not heard of the present number, else one;
-    /// more while others write the expected number anew at the same time.
+    /// Sets the number to `new` if it is `expected`; a number that was never set is 0. Returns the
+    /// version of the write. Takes two round trips if this member has not heard of the present
+    /// number, else one. Takes more while others write the expected number anew at the same time.
     ///
     /// # Errors
     /// [`CounterError::Changed`] with the present number, which is another than `expected`; nothing

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// It lives while a member has it open: let waiters open it first, or let the counting member keep
 /// it open until another has it open. [Closed](CountDownLatch::close) by the last member, it is
 /// gone with its count. Dropped by the last member, it is gone as soon as the grantor has heard of
-/// it, and an opening before that has the old count. To count anew by the same name,
+/// the drop. An opening before that has the old count. To count anew by the same name,
 /// [`reset`](CountDownLatch::reset) it, or close it everywhere.
 ///
 /// A count-down is made once, also if the grantor dies while it is under way. When a member dies,
@@ -89,10 +89,10 @@ impl CountDownLatch {
         }
     }
 
-    /// Begins anew with `count`, if it is zero. Waiters for the earlier zero go on, also if they
-    /// hear of it only now. A wait that begins after this has returned is for the next zero, at
-    /// each member that has heard of the new count, or of the zero before it. A member that has
-    /// heard of neither yet may let a wait pass that begins now.
+    /// Begins anew with `count`, if the present count is zero. Waiters for the earlier zero go on,
+    /// also if they hear of it only now. A wait that begins after this has returned is for the next
+    /// zero. That is so at each member that has heard of the new count, or of the zero before it. A
+    /// member that has heard of neither yet may let a wait pass that begins now.
     ///
     /// # Errors
     /// [`CountError::Changed`] with the present count: it is not zero, or another was first.

@@ -204,11 +204,11 @@ impl Participants {
     }
 }
 
-/// One term of leadership: a view of it that does not keep it. Cheap to clone.
+/// A view of one term of leadership, which does not keep the term. Cheap to clone.
 ///
-/// Give it to the leader's work, and let that hand the token of *its own* term to each resource,
-/// which refuses tokens lower than the highest it has seen. A task that asks the latch again
-/// instead may get the token of a later term for work that was begun in an earlier one.
+/// Give it to the leader's work, and let the work hand the token of *its own* term to each
+/// resource. The resource refuses tokens lower than the highest it has seen. A task that asks the
+/// latch again instead may get the token of a later term for work that was begun in an earlier one.
 #[derive(Clone)]
 pub struct Term {
     inner: Arc<TermState>,

@@ -18,11 +18,11 @@ use std::time::Duration;
 /// whole, and a token for each.
 ///
 /// The services are asked in the order of their names, each for all its locks at once
-/// ([`LockService::lock_all`]), the next one when the last has granted. Within a service batches
-/// cannot wait for each other in a circle. Over services all multi locks go the same way, so they
-/// cannot either, in whichever order they are put together. That holds for the locks of one multi
-/// lock: a holder of one lock that asks for another may meet a holder that does so the other way
-/// round. While it waits for a later service it keeps the earlier ones' locks, so name the most
+/// ([`LockService::lock_all`]). The next one is asked when the last has granted. Within a service
+/// batches cannot wait for each other in a circle. Over services all multi locks go the same way,
+/// so they cannot either, in whichever order they are put together. That holds for the locks of one
+/// multi lock: a holder of one lock that asks for another may meet a holder that does so the other
+/// way round. While it waits for a later service it keeps the earlier ones' locks, so name the most
 /// wanted locks last.
 ///
 /// Curator: `InterProcessMultiLock`, which takes them in the order given, so that two of them wait

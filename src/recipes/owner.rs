@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The owner of a hold: a value that any task or thread may carry, and copy to tasks that act with
-/// it. Each task that has it may enter its holds; no task can guess the number of another owner
-/// within this process, nor need it be told to other processes.
+/// it. Each task that has the value may enter the owner's holds. No task can guess the number of
+/// another owner within this process. The number need not be told to other processes.
 ///
 /// Curator: the thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -322,8 +322,8 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Makes a reader of this writer. It keeps its token, and no other writes in between; readers
-    /// that wait first in the queue read beside it, when the owner has no other writer.
+    /// Makes a reader of this writer. It keeps its token, and no other writer writes in between.
+    /// Readers that wait first in the queue read beside it, when the owner has no other writer.
     ///
     /// # Errors
     /// [`Lost`]: the lock was lost before.

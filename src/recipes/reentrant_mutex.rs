@@ -70,11 +70,11 @@ impl ReentrantMutex {
     /// lock, all enter. Each of them has a position in the queue of its own until then, so if one
     /// gives up, the others wait on.
     ///
-    /// A lease is the hold's, and counts from the grant; given when the lock is entered again, it
-    /// [extends](ReentrantGuard::extend) the hold's, and has no effect on a hold without one. A
-    /// guard that enters without a lease a hold that has one has the lock until that one ends, and
-    /// no longer: then all its guards fail together. Metadata is that of the request that was
-    /// granted.
+    /// A lease belongs to the hold, and counts from the grant. A lease that is given when the lock
+    /// is entered again [extends](ReentrantGuard::extend) the hold's lease. It has no effect on a
+    /// hold without one. A guard that enters a hold with a lease, and gives none itself, has the
+    /// lock until the hold's lease ends. Then all guards of the hold fail together. Metadata is
+    /// that of the request that was granted.
     ///
     /// # Errors
     /// [`EnterError`]; in every case nothing more is held than before, and nothing is queued.
@@ -109,8 +109,8 @@ impl ReentrantMutex {
         self.depth(owner) > 0
     }
 
-    /// How many guards the owner has of the hold, and so of all locks that a
-    /// [`MultiLock`](crate::MultiLock) was granted together with this one, 0 if it does not hold
+    /// Returns how many guards the owner has of the hold. With a [`MultiLock`](crate::MultiLock)
+    /// the hold is of all locks that were granted together. Returns 0 if the owner does not hold
     /// the lock at this instant, or has lost it. [Readers](crate::ReadWriteLock::read_for) do not
     /// count.
     ///

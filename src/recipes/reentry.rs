@@ -6,8 +6,8 @@ use crate::runtime::planted;
 use crate::service::{EntryRefused, ExtendError, Guard, LockError, LockService, Lost};
 use std::future::IntoFuture;
 
-/// One more guard of the hold of the owner of these options, which only `reads` or has the lock; if
-/// the owner has none, of one that is asked for.
+/// Returns one more guard of the hold that the owner of these options has. The guard only `reads`,
+/// or has the lock. If the owner has no hold, one is asked for.
 pub(super) async fn enter(
     service: LockService,
     name: Result<LockName, InvalidName>,

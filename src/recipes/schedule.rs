@@ -42,8 +42,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///   death may undo the write. See [`SharedValue`](crate::SharedValue).
 ///
 /// So let each effect of the job show the [token](Tick::fence) and the [number](Tick::number) to
-/// the resource, which refuses lower tokens, and ticks that it has seen. Then a tick takes effect
-/// once. The example `scheduler` does so.
+/// the resource. Let the resource refuse lower tokens, and ticks that it has seen. Then a tick
+/// takes effect once. The example `scheduler` does so.
 ///
 /// **A tick may be lost**:
 /// - by the policies [`Skip`](MissedTicks::Skip) and [`RunOnce`](MissedTicks::RunOnce);

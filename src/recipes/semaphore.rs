@@ -17,9 +17,9 @@ use crate::service::{
 /// waits until as many permits are left as it asks for, and no later request overtakes it. A
 /// request for more than the limit waits until the limit is raised.
 ///
-/// When the [grantor](LockService::is_grantor) dies with all members that had heard of the last
-/// change, the limit is the one before, and [`maybe_stale`](Usage::maybe_stale) until it is set
-/// again.
+/// The [grantor](LockService::is_grantor) may die with all members that had heard of the last
+/// change. Then the limit is the one before, and [`maybe_stale`](Usage::maybe_stale) until it is
+/// set again.
 ///
 /// Of its name there is one object in a service: the [`SharedCount`], and while a
 /// [`Barrier`](crate::Barrier), a [`DoubleBarrier`](crate::DoubleBarrier) or a

@@ -292,8 +292,9 @@ impl SharedCount {
         &self.service
     }
 
-    /// The same count, opened once more. An opening is answered with the count, so this one knows
-    /// all that was written before the call, and never less than that, also when the grantor dies.
+    /// Opens the same count once more. The answer to an opening has the count. So the returned one
+    /// knows all that was written before the call. It never knows less than that, also when the
+    /// grantor dies.
     pub(super) async fn opened_anew(&self) -> Result<SharedCount, CountError> {
         // With this one open it is there, so nothing begins anew.
         let known = self.value.get()?;

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 /// sleep through the end of its lease and not know that another one has the lock by now. Such a
 /// holder changes nothing any more, even if the clocks are wrong.
 ///
-/// It compares the token and its [lineage](crate::Guard::lineage). Tokens order the writes. Tokens
-/// of one lineage never repeat, but two lineages that live at the same time may deal equal tokens:
-/// an equal token of another lineage is refused.
+/// The gate compares the token and its [lineage](crate::Guard::lineage). Tokens order the writes.
+/// Tokens of one lineage never repeat, but two lineages that live at the same time may deal equal
+/// tokens: an equal token of another lineage is refused.
 ///
-/// It belongs to the resource, not to the holder of the lock: there is one, where the writes are
-/// done, and each write shows its token to it. It is a plain value, to be kept **under the same
-/// lock, or in the same transaction, as the guarded data**, or a stale write could come between the
+/// The gate belongs to the resource, not to the holder of the lock: there is one, where the writes
+/// are done, and each write shows its token to it. Keep this plain value **under the same lock, or
+/// in the same transaction, as the guarded data**. Otherwise a stale write could come between the
 /// check and the write of another holder. (A gate that could be shared without one would let that
 /// happen.) The crate `elderlock-fence` has it ready made for SQL databases, object stores, HTTP
 /// services and files. In a database it is a row in a table of its own, and the **first statement

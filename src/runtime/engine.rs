@@ -1030,8 +1030,9 @@ impl Engine {
         self.side.len()
     }
 
-    /// Slots and holds that are still kept. This is no turn. Call it only when no work is left, for
-    /// it holds the lock and would turn away a thread that is about to empty the side queue.
+    /// Returns the numbers of slots and holds that are still kept. This is no turn. It holds the
+    /// lock, and would turn away a thread that is about to empty the side queue. So call it only
+    /// when no work is left.
     pub(crate) fn kept(&self) -> (usize, usize) {
         let state = self.state.read().expect("no turn panics");
         assert!(

@@ -74,8 +74,8 @@ impl MemberLease {
 
 /// One hold, shared by the engine, which ends it, and the guards, which ask it.
 ///
-/// - `told_before_regrant`: it is good only while both leases run by the member's clock and no
-///   thread has ended it; no message and no task is needed for it to become an error.
+/// - `told_before_regrant`: the hold is good only while both leases run by the member's clock and
+///   no thread has ended it. Neither a message nor a task is needed for it to become an error.
 /// - It is good only in the process to which it was granted.
 /// - Once it has failed it stays failed.
 /// - It ends with its last guard.

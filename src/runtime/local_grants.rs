@@ -108,8 +108,8 @@ impl LocalGrants {
     }
 
     /// Takes a lock that has no local grant, with one of the tokens that the core has offered for
-    /// it. Returns its cell, as `cell` makes it of one that was used before, and whether this is
-    /// the first local grant of the service since the core absorbed the last one.
+    /// it. Returns its cell, as `cell` makes it of one that was used before. Also returns whether
+    /// this is the first local grant of the service since the core absorbed the last one.
     pub(super) fn take(
         &self,
         (name, owner, since): (&LockName, OwnerId, Time),

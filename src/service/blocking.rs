@@ -1,8 +1,8 @@
 //! The API for threads: append [`.block()`](Block::block) where an example has `.await`.
 //!
 //! A program without async joins with [`join`]. Its member has a thread of its own with a runtime
-//! inside, so the program needs no runtime and no thread of it has to answer other members. Every
-//! call of the member, of its services and recipes is then a blocking call:
+//! inside. So the program needs no runtime, and none of its threads has to answer other members.
+//! Every call of the member, of its services and recipes is then a blocking call:
 //!
 //! ```
 //! use elderlock::blocking::{self, Block};
@@ -64,7 +64,7 @@ use tokio::task::coop::unconstrained;
 /// a [`LeaderLatch`](crate::LeaderLatch), run there too.
 ///
 /// End with `member.leave().block()`. If the program ends sooner than that thread, no other member
-/// hears of the leave, and the locks of this one are free when its lease is over.
+/// hears of the leave. The locks of this member are then free when its lease is over.
 ///
 /// # Errors
 /// [`JoinError`], as of [`MemberBuilder::join`]; [`JoinError::NoThread`].

@@ -114,8 +114,8 @@ impl Claim {
         }
     }
 
-    /// One more part in the hold that the owner has, as soon as it has one that is good, and,
-    /// unless this one only `reads`, is the lock.
+    /// Returns one more part in the hold that the owner has, as soon as that hold is good. Unless
+    /// the part only `reads`, the hold must be the lock as well.
     pub(crate) async fn entered(&self, reads: bool) -> HoldHandle {
         let mut granted = std::pin::pin!(self.slot.granted.notified());
         loop {

@@ -121,8 +121,8 @@ impl Future for CommandFuture {
         let answer = std::task::ready!(asked.poll(context)).1;
         turn.made_progress();
         // Each of these takes a step of the core. A task that makes nothing else, at the member
-        // that grants, would have the thread for a hundred of them, and other members' packets
-        // would wait.
+        // that grants, would have the thread for a hundred of them. Other members' packets would
+        // wait.
         spend(context);
         Poll::Ready(answer.map_err(|outcome| *outcome))
     }

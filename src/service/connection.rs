@@ -26,11 +26,11 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 /// the clock.
 ///
 /// Curator: `ConnectionState`. There `SUSPENDED` leaves locks undecided: a holder is to stop on its
-/// own, or goes on and hopes that its session is back in time, and the same lock is still its own
-/// after `RECONNECTED`. Here `Suspended` means that others may have been given the lock from now
-/// on. So its guards fail for good, also if no other member was given the lock: a holder that reads
-/// too late does no harm. Curator's time between the broken connection and the end of the session
-/// is `Connected` here: no member lease has ended, nothing is in doubt.
+/// own, or goes on. If it goes on, it hopes that its session is back in time and the same lock is
+/// still its own after `RECONNECTED`. Here `Suspended` means that others may have been given the
+/// lock from now on. So its guards fail for good, also if no other member was given the lock: a
+/// holder that reads too late does no harm. Curator's time between the broken connection and the
+/// end of the session is `Connected` here: no member lease has ended, nothing is in doubt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub enum ConnectionState {

@@ -90,9 +90,9 @@ pub enum MemberEvent {
     /// It has left, for good. No event follows.
     Left,
     /// A fault ended it, for good. All its guards failed first. After a panic of its core it says
-    /// goodbye to the elder, if that is another member. After any other fault, or if the goodbye
-    /// is lost, the others wait for its lease to end, unless a member sees that its process is
-    /// gone. No event follows.
+    /// goodbye to the elder, if that is another member. After any other fault, or if the goodbye is
+    /// lost, the others wait for its lease to end. They do not wait if a member sees that its
+    /// process is gone. No event follows.
     Failed {
         /// The failure.
         reason: String,

@@ -39,8 +39,8 @@ impl Guard {
     /// Once it has failed it fails for good.
     ///
     /// # Errors
-    /// [`Lost`] with the reason: the lock's lease or the member's lease is over, the cluster went
-    /// on without the member, the service was destroyed here, or the member has left. Nothing is
+    /// [`Lost`] with the reason: the lock's or the member's lease is over, the cluster went on
+    /// without the member, the service was destroyed here, or the member has left. Nothing is
     /// changed by asking.
     ///
     /// ```

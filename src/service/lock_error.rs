@@ -323,9 +323,9 @@ pub enum ReleaseError {
     #[error("the lock was lost before it was released: {}", says(.0))]
     Lost(LostReason),
     /// Of [`release_and_confirm`](crate::Guard::release_and_confirm): the lock is released, and was
-    /// held until then, but no grantor has confirmed that within a member lease, or the member
-    /// left, was expelled or destroyed the service meanwhile. Others get the lock when a grantor
-    /// hears of it, at the latest when this member is out of the view.
+    /// held until then, but no grantor has confirmed that. Either a member lease has passed, or the
+    /// member left, was expelled or destroyed the service meanwhile. Others get the lock when a
+    /// grantor hears of it, at the latest when this member is out of the view.
     #[error(
         "the lock is released here, but no grantor confirmed it; \
          it is free when a grantor hears of it"

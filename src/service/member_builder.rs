@@ -279,9 +279,9 @@ impl MemberBuilder {
 
     /// Declares, as the operator, that every member of the last cluster that does not answer is
     /// dead for ever, and goes on without a quorum. The member founds anew, above the last view
-    /// that its data directory knows. For when too many members or directories are lost. If one of
-    /// them lives after all, both may hold the same lock until they meet; then the later founding
-    /// goes on and the members of the other lose their holds.
+    /// that its data directory knows. For when too many members or directories are lost. If a
+    /// member that was declared dead lives after all, both sides may hold the same lock until they
+    /// meet. Then the later founding goes on and the members of the other lose their holds.
     pub fn force(mut self) -> Self {
         self.force = true;
         self
@@ -298,10 +298,10 @@ impl MemberBuilder {
     /// waking it. It is zero where the process has one processor only.
     ///
     /// The poll that asks another member for a lock looks for the answer for so long before it is
-    /// pending, and so does the grantor's reading task for the next question when it has answered
-    /// one. On a fast network most answers come within it, and a lock takes half as long. Where
-    /// they do not, it is tried less often, down to once in 256 times. Meanwhile the thread does
-    /// nothing else: set it to zero if its other tasks cannot wait for so long, or if each
+    /// pending. When the grantor's reading task has answered a question, it looks for the next one
+    /// for so long. On a fast network most answers come within it, and a lock takes half as long.
+    /// Where they do not, it is tried less often, down to once in 256 times. Meanwhile the thread
+    /// does nothing else: set it to zero if its other tasks cannot wait for so long, or if each
     /// microsecond of a processor counts. [`counters`](Member::counters) tell how often it was of
     /// use.
     ///

@@ -89,8 +89,8 @@ impl ClusterBuilder {
     /// runtime: in a plain `#[test]`.
     ///
     /// # Panics
-    /// If `test` or a program does, if a program ends with an error, if the time limit is reached,
-    /// and if the members do not find each other, which a broken [`Timing`] may cause.
+    /// If `test` or a program panics, if a program ends with an error, and if the time limit is
+    /// reached. Also if the members do not find each other, which a broken [`Timing`] may cause.
     pub fn run<T, F>(self, test: impl FnOnce(Cluster) -> F) -> T
     where
         F: Future<Output = T> + 'static,

@@ -1,6 +1,6 @@
-//! Measures of the text and the layout. Most have to be none; a limit of another is the value that
-//! was measured last, and a change that makes the value smaller lowers it. Each measure is shown a
-//! breach.
+//! Measures of the text and the layout. Most have to be none. The limit of any other is the value
+//! that was measured last. A change that makes the value smaller lowers the limit. Each measure is
+//! shown a breach.
 
 use super::{code, files_below, read, root, test_files};
 use std::collections::{BTreeMap, BTreeSet};

@@ -273,8 +273,8 @@ impl Store {
         }
         tokio::time::sleep(Duration::from_micros(chance.random_range(THINK))).await;
 
-        // The books first, then the claim: nothing but the write comes after `fence()`, and a
-        // process that is stopped in between leaves no transaction open that would stop the other
+        // The books come first, then the claim: nothing but the write comes after `fence()`. A
+        // process that is stopped in between leaves no open transaction, which would stop the other
         // shops too.
         let mut shop = self.shop.clone().lock_owned().await;
         let Some(fence) = hold.fence() else {

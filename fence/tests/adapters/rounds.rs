@@ -1,5 +1,5 @@
-//! Eight writers sell one article, and one of them stops in the middle of its sale until its lease
-//! is over and another writer has the lock.
+//! Eight writers sell one article. One of them stops in the middle of its sale until its lease is
+//! over and another writer has the lock.
 
 use elderlock::{LockService, Member};
 use elderlock_fence::Stamp;

@@ -1,7 +1,8 @@
 //! Database servers of the distribution, each in a temporary folder that only the tests know.
 //!
-//! A shell stands between: it starts the server, waits until its own input ends, which is when the
-//! process of the tests ends, however it does, and then stops the server and removes the folder.
+//! A shell stands between: it starts the server and waits until its own input ends. The input ends
+//! with the process of the tests, however that process ends. Then the shell stops the server and
+//! removes the folder.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,10 @@
-//! `batch_is_atomic`: a granted batch has all of its locks. As long as its holder believes in them,
-//! the grantor has all of them for it, each with the token that follows from its index in the
-//! batch. A batch that waits has none.
+//! `batch_is_atomic`: a granted batch has all of its locks. As long as its holder believes in the
+//! locks, the grantor has all of them for the holder. Each lock has the token that follows from its
+//! index in the batch. A batch that waits has none.
 //!
-//! The check reads the table of the latest acting grantor, whenever that grantor began to act or
-//! has a new view, and when a batch is granted. It holds inside the clock bound.
+//! The check reads the table of the latest acting grantor. It does so whenever that grantor began
+//! to act or has a new view, and when a batch is granted. The invariant holds inside the clock
+//! bound.
 
 use super::{Count, Invariant, Latest, Verdict};
 use crate::history::{Ask, Key};

@@ -1,9 +1,9 @@
 //! `destroyed_is_over`: when a member hears that a service is destroyed there, the grantor's table
-//! has nothing left of the member's earlier requests, and the member grants the service no longer.
-//! A former grantor that does not know yet that another was named does not count: its entries end
-//! with its epoch. (That no grantor could be reached is another answer.) Inside the clock bound: a
-//! grantor whose clock is too slow goes on while a view is without it. A member that has asked for
-//! something of the service since may have been named again.
+//! has nothing left of the member's earlier requests. The member itself grants the service no
+//! longer. A former grantor that does not know yet that another was named does not count: its
+//! entries end with its epoch. (That no grantor could be reached is another answer.) Inside the
+//! clock bound: a grantor whose clock is too slow goes on while a view is without it. A member that
+//! has asked for something of the service since may have been named again.
 //!
 //! After the healing every member destroys every service, and hears that it is destroyed.
 

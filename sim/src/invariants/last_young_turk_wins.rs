@@ -1,5 +1,5 @@
-//! `last_young_turk_wins`: of the members that are named grantor of a service while its table is
-//! under way, the last one acts and the others pass the table on. Each bid is answered truthfully:
+//! `last_young_turk_wins`: several members may be named grantor of a service while its table is
+//! under way. The last one acts, and the others pass the table on. Each bid is answered truthfully:
 //! its young turk acts, or the answer names a later young turk.
 //!
 //! The rules, for a young turk T and its epoch e:
@@ -7,9 +7,9 @@
 //!   table. T has given neither table nor report to a later one. Since it heard of e, T has not
 //!   been told that another came after it.
 //! - **Won** is answered only while T acts.
-//! - **Superseded by Q** is answered when Q has been named after T (in an epoch above one that T
-//!   has, or is still to hear of). It is also answered when the elder has told T that Q asked after
-//!   the request that gets this answer. Each such message counts once.
+//! - **Superseded by Q** is answered when Q has been named after T. Q's epoch is then above one
+//!   that T has, or is still to hear of. The answer is also given when the elder has told T that Q
+//!   asked after the request that gets this answer. Each such message counts once.
 //! - **Outbid.** The elder sends it to T only when Q has asked: to each T at most as often as Q
 //!   did. From then on Q, or a member that asks after Q, is the next to be named, unless that
 //!   member leaves or grants already. The member that was named last may be named once more before,

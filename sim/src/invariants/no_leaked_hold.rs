@@ -71,8 +71,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 }
 
 /// Asks, and waits for the answer. Where bounds are drawn tiny, a member has no room for a request
-/// while it reports to a new grantor, or while it has that many objects open. Then it closes one
-/// and asks again.
+/// while it reports to a new grantor. The same is true while it has that many objects open. The
+/// function then closes one, if there is one, and asks again.
 fn ask_for(world: &mut World, site: usize, service: &str, want: Want, demand: &Demand) -> Ask {
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {

@@ -4,8 +4,9 @@
 //!
 //! The tokens tell that limit: a grantor deals versions of the object and tokens of permits from
 //! one range, in order. So it is the latest version below the grant's token, if that is of the same
-//! epoch. Else it is a limit that the epoch began with. That one is at least as new as any version
-//! of earlier epochs that a member with the object open had seen, for each has reported it.
+//! epoch. Else it is a limit that the epoch began with. That limit is at least as new as any
+//! version of earlier epochs that a member with the object open had seen. Each such member has
+//! reported its version.
 
 use super::{Count, Invariant, Verdict};
 use crate::history::{Ask, Call, HoldMode, Key};

@@ -1,5 +1,5 @@
 //! `recovered_table_is_the_union`: when a recovering grantor begins to act, its table has every
-//! hold and every waiter of every member of its view, each hold with its token. The table has
+//! hold and every waiter of every member of its view. Each hold has its token. The table has
 //! nothing that was over before the grantor began to ask. Each is as it was asked for: the same
 //! locks, the same owner, the same metadata. A hold is as old as its holder knows.
 //!

@@ -1,5 +1,5 @@
 //! `suspension_is_exclusive`: while a holder believes in the suspension of a service, only its
-//! owner believes in a lock of the service, and its owner does not wait for a second suspension.
+//! owner believes in a lock of the service. That owner does not wait for a second suspension.
 //! Inside the clock bound.
 
 use super::{Count, Invariant, Verdict};

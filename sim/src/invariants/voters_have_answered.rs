@@ -1,4 +1,4 @@
-//! `voters_have_answered`: a learner gets its vote only after it has had a view with itself, and no
+//! `voters_have_answered`: a learner gets its vote only after it has had a view with itself. No
 //! view gives a vote to more learners than it has other voters. Founders, and vote successors that
 //! a candidate takes in, vote at once.
 

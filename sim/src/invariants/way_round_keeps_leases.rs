@@ -5,7 +5,7 @@
 //! A known path may end when paths change, so the time counts from the last change on. A lease that
 //! was not renewed before the change runs out within one member lease. The second lease covers the
 //! packets that are under way then. Where nothing was cut for a member lease before the change,
-//! every lease has just been renewed, and none may run out at any time after the change.
+//! every lease has just been renewed. Then none may run out at any time after the change.
 
 use super::{Count, Invariant, Verdict, stretched};
 use crate::network::{LinkConditions, MS};

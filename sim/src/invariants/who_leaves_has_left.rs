@@ -1,6 +1,6 @@
-//! `who_leaves_has_left`: a member that was told to leave is not expelled, and a member that
-//! reports that its goodbye was heard is not in the latest view, or no other member of its own view
-//! is alive.
+//! `who_leaves_has_left`: a member that was told to leave is not expelled. A member reports in two
+//! cases only that its goodbye was heard. The latest view is without it, or no other member of its
+//! own view is alive.
 
 use super::{Count, Invariant, Verdict};
 use crate::world::{Observation, World};

@@ -37,8 +37,8 @@ pub(super) struct DiagramFrame<'a> {
 }
 
 /// A lane with its position in the picture. From top to bottom it has labels, the member's epochs
-/// as grantor, the shown lock, the other locks, and the line of its life, at which messages leave
-/// and arrive.
+/// as grantor, the shown lock, the other locks, and the line of its life. Messages leave and arrive
+/// at that line.
 struct Track<'a> {
     site: usize,
     lane: &'a SiteStory,

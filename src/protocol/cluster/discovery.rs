@@ -6,8 +6,8 @@
 //! ([`Timing::listen`](crate::protocol::timing::Timing)): members of a cluster greet the seeds all
 //! the time. So seeds that all start again at once find the cluster that lives on without them. A
 //! process in no view holds nothing. If it cannot know how a founding ended it may give itself up
-//! and start again as a new process ([`Event::Abandoned`](crate::protocol::Event::Abandoned)),
-//! which is as safe as a crash.
+//! and start again as a new process ([`Event::Abandoned`](crate::protocol::Event::Abandoned)). That
+//! is as safe as a crash.
 
 use super::view::View;
 use crate::protocol::event::{Config, Output};

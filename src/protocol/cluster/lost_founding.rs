@@ -1,8 +1,8 @@
 //! A founding that its founders did not survive.
 //!
-//! Only the coordinator of a founding has the first view on disk for certain. If all founders die
-//! before the others have stored it, the coordinator's vote successor waits for votes that do not
-//! exist, and the other new processes wait for it. It gives its vote up when
+//! Only the coordinator of a founding has the first view on disk for certain. All founders may die
+//! before the others have stored it. Then the coordinator's vote successor waits for votes that do
+//! not exist, and the other new processes wait for it. The vote successor gives its vote up when
 //!
 //! - its view is the first of its lineage, is not *established*, and nothing is accepted for the
 //!   next one;
@@ -14,9 +14,9 @@
 //!
 //! Then it is a seed like any other, and founds with the others, above the slots of the lost view.
 //!
-//! A founder that has had a lease in the first view for as long as a member lease notes on disk
-//! that the view is established. If directories are lost after that, only an operator gives them
-//! up.
+//! A founder notes on disk that the view is established. It does so when it has had a lease in the
+//! first view for as long as a member lease. If directories are lost after that, only an operator
+//! gives them up.
 
 use super::vote_successor::FounderReplacements;
 use super::*;

@@ -1,8 +1,8 @@
 //! The grantor of one service: it grants the service's locks, in one epoch, in the order of asking.
 //!
 //! `docs/protocol/transfer.md` has its states, and what leads from one to another (`phase.rs`).
-//! `recovery.rs` has how a table is rebuilt from reports, `transfer.rs` how it moves to the next
-//! grantor, and `revalidation.rs` how that one finds what the table lacks.
+//! `recovery.rs` rebuilds a table from reports, and `transfer.rs` moves it to the next grantor.
+//! With `revalidation.rs` the next grantor finds what the table lacks.
 //!
 //! - `one_grantor_per_epoch`: the elder deals each epoch once.
 //! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were

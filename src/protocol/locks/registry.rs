@@ -1,8 +1,7 @@
 //! The elder's map from lock services to their grantors, and the dealing of tokens.
 //!
-//! - A service is *free* when its next grantor need not ask any member. It is free only when every
-//!   member of the view in which this elder began has answered or has left, and none had heard of
-//!   it.
+//! - A service is *free* when its next grantor need not ask any member. Then every member of the
+//!   view in which this elder began has answered or has left, and none had heard of the service.
 //! - `epochs_rise`: ranges are dealt in order within a view (`dealer.rs`), and views only rise.
 
 use super::dealer::Dealer;

@@ -2,7 +2,7 @@
 //!
 //! `transport` binds and closes. `transport_state` is the state that all tasks share: the present
 //! [incarnation](incarnation::Incarnation) and its peers. A `peer` is an address with queues of
-//! frames; its task is in `dialer`, which dials through `tcp` when frames wait and no connection
+//! frames. Its task is in `dialer`, which dials through `tcp` when frames wait and no connection
 //! leads to their process. `connection_reader` reads a connection and hands its packets to the
 //! engine. `udp` runs the gossip machine. `admission` and `rate_limit` bound strangers, and
 //! `security` seals what a cluster with a key sends.

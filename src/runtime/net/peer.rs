@@ -14,11 +14,11 @@
 //! that comes back. Two connections that cross are both kept. Both sides send on the one that the
 //! lesser process has dialled.
 //!
-//! Mostly it is not the task that writes. A thread that has queued an awaited frame writes it
-//! itself, after all frames that were queued before, as far as the connection takes them at once.
-//! To wake the task first would be a detour. The **writer** keeps the frames in order. There is
-//! one, and the thread that writes has it. When it is put back, nothing is left to be written, or
-//! the task is woken.
+//! Mostly the task does not write. A thread that has queued an awaited frame writes it itself,
+//! after all frames that were queued before. It writes as much as the connection takes at once. To
+//! wake the task first would be a detour. The **writer** keeps the frames in order. There is one,
+//! and the thread that writes has it. When it is put back, nothing is left to be written, or the
+//! task is woken.
 
 use super::connection_reader::ConnectionReader;
 use super::counters::{AtomicCounters, add};

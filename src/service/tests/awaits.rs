@@ -5,8 +5,8 @@ use super::rejoin::Lan;
 use super::*;
 use crate::{Timing, Unavailable};
 
-/// Two members over a network of queues, the first of which grants the locks of "inventory"; leases
-/// long enough for a machine that has other things to do.
+/// Two members over a network of queues. The first of them grants the locks of "inventory". The
+/// leases are long enough for a machine that has other things to do.
 struct Pair {
     grantor: Member,
     other: Member,

@@ -69,8 +69,8 @@ async fn reentering_never_shortens_the_lease() {
     assert_eq!(left_over(&member), NOTHING);
 }
 
-/// Geode 6 number 9, second half: re-entering with a longer lease extends it, at the grantor too;
-/// and it never fails for want of time to wait, as it waits for nothing.
+/// Geode 6 number 9, second half: re-entering with a longer lease extends it, at the grantor too.
+/// Re-entering never fails for want of time to wait, as it waits for nothing.
 #[tokio::test]
 async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
     let (member, stock) = service().await;

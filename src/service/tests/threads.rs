@@ -2,10 +2,10 @@
 //! see `runtime/sync.rs`. The engine, its timer task, requests, guards and events are those that
 //! ship; only the clock is a stand-in, and there is no network.
 //!
-//! Each story is told in tens of thousands of orders, half of them drawn at every step, half by PCT
-//! (few switches, at the worst places). A thread that no other wakes is a deadlock, which shuttle
-//! finds; everything else is asserted. A failure prints its schedule, which `shuttle::replay` tells
-//! again.
+//! Each story is told in tens of thousands of orders. Half of them are drawn at every step, half by
+//! PCT (few switches, at the worst places). A thread that no other wakes is a deadlock, which
+//! shuttle finds; everything else is asserted. A failure prints its schedule, which
+//! `shuttle::replay` tells again.
 
 use super::*;
 use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing};

@@ -216,8 +216,8 @@ impl fmt::Debug for ClusterKey {
 
 /// The keys of a member, at least one. The first key seals, all open.
 ///
-/// To rotate without downtime, add the new key to all members, then make it the first at all
-/// members, then remove the old key from all members. Each step is a call of `Member::set_keyring`.
+/// To rotate without downtime, add the new key to all members. Then make it the first at all
+/// members. Then remove the old key from all members. Each step is a call of `Member::set_keyring`.
 ///
 /// ```
 /// use elderlock::{ClusterKey, Keyring};

@@ -166,8 +166,8 @@ fn hand_on(
     });
 }
 
-/// `confirmed_is_free`: no look that begins after a confirmed release finds more of the hold than
-/// the permits that were `left` beside the released one when the release began.
+/// `confirmed_is_free`: a look that begins after a confirmed release finds at most `left` permits
+/// of the hold. `left` is the number of permits beside the released ones when the release began.
 async fn confirmed(worker: &Workload, service: &LockService, hold: Token, left: u32) {
     let Ok(seen) = service.inspect(NAME).await else { return };
     let more = |mode: &Held| matches!(mode, Held::Permits(many) if *many > left);

@@ -2,8 +2,9 @@
 //! call asks
 //! - to be the grantor (a *bid*);
 //! - for a look at the grantor's table;
-//! - for a confirmation that the grantor knows of the end of one request, of all requests of this
-//!   member, or of how much is left of one hold;
+//! - for a confirmation that the grantor knows of the end of one request, or of all requests of
+//!   this member;
+//! - for a confirmation that the grantor knows how much is left of one hold;
 //! - to turn a share into the lock;
 //! - to write into an object;
 //! - to have a hold back.
@@ -31,8 +32,8 @@ pub(super) enum CallKind {
     Bid,
     /// To have the grantor look; in which epoch it was asked to.
     Look(Query, Option<Epoch>),
-    /// To hear that the grantor knows of the end of a request, or of how much is left of its hold;
-    /// in which epoch it was asked.
+    /// To hear that the grantor knows of the end of a request, or how much is left of its hold. The
+    /// epoch is the one in which the grantor was asked.
     Confirm(RequestId, Option<Epoch>),
     /// To have a hold back.
     Revoke(Box<revocation::RevocationCall>),

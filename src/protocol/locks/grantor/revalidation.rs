@@ -13,8 +13,8 @@ pub(super) struct Revalidation {
 }
 
 impl Grantor {
-    /// Asks the members with something in a table that was transferred for their present holds and
-    /// waits, and those that a recovery before has not heard.
+    /// Asks members for their present holds and waits. It asks those with something in a table that
+    /// was transferred, and those that a recovery before has not heard.
     pub(super) fn revalidate(&mut self, cx: &mut StepContext) {
         planted!(cx.mutant, CheckNobody => return);
         let mut asked: BTreeSet<ProcessId> = self.table.shares().into_keys().collect();

@@ -4,10 +4,10 @@
 //! misses of the cache to find that out. The [filter](CountingBloomFilter) takes one. It follows
 //! the tree, and the tree can be changed only here.
 //!
-//! A filter has a size, so another one takes its place when there are twice as many names as it was
-//! made for, or half as many. That one is not made at once, for no operation goes through all
-//! names. The **current** filter goes on as ever. Beside it is the **next**, and each change of the
-//! tree moves a few more names into that one, in their order:
+//! A filter is made for a number of names. Another one takes its place when there are twice as many
+//! names, or half as many. That one is not made at once, for no operation goes through all names.
+//! The **current** filter goes on as ever. Beside it is the **next**, and each change of the tree
+//! moves a few more names into that one, in their order:
 //! ```text
 //!              up to the mark       behind the mark
 //! current      all names            all names

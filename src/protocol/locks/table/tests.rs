@@ -1218,7 +1218,7 @@ fn the_highest_version_of_an_object_stays() {
 }
 
 /// All kinds of requests at random. After each step the table is the same as one that is worked out
-/// anew. Nothing is held beside a hold that excludes it, no more permits are granted than there
+/// anew. Nothing is held beside a hold that excludes it. No more permits are granted than there
 /// are, and no request that could be granted is left.
 #[test]
 fn random_requests_hold_nothing_beside_a_hold_that_excludes_it() {

@@ -584,8 +584,8 @@ fn a_call_of_one_kind_costs_no_look_at_those_of_another() {
     act(&mut |client, cx| client.on_suspended(cx));
 }
 
-/// Each release of a request that waits for a grantor's naming looks at that request, and each view
-/// of a recovering grantor at the members that are gone.
+/// Each release of a request that waits for a grantor's naming looks at that request. Each view of
+/// a recovering grantor looks at the members that are gone.
 #[test]
 fn requests_that_wait_for_a_grantor_to_act_are_found_by_request_and_member() {
     let mut node = with_two_more();
