@@ -3,7 +3,7 @@
 //!
 //! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other and
 //! agree on the list of members. The first member to ask for a lock of a [`LockService`] grants the
-//! locks of that service. When any of them dies, the others go on: another member takes over its
+//! locks of that service. When any member dies, the others go on: another member takes over its
 //! service, and each lock that it held is granted to the next waiter.
 //!
 //! ```
@@ -31,8 +31,8 @@
 //!
 //! - **[`Guard::fence`]** gives a token that rises from grant to grant. Let the resource refuse
 //!   tokens lower than the highest it has seen. Then no stale holder writes to it after a newer
-//!   one, whatever clocks and networks do. Call it before each side effect: it is an error as soon
-//!   as the lock is lost.
+//!   one, whatever clocks and networks do. Call `fence` before each side effect: it is an error as
+//!   soon as the lock is lost.
 //! - **[`Member::local`]** gives the same in one process without sockets, for tests. The crate
 //!   `elderlock-testing` causes every loss, in simulated time.
 //! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand;

@@ -114,7 +114,7 @@ pub(super) struct Cluster {
     orphaned_at: Time,
     /// An operator has forced it: its next incarnation founds a new lineage.
     forced: bool,
-    /// It met a lineage that goes on in its place, and gives its own one up.
+    /// This member met a lineage that goes on in place of its own, and gives its own up.
     defected: bool,
 }
 

@@ -43,7 +43,7 @@ impl Content {
 pub enum Edit {
     /// A value.
     Set {
-        /// It.
+        /// The new value.
         value: Value,
         /// Only if the object's version is this one.
         expect: Option<Token>,

@@ -316,12 +316,12 @@ pub enum Hint {
     Contact(SocketAddr),
     /// Gossip calls the process down, or a stream to it broke or cannot be opened.
     Unreachable(ProcessId),
-    /// Its address refuses connections.
+    /// The address of the process refuses connections.
     Refused(ProcessId),
-    /// Another process answers at its address: it may have started anew, or packets reach another
-    /// host.
+    /// Another process answers at the address of the process: it may have started anew, or packets
+    /// reach another host.
     Replaced(ProcessId),
-    /// It shared this process's kernel and has ended: certain.
+    /// The process shared this process's kernel and has ended: certain.
     Dead(ProcessId),
     /// A connection to the process was opened (again).
     Connected(ProcessId),
@@ -421,7 +421,7 @@ pub enum Outcome {
     Upgraded {
         /// The request that holds.
         hold: RequestId,
-        /// Its new token.
+        /// The new token of the hold.
         token: Token,
     },
     /// This many others have a share of the lock.
@@ -494,11 +494,11 @@ pub enum LostReason {
     Left,
     /// The service was destroyed at this member.
     Destroyed,
-    /// It was revoked, after the holder had been told of the revocation.
+    /// The hold was revoked, after the holder had been told of the revocation.
     Revoked,
-    /// Its holder released it. Only watchers of another's hold get this reason.
+    /// The holder released the hold. Only watchers of another's hold get this reason.
     Released,
-    /// This process is a `fork` copy of the process that holds it. Join after the fork.
+    /// This process is a `fork` copy of the process that has the hold. Join after the fork.
     Forked,
 }
 
@@ -556,7 +556,7 @@ pub enum Event {
     Resumed,
     /// A later view leaves this process out. It must draw a new process id and start again.
     Expelled,
-    /// It has left, as the program asked.
+    /// This member has left, as the program asked.
     Left {
         /// A view without it is decided, or no member is left to hear its goodbye, or it never knew
         /// that it was a member. Otherwise the others find out when its lease is surely over.
@@ -637,13 +637,14 @@ pub struct Sizes {
 /// The load of an acting grantor, counted, and how it began to act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrantorLoad {
-    /// Its epoch.
+    /// The grantor's epoch.
     pub epoch: Epoch,
     /// Requests in its table that hold: a batch is one of them, and so is a suspension.
     pub holds: usize,
     /// Requests in its table that wait.
     pub waits: usize,
-    /// Its last state before it acted, and since when; `None`: it acted as soon as it was named.
+    /// The grantor's last state before it acted, and since when; `None`: it acted as soon as it was
+    /// named.
     pub way: Option<(GrantorState, Time)>,
 }
 

@@ -162,8 +162,8 @@ impl fmt::Debug for Slot {
 pub struct LineageId(pub u64);
 
 impl LineageId {
-    /// The same bits as a signed integer, for SQL `BIGINT` columns. Half of them are negative, and
-    /// their order means nothing.
+    /// Returns the same bits as a signed integer, for SQL `BIGINT` columns. Half of them are
+    /// negative, and their order means nothing.
     pub const fn as_i64(self) -> i64 {
         self.0 as i64
     }
@@ -256,7 +256,7 @@ pub struct Lineage {
 }
 
 impl Lineage {
-    /// Its random bits: a process founds once.
+    /// Returns the random bits of the lineage: a process founds once.
     pub const fn id(self) -> LineageId {
         LineageId((self.founder.0 >> 64) as u64 ^ self.founder.0 as u64)
     }
@@ -317,12 +317,12 @@ impl Token {
         self.0 as i64
     }
 
-    /// The slot in which it was dealt.
+    /// Returns the slot in which the token was dealt.
     pub const fn slot(self) -> Slot {
         Slot(self.0 / Slot::TOKENS)
     }
 
-    /// Its number within the slot.
+    /// Returns the number of the token within its slot.
     pub const fn within(self) -> u32 {
         (self.0 % Slot::TOKENS) as u32
     }
@@ -789,7 +789,7 @@ impl Value {
         &self.0
     }
 
-    /// The same bytes, shared.
+    /// Returns the bytes, shared.
     pub fn share(&self) -> Arc<[u8]> {
         self.0.clone()
     }
@@ -847,7 +847,7 @@ impl OpenRequest {
         &self.0.0
     }
 
-    /// The value that it has if no member has it open yet.
+    /// The value that the object has if no member has it open yet.
     pub fn value(&self) -> &Value {
         &self.0.1
     }
@@ -877,7 +877,7 @@ pub enum Want {
 }
 
 impl Want {
-    /// The names of its locks or of its object, ascending; none for a suspension.
+    /// The names of the locks or of the object that is wanted, ascending; none for a suspension.
     pub fn names(&self) -> &[LockName] {
         match self {
             Want::Lock(name) | Want::Share(name) | Want::Permits(name, _) => {
@@ -889,7 +889,7 @@ impl Want {
         }
     }
 
-    /// How many tokens a grant of it takes.
+    /// How many tokens a grant of this want takes.
     pub fn tokens(&self) -> u32 {
         match self {
             Want::Batch(batch) => batch.names().len() as u32,
@@ -898,7 +898,7 @@ impl Want {
         }
     }
 
-    /// Whether it is to have an object open, which is no hold.
+    /// Whether the want is to have an object open, which is no hold.
     pub fn opens(&self) -> bool {
         matches!(self, Want::Open(_))
     }
@@ -914,7 +914,7 @@ impl Want {
         }
     }
 
-    /// How it stands beside other requests for the same name.
+    /// How the want stands beside other requests for the same name.
     pub fn mode(&self) -> Mode {
         match self {
             Want::Lock(_) | Want::Batch(_) | Want::Open(_) => Mode::Lock,

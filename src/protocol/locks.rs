@@ -116,11 +116,11 @@ pub(super) struct InstalledView<'a> {
 pub(super) enum RegistryChange {
     /// This member is not the elder.
     End,
-    /// It has been the elder in this tenure before.
+    /// This member has been the elder in this tenure before.
     Keep,
-    /// It was the elder before, and begins a tenure. `ask`: there were elders before.
+    /// This member was the elder before, and begins a tenure. `ask`: there were elders before.
     Restart { ask: bool, clocks: (WallClock, WallClock) },
-    /// It has become the elder.
+    /// This member has become the elder.
     Begin { ask: bool, clocks: (WallClock, WallClock) },
 }
 
@@ -350,7 +350,7 @@ impl Locks {
         !self.unfinished.is_empty()
     }
 
-    /// These grantors left something to do.
+    /// Notes that these grantors left something to do.
     pub(super) fn leave_unfinished(&mut self, now: Time, services: Vec<ServiceName>) {
         if !services.is_empty() {
             self.unfinished.extend(services);

@@ -338,17 +338,17 @@ impl TokenRange {
         (number < self.len()).then(|| self.first.plus(number))
     }
 
-    /// How many tokens it has.
+    /// How many tokens the range has.
     pub fn len(&self) -> u64 {
         (self.last.get() - self.first.get()).saturating_add(1)
     }
 
-    /// Whether it has none, which no range is.
+    /// Whether the range has no token. No range is empty.
     pub fn is_empty(&self) -> bool {
         self.first > self.last
     }
 
-    /// Whether it is a valid range; checked on ranges that come from outside.
+    /// Whether this is a valid range; checked on ranges that come from outside.
     pub fn is_sound(&self) -> bool {
         self.first <= self.last && self.first.slot() >= Slot(1) && self.last.slot() <= Slot::MAX
     }
@@ -406,17 +406,17 @@ pub struct WaitReport {
 /// The answer of the grantor of an object, beside the object's content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum ObjectReply {
-    /// It is open, with this token for the request.
+    /// The object is open, with this token for the request.
     Opened(Token),
-    /// It was written.
+    /// The object was written.
     Written {
         /// As this version.
         version: Token,
         /// Of a step: the number that it made.
         number: Option<i32>,
     },
-    /// It was not written: it has another version than the expected one, or the number edit is
-    /// refused.
+    /// The object was not written: it has another version than the expected one, or the number edit
+    /// is refused.
     Unwritten,
 }
 
@@ -457,19 +457,20 @@ pub struct WaiterInfo {
 /// Why a request is refused.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// It does not wait, and this holder is in its way.
+    /// The request does not wait, and this holder is in its way.
     Held(HolderInfo),
-    /// It does not wait, and earlier requests wait for this lock, or to suspend the service. Also
-    /// for a suspension if its asker holds so much that no other holder is found to be named.
+    /// The request does not wait, and earlier requests wait for this lock, or to suspend the
+    /// service. Also for a suspension if its asker holds so much that no other holder is found to
+    /// be named.
     Waited(Option<LockName>),
-    /// It does not wait, and the grantor cannot answer yet.
+    /// The request does not wait, and the grantor cannot answer yet.
     Undecided,
-    /// Its owner has a hold and wants to suspend the service, and so does an earlier owner with a
-    /// hold. Each would wait for the other for ever.
+    /// The owner of the request has a hold and wants to suspend the service, and so does an earlier
+    /// owner with a hold. Each would wait for the other for ever.
     Deadlock,
-    /// It wants permits of an object that its member does not have open.
+    /// The request wants permits of an object that its member does not have open.
     NotOpen,
-    /// It does not wait, no member has a permit, and this limit is too low for it.
+    /// The request does not wait, no member has a permit, and this limit is too low for it.
     Limit(u32),
     /// An upgrade of a share: this many others have a share too.
     Shared(u64),
@@ -666,7 +667,7 @@ pub enum RegistryMessage {
 /// The elder tells a member of grantors, and asks it for its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum MemberMessage {
-    /// That member, in that epoch.
+    /// The grantor of a service is this member, in this epoch.
     GrantorIs {
         /// The service.
         service: ServiceName,
@@ -1050,7 +1051,8 @@ impl From<Notice> for Packet {
 }
 
 impl Packet {
-    /// The variant name of its notice or message. A relay has the name of its inner packet.
+    /// The variant name of the packet's notice or message. A relay has the name of its inner
+    /// packet.
     pub fn kind(&self) -> &'static str {
         match self {
             Packet::VoteSuccessor { notice, .. } => notice.kind(),

@@ -360,7 +360,7 @@ impl ProtocolMutant {
         ProtocolMutant::ALL.into_iter().filter(is_set).collect()
     }
 
-    /// Its bit in `ASKED_FOR`: the word, and the mask within it.
+    /// The bit of the break in `ASKED_FOR`: the word, and the mask within it.
     fn bit(self) -> (usize, u64) {
         (self as usize / 64, 1 << (self as usize % 64))
     }

@@ -62,7 +62,7 @@ impl Node {
         (cluster, Step { links, locks, mailbox, quiet, out })
     }
 
-    /// Whether it is a member of its view: neither in discovery nor leaving.
+    /// Whether the node is a member of its view: neither in discovery nor leaving.
     pub fn belongs(&self) -> bool {
         self.cluster.is_member()
     }
@@ -271,7 +271,7 @@ impl Node {
         self.cluster.process()
     }
 
-    /// The view it is in, or was in last.
+    /// The view that the node is in, or was in last.
     pub fn view(&self) -> Option<&View> {
         self.cluster.view().map(|view| &**view)
     }
@@ -283,17 +283,17 @@ impl Node {
         self.cluster.lease_end()
     }
 
-    /// Whether it is in a view and its lease runs: joined, and able to hold locks.
+    /// Whether the node is in a view and its lease runs: joined, and able to hold locks.
     pub fn is_ready(&self, now: Time) -> bool {
         self.cluster.is_ready(now)
     }
 
-    /// Whether it is the elder of its view.
+    /// Whether the node is the elder of its view.
     pub fn is_elder(&self) -> bool {
         self.cluster.is_elder()
     }
 
-    /// The services whose grantor it is, with the grantor's epoch and state.
+    /// The services whose grantor the node is, with the grantor's epoch and state.
     pub fn grantors(&self) -> impl Iterator<Item = (&ServiceName, Epoch, GrantorState)> {
         self.locks.grantors().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
     }
@@ -309,8 +309,8 @@ impl Node {
         self.locks.grantors().filter_map(|(service, grantor)| Some((service, grantor.load()?)))
     }
 
-    /// The requests in the table of the service's grantor, if it is the grantor. Requests that hold
-    /// have their token.
+    /// The requests in the table of the service's grantor, if that grantor is here. Requests that
+    /// hold have their token.
     pub fn table(
         &self,
         service: &ServiceName,
@@ -413,7 +413,7 @@ impl Node {
         self.locks.grantor(service).is_some_and(Grantor::is_acting)
     }
 
-    /// How much it keeps at `now`.
+    /// How much the node keeps at `now`.
     pub fn sizes(&self, now: Time) -> Sizes {
         let mut sizes = Sizes::default();
         self.cluster.count(&mut sizes);
@@ -422,7 +422,7 @@ impl Node {
         sizes
     }
 
-    /// The members that its recoveries wait for.
+    /// The members that recoveries here wait for.
     pub fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.locks.grantors().flat_map(|(_, grantor)| grantor.awaiting())
     }

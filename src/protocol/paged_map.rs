@@ -133,7 +133,7 @@ impl<T> PagedMap<T> {
         all.inspect(|_| touch())
     }
 
-    /// Those from a number on.
+    /// Returns the entries from a number on.
     pub(crate) fn from(&self, first: RequestId) -> impl Iterator<Item = (RequestId, &T)> {
         let pages = self.pages.range(page_and_bit(&first).0..);
         let all = pages.flat_map(|(number, page)| page.requests(*number).zip(&page.values));

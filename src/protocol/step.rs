@@ -24,8 +24,8 @@ pub(crate) struct Mailbox {
 
 /// Until when nothing is due, and a command may be done at once; `None`: to be found out.
 ///
-/// It is derived, and does not count as a node's state: two nodes that differ in nothing else are
-/// equal.
+/// The instant is derived, and does not count as a node's state: two nodes that differ in nothing
+/// else are equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuietUntil(pub(crate) Option<Time>);
 

@@ -20,7 +20,7 @@ pub(crate) const MAIL: usize = 64;
 pub(crate) struct Standing<'a> {
     /// This member.
     pub(crate) me: ProcessId,
-    /// The same, with its address.
+    /// This member, with its address.
     pub(crate) info: &'a MemberInfo,
     /// The view it is in, or was in last.
     pub(crate) view: Option<&'a Arc<View>>,

@@ -209,9 +209,10 @@ impl AtomicCounter {
         seen(&self.fresh().await?)
     }
 
-    /// Adds to it, and returns the number before and after. The grantor adds, in the order of
-    /// asking; see [`AtomicCounter`] for the additions that take more than one round trip. It is
-    /// added once, also if the grantor changes meanwhile. An addition of 0 is a change, too.
+    /// Adds to the number, and returns the number before and after. The grantor adds, in the order
+    /// of asking; see [`AtomicCounter`] for the additions that take more than one round trip.
+    /// `delta` is added once, also if the grantor changes meanwhile. An addition of 0 is a change,
+    /// too.
     ///
     /// # Errors
     /// [`CounterError::Overflow`]: the sum does not fit 64 bits; nothing is changed.
@@ -316,9 +317,9 @@ impl AtomicCounter {
         }
     }
 
-    /// Sets it to `value` if it was never set, or added to, since it was opened first. Returns
-    /// whether this call has set it; `false`: nothing is changed. One round trip, none if this
-    /// member has heard that it is set.
+    /// Sets the number to `value` if it was never set, or added to, since it was opened first.
+    /// Returns whether this call has set it; `false`: nothing is changed. One round trip, none if
+    /// this member has heard that it is set.
     ///
     /// # Errors
     /// As for [`set`](AtomicCounter::set).
@@ -353,7 +354,7 @@ impl AtomicCounter {
         Ok(false)
     }
 
-    /// Sets it unconditionally. Returns the version of the write. One round trip.
+    /// Sets the number unconditionally. Returns the version of the write. One round trip.
     ///
     /// # Errors
     /// [`CounterError::Lost`]: it may be written or not. Others: nothing is changed.
@@ -378,8 +379,8 @@ impl AtomicCounter {
         seen(&self.value.changed(since).await?)
     }
 
-    /// Completes when it is no longer open, with the reason: the cluster went on without the
-    /// member, the member has left, or the service was destroyed here. Open it again then.
+    /// Completes when the counter is no longer open, with the reason: the cluster went on without
+    /// the member, the member has left, or the service was destroyed here. Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -387,10 +388,10 @@ impl AtomicCounter {
         self.value.lost().await
     }
 
-    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
-    /// any member, does not find this opening any more. If there is no other, it begins anew. With
-    /// other clones of this one around only this one ends, and the grantor is not told. One round
-    /// trip, no message at the grantor's own member.
+    /// Closes the counter, and waits until the grantor has heard of that. A later opening by that
+    /// name, at any member, does not find this opening any more. If there is no other, it begins
+    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a counter that is opened before the grantor has heard of the drop
     /// has the old number.
@@ -405,7 +406,7 @@ impl AtomicCounter {
         self.value.close().await
     }
 
-    /// Its name.
+    /// Returns the name of the counter.
     pub fn name(&self) -> &[u8] {
         self.value.name()
     }
@@ -435,7 +436,7 @@ fn seen(content: &Versioned) -> Result<CounterValue, CounterError> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
-    /// It is not the expected number: here is the present one. Nothing was changed.
+    /// The counter does not have the expected number: here is the present one. Nothing was changed.
     #[error("the counter is {}, not the expected number; nothing was set", .0.number)]
     Changed(CounterValue),
     /// The sum has no 64 bits. Nothing was changed.
@@ -447,14 +448,15 @@ pub enum CounterError {
     /// Too many requests of this member wait already. Nothing was changed; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// It is no longer open: the cluster went on without the member, the member has left, or the
-    /// service was destroyed here. A change that was under way may have been made. Open it again.
+    /// The counter is no longer open: the cluster went on without the member, the member has left,
+    /// or the service was destroyed here. A change that was under way may have been made. Open it
+    /// again.
     #[error("{}", not_open("counter", .0))]
     Lost(#[from] Lost),
 }
 
 impl CounterError {
-    /// Whether it is no longer open.
+    /// Whether the counter is no longer open.
     pub fn is_lost(&self) -> bool {
         matches!(self, CounterError::Lost(_))
     }

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 /// A barrier that any member may set and remove. A waiter goes on as soon as it is not set.
 ///
-/// It lives while a member has it open, and is not set when none has: keep it open at the member
-/// that sets it until the waiters have opened it. To set or remove it takes one question to the
-/// grantor, however many others do the same. When a member dies, the barrier that it set stays set
-/// while others have it open, and any of them may remove it. One death may undo something: that of
-/// the [grantor](LockService::is_grantor), with all members that had heard of the last change. The
-/// barrier is then as it was before that, and marked [`maybe_stale`](Barrier::maybe_stale).
+/// The barrier lives while a member has it open, and is not set when none has: keep it open at the
+/// member that sets it until the waiters have opened it. To set or remove it takes one question to
+/// the grantor, however many others do the same. When a member dies, the barrier that it set stays
+/// set while others have it open, and any of them may remove it. One death may undo something: that
+/// of the [grantor](LockService::is_grantor), with all members that had heard of the last change.
+/// The barrier is then as it was before that, and marked [`maybe_stale`](Barrier::maybe_stale).
 ///
-/// It counts how often it was set and removed: a waiter goes on when it is removed, also if it is
-/// set again before the waiter sees it.
+/// The barrier counts how often it was set and removed: a waiter goes on when it is removed, also
+/// if it is set again before the waiter sees it.
 ///
 /// Of its name there is one object in a service: while a [`SharedCount`], a
 /// [`Semaphore`](crate::Semaphore), a [`DoubleBarrier`](crate::DoubleBarrier) or a
@@ -63,7 +63,7 @@ impl Barrier {
         })
     }
 
-    /// Sets it: later waits do not return until it is removed. No error if it is set.
+    /// Sets the barrier: later waits do not return until it is removed. No error if it is set.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be set or not. Others: nothing is changed.
@@ -76,7 +76,7 @@ impl Barrier {
         self.turn(true).await
     }
 
-    /// Removes it: all waiters go on. No error if it is not set.
+    /// Removes the barrier: all waiters go on. No error if it is not set.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be set or not. Others: nothing is changed.
@@ -97,10 +97,10 @@ impl Barrier {
         }
     }
 
-    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
-    /// any member, does not find this opening any more. If there is no other, it begins anew. With
-    /// other clones of this one around only this one ends, and the grantor is not told. One round
-    /// trip, no message at the grantor's own member.
+    /// Closes the barrier, and waits until the grantor has heard of that. A later opening by that
+    /// name, at any member, does not find this opening any more. If there is no other, it begins
+    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
     /// is as it was.
@@ -115,7 +115,7 @@ impl Barrier {
         self.count.close().await
     }
 
-    /// Whether it is set, at an instant after the call. One round trip.
+    /// Whether the barrier is set, at an instant after the call. One round trip.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.
@@ -126,9 +126,9 @@ impl Barrier {
         Ok(is_set(self.count.read().await?.count))
     }
 
-    /// Whether the grantor has died since it was set or removed, so that a later change may be
-    /// lost: it may be set though it was removed, or the other way round. Setting or removing it
-    /// anew ends that. As this member knows it; sends no message.
+    /// Whether the grantor has died since the barrier was set or removed, so that a later change
+    /// may be lost: it may be set though it was removed, or the other way round. Setting or
+    /// removing it anew ends that. As this member knows it; sends no message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.
@@ -136,8 +136,8 @@ impl Barrier {
         Ok(self.count.get()?.maybe_stale)
     }
 
-    /// Waits until it is not set, or was removed since the wait began. Asks the grantor first, so a
-    /// task that was told that it is set does wait.
+    /// Waits until the barrier is not set, or was removed since the wait began. Asks the grantor
+    /// first, so a task that was told that it is set does wait.
     ///
     /// # Errors
     /// [`BarrierError`]: it is not known whether it is set.
@@ -189,10 +189,10 @@ pub enum BarrierError {
     /// The limit was reached.
     #[error("the wait limit ended")]
     TimedOut,
-    /// It is no longer open, or is no such thing.
+    /// The barrier or latch is no longer open, or is no such thing.
     #[error(transparent)]
     Count(#[from] CountError),
-    /// A lock that it is made of was not given.
+    /// A lock that the barrier is made of was not given.
     #[error(transparent)]
     Lock(#[from] LockError),
 }
@@ -203,8 +203,8 @@ impl BarrierError {
         matches!(self, BarrierError::TimedOut)
     }
 
-    /// Whether it is no longer open, because the member was cut off, expelled or has left, or the
-    /// service was destroyed here.
+    /// Whether the barrier or latch is no longer open, because the member was cut off, expelled or
+    /// has left, or the service was destroyed here.
     pub fn is_lost(&self) -> bool {
         match self {
             BarrierError::Count(error) => error.is_lost(),

@@ -10,10 +10,10 @@ use std::time::Duration;
 /// A count that members count down. Waiters go on when it is zero. It stays at zero until a
 /// [reset](CountDownLatch::reset).
 ///
-/// It lives while a member has it open: let waiters open it first, or let the counting member keep
-/// it open until another has it open. [Closed](CountDownLatch::close) by the last member, it is
-/// gone with its count. Dropped by the last member, it is gone as soon as the grantor has heard of
-/// the drop. An opening before that has the old count. To count anew by the same name,
+/// The latch lives while a member has it open: let waiters open it first, or let the counting
+/// member keep it open until another has it open. [Closed](CountDownLatch::close) by the last
+/// member, it is gone with its count. Dropped by the last member, it is gone as soon as the grantor
+/// has heard of the drop. An opening before that has the old count. To count anew by the same name,
 /// [`reset`](CountDownLatch::reset) it, or close it everywhere.
 ///
 /// A count-down is made once, also if the grantor dies while it is under way. When a member dies,
@@ -68,8 +68,8 @@ impl CountDownLatch {
         })
     }
 
-    /// Counts down by one, if it is not zero, and returns the remaining count. The grantor counts,
-    /// in the order of asking: one round trip, however many others count.
+    /// Counts down by one, if the count is not zero, and returns the remaining count. The grantor
+    /// counts, in the order of asking: one round trip, however many others count.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be counted or not. Others: it was not counted.
@@ -121,9 +121,9 @@ impl CountDownLatch {
         self.count.step(NumberEdit::Reset(count)).await.map(drop)
     }
 
-    /// Waits until it is zero, or was since the wait began. If this member knows it as zero the
-    /// grantor is asked first, so a task that was told that it began [anew](CountDownLatch::reset)
-    /// does wait.
+    /// Waits until the count is zero, or was since the wait began. If this member knows it as zero
+    /// the grantor is asked first, so a task that was told that it began
+    /// [anew](CountDownLatch::reset) does wait.
     ///
     /// # Errors
     /// [`BarrierError`]: it is not known whether it is zero.
@@ -153,10 +153,10 @@ impl CountDownLatch {
         within(self.count.service(), limit, self.wait()).await
     }
 
-    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
-    /// any member, does not find this opening any more. If there is no other, it begins anew. With
-    /// other clones of this one around only this one ends, and the grantor is not told. One round
-    /// trip, no message at the grantor's own member.
+    /// Closes the latch, and waits until the grantor has heard of that. A later opening by that
+    /// name, at any member, does not find this opening any more. If there is no other, it begins
+    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a latch that is opened before the grantor has heard of the drop
     /// has the old count.
@@ -181,8 +181,8 @@ impl CountDownLatch {
         Ok(self.count.get()?.count as u32)
     }
 
-    /// Whether the grantor has died since it was counted down last, so that a later count-down may
-    /// be lost. The next one ends that. As this member knows it; sends no message.
+    /// Whether the grantor has died since the count was last lowered, so that a later count-down
+    /// may be lost. The next one ends that. As this member knows it; sends no message.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.

@@ -92,10 +92,10 @@ impl DoubleBarrier {
         Ok(self.phase.get()?.maybe_stale)
     }
 
-    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
-    /// any member, does not find this opening any more. If there is no other, it begins anew. With
-    /// other clones of this one around only this one ends, and the grantor is not told. One round
-    /// trip, no message at the grantor's own member.
+    /// Closes the barrier, and waits until the grantor has heard of that. A later opening by that
+    /// name, at any member, does not find this opening any more. If there is no other, it begins
+    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
     /// is as it was.

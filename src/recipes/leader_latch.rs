@@ -72,7 +72,7 @@ pub struct LeaderLatch {
 pub enum LatchState {
     /// Not started: it does not stand for the lead.
     Latent,
-    /// It leads or queues.
+    /// The latch leads or queues.
     Started,
     /// For good.
     Closed,
@@ -97,9 +97,9 @@ pub enum CloseMode {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LatchEvent {
-    /// It leads.
+    /// The latch leads.
     IsLeader(Term),
-    /// It leads no more.
+    /// The latch leads no more.
     NotLeader {
         /// The token of the term that is over.
         token: Token,
@@ -278,7 +278,7 @@ impl LeaderLatch {
         })
     }
 
-    /// Lets each of its terms last at most so long; then the next waiter leads, and this latch
+    /// Lets each term of the latch last at most so long. Then the next waiter leads, and this latch
     /// waits at the end of the queue. More than zero, at most ten years; anything else is an error
     /// of [`start`](LeaderLatch::start). After that this has no effect. Without it a term lasts
     /// until it is given up or lost.
@@ -368,14 +368,14 @@ impl LeaderLatch {
         Ok(())
     }
 
-    /// Whether it leads at this instant: [`term`](LeaderLatch::term) is there.
+    /// Whether the latch leads at this instant: [`term`](LeaderLatch::term) is there.
     ///
     /// Curator: `LeaderLatch.hasLeadership`, which may say so for a moment after another one leads.
     pub fn has_leadership(&self) -> bool {
         self.term().is_some()
     }
 
-    /// The term, if it leads at this instant by its clock. Cheap: no message.
+    /// The term, if the latch leads at this instant by its clock. Cheap: no message.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -393,7 +393,7 @@ impl LeaderLatch {
         term(&self.state)
     }
 
-    /// Waits until it leads, and gives the term.
+    /// Waits until the latch leads, and gives the term.
     ///
     /// # Errors
     /// [`AwaitLeadershipError`]; nothing is changed.
@@ -542,9 +542,9 @@ impl LeaderLatch {
         self.close_with(CloseMode::Silent).await
     }
 
-    /// As [`close`](LeaderLatch::close), and chooses the event that its readers hear. With
-    /// [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before the lead is
-    /// released.
+    /// As [`close`](LeaderLatch::close), and chooses the event that the readers of the latch hear.
+    /// With [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before the
+    /// lead is released.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.
@@ -567,10 +567,10 @@ impl LeaderLatch {
         Ok(())
     }
 
-    /// Gives up the lead, if `term` is the term in which it leads, and stands again, at the end of
-    /// the queue: if others wait, the first of them leads next. The readers of its events hear
-    /// [`LatchEvent::NotLeader`] before the lead is released. Returns whether the term was given up
-    /// by this call; if it was over before, nothing is changed.
+    /// Gives up the lead, if `term` is the term in which the latch leads, and stands again, at the
+    /// end of the queue: if others wait, the first of them leads next. The readers of its events
+    /// hear [`LatchEvent::NotLeader`] before the lead is released. Returns whether the term was
+    /// given up by this call; if it was over before, nothing is changed.
     ///
     /// Curator: none; there the latch is closed, and another one made.
     ///
@@ -612,7 +612,7 @@ impl LeaderLatch {
         is_mine && term.fence() == Err(TermEnd::GivenUp)
     }
 
-    /// Where it stands.
+    /// Returns the present state of the latch.
     ///
     /// Curator: `LeaderLatch.getState`.
     pub fn state(&self) -> LatchState {
@@ -704,10 +704,10 @@ impl std::fmt::Debug for LatchEvents {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// It was started before, and may be closed by now: make a new one.
+    /// The latch was started before, and may be closed by now: make a new one.
     #[error("the latch was started before; make a new one")]
     AlreadyStarted,
-    /// Its [lease](LeaderLatch::lease) is out of range. Make a new one.
+    /// The latch's [lease](LeaderLatch::lease) is out of range. Make a new one.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
     /// Called outside of a tokio runtime, and the member has none of its own.
@@ -719,10 +719,10 @@ pub enum StartError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// It has not been started.
+    /// The latch has not been started.
     #[error("the latch has not been started")]
     NotStarted,
-    /// It is closed already: by the application, because the member has left, or because the
+    /// The latch is closed already: by the application, because the member has left, or because the
     /// service was destroyed here.
     #[error("the latch is closed already")]
     AlreadyClosed,
@@ -732,23 +732,23 @@ pub enum CloseError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AwaitLeadershipError {
-    /// It did not lead within the wait limit. It goes on queueing.
+    /// The latch did not lead within the wait limit. It goes on queueing.
     #[error("no leadership within the wait limit")]
     TimedOut,
-    /// It has not been started.
+    /// The latch has not been started.
     #[error("{}", CloseError::NotStarted)]
     NotStarted,
-    /// It was closed.
+    /// The latch was closed.
     #[error("the latch is closed")]
     Closed,
-    /// It is closed because its service was destroyed at this member. Get a new handle from the
-    /// member, and make a new one.
+    /// The latch is closed because its service was destroyed at this member. Get a new handle from
+    /// the member, and make a new one.
     #[error("{}", Unavailable::Destroyed)]
     Destroyed,
-    /// It is closed because the member has left. This will not change: join as a new member.
+    /// The latch is closed because the member has left. This will not change: join as a new member.
     #[error("{}", Unavailable::Left)]
     Left,
-    /// It is closed because the runtime that it was started in has ended.
+    /// The latch is closed because the runtime that it was started in has ended.
     #[error("the runtime of the latch has ended")]
     Stopped,
 }

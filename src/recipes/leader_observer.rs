@@ -12,10 +12,10 @@ const EVERY: Duration = Duration::from_millis(100);
 /// balancers and dashboards. The leader may be a [`LeaderLatch`](crate::LeaderLatch), a
 /// [`LeaderSelector`](crate::LeaderSelector), or the holder of the lock of that name.
 ///
-/// It asks the grantor for the leader, again and again: one question and one answer each time, from
-/// this member. So it hears of a change one such interval later, and of a term that is shorter than
-/// that perhaps not at all. Its answers may be outdated: only the leader itself knows whether [it
-/// leads](crate::Term::fence).
+/// The observer asks the grantor for the leader, again and again: one question and one answer each
+/// time, from this member. So it hears of a change one such interval later, and of a term that is
+/// shorter than that perhaps not at all. Its answers may be outdated: only the leader itself knows
+/// whether [it leads](crate::Term::fence).
 ///
 /// Curator: `LeaderLatch.getLeader` of a latch that is not started, asked again and again.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub struct LeaderObserver {
 }
 
 impl LeaderObserver {
-    /// Of the lead `name`, as latches and selectors have it: 1 to 4096 bytes of any value. Sends no
-    /// message.
+    /// Makes an observer of the lead `name`, as latches and selectors have it: 1 to 4096 bytes of
+    /// any value. Sends no message.
     ///
     /// # Errors
     /// [`InvalidName`]: the name is empty or too long.

@@ -44,9 +44,9 @@ impl LeaderSelector {
         Ok(LeaderSelector { candidacy, current: Mutex::default() })
     }
 
-    /// Lets each of its terms last at most so long; then the work is dropped and the next waiter
-    /// leads. More than zero, at most ten years; anything else is an error of running. Without it a
-    /// term lasts until the work is done or it is lost.
+    /// Lets each term of the selector last at most so long. Then the work is dropped and the next
+    /// waiter leads. More than zero, at most ten years; anything else is an error of running.
+    /// Without it a term lasts until the work is done or it is lost.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.candidacy.lease = Some(lease);
         self
@@ -64,7 +64,7 @@ impl LeaderSelector {
         self
     }
 
-    /// Queues until it leads, runs `work` with the term, releases the lead, and returns
+    /// Queues until the selector leads, runs `work` with the term, releases the lead, and returns
     /// the result of the work.
     ///
     /// If the same selector runs more than once at a time, each queues for itself.
@@ -117,8 +117,8 @@ impl LeaderSelector {
         Ok(term.protect(work(term.clone())).await?)
     }
 
-    /// Runs `work` each time that it leads, and queues again after that: the work was done,
-    /// or the term was over before. Returns only when it can never lead again.
+    /// Runs `work` each time that the selector leads, and queues again after that: the work was
+    /// done, or the term was over before. Returns only when it can never lead again.
     ///
     /// # Errors
     /// The returned error is the reason: never [`SelectorError::Ended`]. Nothing is held and
@@ -194,14 +194,14 @@ impl LeaderSelector {
         given_up
     }
 
-    /// Whether it leads at this instant.
+    /// Whether the selector leads at this instant.
     ///
     /// Curator: `LeaderSelector.hasLeadership`.
     pub fn has_leadership(&self) -> bool {
         self.term().is_some()
     }
 
-    /// The term, if it leads at this instant by its clock. Cheap: no message.
+    /// The term, if the selector leads at this instant by its clock. Cheap: no message.
     pub fn term(&self) -> Option<Term> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.as_ref().filter(|term| term.fence().is_ok()).cloned()
@@ -255,7 +255,7 @@ impl std::fmt::Debug for LeaderSelector {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectorError {
-    /// Its [lease](LeaderSelector::lease) is out of range. Nothing was asked.
+    /// The selector's [lease](LeaderSelector::lease) is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
     /// The term was over before the work was done: the work was dropped where it stood. Run it

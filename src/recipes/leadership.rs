@@ -30,7 +30,8 @@ pub(super) struct Candidacy {
     service: LockService,
     name: LockName,
     id: Metadata,
-    /// Its own: as the whole member it would pass a suspension whenever that member holds anything.
+    /// The candidate's own owner: as the whole member it would pass a suspension whenever that
+    /// member holds anything.
     owner: u64,
     pub(super) lease: Option<Duration>,
     pub(super) revocable: bool,
@@ -159,14 +160,14 @@ pub struct Participant {
     /// The id that it gives itself; nothing checks that two do not give the same. Bytes that are no
     /// text are replaced.
     pub id: String,
-    /// Its process.
+    /// The candidate's process.
     pub process: ProcessId,
     /// The token of its term, if it leads.
     pub token: Option<Token>,
 }
 
 impl Participant {
-    /// Whether it leads.
+    /// Whether the candidate leads.
     pub fn is_leader(&self) -> bool {
         self.token.is_some()
     }
@@ -228,11 +229,11 @@ struct TermState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermEnd {
-    /// It was lost: to the end of a lease, because it was [taken
+    /// The term was lost: to the end of a lease, because it was [taken
     /// away](crate::LockService::force_revoke), or because the member is cut off, expelled or gone.
     #[error("the leadership was lost: {0}")]
     Lost(#[from] Lost),
-    /// It was given up here: closed, dropped, interrupted, or its work was done.
+    /// The term was given up here: closed, dropped, interrupted, or its work was done.
     #[error("the leadership was given up")]
     GivenUp,
 }
@@ -292,8 +293,8 @@ impl Term {
 
     /// Runs `future` until it completes or the term is over, whichever is first.
     ///
-    /// It can be stopped only where it awaits: a side effect still wants [`fence`](Term::fence) and
-    /// a resource that checks the token.
+    /// The future can be stopped only where it awaits: a side effect still wants
+    /// [`fence`](Term::fence) and a resource that checks the token.
     ///
     /// # Errors
     /// [`TermEnd`]: the term was over before `future` completed, and `future` was dropped where it

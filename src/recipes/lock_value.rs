@@ -15,10 +15,11 @@ use crate::service::{
 /// name changes it. A former holder cannot write over a later holder's read or write, even if the
 /// clocks are wrong.
 ///
-/// It is the [`SharedValue`] of the lock's name, up to 1,007 bytes, and lives as that does: while a
-/// member has it open. Beside the value it keeps the token of the last holder that read or wrote
-/// it, and its lineage. A holder with a lower token, or with an equal one of another lineage, is
-/// refused. A write is made only if there was no other write meanwhile. So the token never falls.
+/// A lock value is the [`SharedValue`] of the lock's name, up to 1,007 bytes, and lives as that
+/// does: while a member has it open. Beside the value it keeps the token of the last holder that
+/// read or wrote it, and its lineage. A holder with a lower token, or with an equal one of another
+/// lineage, is refused. A write is made only if there was no other write meanwhile. So the token
+/// never falls.
 ///
 /// Begin with [`read`](LockValue::read): it fetches the value from the grantor, and from then on no
 /// earlier holder can change it. Until then, an earlier holder may still write if it has lost the
@@ -80,7 +81,7 @@ impl ValueFence {
 }
 
 /// A guard of an exclusive lock: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`].
-/// It has the methods of [`Fenced`] and [`AnyGuard`].
+/// Each has the methods of [`Fenced`] and [`AnyGuard`].
 pub trait LockGuard: Fenced + AnyGuard + sealed::ValueGuard {}
 
 mod sealed {
@@ -156,7 +157,7 @@ impl LockValue {
     /// The value as the last holder left it. From now on no earlier holder can change it: its
     /// writes are refused. Two round trips; no message at the grantor's own member.
     ///
-    /// It counts as a change, to the same value: the version rises. The mark
+    /// Such a read counts as a change, to the same value: the version rises. The mark
     /// [`maybe_stale`](Versioned::maybe_stale) is shown to this holder, and to no later reader.
     ///
     /// # Errors
@@ -239,7 +240,7 @@ impl LockValue {
         decode(&self.value.changed(since).await?).map(|(seen, _)| seen)
     }
 
-    /// Completes when it is no longer open, with the reason. Open it again then.
+    /// Completes when the value is no longer open, with the reason. Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -247,10 +248,10 @@ impl LockValue {
         self.value.lost().await
     }
 
-    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
-    /// any member, does not find this opening any more. If there is no other, the value begins
-    /// anew. While there are other clones, only this one ends, and the grantor is not told. One
-    /// round trip, no message at the grantor's own member.
+    /// Closes the value, and waits until the grantor has heard of that. A later opening by that
+    /// name, at any member, does not find this opening any more. If there is no other, the value
+    /// begins anew. While there are other clones, only this one ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
     /// Dropping the last clone closes it too, without waiting: an opening before the grantor has
     /// heard of that finds the old value.
@@ -381,8 +382,9 @@ pub enum LockValueError {
     /// Too many requests of this member wait already. Nothing was written; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// It is no longer open: the cluster went on without the member, the member has left, or the
-    /// service was destroyed here. A write that was under way may have been made. Open it again.
+    /// The value is no longer open: the cluster went on without the member, the member has left, or
+    /// the service was destroyed here. A write that was under way may have been made. Open it
+    /// again.
     #[error("{}", not_open("value", .0))]
     Lost(Lost),
 }

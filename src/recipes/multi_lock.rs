@@ -69,7 +69,7 @@ impl MultiLock {
         self
     }
 
-    /// Waits until it has all of them.
+    /// Waits until all of the locks are granted.
     ///
     /// A lease counts from when the last one is granted: earlier holds are extended meanwhile.
     ///
@@ -501,7 +501,7 @@ impl MultiGuard {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MultiLockError {
-    /// It names no service. Nothing was asked.
+    /// The multi lock names no service. Nothing was asked.
     #[error("the multi lock is empty; add locks with `with`")]
     Nothing,
     /// Two handles of one name that are not the same service: of two members, or one of them

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 /// A lock that is not reentrant: a holder that asks for it again waits for itself, until its limit
 /// ends. There is one guard of it in the cluster at a time.
 ///
-/// It is the lock of that name, as of [`LockService::lock`], and remembers whether a guard that it
-/// gave is held. Clones remember together. A guard outlives this value.
+/// The mutex is the lock of that name, as of [`LockService::lock`], and remembers whether a guard
+/// that it gave is held. Clones remember together. A guard outlives this value.
 ///
 /// Curator: `InterProcessSemaphoreMutex`; there four writes with a quorum to take it and give it
 /// back, here one question.
@@ -87,7 +87,7 @@ impl Acquire<MutexGuard, LockError> {
         self.owned_by(owner.number())
     }
 
-    /// Lets others [ask for it back](LockService::revoke), and [take it
+    /// Lets others [ask for the lock back](LockService::revoke), and [take it
     /// away](LockService::force_revoke) once this holder has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
     /// [`revocation`](MutexGuard::revocation).
@@ -114,8 +114,8 @@ impl Acquire<MutexGuard, LockError> {
 /// A [`Mutex`] that is held: the only guard of it. The lock ends when the guard is released or
 /// dropped.
 ///
-/// It cannot be entered again, nor made a share, as a [`Guard`] can: its holder is alone until it
-/// is released or lost.
+/// The hold cannot be entered again, nor made a share, as a [`Guard`] can: its holder is alone
+/// until it is released or lost.
 ///
 /// ```compile_fail
 /// # async fn f(mutex: elderlock::Mutex) {

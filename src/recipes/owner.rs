@@ -17,9 +17,9 @@ impl Owner {
         Owner(draw_owner())
     }
 
-    /// Its number, for [`LockBuilder::owner`](crate::LockBuilder::owner): holds of the number count
-    /// as the owner's holds when the service is [suspended](crate::LockService::suspend). Numbers
-    /// of owners have the highest bit set.
+    /// Returns the owner's number, for [`LockBuilder::owner`](crate::LockBuilder::owner): holds of
+    /// the number count as the owner's holds when the service is
+    /// [suspended](crate::LockService::suspend). Numbers of owners have the highest bit set.
     pub fn number(self) -> u64 {
         self.0
     }

@@ -124,7 +124,8 @@ impl PartitionGuard {
         self.hold.term.lineage()
     }
 
-    /// Whether this claimant is to release it, because it owns too many or is being closed.
+    /// Whether this claimant is to release the partition, because it owns too many or is being
+    /// closed.
     pub fn is_release_requested(&self) -> bool {
         self.hold.told.is_cancelled()
     }
@@ -175,7 +176,7 @@ impl PartitionGuard {
 
     /// Runs `future` until it completes or the partition is owned no more, whichever is first.
     ///
-    /// It can be stopped only where it awaits: a side effect still wants
+    /// The future can be stopped only where it awaits: a side effect still wants
     /// [`fence`](PartitionGuard::fence) and a resource that checks the token.
     ///
     /// # Errors

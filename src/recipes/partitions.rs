@@ -133,7 +133,7 @@ struct ClaimConfig {
 #[derive(Default)]
 struct ClaimCore {
     phase: ClaimPhase,
-    /// Those that were not handed out yet.
+    /// The guards that were not handed out yet.
     gained: VecDeque<PartitionGuard>,
     owned: BTreeMap<Vec<u8>, Arc<PartitionHold>>,
 }
@@ -159,26 +159,26 @@ enum ClaimPhase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionsError {
-    /// It has not been started.
+    /// The claim has not been started.
     #[error("the partitions are not claimed yet; start them first")]
     NotStarted,
-    /// It was started before, and may be closed by now: make a new one.
+    /// The claim was started before, and may be closed by now: make a new one.
     #[error("the claim was started before; make a new one")]
     AlreadyStarted,
     /// Called outside of a tokio runtime.
     #[error("{}", QueryError::NoRuntime)]
     NoRuntime,
-    /// It is closed.
+    /// The claim is closed.
     #[error("the claim is closed")]
     Closed,
-    /// It is closed because its service was destroyed at this member. Get a new handle from the
-    /// member, and make a new one.
+    /// The claim is closed because its service was destroyed at this member. Get a new handle from
+    /// the member, and make a new one.
     #[error("{}", Unavailable::Destroyed)]
     Destroyed,
-    /// It is closed because the member has left. This will not change: join as a new member.
+    /// The claim is closed because the member has left. This will not change: join as a new member.
     #[error("{}", Unavailable::Left)]
     Left,
-    /// It is closed because the runtime that it was started in has ended.
+    /// The claim is closed because the runtime that it was started in has ended.
     #[error("the runtime of the claim has ended")]
     Stopped,
 }
@@ -676,7 +676,7 @@ impl ClaimTask {
         }
     }
 
-    /// Those that are held at this instant; the others are forgotten.
+    /// Returns the partitions that are held at this instant; the others are forgotten.
     fn owned(&self) -> Vec<Arc<PartitionHold>> {
         let owned: Vec<_> = self.state.borrow().owned.values().cloned().collect();
         let (held, over): (Vec<_>, Vec<_>) = owned.into_iter().partition(|hold| hold.is_held());

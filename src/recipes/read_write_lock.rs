@@ -33,8 +33,8 @@ use crate::service::{
 /// asks to read again behind a waiting writer. Tasks may share a guard by an
 /// [`Arc`](std::sync::Arc).
 ///
-/// It is the lock of that name: any other holder of that lock, or of a share of it, is a writer or
-/// a reader beside these. A [`ReentrantMutex`](crate::ReentrantMutex) or a
+/// The read/write lock is the lock of that name: any other holder of that lock, or of a share of
+/// it, is a writer or a reader beside these. A [`ReentrantMutex`](crate::ReentrantMutex) or a
 /// [`MultiLock`](crate::MultiLock) that was acquired for the owner is a writer, which it enters,
 /// and enters its writers. The locks of a multi lock stay locks until its last guard of that
 /// service is gone: readers of its owner keep others out until then.
@@ -206,14 +206,14 @@ impl ReadWriteLock {
         name.map_or((0, 0), |name| self.service.claimed_depth(&name, owner.number()))
     }
 
-    /// Its name, to [inspect](LockService::inspect) its readers, writer and waiters.
+    /// Returns the name, to [inspect](LockService::inspect) the lock's readers, writer and waiters.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 }
 
 impl Acquire<ReadGuard, EnterError> {
-    /// Lets others [ask for it back](LockService::revoke), and [take it
+    /// Lets others [ask for the lock back](LockService::revoke), and [take it
     /// away](LockService::force_revoke) once this holder has been told: see
     /// [`LockBuilder::revocable`]. Listen to the guard's [`revocation`](ReadGuard::revocation). Of
     /// a hold that its owner enters again, the request that was granted has said it.
@@ -241,7 +241,7 @@ pub struct ReadGuard(Guard);
 
 /// A [`ReadWriteLock`] that is held for writing, alone, or beside other guards of its owner.
 ///
-/// It makes no second guard of itself: its owner [enters](ReadWriteLock::write_for).
+/// The guard makes no second guard of itself: its owner [enters](ReadWriteLock::write_for).
 ///
 /// ```compile_fail
 /// # async fn f(lock: elderlock::ReadWriteLock) {

@@ -24,9 +24,9 @@ use crate::service::{Guard, HoldHandle, LockService, held, held_by_token};
 /// granted together are released together, with the last guard of any of the locks of that
 /// service.
 ///
-/// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude
-/// it, wait in the same line, and [`inspect`](LockService::inspect) names its holder and its
-/// waiters. Fairness, the death of the grantor, and suspension by owner are those of locks.
+/// The mutex is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches
+/// exclude it, wait in the same line, and [`inspect`](LockService::inspect) names its holder and
+/// its waiters. Fairness, the death of the grantor, and suspension by owner are those of locks.
 ///
 /// Curator: `InterProcessMutex`, where the owner is the thread, and reentry works through the same
 /// instance only. Its `getParticipantNodes` is [`inspect`](LockService::inspect).
@@ -121,7 +121,7 @@ impl ReentrantMutex {
 }
 
 impl Acquire<ReentrantGuard, EnterError> {
-    /// Lets others [ask for it back](LockService::revoke), and [take it
+    /// Lets others [ask for the lock back](LockService::revoke), and [take it
     /// away](LockService::force_revoke) once this holder has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
     /// [`revocation`](ReentrantGuard::revocation). Of a hold that its owner enters again, the
@@ -133,10 +133,10 @@ impl Acquire<ReentrantGuard, EnterError> {
     }
 }
 
-/// One of the guards of a [`ReentrantMutex`] that is held. It ends with the last of them.
+/// One of the guards of a [`ReentrantMutex`] that is held. The hold ends with the last of them.
 ///
-/// It cannot be made a share, as a [`Guard`] can: the others would go on in the belief that the
-/// owner is alone.
+/// The hold cannot be made a share, as a [`Guard`] can: the others would go on in the belief that
+/// the owner is alone.
 ///
 /// ```compile_fail
 /// # async fn f(mutex: elderlock::ReentrantMutex) {

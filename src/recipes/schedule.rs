@@ -94,12 +94,12 @@ pub struct Schedule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum MissedTicks {
-    /// They do not run: a tick runs only if a leader waited for it when it came.
+    /// Missed ticks do not run: a tick runs only if a leader waited for it when it came.
     Skip,
-    /// The latest of them runs at once, in place of all. The default.
+    /// The latest missed tick runs at once, in place of all. The default.
     #[default]
     RunOnce,
-    /// Each of them runs, in order, one after the other.
+    /// Each missed tick runs, in order, one after the other.
     RunAll,
 }
 
@@ -119,7 +119,7 @@ impl Tick {
         self.number
     }
 
-    /// When it is due; by the wall clock, and earlier than now.
+    /// When the tick is due; by the wall clock, and earlier than now.
     pub fn due(&self) -> SystemTime {
         self.due
     }

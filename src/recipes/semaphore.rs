@@ -109,17 +109,17 @@ impl Semaphore {
         self.limit.service().try_permits(self.limit.name(), permits)
     }
 
-    /// Its limit: to be read, set and watched.
+    /// Returns the limit of the semaphore: to be read, set and watched.
     ///
     /// Curator: `SharedCountReader`.
     pub fn limit(&self) -> &SharedCount {
         &self.limit
     }
 
-    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
-    /// any member, does not find this opening any more. If there is no other, it begins anew. With
-    /// other clones of this one around only this one ends, and the grantor is not told. One round
-    /// trip, no message at the grantor's own member.
+    /// Closes the semaphore, and waits until the grantor has heard of that. A later opening by that
+    /// name, at any member, does not find this opening any more. If there is no other, it begins
+    /// anew. With other clones of this one around only this one ends, and the grantor is not told.
+    /// One round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a semaphore that is opened before the grantor has heard of the
     /// drop has the old limit.

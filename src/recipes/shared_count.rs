@@ -10,10 +10,10 @@ use crate::service::{
 /// A number of 32 bits with a version, seen by every member that has it open and changed by any of
 /// them. It is a [`SharedValue`] of four bytes.
 ///
-/// It lives while a member has it open: a clone of this, or one of the same name at any member. The
-/// last one that is [closed](SharedCount::close) or dropped, or that dies with its member, takes
-/// the number with it. A later opening, once the grantor has heard of that, begins anew. It stays
-/// open while the member is suspended.
+/// The count lives while a member has it open: a clone of this, or one of the same name at any
+/// member. The last one that is [closed](SharedCount::close) or dropped, or that dies with its
+/// member, takes the number with it. A later opening, once the grantor has heard of that, begins
+/// anew. It stays open while the member is suspended.
 ///
 /// Each change has a higher version, dealt by the grantor as fencing tokens are. So of two counts
 /// seen anywhere, at any time, the one with the higher version is the later one. A
@@ -132,7 +132,7 @@ impl SharedCount {
         self.opened_anew().await?.get()
     }
 
-    /// Sets it unconditionally. Returns the version of the write.
+    /// Sets the count unconditionally. Returns the version of the write.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be written or not. Others: nothing is changed.
@@ -158,7 +158,7 @@ impl SharedCount {
         self.value.set(self.kind.write(count)).await.map_err(|error| self.error(error))
     }
 
-    /// Sets it if it is still at `version`. Returns the version of the write.
+    /// Sets the count if it is still at `version`. Returns the version of the write.
     ///
     /// # Errors
     /// [`CountError::Changed`] with the present count; nothing is changed. Others as of
@@ -194,8 +194,9 @@ impl SharedCount {
             .map_err(|error| self.error(error))
     }
 
-    /// Adds to it, and returns the sum. The grantor adds, in the order of asking, so it takes one
-    /// round trip however many others add. It is added once, also if the grantor changes meanwhile.
+    /// Adds to the count, and returns the sum. The grantor adds, in the order of asking, so it
+    /// takes one round trip however many others add. `by` is added once, also if the grantor
+    /// changes meanwhile.
     ///
     /// # Errors
     /// [`CountError::Overflow`]: the sum has no 32 bits; nothing is changed. Others as of
@@ -255,8 +256,8 @@ impl SharedCount {
         Ok(CountChanges { kind: self.kind, changes: self.value.changes()? })
     }
 
-    /// Completes when it is no longer open, with the reason: the member was cut off, expelled or
-    /// has left, or the service was destroyed here. Open it again then.
+    /// Completes when the count is no longer open, with the reason: the member was cut off,
+    /// expelled or has left, or the service was destroyed here. Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -264,11 +265,11 @@ impl SharedCount {
         self.value.lost().await
     }
 
-    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
-    /// any member, does not find this opening any more. If there is no other, it begins anew. With
-    /// other clones of this one around, or a stream of its [`changes`](SharedCount::changes), only
-    /// this one ends, and the grantor is not told. One round trip, no message at the grantor's own
-    /// member.
+    /// Closes the count, and waits until the grantor has heard of that. A later opening by that
+    /// name, at any member, does not find this opening any more. If there is no other, it begins
+    /// anew. With other clones of this one around, or a stream of its
+    /// [`changes`](SharedCount::changes), only this one ends, and the grantor is not told. One
+    /// round trip, no message at the grantor's own member.
     ///
     /// A drop is not waited for: a count that is opened before the grantor has heard of the drop
     /// has the old number.
@@ -283,7 +284,7 @@ impl SharedCount {
         self.value.close().await
     }
 
-    /// Its name.
+    /// Returns the name of the count.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -436,14 +437,15 @@ pub enum CountError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("{}", Unavailable::Busy)]
     Busy,
-    /// It is no longer open: the cluster went on without the member, the member has left, or the
-    /// service was destroyed here. A change that was under way may have been made. Open it again.
+    /// The count is no longer open: the cluster went on without the member, the member has left, or
+    /// the service was destroyed here. A change that was under way may have been made. Open it
+    /// again.
     #[error("{}", not_open("count", .0))]
     Lost(#[from] Lost),
 }
 
 impl CountError {
-    /// Whether it is no longer open.
+    /// Whether the count is no longer open.
     pub fn is_lost(&self) -> bool {
         matches!(self, CountError::Lost(_))
     }

@@ -152,7 +152,7 @@ impl TokenGate {
 pub struct StaleToken {
     /// The token that was shown.
     pub token: Token,
-    /// Its lineage.
+    /// The lineage of that token.
     pub lineage: LineageId,
     /// The highest token that came through.
     pub highest: Token,

@@ -44,7 +44,7 @@ pub(crate) struct Rates {
 pub(crate) struct Finding {
     /// The clock is not to be trusted from now on.
     pub(crate) distrust: Option<Rates>,
-    /// It may be trusted again, as far as its rate goes.
+    /// The clock may be trusted again, as far as its rate goes.
     pub(crate) is_steady: bool,
     /// The wall clock has jumped by this many milliseconds.
     pub(crate) wall_jump: Option<i64>,

@@ -74,10 +74,10 @@ pub(crate) struct Disk {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataDirError {
-    /// It cannot be made, read or written.
+    /// The directory cannot be made, read or written.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A process that runs uses it.
+    /// A process that runs uses the directory.
     #[error("another process uses it")]
     InUse,
     /// The vote in it cannot be used. To start without it, and so without its vote for good, remove

@@ -625,8 +625,8 @@ impl Engine {
         self.catch_up();
     }
 
-    /// The same without a turn: [`catch_up`](Self::catch_up) must follow. Whatever is asked for in
-    /// between comes after it.
+    /// As [`narrow_unheard`](Self::narrow_unheard), without a turn: [`catch_up`](Self::catch_up)
+    /// must follow. Whatever is asked for in between comes after it.
     pub(crate) fn narrow_later(&self, cell: &Arc<HoldCell>, want: Want) {
         if !self.home.is_left() {
             self.side.push(DeferredCommand::Reduce(cell.clone(), want));

@@ -20,15 +20,15 @@ use tokio_util::sync::CancellationToken;
 
 /// The lease that all holds of one incarnation depend on.
 pub(crate) struct MemberLease {
-    /// Its end, in nanoseconds.
+    /// The end of the lease, in nanoseconds.
     until: AtomicU64,
     /// The lineage of the incarnation, which has only one. 0 before the first view.
     lineage: AtomicU64,
     home: ForkGuard,
     /// The clock that it ends by, and the leases of its locks.
     clock: MemberClock,
-    /// Its end by a clock that is not this machine's. Then `until` is 0, for ever: a fence that
-    /// looks at this machine's clock alone finds it over, and looks closer.
+    /// The end of the lease by a clock that is not this machine's. Then `until` is 0, for ever: a
+    /// fence that looks at this machine's clock alone finds it over, and looks closer.
     other_until: AtomicU64,
 }
 
@@ -46,7 +46,7 @@ impl MemberLease {
         if self.clock.is_machine() { &self.until } else { &self.other_until }
     }
 
-    /// That of the next incarnation, which has not begun.
+    /// Returns the lease of the next incarnation, which has not begun.
     pub(crate) fn next(&self) -> MemberLease {
         MemberLease::new(Time::ZERO, self.clock.clone())
     }
@@ -384,12 +384,12 @@ impl HoldCell {
         self.shared.load(Ordering::Acquire)
     }
 
-    /// It is a share of a lock.
+    /// Marks the hold as a share of a lock.
     pub(crate) fn share(&self) {
         self.shared.store(true, Ordering::Release);
     }
 
-    /// A share became the lock.
+    /// Marks that the share became the lock.
     pub(crate) fn upgrade(&self, token: Token) {
         self.token.store(token.get(), Ordering::Release);
         self.shared.store(false, Ordering::Release);
@@ -400,7 +400,7 @@ impl HoldCell {
         self.fence_now().0
     }
 
-    /// The same, and which instant that is.
+    /// Returns the token, if the hold is good at this instant, and which instant that is.
     pub(crate) fn fence_now(&self) -> (Result<Token, LostReason>, Time) {
         // The ends are read before the clock: a pause in between can only make the answer stricter.
         let member_until = self.lease.until.load(Ordering::Acquire);
@@ -536,7 +536,7 @@ impl HoldCell {
         over.child_token()
     }
 
-    /// Its lease ends then.
+    /// Sets the end of the hold's lease.
     pub(crate) fn extend(&self, until: Time) {
         self.until.store(until.as_nanos(), Ordering::Release);
     }

@@ -11,12 +11,11 @@ pub(crate) type OrderWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The network puts the received packets here. Implemented by the engine.
 pub(crate) trait Inbox: Send + Sync {
-    /// From any thread, at any time; never blocks but for a short lock.
+    /// Takes one input. Callable from any thread, at any time; never blocks but for a short lock.
     fn input(&self, input: Input);
 
-    /// The same with packets that came together, in their order. Leaves none behind. Returns
-    /// whether they were questions: they were answered, and no caller of this member has waited for
-    /// them.
+    /// Takes packets that came together, in their order. Leaves none behind. Returns whether they
+    /// were questions: they were answered, and no caller of this member has waited for them.
     fn deliver(&self, packets: &mut Vec<Input>) -> bool;
 
     /// The member's status, for a caller that asks from outside: so many services, and so many

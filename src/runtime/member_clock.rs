@@ -24,12 +24,13 @@ struct RuntimeClock {
 }
 
 impl MemberClock {
-    /// This machine's: members of one cluster have nothing else in common.
+    /// Returns this machine's clock: members of one cluster have nothing else in common.
     pub(crate) fn machine() -> MemberClock {
         MemberClock(None)
     }
 
-    /// That of the runtime, for a member that is alone in its cluster. Of this task's runtime.
+    /// Returns the clock of the runtime, for a member that is alone in its cluster. Of this task's
+    /// runtime.
     pub(crate) fn of_runtime(runtime: &Handle) -> MemberClock {
         let origin = (Instant::now(), clock::now());
         let latest = AtomicU64::new(origin.1.as_nanos());
@@ -37,7 +38,7 @@ impl MemberClock {
         MemberClock(Some(Arc::new(RuntimeClock { runtime, origin, wall: clock::wall(), latest })))
     }
 
-    /// Whether it is this machine's.
+    /// Whether this is the machine's clock.
     pub(crate) fn is_machine(&self) -> bool {
         self.0.is_none()
     }

@@ -70,7 +70,7 @@ pub(crate) fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     came
 }
 
-/// The same for a future, at each poll.
+/// Polls a future, each time by a clock that is this many millionths too fast.
 pub(crate) async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| by_clock(ppm, || future.as_mut().poll(context))).await

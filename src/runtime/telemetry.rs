@@ -151,13 +151,13 @@ impl AcquireSpan {
         &self.span
     }
 
-    /// It was granted, at that time if that is known.
+    /// Notes that the request was granted, at that time if that is known.
     pub(crate) fn granted(&mut self, token: Token, at: Option<Time>) {
         self.span.record("lock.token", token.as_i64());
         self.end("granted", at);
     }
 
-    /// It was not granted.
+    /// Notes that the request was not granted.
     pub(crate) fn refused(&mut self, outcome: &Outcome) {
         self.end(refusal(outcome), None);
     }

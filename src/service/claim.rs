@@ -133,9 +133,9 @@ impl Claim {
 
 /// Why an owner does not enter its hold.
 pub(crate) enum EntryRefused {
-    /// It is lost, and has guards.
+    /// The hold is lost, and has guards.
     Lost(Lost),
-    /// It is a share, and the lock was asked for.
+    /// The hold is a share, and the lock was asked for.
     OnlyReads,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct PendingAnswer {
     /// Until it is answered.
     service: Option<Arc<ServiceHandle>>,
     request: RequestId,
-    /// It was answered when it was asked.
+    /// The command was answered when it was asked.
     answer: Option<Answer>,
     /// After the thread had waited for it.
     pub(super) busy_polled: bool,
@@ -48,7 +48,7 @@ impl PendingAnswer {
         asked
     }
 
-    /// Its number, while it waits.
+    /// Returns the service and the number of the command, while it waits.
     pub(super) fn waiting(&self) -> Option<(&Arc<ServiceHandle>, RequestId)> {
         self.service
             .as_ref()

@@ -48,7 +48,7 @@ pub enum MemberEvent {
     /// The others went on without this member: every guard is lost. It joins again by itself, as a
     /// new process.
     Lost,
-    /// It has joined again.
+    /// The member has joined again.
     Rejoined {
         /// The new process.
         process: ProcessId,
@@ -87,12 +87,12 @@ pub enum MemberEvent {
     },
     /// The vote is in the data directory again.
     VoteStored,
-    /// It has left, for good. No event follows.
+    /// The member has left, for good. No event follows.
     Left,
-    /// A fault ended it, for good. All its guards failed first. After a panic of its core it says
-    /// goodbye to the elder, if that is another member. After any other fault, or if the goodbye is
-    /// lost, the others wait for its lease to end. They do not wait if a member sees that its
-    /// process is gone. No event follows.
+    /// A fault ended the member, for good. All its guards failed first. After a panic of its core
+    /// it says goodbye to the elder, if that is another member. After any other fault, or if the
+    /// goodbye is lost, the others wait for its lease to end. They do not wait if one of them sees
+    /// that its process is gone. No event follows.
     Failed {
         /// The failure.
         reason: String,

@@ -135,8 +135,8 @@ impl Guard {
 
     /// Runs `future` until it completes or the lock is lost, whichever is first.
     ///
-    /// It can be stopped only where it awaits: a side effect still wants [`fence`](Guard::fence)
-    /// and a resource that checks the token.
+    /// The future can be stopped only where it awaits: a side effect still wants
+    /// [`fence`](Guard::fence) and a resource that checks the token.
     ///
     /// # Errors
     /// [`Lost`]: the lock was lost before `future` completed, and `future` was dropped where it
@@ -394,7 +394,8 @@ impl std::fmt::Debug for Guard {
 /// An [`upgrade`](Guard::upgrade) on its way.
 ///
 /// # Cancel safety
-/// It has the guard: dropping it releases the share, or the lock if it had become it.
+/// The future has the guard: dropping it releases the share, or the lock if the share had become
+/// the lock.
 #[must_use = "dropping it releases the share"]
 pub struct UpgradeFuture {
     asking: CommandFuture,

@@ -8,7 +8,7 @@
 macro_rules! held {
     ($($guard:ident),+) => {$(
         impl $guard {
-            /// Completes when it is lost, with the reason; never while it is held.
+            /// Completes when the hold is lost, with the reason; never while it is held.
             ///
             /// # Cancel safety
             /// Dropping the future changes nothing; a loss in between is told by the next call.
@@ -50,8 +50,9 @@ macro_rules! held {
                 self.hold().extend(lease)
             }
 
-            /// The requests to release it. See [`Guard::revocation`](crate::Guard::revocation).
-            /// Locks that were granted together are revoked together.
+            /// The requests to release the hold. See
+            /// [`Guard::revocation`](crate::Guard::revocation). Locks that were granted together
+            /// are revoked together.
             pub fn revocation(&self) -> $crate::Revocation {
                 self.hold().revocation()
             }
@@ -83,7 +84,8 @@ macro_rules! held_by_token {
                 self.hold().fence()
             }
 
-            /// Releases it and says whether it was held until now. Does not wait for the grantor.
+            /// Releases the hold and says whether it was held until now. Does not wait for the
+            /// grantor.
             ///
             /// # Errors
             /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): it had been lost before. It is
@@ -95,7 +97,7 @@ macro_rules! held_by_token {
                 self.into_hold().release()
             }
 
-            /// Releases it, and waits until the grantor has heard of it. See
+            /// Releases the hold, and waits until the grantor has heard of it. See
             /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
             ///
             /// # Errors
@@ -109,7 +111,7 @@ macro_rules! held_by_token {
                 self.into_hold().release_confirmed().await
             }
 
-            /// The token as a number for logs, without a claim that it is still held.
+            /// The token as a number for logs, without a claim that the hold goes on.
             pub fn token(&self) -> $crate::Token {
                 self.hold().token()
             }

@@ -21,9 +21,9 @@ pub struct HoldHandle {
     /// that it has. The grantor takes the tokens of one grant from one range, in the order of the
     /// names.
     index: u32,
-    /// It was released before it is dropped.
+    /// The handle was released before it is dropped.
     released: bool,
-    /// It only reads; other guards of its owner may write.
+    /// The guard only reads; other guards of its owner may write.
     reads: bool,
 }
 
@@ -99,7 +99,7 @@ impl HoldHandle {
         }
     }
 
-    /// This one only reads from now on, and is lost like the others.
+    /// Lets this guard only read from now on. The guard is lost like the others.
     pub(crate) fn read_on(&mut self) -> Result<(), Lost> {
         self.fence()?;
         if !self.reads {
@@ -110,8 +110,8 @@ impl HoldHandle {
         self.fence().map(drop)
     }
 
-    /// This one may write from now on, if the hold is the lock. `Err`: it is a share, and how many
-    /// other guards it has.
+    /// Lets this guard write from now on, if the hold is the lock. `Err`: the hold is a share, and
+    /// has this many other guards.
     pub(crate) fn write_on(&mut self) -> Result<(), usize> {
         self.cell.write_on(self.reads)?;
         self.reads = false;
@@ -270,8 +270,8 @@ pub(super) async fn confirmed(
 
 /// Tells whether a hold is over, without keeping it, from [`Guard::watch`](crate::Guard::watch).
 ///
-/// It outlives the guard. It permits nothing: a task that acts on the lock has the guard and asks
-/// it for [`fence`](crate::Guard::fence).
+/// The watch outlives the guard. It permits nothing: a task that acts on the lock has the guard and
+/// asks it for [`fence`](crate::Guard::fence).
 #[derive(Clone)]
 pub struct LossWatch {
     cell: Arc<HoldCell>,

@@ -76,8 +76,8 @@ pub struct HttpView {
 }
 
 impl HttpView {
-    /// Of this member. It stays a member for as long as the router is there: end it with
-    /// [`leave`](Member::leave). Events are shown from now on.
+    /// Makes the HTTP view of this member. The member stays in the cluster for as long as the
+    /// router is there: end it with [`leave`](Member::leave). Events are shown from now on.
     pub fn new(member: &Member) -> HttpView {
         let events = LastEvents { reader: member.events(), last: VecDeque::new() };
         HttpView { member: member.clone(), access: Access::default(), events }

@@ -35,7 +35,7 @@ pub enum KeyFileError {
     Exposed {
         /// The path, as given.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
     },
     /// The file contains no keyring.

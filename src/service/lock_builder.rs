@@ -75,7 +75,7 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// Lets others [ask for it back](crate::LockService::revoke), and [take it
+    /// Lets others [ask for the lock back](crate::LockService::revoke), and [take it
     /// away](crate::LockService::force_revoke) once this holder has been told. Listen to the
     /// guard's [`revocation`](Guard::revocation), and release the lock as soon as that is safe.
     ///
@@ -103,7 +103,7 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
-    /// The same request, for a guard of another type.
+    /// Returns the same request, for a guard of another type.
     pub(crate) fn granting<H: Grant>(self) -> LockBuilder<H> {
         LockBuilder { parts: self.parts, wait: self.wait, granted: PhantomData }
     }
@@ -156,7 +156,7 @@ impl<G: Grant> TryLockBuilder<G> {
         TryLockBuilder { parts: BuilderParts::new(service, want), granted: PhantomData }
     }
 
-    /// The same request, for a guard of another type.
+    /// Returns the same request, for a guard of another type.
     pub(crate) fn granting<H: Grant>(self) -> TryLockBuilder<H> {
         TryLockBuilder { parts: self.parts, granted: PhantomData }
     }
@@ -168,7 +168,7 @@ impl<G: Grant> TryLockBuilder<G> {
         self
     }
 
-    /// Lets others ask for it back: see [`LockBuilder::revocable`].
+    /// Lets others ask for the lock back: see [`LockBuilder::revocable`].
     pub fn revocable(mut self) -> Self {
         self.parts.revocable = true;
         self

@@ -755,7 +755,7 @@ impl std::fmt::Debug for LockService {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyError {
-    /// It was destroyed before, by way of this handle or a clone of it.
+    /// The service was destroyed before, by way of this handle or a clone of it.
     #[error("the service was destroyed before")]
     Destroyed,
     /// The member has left or is leaving: nothing of it is left.

@@ -175,8 +175,8 @@ impl Member {
         self.handle.engine.addr()
     }
 
-    /// The counters of its network, refused input among them. All zero for a [local](Member::local)
-    /// member.
+    /// The counters of the member's network, refused input among them. All zero for a
+    /// [local](Member::local) member.
     pub fn counters(&self) -> Counters {
         self.handle.transport.as_ref().map(|transport| transport.counters()).unwrap_or_default()
     }
@@ -224,12 +224,12 @@ impl Member {
         Ok(closed)
     }
 
-    /// The name of its cluster.
+    /// The name of the member's cluster.
     pub fn cluster(&self) -> &str {
         &self.handle.cluster
     }
 
-    /// Whether it is the elder of its view. It may be outdated when it is read; see
+    /// Whether the member is the elder of its view. The answer may be outdated when it is read; see
     /// [`events`](Member::events).
     pub fn is_elder(&self) -> bool {
         self.handle.engine.is_elder()
@@ -284,9 +284,9 @@ impl Member {
         }
     }
 
-    /// Says goodbye and waits until it is heard. Every hold and every wait of this member ends at
-    /// once, other members take over its services, and its port is free. While there is an elder
-    /// with a quorum this takes as long as the transfers do. Without one, it takes a member
+    /// Says goodbye and waits until the goodbye is heard. Every hold and every wait of this member
+    /// ends at once, other members take over its services, and its port is free. While there is an
+    /// elder with a quorum this takes as long as the transfers do. Without one, it takes a member
     /// lease, or two more if just then a view was decided without this member. A second more is to
     /// close the connections. Leaving twice is no error.
     ///
@@ -344,7 +344,7 @@ impl Member {
         self.handle.engine.look_at_clocks(reading);
     }
 
-    /// Its core panics, and any next input finds that out.
+    /// Makes the core panic. Any next input finds that out.
     pub(super) fn break_core(&self) {
         self.handle.engine.break_core();
     }

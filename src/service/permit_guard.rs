@@ -96,8 +96,8 @@ impl PermitGuard {
         self.hold.cell.metadata()
     }
 
-    /// Takes them apart, one [`Permit`] for each permit that is left, in the order of their tokens:
-    /// to hand to tasks, say, each of which releases its own.
+    /// Takes the permits apart, one [`Permit`] for each permit that is left, in the order of their
+    /// tokens: to hand to tasks, say, each of which releases its own.
     ///
     /// Curator: the collection that `InterProcessSemaphoreV2.acquire(qty)` returns.
     ///
@@ -149,7 +149,7 @@ impl Permit {
         &self.hold
     }
 
-    /// Its own fencing token, if it is held at this instant.
+    /// Returns the permit's own fencing token, if the permit is held at this instant.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good. Nothing is changed by asking.
@@ -157,7 +157,7 @@ impl Permit {
         self.hold.fence().map(|_| self.token)
     }
 
-    /// Releases it and says whether it was held until now. Does not wait for the grantor.
+    /// Releases the permit and says whether it was held until now. Does not wait for the grantor.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: it had been lost before. It is released all the same.
@@ -170,8 +170,8 @@ impl Permit {
         self.fence().map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
     }
 
-    /// Releases it, and waits until the grantor has heard of it: a request of any member that
-    /// begins later is not refused because of this permit. See
+    /// Releases the permit, and waits until the grantor has heard of it: a request of any member
+    /// that begins later is not refused because of this permit. See
     /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
@@ -200,13 +200,14 @@ impl Permit {
         confirmed(service, hold).await
     }
 
-    /// Its token as a number for logs, without a claim that it is still held.
+    /// Returns the permit's token as a number for logs, without a claim that the permit is still
+    /// held.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// The [metadata](crate::LockBuilder::metadata) of its request, which counts for all permits
-    /// that were granted with it. Others read it in
+    /// The [metadata](crate::LockBuilder::metadata) of the permit's request, which counts for all
+    /// permits that were granted with it. Others read it in
     /// [`Semaphore::permits_in_use`](crate::Semaphore::permits_in_use) for as long as the permit is
     /// in use. Sends no message.
     ///

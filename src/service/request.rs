@@ -96,13 +96,13 @@ pub(super) struct RequestFuture {
 
 /// How a request is granted.
 enum RequestPhase {
-    /// It was not asked.
+    /// The request was not asked.
     Unasked,
     /// Started before any task awaited it, and taken then.
     Taken(HoldHandle),
     /// The engine was asked.
     Asked(PendingAnswer),
-    /// It is over.
+    /// The request is over.
     Over,
 }
 
@@ -209,9 +209,9 @@ fn good(hold: HoldHandle) -> Result<HoldHandle, Box<Outcome>> {
 /// A [`lock`](super::LockService::lock), [`lock_all`](super::LockService::lock_all) or
 /// [`suspend`](super::LockService::suspend) on its way. Await it.
 ///
-/// It takes part in tokio's cooperative scheduling, as tokio's own mutex does: a task that takes
-/// free locks one after the other now and then lets other tasks have the thread. So a poll may ask
-/// nothing, and come again at once; [`start`](super::LockBuilder::start) asks in any case.
+/// The future takes part in tokio's cooperative scheduling, as tokio's own mutex does: a task that
+/// takes free locks one after the other now and then lets other tasks have the thread. So a poll
+/// may ask nothing, and come again at once; [`start`](super::LockBuilder::start) asks in any case.
 ///
 /// # Cancel safety
 /// Nothing is asked before it is first polled or [started](super::LockBuilder::start). Dropping it
@@ -238,8 +238,8 @@ impl<G: Grant> LockFuture<G> {
     /// it was not [started](super::LockBuilder::start), or because its answer is there and this is
     /// to be awaited.
     ///
-    /// It may be outdated when it is read: an earlier request may give up, and an owner with a hold
-    /// [passes](super::LockService::suspend) a suspension.
+    /// The position may be outdated when it is read: an earlier request may give up, and an owner
+    /// with a hold [passes](super::LockService::suspend) a suspension.
     ///
     /// # Errors
     /// [`InspectError`]; the request goes on waiting as before.
@@ -295,8 +295,8 @@ impl<G: Grant> Future for LockFuture<G> {
 /// A [`try_lock`](super::LockService::try_lock) or
 /// [`try_lock_all`](super::LockService::try_lock_all) on its way.
 ///
-/// It takes part in tokio's cooperative scheduling, as [`LockFuture`] does: a first poll may ask
-/// nothing and come again at once.
+/// The future takes part in tokio's cooperative scheduling, as [`LockFuture`] does: a first poll
+/// may ask nothing and come again at once.
 ///
 /// # Cancel safety
 /// As for [`LockFuture`]: dropped at any time, nothing stays held or queued.

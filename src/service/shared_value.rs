@@ -18,9 +18,9 @@ use std::sync::Arc;
 /// member alone, its death undoes the write: then the value is the one before,
 /// [marked](Versioned::maybe_stale).
 ///
-/// It is no lock, and depends on no lease. It stays open, with the latest version heard, while the
-/// member is cut off or suspended. It is lost when the cluster goes on without the member, when the
-/// member leaves, or when the service is destroyed here.
+/// A shared value is no lock, and depends on no lease. It stays open, with the latest version
+/// heard, while the member is cut off or suspended. It is lost when the cluster goes on without the
+/// member, when the member leaves, or when the service is destroyed here.
 ///
 /// Clones share one opening, which ends with the last of them.
 ///
@@ -247,9 +247,9 @@ impl SharedValue {
         self.hold.cell.lost().await
     }
 
-    /// Closes it, and waits until the grantor has heard of that. A later opening by that name, at
-    /// any member, does not find this opening any more. If there is no other, the object begins
-    /// anew. With other clones of this one around, or a stream of its
+    /// Closes the value, and waits until the grantor has heard of that. A later opening by that
+    /// name, at any member, does not find this opening any more. If there is no other, the object
+    /// begins anew. With other clones of this one around, or a stream of its
     /// [`changes`](SharedValue::changes), only this one ends, and the grantor is not told. One
     /// round trip, no message at the grantor's own member.
     ///

@@ -25,7 +25,7 @@ pub fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
     simulated::by_clock(ppm, act)
 }
 
-/// The same for a future, at each poll.
+/// Polls a future, each time by a clock that is this many millionths too fast.
 pub async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
     simulated::paced(ppm, future).await
 }

@@ -31,7 +31,7 @@ pub struct StatusReport {
     pub version: u32,
     /// The process id of the member.
     pub process: String,
-    /// Its address.
+    /// The member's address.
     pub addr: SocketAddr,
     /// `healthy`: its lease runs. `suspended`: it has run out. `joining`: it is in no view.
     pub state: &'static str,
@@ -47,9 +47,9 @@ pub struct StatusReport {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ViewReport {
-    /// Its number.
+    /// The number of the view.
     pub number: String,
-    /// Its lineage.
+    /// The lineage of the view.
     pub lineage: String,
     /// The process id of the elder.
     pub elder: String,

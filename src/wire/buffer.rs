@@ -18,7 +18,7 @@ impl ByteQueue {
         &self.bytes[self.start..]
     }
 
-    /// The same bytes, to be changed in place.
+    /// Returns the bytes that wait, to be changed in place.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }

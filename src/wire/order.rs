@@ -91,11 +91,11 @@ pub enum OrderReport {
     Released(ReportedHolder),
     /// The holder has it still when the wait is over.
     Kept(ReportedHolder),
-    /// It was taken away from the holder.
+    /// The lock was taken away from the holder.
     Taken(ReportedHolder),
-    /// It was to be taken away from the holder, which may have it still, for this reason.
+    /// The lock was to be taken away from the holder, which may have it still, for this reason.
     Unsure(ReportedHolder, String),
-    /// The holder took it meanwhile and was not contacted.
+    /// The holder took the lock meanwhile and was not contacted.
     Later(ReportedHolder),
     /// So many further holders were not contacted.
     More(u64),
@@ -107,7 +107,7 @@ pub enum OrderReport {
         /// Whether all of it was done.
         complete: bool,
     },
-    /// It could not be carried out, for this reason.
+    /// The order could not be carried out, for this reason.
     Failed(String),
 }
 

@@ -23,7 +23,7 @@ impl Role {
     /// All roles, the one that may do least first.
     pub const ALL: [Role; 3] = [Role::Observer, Role::Operator, Role::Member];
 
-    /// Its name: `observer`, `operator` or `member`.
+    /// Returns the name of the role: `observer`, `operator` or `member`.
     pub fn name(self) -> &'static str {
         match self {
             Role::Observer => "observer",

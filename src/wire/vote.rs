@@ -18,16 +18,16 @@ const HEAD: usize = MAGIC.len() + 1 + 4;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VoteError {
-    /// It is no stored vote at all.
+    /// The bytes are no stored vote at all.
     #[error("it is no vote of elderlock")]
     Foreign,
-    /// A version of elderlock wrote it that this one does not know.
+    /// The vote has the format of a version of elderlock that this one does not know.
     #[error("its format is {0}, this version knows {FORMAT}")]
     Format(u8),
     /// Bytes are missing or changed.
     #[error("it is damaged")]
     Damaged,
-    /// It belongs to another cluster.
+    /// The vote belongs to another cluster.
     #[error("it is of cluster {0:?}")]
     Cluster(String),
 }

@@ -449,8 +449,8 @@ impl Discovery {
         }
     }
 
-    /// It begins above all tokens that an elder whose clock is not ahead of this one can have dealt
-    /// until now.
+    /// Returns the first view. The view begins above all tokens that an elder whose clock is not
+    /// ahead of this one can have dealt until now.
     fn first_view(&self, config: &Config, now: Time, founders: Vec<MemberInfo>) -> View {
         let ahead = if planted!(config.mutant, FoundAtTheClock) { 0 } else { AHEAD };
         let first = self.clock.slot(now).plus(ahead).max(config.found_above).plus(1);

@@ -56,7 +56,7 @@ pub(crate) enum AfterStore {
     Known {
         /// The address of that process.
         addr: SocketAddr,
-        /// That process.
+        /// The process that told of the view.
         teller: ProcessId,
     },
     /// The first view of a founder that is a quorum alone is installed.

@@ -125,7 +125,7 @@ impl View {
         }
     }
 
-    /// The first slot after its own.
+    /// The first slot after the view's own.
     pub fn end_slot(&self) -> Slot {
         self.first_slot.plus(u64::from(self.slots))
     }

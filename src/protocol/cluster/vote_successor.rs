@@ -55,18 +55,18 @@ impl StoredVote {
             && self.acceptor.promised.is_some_and(|promised| promised >= ballot)
     }
 
-    /// Whether a change was accepted for the view after its own.
+    /// Whether a change was accepted for the view after the stored one.
     pub fn has_accepted(&self) -> bool {
         self.acceptor.accepted.is_some()
     }
 
-    /// The view that comes of its acceptance. A candidate that needs this vote has to decide that
-    /// view and no other.
+    /// The view that comes of the stored acceptance. A candidate that needs this vote has to decide
+    /// that view and no other.
     pub fn accepted_view(&self) -> Option<View> {
         self.acceptor.accepted.as_ref().map(|(_, change)| self.view.next(change))
     }
 
-    /// The same with this change accepted, by the voter itself.
+    /// Accepts this change, as the voter itself.
     #[cfg(test)]
     pub(crate) fn accept(&mut self, change: super::view::Change) {
         self.acceptor.accepted =

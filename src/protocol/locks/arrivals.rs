@@ -15,7 +15,7 @@ use std::ops::Bound;
 pub(crate) struct Arrivals<T> {
     /// By the number of its arrival.
     kept: BTreeMap<u64, T>,
-    /// The same by their requests: one may have arrived twice.
+    /// The numbers of arrival by request: one may have arrived twice.
     requests: BTreeSet<(ProcessId, RequestId, u64)>,
     /// The number of the next arrival.
     next: u64,

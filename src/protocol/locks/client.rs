@@ -137,7 +137,7 @@ impl ClientRequest {
         self.cold.as_mut()?.waiting.as_mut()
     }
 
-    /// It waits no more.
+    /// Ends the wait of the request, and returns its state.
     fn take_waiting(&mut self) -> Option<WaitState> {
         let mut cold = self.cold.take()?;
         let waiting = cold.waiting.take();
@@ -222,10 +222,10 @@ struct ServiceState {
     /// The service was destroyed here, and no call has asked for anything of it since.
     destroyed: bool,
     requests: PagedMap<ClientRequest>,
-    /// Those of them that do not hold: few beside the holds, and nothing but a report goes through
+    /// The requests that do not hold: few beside the holds, and nothing but a report goes through
     /// all holds.
     waits: BTreeSet<RequestId>,
-    /// How many of them have an object open.
+    /// How many of the requests have an object open.
     opens: usize,
     calls: PendingCalls,
     objects: BTreeMap<LockName, OpenObject>,
@@ -345,7 +345,7 @@ pub(crate) struct LockClient {
     again: DueServices,
     /// Pending calls of the kind `Ending`.
     endings: BTreeSet<RequestId>,
-    /// Those of them whose grantor knows.
+    /// The endings whose grantor knows.
     confirmed: BTreeSet<RequestId>,
     /// Requests and pending calls at the same time; beyond it the caller is told [`Outcome::Busy`].
     most: usize,

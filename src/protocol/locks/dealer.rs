@@ -37,7 +37,7 @@ pub(crate) struct Dealer {
     next: Token,
     /// The first that is not dealt in this view.
     end: Token,
-    /// It is the first of a later view.
+    /// `end` is the first token of a later view.
     is_whole: bool,
 }
 

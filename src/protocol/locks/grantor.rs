@@ -52,8 +52,8 @@ pub(crate) struct ReceivedRequest {
 /// The last state of a grantor before it acted, and since when; `None`: it acted as soon as it was
 /// named.
 ///
-/// It serves measurements, and is no part of the grantor's protocol state. Two grantors that differ
-/// in nothing else go on alike, so they are equal, and a search of all states sees one.
+/// The path serves measurements, and is no part of the grantor's protocol state. Two grantors that
+/// differ in nothing else go on alike, so they are equal, and a search of all states sees one.
 #[derive(Clone, Copy, Debug)]
 struct ActivationPath(Option<(GrantorState, Time)>);
 
@@ -89,7 +89,7 @@ pub(crate) struct Grantor {
     last_known: Option<Option<ProcessId>>,
     /// Members that have left the view, and whose requests here have not all ended yet.
     departed: BTreeSet<ProcessId>,
-    /// It goes on in a later step.
+    /// The grantor goes on in a later step.
     is_unfinished: bool,
     /// This member goes, or has destroyed the service here: members that will not take over. See
     /// `transfer.rs`.
@@ -178,7 +178,7 @@ impl Grantor {
         self.table.entry_status(key) == Some(EntryStatus::Waits(ticket))
     }
 
-    /// Its load, if it acts.
+    /// Returns the grantor's load, if it acts.
     pub(crate) fn load(&self) -> Option<GrantorLoad> {
         let (holds, waits) = self.table.load();
         self.is_acting().then_some(GrantorLoad {

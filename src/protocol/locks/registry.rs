@@ -354,7 +354,7 @@ impl Registry {
         self.advance_turks(may_name, cx);
     }
 
-    /// The same for a few services, without a look at the others.
+    /// Answers for a few services, without a look at the others.
     pub(crate) fn answer_about(
         &mut self,
         services: &BTreeSet<ServiceName>,

@@ -78,9 +78,9 @@ type QueueRank = (Ticket, RequestKey);
 /// Where a request stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum EntryStatus {
-    /// It holds.
+    /// The request holds, with this token.
     Holds(Token),
-    /// It waits.
+    /// The request waits, at this position.
     Waits(Ticket),
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct Table {
     suspensions: BTreeSet<QueueRank>,
     /// Waiting locks and batches that miss nothing: to be granted if they are before the gate.
     ready: BTreeSet<QueueRank>,
-    /// Those that wait to have an object open, for nothing but a token.
+    /// The requests that wait to have an object open, for nothing but a token.
     opening: BTreeSet<QueueRank>,
     /// Always empty: it keeps the memory of a removed part for the next part. Otherwise a member
     /// that takes one lock after the other would allocate memory each time.
@@ -241,7 +241,7 @@ impl Table {
         }
     }
 
-    /// The same table with the bounds of a member.
+    /// Returns the same table with the bounds of a member.
     pub(crate) fn within(self, cx: &StepContext) -> Table {
         Table {
             bounds: TableLimits::of(cx.limits),
@@ -251,7 +251,7 @@ impl Table {
         }
     }
 
-    /// The same table, which deals the tickets of a later epoch from now on.
+    /// Returns the same table, which deals the tickets of a later epoch from now on.
     pub(crate) fn renew(self, epoch: Epoch) -> Table {
         Table { epoch, arrivals: 0, ..self }
     }

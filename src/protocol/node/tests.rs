@@ -208,8 +208,8 @@ fn an_outbid_bid_that_is_repeated_is_named_after_no_other() {
     assert!(ask(ANN, 2), "this is not");
 }
 
-/// It grants still when it hears that another asked after it, and its table is empty before that
-/// one asks for it.
+/// The grantor still grants when it hears that another asked after it. Its table is empty before
+/// that one asks for it.
 #[test]
 fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
     let mut node = with_two_more();

@@ -48,15 +48,15 @@ pub(super) enum ReaderUpdate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub enum ConnectionStatus {
-    /// Its lease runs: guards are good, requests are answered.
+    /// The member lease runs: guards are good, requests are answered.
     Connected,
-    /// Its lease ran out, and no elder with a quorum has renewed it: every guard is lost for good,
-    /// requests wait. It may be [`Connected`](ConnectionStatus::Connected) again, as the same
-    /// process.
+    /// The member lease ran out, and no elder with a quorum has renewed it: every guard is lost for
+    /// good, requests wait. The member may be [`Connected`](ConnectionStatus::Connected) again, as
+    /// the same process.
     Suspended,
-    /// The others went on without it, or it has left or is leaving. Every guard is lost for good,
-    /// and its former holds may be others' by now. Unless it has left, it joins again by itself as
-    /// a new process.
+    /// The others went on without the member, or it has left or is leaving. Every guard is lost for
+    /// good, and its former holds may be others' by now. Unless it has left, it joins again by
+    /// itself as a new process.
     Lost,
 }
 

@@ -63,7 +63,7 @@ pub(super) struct EngineState {
     pub(super) lease: Arc<MemberLease>,
     /// The time at which the timer task wakes next.
     pub(super) armed: Time,
-    /// It was told to leave.
+    /// The member was told to leave.
     leaving: bool,
     clocks: ClockWatch,
     /// The clock is not to be trusted: nothing is received or sent, and no guard is good.

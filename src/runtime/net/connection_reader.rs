@@ -50,11 +50,11 @@ const LEAST: u32 = 8;
 
 /// How a connection ended.
 pub(super) enum ConnectionEnd {
-    /// The other side closed it.
+    /// The other side closed the connection.
     Closed,
-    /// It broke, timed out, or carried invalid data.
+    /// The connection broke, timed out, or carried invalid data.
     Broken,
-    /// This side closed it.
+    /// This side closed the connection.
     Ours,
 }
 
@@ -104,7 +104,7 @@ struct ReadHalf {
 #[derive(Clone, Copy, Default)]
 struct ReadSummary {
     packets: usize,
-    /// It was answered, and no caller of this member waited for it.
+    /// The packets were answered, and no caller of this member waited for them.
     is_answered: bool,
 }
 

@@ -74,7 +74,7 @@ pub(super) struct ConnectionWriter {
 /// Why an address was not reached.
 #[derive(Debug)]
 pub(super) enum DialError {
-    /// It refuses connections.
+    /// The address refuses connections.
     Refused,
     /// Something answers that is no member of this cluster.
     Stranger(String),

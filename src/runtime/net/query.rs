@@ -150,7 +150,7 @@ pub enum QueryError {
     Refused {
         /// Where.
         addr: String,
-        /// Its reason.
+        /// The member's reason.
         reason: String,
     },
     /// The answer is no status.

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 /// Log lines that other processes cause, in a row.
 const MOST_WARNINGS: u32 = 16;
-/// The same in the long run.
+/// Log lines that other processes cause, in the long run.
 const WARNINGS_A_SECOND: u32 = 1;
 
 /// The connections' input for the gossip machine.

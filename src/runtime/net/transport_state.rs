@@ -34,7 +34,7 @@ const MAX_PEERS: usize = 4096;
 const AT_ONCE: usize = 8;
 /// Refusals, and answers to datagrams of strangers, in a row.
 const MOST_ANSWERS: u32 = 64;
-/// The same in the long run.
+/// Refusals, and answers to datagrams of strangers, in the long run.
 const ANSWERS_A_SECOND: u32 = 32;
 /// The most orders that a member carries out at a time: operators are few.
 const MAX_ORDERS: usize = 8;

@@ -174,12 +174,13 @@ impl HoldMeter {
         Some(self.since)
     }
 
-    /// The caller has it. A grant that no caller takes is a cancelled wait, and no hold.
+    /// Notes that the caller has the hold. A grant that no caller takes is a cancelled wait, and no
+    /// hold.
     pub(crate) fn begin(&self, meter: &Meter) {
         let _ = self.meter.set(meter.clone());
     }
 
-    /// It is over; `why` gives the reason if it was lost.
+    /// Notes that the hold is over; `why` gives the reason if it was lost.
     pub(crate) fn end(&self, why: impl FnOnce() -> Option<LostReason>) {
         let Some(meter) = self.meter.get() else { return };
         if !self.over.swap(true, Ordering::AcqRel) {

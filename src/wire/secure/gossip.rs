@@ -48,11 +48,11 @@ pub enum GossipError {
     /// A datagram of its number was opened before, or the number is too old.
     #[error("a repeated datagram")]
     Repeated,
-    /// It is for a former process of this address, or for another address. Its sender holds the
-    /// key.
+    /// The datagram is for a former process of this address, or for another address. Its sender
+    /// holds the key.
     #[error("a datagram of {from} for another process")]
     Misaddressed {
-        /// Its sender.
+        /// The sender of the datagram.
         from: ProcessId,
     },
 }

@@ -73,7 +73,7 @@ impl StaticKey {
         StaticKey { private: Zeroizing::new(entropy), process }
     }
 
-    /// The process id that it proves.
+    /// The process id that the key proves.
     pub fn process(&self) -> ProcessId {
         self.process
     }
@@ -104,7 +104,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The lowest role that allows it.
+    /// The lowest role that allows the purpose.
     pub fn role(&self) -> Role {
         match self {
             Purpose::Member(_) => Role::Member,

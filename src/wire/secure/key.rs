@@ -140,7 +140,7 @@ impl ClusterKey {
         derived.cloned().ok_or(KeyError::NotDerived(self.role(), role))
     }
 
-    /// What its holder may do.
+    /// Returns the role of the key's holder.
     pub fn role(&self) -> Role {
         self.0.role
     }
@@ -240,7 +240,7 @@ impl Keyring {
         Keyring { keys: vec![key] }
     }
 
-    /// The same ring with another key behind the others. That key opens and does not seal.
+    /// Returns the same ring with another key behind the others. That key opens and does not seal.
     ///
     /// # Errors
     /// [`KeyError::TooMany`], [`KeyError::Twice`].
@@ -274,7 +274,7 @@ impl Keyring {
         ring.ok_or(KeyError::Empty)
     }
 
-    /// The names of its keys, the one that seals first.
+    /// The names of the ring's keys, the one that seals first.
     pub fn names(&self) -> impl Iterator<Item = KeyName> + '_ {
         self.keys.iter().map(ClusterKey::name)
     }
@@ -284,8 +284,8 @@ impl Keyring {
         &self.keys[0]
     }
 
-    /// The role of a key in it that is no cluster key, if there is one: no member joins with such a
-    /// ring.
+    /// The role of a key in the ring that is no cluster key, if there is one: no member joins with
+    /// such a ring.
     pub fn lower_role(&self) -> Option<Role> {
         self.keys.iter().map(ClusterKey::role).find(|role| *role < Role::Member)
     }

@@ -15,7 +15,7 @@ pub(super) struct OpenObject {
     pub(super) content: Option<Content>,
     /// The write that is on its way, or waits for a grantor.
     pub(super) writing: Option<RequestId>,
-    /// Those that come after it.
+    /// The writes that come after it.
     pub(super) writes: BTreeSet<RequestId>,
 }
 

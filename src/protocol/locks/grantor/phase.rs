@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The state of a grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Phase {
-    /// It asks every member before it grants.
+    /// The grantor asks every member before it grants.
     Recovering {
         heard: HeardEarly,
         /// Members whose report is missing.
@@ -19,22 +19,22 @@ pub(super) enum Phase {
         /// later predecessor.
         has_earlier_table: bool,
     },
-    /// It waits for the table of its predecessor.
+    /// The grantor waits for the table of its predecessor.
     Receiving { heard: HeardEarly, source: ProcessId },
     /// A younger turk gets the table as soon as it is here.
     PassingOn { heard: HeardEarly, table: PassedTable, next_turk: (ProcessId, Epoch) },
-    /// It grants.
+    /// The grantor grants.
     Acting,
 }
 
 /// The table that a grantor passes on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum PassedTable {
-    /// This predecessor may have it.
+    /// This predecessor may have the table.
     AwaitedFrom(ProcessId),
-    /// It is here, whole.
+    /// The table is here, whole.
     Arrived,
-    /// No member has it: the younger turk asks every member.
+    /// No member has the table: the younger turk asks every member.
     Lost,
 }
 
@@ -69,7 +69,7 @@ impl Phase {
         }
     }
 
-    /// The same, to be changed.
+    /// As [`heard`](Phase::heard), to be changed.
     pub(super) fn heard_mut(&mut self) -> Option<&mut HeardEarly> {
         match self {
             Phase::Recovering { heard, .. }

@@ -8,7 +8,7 @@ use super::*;
 pub(super) struct Revalidation {
     /// The requests that it reported so far, or asked for since.
     pub(super) reported: BTreeSet<RequestId>,
-    /// Those before this one that it left out have ended.
+    /// The requests before this one that the member left out have ended.
     pub(super) ended: Option<RequestId>,
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct TokenPool {
     pub(super) ranges: VecDeque<TokenRange>,
-    /// It has asked for more and has not got them yet.
+    /// The grantor has asked for more tokens and has not got them yet.
     pub(super) asked: bool,
     /// How many it asks for at a time.
     size: u32,

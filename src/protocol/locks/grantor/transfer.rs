@@ -213,9 +213,9 @@ impl Grantor {
         self.close(Some(next_turk), cx);
     }
 
-    /// It is over: its waiters go elsewhere, or ask the elder. So do waiters in a table that was
-    /// given away: if the next grantor ends before they have heard of it, they would wait here for
-    /// ever.
+    /// Ends the grantor: its waiters go elsewhere, or ask the elder. So do waiters in a table that
+    /// was given away: if the next grantor ends before they have heard of it, they would wait here
+    /// for ever.
     pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, cx: &mut StepContext) {
         let (service, own) = (self.service, self.epoch);
         let not_here = |request| {

@@ -81,7 +81,7 @@ fn is_granted(said: &[(ProcessId, Message)], to: ProcessId, request: u64) -> boo
     })
 }
 
-/// Its holds that came with the table may be over, and would let it pass the suspension.
+/// The holder's holds that came with the table may be over, and would let it pass the suspension.
 #[test]
 fn a_holder_that_has_not_answered_the_check_asks_again_where_it_might_pass() {
     let said = said(Origin::Free, |_, view, cx| {
