@@ -112,7 +112,7 @@ struct Fence {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Now,
-    /// It is there already.
+    /// The tick is there already.
     Before,
     /// The table has a higher token, or an equal one of another lineage.
     Refused,

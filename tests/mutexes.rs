@@ -685,7 +685,8 @@ async fn a_plain_mutex_that_is_lost_is_not_acquired() {
     assert!(!mutex.is_acquired());
 }
 
-/// Its holder is alone, so it may write the value of its lock, as a guard of the lock itself may.
+/// The holder of a plain mutex is alone, so it may write the value of its lock, as a guard of the
+/// lock itself may.
 #[tokio::test]
 async fn the_holder_of_a_plain_mutex_changes_the_value_of_its_lock() {
     let (_member, stock) = alone().await;

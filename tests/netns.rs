@@ -49,9 +49,9 @@ enum Role {
 enum Cut {
     /// Nothing comes or goes.
     Whole,
-    /// It hears the others, but they do not hear it.
+    /// The member hears the others, but they do not hear it.
     Dumb,
-    /// The others receive its packets, and it receives none.
+    /// The others receive the member's packets, and it receives none.
     Deaf,
 }
 

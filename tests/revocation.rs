@@ -239,8 +239,8 @@ async fn a_grantor_that_dies_before_it_has_named_the_holders_is_replaced_by_its_
     assert!(soon(guard.revocation().requested()).await.is_some());
 }
 
-/// Its lease ends its holds, and nothing earlier does: no process tells a dead holder from a slow
-/// one.
+/// A dead holder's lease ends its holds, and nothing earlier does: no process tells a dead holder
+/// from a slow one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
     let mut cluster = RevocationCluster::of(3).await;

@@ -237,7 +237,7 @@ impl Attacks<'_> {
         ]
     }
 
-    /// Those of a process outside the view, which claims ids of its own.
+    /// Returns the packets of a process outside the view, which claims ids of its own.
     fn of_strangers(&self) -> Vec<Vec<u8>> {
         let lies = self.lies();
         let claims = (1..5).map(|id| [self.hello(ProcessId(id)), lies.concat()].concat());
@@ -245,8 +245,8 @@ impl Attacks<'_> {
         self.noise().into_iter().chain(claims).chain(begun).collect()
     }
 
-    /// Those of a process without the key, which claims ids of the members too, asks to be taken
-    /// in, and begins handshakes under another key.
+    /// Returns the packets of a process without the key. It claims ids of the members too, asks to
+    /// be taken in, and begins handshakes under another key.
     fn without_the_key(&self) -> Vec<Vec<u8>> {
         let join = |id| {
             let (process, addr) = (ProcessId(id), SocketAddr::from(([127, 0, 0, 1], 9)));

@@ -226,7 +226,7 @@ async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_requested_bac
     no_latch_stands(&local.members).await;
 }
 
-/// One that is alone leads again as soon as its work is done.
+/// A selector that is alone leads again as soon as its work is done.
 #[tokio::test]
 async fn work_without_an_await_leaves_the_thread_to_others() {
     let member = Member::local().await.expect("a runtime is there");

@@ -252,7 +252,7 @@ fn is_fault(event: &MemberEvent) -> bool {
 }
 
 impl Settings {
-    /// These settings, and `others` where these say nothing.
+    /// Returns these settings, and `others` where these say nothing.
     fn or(self, others: Settings) -> Settings {
         Settings {
             bind: self.bind.or(others.bind),

@@ -84,9 +84,9 @@ pub(crate) struct ChildUpdate<R> {
 pub(crate) enum ChildOutput<R> {
     /// A report.
     Said(R),
-    /// Its line is no report, for that reason.
+    /// The child's line is no report, for that reason.
     Nonsense(String),
-    /// It ended; [`Processes::ended`] says how.
+    /// The child ended; [`Processes::ended`] says how.
     Ended,
 }
 

@@ -326,7 +326,7 @@ pub(crate) mod sealed {
 pub enum Answer {
     /// The transaction goes on.
     Admitted,
-    /// This was admitted before, as far as it can be read.
+    /// This stamp was admitted before, as far as it can be read.
     Stale(Option<Stamp>),
 }
 

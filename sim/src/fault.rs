@@ -244,14 +244,14 @@ pub struct Late {
 /// A fault in the middle of another fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConcurrentFault {
-    /// It is killed.
+    /// The sender is killed.
     Crash,
-    /// It says goodbye.
+    /// The sender says goodbye.
     Leave,
-    /// It is cut off.
+    /// The sender is cut off.
     Isolate,
-    /// It hits not the sender but the grantor, which says goodbye at the end, just before the
-    /// packets go on their way.
+    /// The fault hits not the sender but the grantor, which says goodbye at the end, just before
+    /// the packets go on their way.
     GrantorLeaves,
 }
 

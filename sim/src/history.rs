@@ -109,7 +109,7 @@ pub struct Call {
     pub turns: Option<HoldMode>,
     /// The latest upgrade of it.
     pub upgrade: Option<Ask>,
-    /// It had the lock, and has a share of it since: its grantor may not know yet.
+    /// The call had the lock, and has a share of it since: its grantor may not know yet.
     pub narrowed: bool,
     /// The present view of its open object.
     pub sight: Option<ObjectView>,
@@ -141,7 +141,7 @@ pub struct Call {
     pub released: bool,
     /// When it did so, in true time.
     pub released_at: u64,
-    /// Its process has ended.
+    /// The process of the call has ended.
     pub gone: bool,
 }
 
@@ -358,7 +358,7 @@ impl History {
         self.calls[ask.0].upgrade = Some(upgrade);
     }
 
-    /// It has become the lock, with this token, or it has kept its mode.
+    /// Notes that the hold has become the lock, with this token, or has kept its mode.
     pub(crate) fn turned(&mut self, ask: Ask, token: Option<Token>) {
         let call = &mut self.calls[ask.0];
         if token.is_some() {
@@ -375,7 +375,7 @@ impl History {
         }
     }
 
-    /// Its lock is a share from now on.
+    /// Notes that the lock of the call is a share from now on.
     pub(crate) fn downgrade(&mut self, ask: Ask) {
         self.calls[ask.0].mode = HoldMode::Share;
         self.calls[ask.0].narrowed = true;

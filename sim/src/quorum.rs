@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 /// How processes are to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShutdownPlan {
-    /// They are killed, or their hosts fail: their votes are on disk.
+    /// The processes are killed, or their hosts fail: their votes are on disk.
     Dead,
-    /// They say goodbye: views without them are decided.
+    /// The processes say goodbye: views without them are decided.
     Gone,
 }
 

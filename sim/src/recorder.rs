@@ -267,7 +267,7 @@ impl Recorder {
         self.about(world, ask, Entry::Release { call: ask.0 });
     }
 
-    /// Its share is the lock now, or its lock a share.
+    /// Notes that the share of the call is the lock now, or its lock a share.
     fn turned(&mut self, world: &World, ask: Ask) {
         let call = world.call(ask);
         let deed = if call.mode == HoldMode::Share {

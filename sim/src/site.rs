@@ -22,9 +22,9 @@ const WALL_ORIGIN: u64 = WALL_START - 1_000;
 pub enum ProcessState {
     /// There is no process.
     Down,
-    /// It runs.
+    /// The process runs.
     Up,
-    /// It is stopped: its clock goes on, and all inputs wait for its waking.
+    /// The process is stopped: its clock goes on, and all inputs wait for its waking.
     Paused,
 }
 
@@ -49,13 +49,13 @@ pub struct Site {
     /// The present process, or the last one. Copies of a World share those in which nothing
     /// happened since.
     pub node: Option<Arc<Node>>,
-    /// Its process has been told to leave.
+    /// The process has been told to leave.
     pub leaving: bool,
-    /// It has left, and whether its goodbye was heard.
+    /// The process has left, and whether its goodbye was heard.
     pub heard: Option<bool>,
     /// The inputs that came while it was stopped.
     pub inbox: VecDeque<Input>,
-    /// It was stopped before it could begin anew, and does so as soon as it goes on.
+    /// The process was stopped before it could begin anew, and does so as soon as it goes on.
     pub overdue: bool,
     /// How often it was stopped.
     pub pauses: u64,

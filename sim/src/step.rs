@@ -340,11 +340,11 @@ impl Step {
 /// A hint about a process from outside the protocol; see [`Hint`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OutsideHint {
-    /// Gossip calls it unreachable, or a connection to it broke.
+    /// Gossip calls the process unreachable, or a connection to it broke.
     Unreachable,
-    /// Its address refuses connections.
+    /// The address of the process refuses connections.
     Refused,
-    /// Another process answers at its address.
+    /// Another process answers at the address of the process.
     Replaced,
     /// A process on its host saw its end: this is certain, and so only allowed for dead processes.
     Dead,

@@ -40,7 +40,7 @@ pub struct Damages {
     pub damaged: u64,
     /// Connections that broke because of it.
     pub broken: u64,
-    /// Those of them with a frame that did not end in time.
+    /// Broken connections with a frame that did not end in time.
     pub unfinished: u64,
 }
 

@@ -76,7 +76,7 @@ struct Service<'a> {
     waiting: BTreeMap<usize, Part<'a>>,
     /// The holding calls with their holds.
     held: BTreeMap<usize, Part<'a>>,
-    /// Its grantor has ended, and nothing was granted since.
+    /// The grantor has ended, and nothing was granted since.
     is_orphaned: bool,
     /// Since when a request for something free waits.
     wanted: Option<u64>,

@@ -66,7 +66,7 @@ impl Local {
         self.runtimes[index].take().expect("it was not killed before").shutdown_background();
     }
 
-    /// Those that were not killed.
+    /// Returns the members that were not killed.
     pub(crate) fn alive(&self) -> impl Iterator<Item = &Member> {
         self.members
             .iter()

@@ -21,7 +21,7 @@ pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) grantor: Option<String>,
     pub(crate) epoch: u64,
-    /// It grants here, and not only recovers.
+    /// The grantor grants here, and not only recovers.
     pub(crate) acting: bool,
     pub(crate) waiting_here: usize,
     pub(crate) held_here: usize,

@@ -27,7 +27,7 @@ pub(crate) struct Worker {
     addr: SocketAddr,
     /// How often it was started again.
     run: u32,
-    /// Its end was ordered.
+    /// The end of the worker was ordered.
     leaves: bool,
     /// The last snapshot that it reported; nothing once it has ended.
     pub(crate) sight: Option<ClusterSnapshot>,
@@ -38,7 +38,7 @@ pub(crate) struct Worker {
 pub(crate) enum WorkerUpdate {
     /// A report.
     Said(WorkerReport),
-    /// It ended, although this process had neither killed it nor told it to leave.
+    /// The worker ended, although this process had neither killed it nor told it to leave.
     Ended,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerReport {
-    /// Its view of the cluster; sent when it changes.
+    /// The worker's view of the cluster; sent when it changes.
     Sees(ClusterSnapshot),
     /// Sold one piece, and the sale is in the file.
     Sale {
@@ -16,13 +16,13 @@ pub(crate) enum WorkerReport {
         /// The token; 0 without locks.
         token: i64,
     },
-    /// It has stopped between `fence()` and the write, and waits for `WorkerOrder::Go`.
+    /// The worker has stopped between `fence()` and the write, and waits for `WorkerOrder::Go`.
     Standing {
         /// The article of the lock that it holds.
         article: u32,
         /// The token of the lock.
         token: i64,
-        /// Its view of the cluster right then.
+        /// The worker's view of the cluster right then.
         sight: ClusterSnapshot,
     },
     /// The table refused its write: a worker with a higher token wrote before.
@@ -34,9 +34,9 @@ pub(crate) enum WorkerReport {
     },
     /// A clerk did not get its lock, or lost it before the sale.
     Unserved(String),
-    /// It became the grantor, as ordered, and its service says so.
+    /// The worker became the grantor, as ordered, and its service says so.
     Became(ClusterSnapshot),
-    /// It suspended the service and counted.
+    /// The worker suspended the service and counted.
     Counted {
         /// Sales in the books when the service was suspended.
         before: i64,
@@ -47,7 +47,7 @@ pub(crate) enum WorkerReport {
         /// The time that it waited until no lock was held.
         waited_milliseconds: f64,
     },
-    /// It cannot carry out its order.
+    /// The worker cannot carry out its order.
     Failed(String),
     /// Something went wrong that should not.
     Trouble(String),

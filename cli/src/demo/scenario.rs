@@ -76,7 +76,7 @@ pub(crate) struct GrantorTransfer {
 pub(crate) enum Occasion {
     /// Another member wanted to be the grantor.
     YoungTurk,
-    /// It left.
+    /// The grantor left.
     Leave,
 }
 

@@ -25,7 +25,7 @@ struct LockCall<'a> {
     /// Its wait limit in nanoseconds; zero: a try.
     wait: Option<u64>,
     asked: u64,
-    /// Its process was stopped since the call.
+    /// The process was stopped since the call.
     slept: bool,
     /// Answered without a lock.
     failed: bool,
@@ -36,7 +36,7 @@ struct LockCall<'a> {
     /// The process has ended.
     unknown: Option<u64>,
     hold: Option<Hold>,
-    /// It has an object open.
+    /// The call has an object open.
     opened: bool,
     /// How many permits it has, and how many it had until which time.
     permits: u32,

@@ -13,7 +13,7 @@ pub(super) struct SiteHistory {
     leased: bool,
     /// While it is stopped: when that lease ends.
     lease_end: u64,
-    /// It has been told to leave.
+    /// The process has been told to leave.
     pub(super) leaving: bool,
     /// When its lease began to run again.
     pub(super) resumed_at: Option<u64>,

@@ -19,8 +19,8 @@ struct CallRecord<'a> {
     is_try: bool,
     asked: u64,
     token: Option<u64>,
-    /// Its share is to become the lock, or has, or it is to open an object: its grantor may have
-    /// another token for it.
+    /// The share of the call is to become the lock, or has, or the call is to open an object. The
+    /// grantor may have another token for it.
     turns: bool,
     /// When its client ended it, or its process ended.
     over: u64,

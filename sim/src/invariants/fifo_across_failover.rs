@@ -42,8 +42,8 @@ pub struct FifoAcrossFailover {
     /// Served shares and permits, which other grants may follow at once. Their tokens tell which
     /// was granted first.
     served: BTreeMap<Ask, ServedPosition>,
-    /// Those served in the present step. If the process ends in the middle of it, others that were
-    /// granted before them may never hear of it.
+    /// Calls that were served in the present step. If the process ends in the middle of it, others
+    /// that were granted before them may never hear of it.
     serving: Vec<(Ask, ServedPosition)>,
     messages: u64,
     /// How many of these messages there were before the present step.

@@ -33,7 +33,8 @@ pub struct WayRoundKeepsLeases {
 }
 
 impl Hash for WayRoundKeepsLeases {
-    /// It depends on time only: two ways to one state that differ in nothing else are one.
+    /// The check's state depends on time only: two ways to one state that differ in nothing else
+    /// are one.
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 

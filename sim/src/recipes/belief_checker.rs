@@ -72,7 +72,7 @@ struct Limit {
     limit: u32,
     /// The number of the write; 0: the initial limit.
     write: u64,
-    /// Its writer has a confirmation.
+    /// The writer of the limit has a confirmation.
     is_written: bool,
     until: Option<u64>,
 }

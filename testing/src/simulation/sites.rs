@@ -69,7 +69,7 @@ struct MemberSlot {
     mailbox: Vec<PacketInFlight>,
     /// The number of the present process at this site.
     life: u64,
-    /// It was started and has joined.
+    /// The process was started and has joined.
     joined: bool,
 }
 
