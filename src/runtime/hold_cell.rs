@@ -6,6 +6,7 @@
 use super::clock;
 use super::fork_guard::ForkGuard;
 use super::member_clock::MemberClock;
+use super::observed_hold::ObservedHold;
 use super::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard};
 use super::sync::{ThreadMutant, is_planted};
 use super::telemetry::{HoldMeter, Meter};
@@ -17,6 +18,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+#[cfg(feature = "simulated")]
+use {
+    super::observed_hold::BegunHold,
+    super::simulated::elapsed_at,
+    crate::protocol::{ProcessId, ServiceName, Want},
+};
 
 /// The lease that all holds of one incarnation depend on.
 pub(crate) struct MemberLease {
@@ -96,6 +103,7 @@ pub(crate) struct HoldCell {
     /// A task has waited for a change. Most holds end without, and cost nothing to wake.
     awaited: AtomicBool,
     meter: HoldMeter,
+    observed: ObservedHold,
     /// The fields that most holds do not need.
     cold: OnceLock<Box<HoldColdFields>>,
 }
@@ -139,6 +147,7 @@ impl HoldCell {
             guards: AtomicU32::new(1),
             awaited: AtomicBool::new(false),
             meter: HoldMeter::new(),
+            observed: ObservedHold::default(),
             cold: OnceLock::new(),
         }
     }
@@ -179,6 +188,7 @@ impl HoldCell {
         self.guards = AtomicU32::new(1);
         self.awaited = AtomicBool::new(false);
         self.meter = HoldMeter::new();
+        self.observed = ObservedHold::default();
         if self.cold.get().is_some() {
             self.cold = OnceLock::new();
         }
@@ -392,6 +402,7 @@ impl HoldCell {
     /// Marks that the share became the lock.
     pub(crate) fn upgrade(&self, token: Token) {
         self.token.store(token.get(), Ordering::Release);
+        self.observed.upgrade(token);
         self.shared.store(false, Ordering::Release);
     }
 
@@ -471,9 +482,34 @@ impl HoldCell {
         }
     }
 
+    /// A simulation is told of it from now on. As [`begin`](Self::begin).
+    #[cfg(feature = "simulated")]
+    pub(crate) fn observe(
+        &self,
+        process: ProcessId,
+        service: &ServiceName,
+        want: &Want,
+        asked: Time,
+    ) {
+        self.observed.begin(|| BegunHold {
+            process,
+            service: service.clone(),
+            want: want.clone(),
+            token: self.token(),
+            asked: elapsed_at(asked).unwrap_or_default(),
+            until: elapsed_at(Time::from_nanos(self.until.load(Ordering::Acquire))),
+            lease_end: {
+                let lease = self.lease.clone();
+                Box::new(move || elapsed_at(lease.end()))
+            },
+        });
+        self.observed.end(self.lost_reason());
+    }
+
     /// The last guard is gone. `lost`: the hold was lost before that.
     pub(crate) fn end(&self, lost: Option<LostReason>) {
         self.meter.end(|| lost);
+        self.observed.end(lost.or(Some(LostReason::Released)));
         self.mark_lost(LostReason::Released);
         self.tell();
         // Its end may be the application's code.
@@ -522,6 +558,7 @@ impl HoldCell {
             over.cancel();
         }
         self.meter.end(|| self.lost_reason());
+        self.observed.end(self.lost_reason());
     }
 
     /// A token that is cancelled when the hold is over; one for all tasks that ask.
@@ -539,6 +576,7 @@ impl HoldCell {
     /// Sets the end of the hold's lease.
     pub(crate) fn extend(&self, until: Time) {
         self.until.store(until.as_nanos(), Ordering::Release);
+        self.observed.extend(until);
     }
 
     /// Completes when it is lost.

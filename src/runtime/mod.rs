@@ -29,6 +29,7 @@ pub(crate) mod member_clock;
 pub(crate) mod mutant;
 pub(crate) mod net;
 pub(crate) mod network;
+pub(crate) mod observed_hold;
 pub(crate) mod process_id;
 #[cfg(feature = "simulated")]
 pub(crate) mod simulated;

@@ -47,6 +47,12 @@ pub(crate) fn now() -> Option<Time> {
     Some(FIRST + ran)
 }
 
+/// The instant since the simulation began, by the clock that showed it; `None`: never.
+pub(crate) fn elapsed_at(shown: Time) -> Option<Duration> {
+    let nanos = shown.as_nanos().saturating_sub(FIRST.as_nanos());
+    (shown != Time::MAX).then(|| Duration::from_nanos(nanos))
+}
+
 /// How long such a span of that clock takes.
 pub(crate) fn span(span: Duration) -> Duration {
     scale(span, MILLION, rate())

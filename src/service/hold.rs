@@ -141,6 +141,13 @@ impl HoldHandle {
         );
     }
 
+    /// A simulation is told of it from now on.
+    #[cfg(feature = "simulated")]
+    pub(super) fn observe(&self, asked: Time) {
+        let ServiceHandle { engine, name, .. } = &*self.service;
+        self.cell.observe(engine.process(), name, &self.want, asked);
+    }
+
     /// The number of its request.
     pub(super) fn request(&self) -> RequestId {
         self.service.engine.request_of(&self.cell)

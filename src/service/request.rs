@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::task::coop::poll_proceed;
+#[cfg(feature = "simulated")]
+use {crate::protocol::Time, crate::runtime::clock};
 
 /// The result of a granted request: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a
 /// [`PermitGuard`] or a [`SharedValue`].
@@ -92,6 +94,8 @@ pub(super) struct RequestFuture {
     phase: RequestPhase,
     /// Once it was asked.
     acquire: Option<AcquireSpan>,
+    #[cfg(feature = "simulated")]
+    asked: Time,
 }
 
 /// How a request is granted.
@@ -108,13 +112,24 @@ enum RequestPhase {
 
 impl RequestFuture {
     pub(super) fn new(service: Arc<ServiceHandle>, parts: RequestParts) -> Self {
-        RequestFuture { service: Some(service), parts, phase: RequestPhase::Unasked, acquire: None }
+        RequestFuture {
+            service: Some(service),
+            parts,
+            phase: RequestPhase::Unasked,
+            acquire: None,
+            #[cfg(feature = "simulated")]
+            asked: Time::ZERO,
+        }
     }
 
     /// Asks, if that has not been done. A lock that is free here is taken without a turn. `waker`:
     /// of the task that polls already.
     fn start(&mut self, waker: Option<&Waker>) -> Option<HoldHandle> {
         let service = self.service.take()?;
+        #[cfg(feature = "simulated")]
+        {
+            self.asked = clock::now();
+        }
         let RequestParts { lock, wait, lease } = &self.parts;
         let LockRequest { want, owner, .. } = lock;
         // An object is no hold, and not measured as one.
@@ -184,6 +199,8 @@ impl RequestFuture {
             && !self.parts.lock.want.opens()
         {
             hold.cell.begin(&hold.service.meter);
+            #[cfg(feature = "simulated")]
+            hold.observe(self.asked);
             if let Want::Permits(..) = self.parts.lock.want
                 && self.parts.lock.metadata != Metadata::default()
             {

@@ -10,6 +10,7 @@ use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
 use crate::runtime::inbox::Inbox;
 use crate::runtime::member_clock::MemberClock;
 use crate::runtime::network::{Network, Outbox};
+use crate::runtime::observed_hold;
 use crate::runtime::process_id::draw_process;
 use crate::runtime::{clock, simulated};
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 pub use crate::runtime::mutant::{RuntimeMutant, plant};
+pub use crate::runtime::observed_hold::{BegunHold, HoldChange, HoldObserver, LeaseEnd};
 
 /// Acts by a clock that is this many millionths too fast: that of the member that is asked.
 pub fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
@@ -52,6 +54,11 @@ impl Simulation {
         Simulation(())
     }
 
+    /// Holds that begin from now on are told to `observer`.
+    pub fn observe_holds(&self, observer: HoldObserver) {
+        observed_hold::observe_holds(Some(observer));
+    }
+
     /// Nanoseconds by a clock that is neither fast nor slow.
     pub fn now(&self) -> u64 {
         simulated::by_clock(0, clock::now).as_nanos()
@@ -60,6 +67,7 @@ impl Simulation {
 
 impl Drop for Simulation {
     fn drop(&mut self) {
+        observed_hold::observe_holds(None);
         simulated::end();
     }
 }
