@@ -2,7 +2,7 @@
 //! another.
 //!
 //! The page measures its labels itself and leaves the figures as attributes of its root
-//! (`src/report/page.js`).
+//! (`testing/src/drawing/page.js`).
 
 use elderlock_sim::World;
 use elderlock_sim::chance::Rng;

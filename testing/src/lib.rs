@@ -18,6 +18,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]
+pub mod drawing;
+#[doc(hidden)]
 pub mod simulation;
 
 #[cfg(feature = "tokio")]

@@ -1,10 +1,10 @@
 //! The page of a batch of runs, and the data that it gathers from each run.
 
-use super::page::{about, bars, facts, grouped, page, table, verdict};
 use super::words::meaning;
 use crate::chaos::{ChaosPlan, ChaosRun, Summary};
 use crate::record::{Entry, Record};
 use crate::times::{Timed, Times};
+use elderlock_testing::drawing::page::{about, bars, escape, facts, grouped, page, table, verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -163,8 +163,8 @@ pub fn of_batch(batch: &BatchReport<'_>) -> String {
     );
     rare(&mut body, total);
     if let Some((name, record)) = &batch.picture {
-        let _ = write!(body, "<h2>One of the runs: {}</h2>", super::page::escape(name));
-        super::draw(&mut body, &super::Story::of(record));
+        let _ = write!(body, "<h2>One of the runs: {}</h2>", escape(name));
+        super::draw_run(&mut body, &super::drawn(record));
     }
     page("Held", &body)
 }
@@ -217,12 +217,8 @@ fn rare(out: &mut String, total: &Summary) {
     );
     for (name, count) in &total.rare {
         let class = if *count == 0 { " class=\"zero\"" } else { "" };
-        let _ = write!(
-            out,
-            "<li{class}><span>{}</span><b>{}</b></li>",
-            super::page::escape(name),
-            grouped(*count)
-        );
+        let _ =
+            write!(out, "<li{class}><span>{}</span><b>{}</b></li>", escape(name), grouped(*count));
     }
     out.push_str("</ul>");
 }

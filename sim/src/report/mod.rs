@@ -2,22 +2,21 @@
 //! by hand.
 
 mod batch;
-mod diagram;
-mod labels;
-mod page;
-mod past;
-mod story;
+mod run_builder;
 mod words;
 
 pub use batch::{BatchReport, Gallery, Heal, held, of_batch, timed};
-pub use page::{about, grouped};
+pub use elderlock_testing::drawing::page::{about, grouped};
 pub use words::meaning;
 
 use crate::record::Record;
-use diagram::{DiagramFrame, duration};
-use page::{command, facts, page, table, verdict};
+use elderlock_testing::drawing::diagram::duration;
+use elderlock_testing::drawing::draw;
+use elderlock_testing::drawing::drawn_run::{DrawnRun, FaultBand, Span};
+use elderlock_testing::drawing::page::{command, escape, facts, page, table, verdict};
+use elderlock_testing::drawing::past::past;
+use run_builder::drawn;
 use std::fmt::Write;
-use story::{Span, Story};
 
 /// How wide a diagram is, in pixels.
 const WIDTH: i64 = 1_120;
@@ -61,14 +60,14 @@ pub struct Case {
 
 /// The violation of a recorded run, in plain words.
 pub fn breach(record: &Record) -> Option<String> {
-    Story::of(record).breach.map(|breach| breach.words)
+    drawn(record).breach.map(|breach| breach.words)
 }
 
 /// The page of one run.
 pub fn of_run(case: &Case) -> String {
-    let story = Story::of(&case.record);
+    let run = drawn(&case.record);
     let mut body = String::new();
-    let title = match &story.breach {
+    let title = match &run.breach {
         Some(breach) => {
             let (_, broken) = words::meaning(&breach.invariant);
             verdict(
@@ -85,8 +84,7 @@ pub fn of_run(case: &Case) -> String {
         }
     };
     let needed = case.faults.iter().filter(|fault| fault.needed).count();
-    let mut figures =
-        vec![(case.source.clone(), "run"), (story.lanes.len().to_string(), "members")];
+    let mut figures = vec![(case.source.clone(), "run"), (run.lanes.len().to_string(), "members")];
     if !case.faults.is_empty() {
         figures.push((format!("{} of {}", needed, case.faults.len()), "faults it takes"));
     }
@@ -96,7 +94,7 @@ pub fn of_run(case: &Case) -> String {
             "steps it takes",
         ));
     }
-    if let Some(breach) = &story.breach {
+    if let Some(breach) = &run.breach {
         figures.push((duration(breach.at), "into the run"));
     }
     if let Some(planted) = &case.planted {
@@ -106,23 +104,22 @@ pub fn of_run(case: &Case) -> String {
     if let Some(replay) = &case.replay {
         command(&mut body, replay);
     }
-    draw(&mut body, &story);
-    tell_faults(&mut body, &story, case);
+    draw_run(&mut body, &run);
+    tell_faults(&mut body, &run, case);
     if !case.script.is_empty() {
-        let script = page::escape(&case.script);
+        let script = escape(&case.script);
         let _ = write!(
             body,
             "<h2>The steps</h2><details><summary>all of them</summary><pre>{script}</pre></details>"
         );
     }
     if !case.setting.is_empty() {
-        let _ =
-            write!(body, "<h2>The World</h2><p class=\"soft\">{}</p>", page::escape(&case.setting));
+        let _ = write!(body, "<h2>The World</h2><p class=\"soft\">{}</p>", escape(&case.setting));
     }
     page(&title, &body)
 }
 
-fn tell_faults(out: &mut String, story: &Story, case: &Case) {
+fn tell_faults(out: &mut String, run: &DrawnRun, case: &Case) {
     let head = ["#fault", "#at", "#for", "kind"];
     let row = |fault: &ReportedFault| {
         vec![fault.number.to_string(), about(fault.at), about(fault.lasts), fault.words.clone()]
@@ -130,16 +127,16 @@ fn tell_faults(out: &mut String, story: &Story, case: &Case) {
     let (needed, rest): (Vec<&ReportedFault>, Vec<&ReportedFault>) =
         case.faults.iter().partition(|fault| fault.needed);
     if case.faults.is_empty() {
-        if !story.faults.is_empty() {
+        if !run.faults.is_empty() {
             out.push_str("<h2>Faults</h2>");
-            let words = |fault: &story::FaultBand| fault.words(story.lanes.len());
+            let words = |fault: &FaultBand| fault.words(run.lanes.len());
             table(
                 out,
                 &head,
-                story.faults.iter().map(|fault| {
+                run.faults.iter().map(|fault| {
                     let lasts = fault.span.until - fault.span.from;
                     vec![
-                        fault.number.to_string(),
+                        fault.number.map(|number| number.to_string()).unwrap_or_default(),
                         about(fault.span.from),
                         about(lasts),
                         words(fault),
@@ -162,98 +159,26 @@ fn tell_faults(out: &mut String, story: &Story, case: &Case) {
 }
 
 /// The diagram at up to three scales, and its key.
-fn draw(out: &mut String, story: &Story) {
-    let past = past::past(story);
-    let windows = windows(story, &past);
-    let first = usize::from(windows.len() > 2);
-    let end = if story.breach.is_some() { " data-end" } else { "" };
-    let _ =
-        write!(out, "<div class=\"diagram\"{end}><div class=\"controls\"><span class=\"tabs\">");
-    for (level, (name, _)) in windows.iter().enumerate() {
-        let checked = if level == first { " checked" } else { "" };
-        let name = page::escape(name);
-        let _ = write!(
-            out,
-            "<label><input type=\"radio\" name=\"level\" \
-             id=\"level-{level}\"{checked}>{name}</label>"
-        );
-    }
-    out.push_str("</span>");
-    if !story.flights.is_empty() {
-        out.push_str("<label><input type=\"checkbox\" id=\"all\"> all messages</label>");
-    }
-    out.push_str("</div>");
-    key(out, story);
-    for (level, (_, window)) in windows.iter().enumerate() {
-        let named = story.breach.is_some() && level + 1 == windows.len();
-        // Messages that the next picture shows as arrows would be a blot in this one.
-        let blot = windows.get(level + 1).map_or(u64::MAX, |(_, next)| next.from);
-        let shown: Vec<usize> = past
-            .iter()
-            .copied()
-            .filter(|index| story.flights[*index].sent + (window.until - window.from) / 40 < blot)
-            .collect();
-        let shown: &[usize] = if level == 0 { &[] } else { &shown };
-        let frame = DiagramFrame { story, window: *window, width: WIDTH, past: shown, named };
-        let _ = write!(out, "<div class=\"level level-{level}\">{}</div>", diagram::draw(&frame));
-    }
-    out.push_str("</div>");
-}
-
-fn key(out: &mut String, story: &Story) {
-    let mut entries = vec![
-        ("elder", 3, "elder".to_string()),
-        ("term s0", 12, "grantor and its epoch".to_string()),
-    ];
-    if let Some(lock) = story.focus() {
-        entries.push(("hold", 12, format!("holds {lock}, with its token")));
-        entries.push(("wait", 2, "waits for it".to_string()));
-    }
-    entries.push(("other", 5, "holds another lock".to_string()));
-    if story.lanes.iter().any(|lane| !lane.paused.is_empty()) {
-        entries.push(("paused", 12, "stopped".to_string()));
-    }
-    if story.lanes.iter().any(|lane| !lane.suspended.is_empty()) {
-        entries.push(("suspended", 12, "without a lease".to_string()));
-    }
-    if !story.faults.is_empty() {
-        entries.push(("fault", 12, "fault".to_string()));
-    }
-    if story.focus().is_some_and(|lock| story.breach.is_some() && !story.clashes(&lock).is_empty())
-    {
-        entries.push(("clash", 4, "held twice".to_string()));
-    }
-    out.push_str("<div class=\"key\">");
-    for (class, height, words) in &entries {
-        let y = (12 - height) / 2;
-        let _ = write!(
-            out,
-            "<span><svg width=\"18\" height=\"12\"><rect class=\"{class}\" y=\"{y}\" width=\"18\" \
-             height=\"{height}\"/></svg>{}</span>",
-            page::escape(words)
-        );
-    }
-    if story.breach.is_some() {
-        out.push_str("<span>→ message in the past of the break</span>");
-    }
-    out.push_str("</div>");
+fn draw_run(out: &mut String, run: &DrawnRun) {
+    let past = past(run);
+    draw(out, run, &windows(run, &past), &past, WIDTH);
 }
 
 /// The windows of the diagrams: the whole run, the causes of the break, and its last moments.
-fn windows(story: &Story, past: &[usize]) -> Vec<(String, Span)> {
-    let whole = ("the whole run".to_string(), Span { from: 0, until: story.end.max(1) });
-    let Some(breach) = &story.breach else {
-        let healing = story.heal.filter(|heal| *heal < story.end);
+fn windows(run: &DrawnRun, past: &[usize]) -> Vec<(String, Span)> {
+    let whole = ("the whole run".to_string(), Span { from: 0, until: run.end.max(1) });
+    let Some(breach) = &run.breach else {
+        let healing = run.heal.filter(|heal| *heal < run.end);
         let healing =
-            healing.map(|heal| Span { from: heal.saturating_sub(heal / 20), until: story.end });
+            healing.map(|heal| Span { from: heal.saturating_sub(heal / 20), until: run.end });
         return [Some(whole), healing.map(|span| ("the healing".to_string(), span))]
             .into_iter()
             .flatten()
             .collect();
     };
-    let clashes = breach.lock.as_deref().map(|lock| story.clashes(lock)).unwrap_or_default();
-    let held = clashes.iter().filter_map(|(index, _)| story.holds[*index].got);
-    let faults = story
+    let clashes = breach.lock.as_deref().map(|lock| run.clashes(lock)).unwrap_or_default();
+    let held = clashes.iter().filter_map(|(index, _)| run.holds[*index].got);
+    let faults = run
         .faults
         .iter()
         .rev()
@@ -266,7 +191,7 @@ fn windows(story: &Story, past: &[usize]) -> Vec<(String, Span)> {
         .max(breach.at.saturating_sub(15_000_000_000))
         .min(breach.at.saturating_sub(20_000_000));
     let from = from.saturating_sub((breach.at - from) / 12);
-    let mut sent: Vec<u64> = past.iter().map(|index| story.flights[*index].sent).collect();
+    let mut sent: Vec<u64> = past.iter().map(|index| run.flights[*index].sent).collect();
     sent.sort_unstable();
     let near = sent.iter().rev().nth(9).or(sent.first()).copied().unwrap_or(breach.at);
     let near = near.clamp(

@@ -1,273 +1,27 @@
-//! The content of a record, prepared for drawing: spans instead of instants.
+//! The content of a record, prepared for drawing.
 
 use crate::record::{Entry, Line, Record, RecordedRequest};
-use elderlock::protocol::Slot;
+use elderlock_testing::drawing::drawn_run::{
+    Breach, DrawnNote, DrawnPacket, DrawnRun, DrawnSite, EpochSpan, FaultBand, HoldSpan, IS_ELDER,
+    Span, sites, token,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label of a member that has become the elder.
-pub(super) const IS_ELDER: &str = "is the elder";
-
-/// From one instant of true time to another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Span {
-    /// Nanoseconds.
-    pub from: u64,
-    /// Nanoseconds.
-    pub until: u64,
-}
-
-impl Span {
-    /// Whether the two have an instant in common.
-    pub(super) fn meets(&self, other: &Span) -> bool {
-        self.from <= other.until && other.from <= self.until
+/// Puts a record together.
+pub(super) fn drawn(record: &Record) -> DrawnRun {
+    let end = record.lines.iter().map(|line| line.at).max().unwrap_or(0);
+    let mut builder =
+        RunBuilder { run: DrawnRun { end, ..DrawnRun::default() }, ..RunBuilder::default() };
+    for line in &record.lines {
+        builder.hear(line);
     }
-}
-
-/// An event at one instant, in words.
-#[derive(Clone, Debug)]
-pub(super) struct StoryNote {
-    /// The time.
-    pub at: u64,
-    /// The text.
-    pub words: String,
-    /// 0 is told before 1.
-    pub rank: u8,
-}
-
-/// An epoch of a grantor.
-#[derive(Clone, Debug)]
-pub(super) struct EpochSpan {
-    /// From its naming, or since it began to ask.
-    pub span: Span,
-    /// When it began to grant.
-    pub acts: Option<u64>,
-    /// The service.
-    pub service: String,
-    /// The epoch, as people write it.
-    pub epoch: String,
-}
-
-/// A request, and the hold that came of it.
-#[derive(Clone, Debug)]
-pub(super) struct HoldSpan {
-    /// The site of its member.
-    pub site: usize,
-    /// `service/name`.
-    pub lock: String,
-    /// When it was asked for.
-    pub asked: u64,
-    /// When it was granted.
-    pub got: Option<u64>,
-    /// The token, as people write it.
-    pub token: String,
-    /// The end of its lease.
-    pub lease: Option<u64>,
-    /// The end of its member's lease, if that came while the process was stopped.
-    pub stopped: Option<u64>,
-    /// When it ended, in any way.
-    pub over: u64,
-    /// How it ended.
-    pub end: String,
-}
-
-impl HoldSpan {
-    fn leased(&self) -> u64 {
-        self.lease.unwrap_or(u64::MAX).min(self.stopped.unwrap_or(u64::MAX))
-    }
-
-    /// While its guard may have been believed.
-    pub(super) fn held(&self) -> Option<Span> {
-        let from = self.got?;
-        Some(Span { from, until: self.leased().min(self.over).max(from) })
-    }
-}
-
-/// The events of one site.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SiteStory {
-    /// While a process was there.
-    pub alive: Vec<Span>,
-    /// While it was stopped.
-    pub paused: Vec<Span>,
-    /// While its view said that it is the elder.
-    pub elder: Vec<Span>,
-    /// While its member lease did not run, after it had.
-    pub suspended: Vec<Span>,
-    /// Its epochs as grantor.
-    pub terms: Vec<EpochSpan>,
-    /// Views installed here: when, and in words.
-    pub views: Vec<StoryNote>,
-    /// Everything else.
-    pub notes: Vec<StoryNote>,
-}
-
-/// A fault.
-#[derive(Clone, Debug)]
-pub(super) struct FaultBand {
-    /// Its number in the plan.
-    pub number: usize,
-    /// Its kind.
-    pub kind: String,
-    /// The sites it hit, as far as it was known when it began.
-    pub sites: Vec<usize>,
-    /// How long.
-    pub span: Span,
-}
-
-impl FaultBand {
-    /// For a label.
-    pub(super) fn words(&self, lanes: usize) -> String {
-        let whom = match self.sites.len() {
-            0 => String::new(),
-            all if all >= lanes => ", all members".to_string(),
-            _ => format!(", {}", sites(&self.sites)),
-        };
-        format!("fault {}: {}{whom}", self.number, self.kind)
-    }
-}
-
-/// A packet under way.
-#[derive(Clone, Debug)]
-pub(super) struct DrawnPacket {
-    /// The sending site.
-    pub from: usize,
-    /// The receiving site.
-    pub to: usize,
-    /// The kind of its content.
-    pub kind: String,
-    /// When it left.
-    pub sent: u64,
-    /// When it arrived.
-    pub arrived: Option<u64>,
-    /// Why it did not arrive.
-    pub lost: Option<String>,
-}
-
-/// The end of a broken run.
-#[derive(Clone, Debug)]
-pub(super) struct Breach {
-    /// The time.
-    pub at: u64,
-    /// Where, if it was seen at one site.
-    pub site: Option<usize>,
-    /// The invariant.
-    pub invariant: String,
-    /// The lock, if it is about one.
-    pub lock: Option<String>,
-    /// In words.
-    pub words: String,
-}
-
-/// A run, for drawing.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Story {
-    /// One for each site.
-    pub lanes: Vec<SiteStory>,
-    /// In the order in which they began.
-    pub faults: Vec<FaultBand>,
-    /// In the order of asking.
-    pub holds: Vec<HoldSpan>,
-    /// In the order of sending; those that never arrived last.
-    pub flights: Vec<DrawnPacket>,
-    /// When everything was healed.
-    pub heal: Option<u64>,
-    /// The break, if any.
-    pub breach: Option<Breach>,
-    /// The last instant.
-    pub end: u64,
-    /// The services that were granted, in the order of their names.
-    pub services: Vec<String>,
-}
-
-/// Sites for people.
-pub(super) fn sites(these: &[usize]) -> String {
-    these.iter().map(|site| format!("m{site}")).collect::<Vec<_>>().join(" ")
-}
-
-/// A token or an epoch for people: the slot and the number in it.
-pub(super) fn token(number: u64) -> String {
-    format!("{}.{}", number / Slot::TOKENS, number % Slot::TOKENS)
-}
-
-impl Story {
-    /// Puts a record together.
-    pub(super) fn of(record: &Record) -> Story {
-        let end = record.lines.iter().map(|line| line.at).max().unwrap_or(0);
-        let mut builder =
-            StoryBuilder { story: Story { end, ..Story::default() }, ..StoryBuilder::default() };
-        for line in &record.lines {
-            builder.hear(line);
-        }
-        builder.finish()
-    }
-
-    /// The lock to show with its tokens: that of the violation, or else the one that was granted
-    /// most.
-    pub(super) fn focus(&self) -> Option<String> {
-        if let Some(breach) = &self.breach {
-            return breach.lock.clone();
-        }
-        let mut grants: BTreeMap<&str, usize> = BTreeMap::new();
-        for hold in self.holds.iter().filter(|hold| hold.got.is_some()) {
-            *grants.entry(&hold.lock).or_default() += 1;
-        }
-        grants.into_iter().max_by_key(|(_, count)| *count).map(|(lock, _)| lock.to_string())
-    }
-
-    /// The holds of a lock that overlap another of it, with the spans that they share.
-    pub(super) fn clashes(&self, lock: &str) -> Vec<(usize, Span)> {
-        let held: Vec<(usize, Span)> = self
-            .holds
-            .iter()
-            .enumerate()
-            .filter_map(|(index, hold)| {
-                (hold.lock == lock).then(|| hold.held().map(|span| (index, span))).flatten()
-            })
-            .collect();
-        let mut clashes = Vec::new();
-        for (index, span) in &held {
-            for (other, with) in &held {
-                let shared =
-                    Span { from: span.from.max(with.from), until: span.until.min(with.until) };
-                // A release and the next grant may share an instant.
-                let real = shared.from < shared.until
-                    || (shared.from == shared.until && shared.until == self.end);
-                if index != other && real && shared.from <= shared.until {
-                    clashes.push((*index, shared));
-                }
-            }
-        }
-        clashes
-    }
-
-    /// The sites where a violation is seen: where its lock is held, or where it was noticed.
-    pub(super) fn scene(&self) -> Vec<usize> {
-        let Some(breach) = &self.breach else { return Vec::new() };
-        let mut scene: Vec<usize> = breach.site.into_iter().collect();
-        if let Some(lock) = &breach.lock {
-            scene.extend(self.clashes(lock).iter().map(|(index, _)| self.holds[*index].site));
-        }
-        scene.sort_unstable();
-        scene.dedup();
-        scene
-    }
-
-    /// The life of a site at an instant.
-    pub(super) fn life(&self, site: usize, at: u64) -> Option<Span> {
-        self.lanes
-            .get(site)?
-            .alive
-            .iter()
-            .rev()
-            .find(|span| span.from <= at && at <= span.until)
-            .copied()
-    }
+    builder.finish()
 }
 
 #[derive(Default)]
-struct StoryBuilder {
-    story: Story,
-    /// Of `story.holds`, by the number of the call.
+struct RunBuilder {
+    run: DrawnRun,
+    /// Of `run.holds`, by the number of the call.
     calls: BTreeMap<usize, usize>,
     sent: BTreeMap<u64, (DrawnPacket, bool)>,
     faults: BTreeMap<usize, usize>,
@@ -275,26 +29,26 @@ struct StoryBuilder {
     last: Option<(u64, usize)>,
 }
 
-impl StoryBuilder {
-    fn lane(&mut self, site: usize) -> &mut SiteStory {
-        if self.story.lanes.len() <= site {
-            self.story.lanes.resize_with(site + 1, SiteStory::default);
+impl RunBuilder {
+    fn lane(&mut self, site: usize) -> &mut DrawnSite {
+        if self.run.lanes.len() <= site {
+            self.run.lanes.resize_with(site + 1, DrawnSite::default);
         }
-        &mut self.story.lanes[site]
+        &mut self.run.lanes[site]
     }
 
     fn note(&mut self, line: &Line, rank: u8, words: impl Into<String>) {
         if let Some(site) = line.site {
-            self.lane(site).notes.push(StoryNote { at: line.at, words: words.into(), rank });
+            self.lane(site).notes.push(DrawnNote { at: line.at, words: words.into(), rank });
         }
     }
 
     fn hear(&mut self, line: &Line) {
-        let (at, end) = (line.at, self.story.end);
+        let (at, end) = (line.at, self.run.end);
         let open = Span { from: at, until: end };
         match (&line.entry, line.site) {
             (Entry::Invoke { call, service, deed, names, .. }, Some(site)) if deed.is_hold() => {
-                self.calls.insert(*call, self.story.holds.len());
+                self.calls.insert(*call, self.run.holds.len());
                 self.lane(site);
                 let names = if *deed == RecordedRequest::Suspend {
                     "*".to_string()
@@ -304,7 +58,7 @@ impl StoryBuilder {
                 let lock = format!("{service}/{names}");
                 let (token, how) = (String::new(), String::new());
                 let (got, lease, stopped) = (None, None, None);
-                self.story.holds.push(HoldSpan {
+                self.run.holds.push(HoldSpan {
                     site,
                     lock,
                     asked: at,
@@ -312,6 +66,7 @@ impl StoryBuilder {
                     token,
                     lease,
                     stopped,
+                    shared: false,
                     over: end,
                     end: how,
                 });
@@ -359,7 +114,7 @@ impl StoryBuilder {
             }
             (Entry::Wake, Some(site)) => {
                 for hold in self
-                    .story
+                    .run
                     .holds
                     .iter_mut()
                     .filter(|hold| hold.site == site && hold.end.is_empty())
@@ -412,26 +167,26 @@ impl StoryBuilder {
                 if let Some((flight, arrived)) = self.sent.get_mut(packet) {
                     *arrived = true;
                     let flight = DrawnPacket { to, arrived: Some(at), ..flight.clone() };
-                    self.story.flights.push(flight);
+                    self.run.flights.push(flight);
                 }
             }
             (Entry::Fault { fault, kind, sites }, _) => {
-                self.faults.insert(*fault, self.story.faults.len());
+                self.faults.insert(*fault, self.run.faults.len());
                 let (kind, sites) = (kind.clone(), sites.clone());
-                self.story.faults.push(FaultBand { number: *fault, kind, sites, span: open });
+                self.run.faults.push(FaultBand { number: Some(*fault), kind, sites, span: open });
             }
             (Entry::Mended { fault }, _) => {
                 let fault = self.faults.get(fault).copied();
                 close(
                     fault
-                        .and_then(|index| self.story.faults.get_mut(index))
+                        .and_then(|index| self.run.faults.get_mut(index))
                         .map(|shade| &mut shade.span),
                     at,
                 );
             }
             (Entry::Heal, _) => {
-                self.story.heal = Some(at);
-                for fault in self.story.faults.iter_mut().filter(|fault| fault.span.until == end) {
+                self.run.heal = Some(at);
+                for fault in self.run.faults.iter_mut().filter(|fault| fault.span.until == end) {
                     fault.span.until = at;
                 }
             }
@@ -439,7 +194,7 @@ impl StoryBuilder {
                 // Seen in the step that was written down last.
                 let site = site.or(self.last.filter(|(then, _)| *then == at).map(|(_, site)| site));
                 let (invariant, lock, words) = (invariant.clone(), lock.clone(), words.clone());
-                self.story.breach = Some(Breach { at, site, invariant, lock, words });
+                self.run.breach = Some(Breach { at, site, invariant, lock, words });
             }
             // The rest only makes sense with a site.
             _ => {}
@@ -448,11 +203,11 @@ impl StoryBuilder {
     }
 
     fn hold(&mut self, call: usize) -> Option<&mut HoldSpan> {
-        self.calls.get(&call).and_then(|index| self.story.holds.get_mut(*index))
+        self.calls.get(&call).and_then(|index| self.run.holds.get_mut(*index))
     }
 
     fn over(&mut self, call: usize, at: u64, how: &str) {
-        let end = self.story.end;
+        let end = self.run.end;
         if let Some(hold) = self.hold(call)
             && hold.end.is_empty()
         {
@@ -461,7 +216,7 @@ impl StoryBuilder {
     }
 
     fn end_process(&mut self, site: usize, at: u64) {
-        let end = self.story.end;
+        let end = self.run.end;
         let lane = self.lane(site);
         for spans in [&mut lane.alive, &mut lane.paused, &mut lane.elder, &mut lane.suspended] {
             close(spans.last_mut().filter(|span| span.until == end), at);
@@ -470,14 +225,14 @@ impl StoryBuilder {
             term.span.until = at;
         }
         for hold in
-            self.story.holds.iter_mut().filter(|hold| hold.site == site && hold.end.is_empty())
+            self.run.holds.iter_mut().filter(|hold| hold.site == site && hold.end.is_empty())
         {
             (hold.over, hold.end) = (at, "its process ended".to_string());
         }
     }
 
     fn view(&mut self, site: usize, at: u64, is_elder: bool, words: String) {
-        let end = self.story.end;
+        let end = self.run.end;
         let lane = self.lane(site);
         let open = lane.elder.last_mut().filter(|span| span.until == end);
         match (is_elder, open) {
@@ -485,7 +240,7 @@ impl StoryBuilder {
             (false, Some(span)) => span.until = at,
             _ => {}
         }
-        lane.views.push(StoryNote { at, words, rank: 3 });
+        lane.views.push(DrawnNote { at, words, rank: 3 });
     }
 
     /// The process is stopped. When its member's lease ends meanwhile, its holds end, unless it
@@ -493,14 +248,14 @@ impl StoryBuilder {
     fn lease(&mut self, site: usize, at: u64, until: u64) {
         let open =
             |hold: &&mut HoldSpan| hold.site == site && hold.got.is_some() && hold.end.is_empty();
-        for hold in self.story.holds.iter_mut().filter(open) {
+        for hold in self.run.holds.iter_mut().filter(open) {
             hold.stopped = Some(until.max(at));
         }
     }
 
     fn event(&mut self, line: &Line, name: &str) {
         let Some(site) = line.site else { return };
-        let (at, end) = (line.at, self.story.end);
+        let (at, end) = (line.at, self.run.end);
         let plain: String =
             name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
         match plain.as_str() {
@@ -524,10 +279,10 @@ impl StoryBuilder {
     }
 
     fn grantor(&mut self, site: usize, at: u64, service: &str, epoch: String, recovering: bool) {
-        let end = self.story.end;
-        if !self.story.services.iter().any(|known| known == service) {
-            self.story.services.push(service.to_string());
-            self.story.services.sort();
+        let end = self.run.end;
+        if !self.run.services.iter().any(|known| known == service) {
+            self.run.services.push(service.to_string());
+            self.run.services.sort();
         }
         let acts = (!recovering).then_some(at);
         let lane = self.lane(site);
@@ -552,9 +307,9 @@ impl StoryBuilder {
         }
     }
 
-    fn finish(mut self) -> Story {
-        let story = &mut self.story;
-        if let Some(breach) = &mut story.breach {
+    fn finish(mut self) -> DrawnRun {
+        let run = &mut self.run;
+        if let Some(breach) = &mut run.breach {
             // The history checker runs after the end, and its words name the time of the violation.
             let late = breach
                 .words
@@ -565,9 +320,8 @@ impl StoryBuilder {
             {
                 (breach.at, breach.site, breach.words) = (at, None, words);
             }
-            let call =
-                |call: usize| self.calls.get(&call).and_then(|index| story.holds.get(*index));
-            let locks = story.holds.iter().map(|hold| hold.lock.as_str()).collect();
+            let call = |call: usize| self.calls.get(&call).and_then(|index| run.holds.get(*index));
+            let locks = run.holds.iter().map(|hold| hold.lock.as_str()).collect();
             let named = |mark: &str| {
                 let (_, rest) = breach.words.split_once(mark)?;
                 rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok().and_then(call)
@@ -581,8 +335,8 @@ impl StoryBuilder {
         }
         let never =
             self.sent.into_values().filter(|(_, arrived)| !arrived).map(|(flight, _)| flight);
-        self.story.flights.extend(never);
-        self.story
+        self.run.flights.extend(never);
+        self.run
     }
 }
 
@@ -659,10 +413,11 @@ fn close(span: Option<&mut Span>, at: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use elderlock::protocol::Slot;
 
-    fn story(lines: Vec<(u64, usize, Entry)>) -> Story {
+    fn run(lines: Vec<(u64, usize, Entry)>) -> DrawnRun {
         let line = |(at, site, entry)| Line { at, site: Some(site), life: 1, entry };
-        Story::of(&Record { lines: lines.into_iter().map(line).collect() })
+        drawn(&Record { lines: lines.into_iter().map(line).collect() })
     }
 
     fn ask(call: usize) -> Entry {
@@ -685,7 +440,7 @@ mod tests {
 
     #[test]
     fn two_holders_of_one_lock_clash_as_long_as_both_leases_run() {
-        let told = story(vec![
+        let told = run(vec![
             (10, 0, ask(0)),
             (20, 0, granted(0, 60)),
             (30, 1, ask(1)),
@@ -704,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_release_at_the_instant_of_the_next_grant_does_not_clash() {
-        let told = story(vec![
+        let told = run(vec![
             (10, 0, ask(0)),
             (20, 0, granted(0, 900)),
             (50, 0, Entry::Release { call: 0 }),
@@ -718,7 +473,7 @@ mod tests {
     #[test]
     fn a_stopped_holder_holds_until_its_members_lease_ends_unless_it_wakes_before() {
         let stopped = |wakes: u64| {
-            story(vec![
+            run(vec![
                 (10, 0, ask(0)),
                 (20, 0, granted(0, 900)),
                 (30, 0, Entry::Pause),
@@ -727,7 +482,7 @@ mod tests {
                 (200, 0, Entry::Release { call: 0 }),
             ])
         };
-        let until = |story: Story| story.holds[0].held().map(|span| span.until);
+        let until = |run: DrawnRun| run.holds[0].held().map(|span| span.until);
         assert_eq!((until(stopped(40)), until(stopped(80))), (Some(200), Some(60)));
     }
 
@@ -743,7 +498,7 @@ mod tests {
 
     #[test]
     fn technical_words_become_plain_words() {
-        let told = story(vec![(10, 3, ask(4))]);
+        let told = run(vec![(10, 3, ask(4))]);
         let call = |call: usize| (call == 4).then(|| &told.holds[0]);
         let locks = BTreeSet::from(["stock/a"]);
         for (words, said) in [
@@ -768,7 +523,7 @@ mod tests {
     #[test]
     fn a_finding_of_the_history_checker_is_drawn_when_it_happened() {
         let words = "offline, at 50 ns: call 0 begins with 8388608003".to_string();
-        let told = story(vec![
+        let told = run(vec![
             (10, 2, ask(0)),
             (900, 1, Entry::Break { invariant: "tokens_rise".into(), lock: None, words }),
         ]);

@@ -1,9 +1,11 @@
 //! The space-time diagram: time from left to right on a real axis, a lane for each member.
 
+use super::drawn_run::{
+    Breach, DrawnNote, DrawnPacket, DrawnRun, DrawnSite, HoldSpan, IS_ELDER, Span,
+};
 use super::labels::{self, Label, LabelPosition};
 use super::page::escape;
 use super::past::is_routine;
-use super::story::{Breach, DrawnPacket, HoldSpan, IS_ELDER, SiteStory, Span, Story, StoryNote};
 use std::fmt::Write;
 
 /// Pixels.
@@ -18,19 +20,23 @@ const STICKS_OUT: i64 = 14;
 /// Rows of labels in the head and in a lane.
 const HEAD_ROWS: usize = 8;
 const LANE_ROWS: usize = 5;
+/// The most characters of a label.
+const LABEL: usize = 60;
+/// The most rows of holds of a lane. Holds beyond are left out of the picture.
+const HOLD_ROWS: usize = 24;
 /// The highest number of messages drawn when all are shown.
 const MESSAGES: usize = 1_200;
 
 /// The picture to draw.
 #[derive(Debug)]
-pub(super) struct DiagramFrame<'a> {
+pub struct DiagramFrame<'a> {
     /// The run.
-    pub story: &'a Story,
+    pub run: &'a DrawnRun,
     /// The part of the run to draw.
     pub window: Span,
     /// How wide, in pixels.
     pub width: i64,
-    /// The messages to show, as indexes in `story.flights`.
+    /// The messages to show, as indexes in `run.flights`.
     pub past: &'a [usize],
     /// Whether those messages are named: the picture of the last moments.
     pub named: bool,
@@ -41,7 +47,7 @@ pub(super) struct DiagramFrame<'a> {
 /// at that line.
 struct Track<'a> {
     site: usize,
-    lane: &'a SiteStory,
+    lane: &'a DrawnSite,
     top: i64,
     labels: Vec<(String, &'static str, i64, Option<LabelPosition>)>,
     label_rows: usize,
@@ -50,7 +56,20 @@ struct Track<'a> {
     others: Vec<Vec<&'a HoldSpan>>,
 }
 
+/// A row of holds while it is filled.
+struct HoldRow<'a> {
+    /// Where its last hold ends, in pixels.
+    until: i64,
+    /// Whether that one takes less than a pixel.
+    is_short: bool,
+    holds: Vec<&'a HoldSpan>,
+}
+
 impl Track<'_> {
+    fn name(&self) -> String {
+        self.lane.name.clone().unwrap_or_else(|| format!("m{}", self.site))
+    }
+
     fn body(&self) -> i64 {
         self.top + 3 + self.label_rows as i64 * ROW
     }
@@ -70,14 +89,14 @@ impl Track<'_> {
 }
 
 /// Draws it: first the names of the lanes, then the rest, as two pictures of one height.
-pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
-    let focus = frame.story.focus();
+pub fn draw(frame: &DiagramFrame<'_>) -> String {
+    let focus = frame.run.focus();
     let mut head = frame.head();
     let head_rows = labels::height(&head.iter().map(|(.., spot)| *spot).collect::<Vec<_>>());
     head.retain(|(.., spot)| spot.is_some());
     let mut top = 8 + head_rows as i64 * ROW + 6;
     let mut tracks = Vec::new();
-    for (site, lane) in frame.story.lanes.iter().enumerate() {
+    for (site, lane) in frame.run.lanes.iter().enumerate() {
         let mut track = frame.track(site, lane, focus.as_deref());
         track.top = top;
         top = track.base() + 9;
@@ -93,9 +112,9 @@ pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
     for track in &tracks {
         let _ = write!(
             out,
-            "<text class=\"name\" x=\"2\" y=\"{}\">m{}</text>",
+            "<text class=\"name\" x=\"2\" y=\"{}\">{}</text>",
             track.base() + 4,
-            track.site
+            escape(&track.name())
         );
     }
     let _ = write!(
@@ -145,7 +164,8 @@ fn write_in_bar(out: &mut String, words: &str, class: &str, bar: (i64, i64), y: 
 impl<'a> DiagramFrame<'a> {
     fn plot(&self) -> i64 {
         let name = |breach: &Breach| labels::width(&breach.invariant, TEXT) + 10;
-        let margin = self.story.breach.as_ref().map_or(30, |breach| name(breach).max(MARGIN));
+        let shown = self.run.breach.as_ref().filter(|breach| self.contains(breach.at));
+        let margin = shown.map_or(30, |breach| name(breach).max(MARGIN));
         self.width - margin.min(self.width / 2)
     }
 
@@ -167,7 +187,7 @@ impl<'a> DiagramFrame<'a> {
     /// As [`part`](Self::part), for a span that goes on when the run ends: it sticks out a little.
     fn part_going_on(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
         let (x, width) = self.part(span, least)?;
-        let goes_on = span.until >= self.window.until && self.story.breach.is_some();
+        let goes_on = span.until >= self.window.until && self.run.breach.is_some();
         Some((x, width + if goes_on { STICKS_OUT } else { 0 }))
     }
 
@@ -178,14 +198,14 @@ impl<'a> DiagramFrame<'a> {
     /// The labels above all lanes: the break, the healing, the faults.
     fn head(&self) -> Vec<(String, &'static str, i64, Option<LabelPosition>)> {
         let mut wanted: Vec<(String, &'static str, i64)> = Vec::new();
-        if let Some(breach) = self.story.breach.as_ref().filter(|breach| self.contains(breach.at)) {
+        if let Some(breach) = self.run.breach.as_ref().filter(|breach| self.contains(breach.at)) {
             wanted.push((breach.invariant.replace('_', " "), "broken", self.x(breach.at) + 5));
         }
-        if let Some(heal) = self.story.heal.filter(|at| self.contains(*at)) {
+        if let Some(heal) = self.run.heal.filter(|at| self.contains(*at)) {
             wanted.push(("everything heals".to_string(), "healed", self.x(heal) + 4));
         }
-        for fault in self.story.faults.iter().filter(|fault| fault.span.meets(&self.window)) {
-            let words = fault.words(self.story.lanes.len());
+        for fault in self.run.faults.iter().filter(|fault| fault.span.meets(&self.window)) {
+            let words = fault.words(self.run.sites());
             // Not across the line of the break.
             let at = self.x(fault.span.from).min(self.plot() - labels::width(&words, TEXT)).max(0);
             wanted.push((words, "faulty", at));
@@ -210,7 +230,7 @@ impl<'a> DiagramFrame<'a> {
             .collect()
     }
 
-    fn track(&self, site: usize, lane: &'a SiteStory, focus: Option<&str>) -> Track<'a> {
+    fn track(&self, site: usize, lane: &'a DrawnSite, focus: Option<&str>) -> Track<'a> {
         let mut services: Vec<&str> = lane
             .terms
             .iter()
@@ -223,7 +243,7 @@ impl<'a> DiagramFrame<'a> {
             hold.site == site && Span { from: hold.asked, until: hold.over }.meets(&self.window)
         };
         let (shown, others): (Vec<&HoldSpan>, Vec<&HoldSpan>) = self
-            .story
+            .run
             .holds
             .iter()
             .filter(here)
@@ -238,27 +258,35 @@ impl<'a> DiagramFrame<'a> {
         Track { site, lane, top: 0, labels, label_rows, services, shown, others }
     }
 
-    /// Puts holds into rows, so that none covers another.
+    /// Puts holds into rows, so that none covers another. Holds of less than a pixel share one.
     fn pack(&self, mut holds: Vec<&'a HoldSpan>, gap: i64) -> Vec<Vec<&'a HoldSpan>> {
         holds.sort_by_key(|hold| hold.asked);
-        let mut rows: Vec<(i64, Vec<&HoldSpan>)> = Vec::new();
+        let mut rows: Vec<HoldRow<'_>> = Vec::new();
         for hold in holds {
-            let (from, until) = (self.x(hold.asked), self.x(hold.over).max(self.x(hold.asked) + 2));
-            match rows.iter_mut().find(|(end, _)| *end + gap <= from) {
-                Some((end, row)) => {
-                    *end = until;
-                    row.push(hold);
+            let (from, end) = (self.x(hold.asked), self.x(hold.over));
+            let (is_short, until) = (from == end, end.max(from + 2));
+            let has_room = |row: &&mut HoldRow<'_>| {
+                row.until + gap <= from || is_short && row.is_short && row.until == until
+            };
+            let is_full = rows.len() == HOLD_ROWS;
+            match rows.iter_mut().find(has_room) {
+                Some(row) => {
+                    (row.until, row.is_short) = (until, is_short);
+                    row.holds.push(hold);
                 }
-                None => rows.push((until, vec![hold])),
+                None if !is_full => {
+                    rows.push(HoldRow { until, is_short, holds: vec![hold] });
+                }
+                None => {}
             }
         }
-        rows.into_iter().map(|(_, row)| row).collect()
+        rows.into_iter().map(|row| row.holds).collect()
     }
 
     fn lane_labels(
         &self,
         site: usize,
-        lane: &SiteStory,
+        lane: &DrawnSite,
         shown: &[Vec<&HoldSpan>],
     ) -> Vec<(String, &'static str, i64, Option<LabelPosition>)> {
         let mut wanted: Vec<(u8, u64, String, &'static str)> = Vec::new();
@@ -267,18 +295,18 @@ impl<'a> DiagramFrame<'a> {
             if let Some((span, (_, width))) =
                 held.and_then(|span| Some((span, self.part(&span, 2)?)))
                 && width < labels::width(&hold.token, TEXT) + 4
-                && (self.named || span.until >= self.story.end)
+                && (self.named || span.until >= self.run.end)
             {
                 wanted.push((0, span.from, format!("token {}", hold.token), "token"));
             }
         }
-        let class = |note: &StoryNote| match note.rank {
+        let class = |note: &DrawnNote| match note.rank {
             0 => "grave",
             _ if note.words == IS_ELDER => "elder",
             _ => "",
         };
-        let note = |note: &StoryNote| (note.rank, note.at, note.words.clone(), class(note));
-        let told = |note: &&StoryNote| self.contains(note.at) && (note.rank <= 2 || self.named);
+        let note = |note: &DrawnNote| (note.rank, note.at, shortened(&note.words), class(note));
+        let told = |note: &&DrawnNote| self.contains(note.at) && (note.rank <= 2 || self.named);
         wanted.extend(lane.notes.iter().filter(told).map(note));
         // The span begins before the window.
         let from = self.window.from;
@@ -288,12 +316,12 @@ impl<'a> DiagramFrame<'a> {
         if lane.paused.iter().any(|span| span.from < from && span.until > from) {
             wanted.push((1, from, "stopped".to_string(), "grave"));
         }
-        if self.named || self.story.breach.as_ref().is_some_and(|breach| breach.lock.is_none()) {
+        if self.named || self.run.breach.as_ref().is_some_and(|breach| breach.lock.is_none()) {
             wanted.extend(lane.views.iter().filter(|note| self.contains(note.at)).map(note));
         }
         if self.named {
             for &index in self.past {
-                let flight = &self.story.flights[index];
+                let flight = &self.run.flights[index];
                 if let Some(at) =
                     flight.arrived.filter(|at| flight.to == site && self.contains(*at))
                 {
@@ -324,9 +352,10 @@ impl<'a> DiagramFrame<'a> {
     }
 
     fn draw_faults(&self, out: &mut String, tracks: &[Track<'_>]) {
-        for fault in &self.story.faults {
+        let sites = self.run.sites();
+        for fault in &self.run.faults {
             let Some((x, width)) = self.part(&fault.span, 2) else { continue };
-            let words = fault.words(tracks.len());
+            let words = fault.words(sites);
             let hit = |track: &&Track<'_>| fault.sites.contains(&track.site);
             for track in tracks.iter().filter(hit) {
                 let (top, height) = (track.top, track.base() + 6 - track.top);
@@ -407,8 +436,10 @@ impl<'a> DiagramFrame<'a> {
         for span in &lane.alive {
             self.rect(out, "life", span, base, 2, 1, "");
         }
-        for view in lane.views.iter().filter(|view| self.contains(view.at)) {
-            let title = format!("m{} at {}: {}", track.site, duration(view.at), view.words);
+        // The lane of the test has nothing but its notes.
+        let ticks = if lane.name.is_some() { &lane.notes } else { &lane.views };
+        for view in ticks.iter().filter(|view| self.contains(view.at)) {
+            let title = format!("{} at {}: {}", track.name(), duration(view.at), view.words);
             let (x, y) = (self.x(view.at), base - 3);
             let title = escape(&title);
             let _ = write!(
@@ -417,8 +448,8 @@ impl<'a> DiagramFrame<'a> {
                  height=\"7\"><title>{title}</title></rect>"
             );
         }
-        for (index, shared) in focus.map(|lock| self.story.clashes(lock)).unwrap_or_default() {
-            let hold = &self.story.holds[index];
+        for (index, shared) in focus.map(|lock| self.run.clashes(lock)).unwrap_or_default() {
+            let hold = &self.run.holds[index];
             let row =
                 track.shown.iter().position(|row| row.iter().any(|one| std::ptr::eq(*one, hold)));
             if let Some(row) = row {
@@ -444,13 +475,9 @@ impl<'a> DiagramFrame<'a> {
             };
             let Some((x, width)) = self.part(&term.span, 2) else { continue };
             let y = track.body() + 5 + row as i64 * (BAND + 2);
-            let colour = self
-                .story
-                .services
-                .iter()
-                .position(|service| *service == term.service)
-                .unwrap_or(0)
-                % 3;
+            let colour =
+                self.run.services.iter().position(|service| *service == term.service).unwrap_or(0)
+                    % 3;
             let title = format!("m{} grants {} in epoch {}", track.site, term.service, term.epoch);
             let asks = Span { from: term.span.from, until: term.acts.unwrap_or(term.span.until) };
             self.rect(
@@ -542,7 +569,7 @@ impl<'a> DiagramFrame<'a> {
         let known = |flight: &&DrawnPacket| flight.to < tracks.len() && flight.from < tracks.len();
         out.push_str("<g class=\"all\">");
         let mut rest: Vec<&DrawnPacket> = self
-            .story
+            .run
             .flights
             .iter()
             .filter(known)
@@ -554,7 +581,7 @@ impl<'a> DiagramFrame<'a> {
         }
         out.push_str("</g><g class=\"past\">");
         for &index in self.past {
-            let flight = &self.story.flights[index];
+            let flight = &self.run.flights[index];
             if inside(flight) && known(&flight) {
                 self.draw_flight(out, flight, tracks);
             }
@@ -590,7 +617,7 @@ impl<'a> DiagramFrame<'a> {
                 (format!("class=\"stub\" d=\"M{x} {from}V{end}{cross}\""), format!("{name}: {why}"))
             }
             (None, None) => {
-                let end = self.x(self.story.end);
+                let end = self.x(self.run.end);
                 (
                     format!("class=\"arrow open\" d=\"M{x} {from}L{end} {}\"", (from + to) / 2),
                     format!("{name}, not there yet"),
@@ -624,6 +651,14 @@ impl<'a> DiagramFrame<'a> {
             write_label(out, words, class, spot.left, y);
         }
     }
+}
+
+/// The beginning of a text that is too long for a label.
+fn shortened(words: &str) -> String {
+    if words.chars().count() <= LABEL {
+        return words.to_owned();
+    }
+    words.chars().take(LABEL - 1).chain(['…']).collect()
 }
 
 /// A hold in words.
@@ -666,7 +701,7 @@ fn seconds(at: u64, step: u64) -> String {
 }
 
 /// A span, or an instant, for people.
-pub(super) fn duration(nanos: u64) -> String {
+pub fn duration(nanos: u64) -> String {
     match nanos {
         0..1_000_000 => format!("{} µs", nanos / 1_000),
         1_000_000..1_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),

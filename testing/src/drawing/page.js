@@ -26,14 +26,17 @@ const follow = (scroll) => {
   }
 };
 for (const scroll of document.querySelectorAll('.scroll')) scroll.onscroll = () => follow(scroll);
-// A diagram that is wider than its page begins with what matters: its end.
+// A diagram that is wider than its page begins with what matters: its end, or its middle.
 const toTheEnd = () => {
   for (const scroll of document.querySelectorAll('[data-end] .scroll')) scroll.scrollLeft = scroll.scrollWidth;
+  for (const scroll of document.querySelectorAll('[data-middle] .scroll')) {
+    scroll.scrollLeft = (scroll.scrollWidth - scroll.clientWidth) / 2;
+  }
 };
 for (const tab of document.querySelectorAll('.tabs input')) tab.onchange = toTheEnd;
 toTheEnd();
 
-// Says whether any label covers another or leaves its picture; `tests/report.rs` reads it.
+// Says whether any label covers another or leaves its picture; `sim/tests/report.rs` reads it.
 const measure = () => {
   const root = document.documentElement;
   root.classList.add('measuring');

@@ -23,12 +23,12 @@ const PATTERNS: &str = r#"<svg width="0" height="0" style="position:absolute" ar
 </defs></svg>"#;
 
 /// Text as HTML.
-pub(super) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// The page around its body.
-pub(super) fn page(title: &str, body: &str) -> String {
+pub fn page(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -41,10 +41,10 @@ pub(super) fn page(title: &str, body: &str) -> String {
     )
 }
 
-/// The verdict: its first word coloured.
-pub(super) fn verdict(out: &mut String, held: bool, words: &str, more: &str) {
+/// The verdict of a run that held or that is broken.
+pub fn verdict(out: &mut String, held: bool, words: &str, more: &str) {
     let (class, first) = if held { ("good", "Held:") } else { ("bad", "Broken:") };
-    let _ = write!(out, "<h1><span class=\"{class}\">{first}</span> {}</h1>", escape(words));
+    headline(out, class, first, words);
     if more.chars().count() > LONG {
         let short: String = more.chars().take(LONG).collect();
         let (short, more) = (escape(&short), escape(more));
@@ -57,8 +57,13 @@ pub(super) fn verdict(out: &mut String, held: bool, words: &str, more: &str) {
     }
 }
 
+/// The first line, with its first word coloured: `good` or `bad`.
+pub fn headline(out: &mut String, class: &str, first: &str, words: &str) {
+    let _ = write!(out, "<h1><span class=\"{class}\">{first}</span> {}</h1>", escape(words));
+}
+
 /// Figures with their captions.
-pub(super) fn facts(out: &mut String, facts: &[(String, &str)]) {
+pub fn facts(out: &mut String, facts: &[(String, &str)]) {
     out.push_str("<ul class=\"facts\">");
     for (figure, what) in facts {
         let _ = write!(out, "<li><b>{}</b><span>{}</span></li>", escape(figure), escape(what));
@@ -67,7 +72,7 @@ pub(super) fn facts(out: &mut String, facts: &[(String, &str)]) {
 }
 
 /// A command to copy.
-pub(super) fn command(out: &mut String, command: &str) {
+pub fn command(out: &mut String, command: &str) {
     let words = escape(command);
     let _ = write!(
         out,
@@ -77,7 +82,7 @@ pub(super) fn command(out: &mut String, command: &str) {
 }
 
 /// A table. Columns named with a leading `#` are numbers, with a leading `=` commands.
-pub(super) fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+pub fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     let class = |name: &str| match name.as_bytes().first() {
         Some(b'#') => " class=\"number\"",
         Some(b'=') => " class=\"code\"",
@@ -100,7 +105,7 @@ pub(super) fn table(out: &mut String, head: &[&str], rows: impl IntoIterator<Ite
 }
 
 /// The amounts as bars.
-pub(super) fn bars(out: &mut String, rows: &[(String, u64)]) {
+pub fn bars(out: &mut String, rows: &[(String, u64)]) {
     let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
     out.push_str("<table class=\"bars\">");
     for (name, count) in rows {

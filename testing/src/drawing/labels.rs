@@ -1,14 +1,14 @@
 //! Where labels stand: every label of a strip goes through [`stack`], so none covers another.
 
 /// The width of one character, in hundredths of the size of the type. A generous guess:
-/// `tests/report.rs` measures the widths that a browser draws.
+/// `sim/tests/report.rs` measures the widths that a browser draws.
 const CHARACTER: i64 = 63;
 /// Between two labels of a row.
 const GAP: i64 = 6;
 
 /// A text with its desired position in a strip. In pixels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Label {
+pub struct Label {
     /// Where it would begin.
     pub at: i64,
     /// How wide it is.
@@ -17,7 +17,7 @@ pub(super) struct Label {
 
 /// Where a label stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct LabelPosition {
+pub struct LabelPosition {
     /// Where it begins.
     pub left: i64,
     /// In which row, from 0.
@@ -25,14 +25,14 @@ pub(super) struct LabelPosition {
 }
 
 /// How wide a text surely is at most.
-pub(super) fn width(text: &str, size: i64) -> i64 {
+pub fn width(text: &str, size: i64) -> i64 {
     text.chars().count() as i64 * size * CHARACTER / 100 + 2
 }
 
 /// Gives each label the first row that has room for it, the earlier ones first: so their order is
 /// their importance. A label begins at its desired position, or as far to the left as it must to
 /// end within the strip. `None`: no row has room, or it is wider than the strip.
-pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<LabelPosition>> {
+pub fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<LabelPosition>> {
     let mut taken: Vec<Vec<(i64, i64)>> = vec![Vec::new(); rows];
     let site = |label: &Label| {
         if label.width > strip {
@@ -51,14 +51,14 @@ pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<Lab
 }
 
 /// The rows that these spots take.
-pub(super) fn height(spots: &[Option<LabelPosition>]) -> usize {
+pub fn height(spots: &[Option<LabelPosition>]) -> usize {
     spots.iter().flatten().map(|spot| spot.row + 1).max().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::Rng;
+    use crate::simulation::chance::Rng;
 
     fn some_labels(seed: u64) -> (Vec<Label>, i64) {
         let mut rng = Rng::new(seed, 0);
