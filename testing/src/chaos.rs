@@ -4,12 +4,15 @@ use crate::cluster::Cluster;
 use crate::cluster_builder::MOST_MEMBERS;
 use crate::fault_plan::{FaultPlan, PlannedFault};
 use crate::quiet::quietly;
+use crate::report::{ReportFolder, page};
 use crate::run::{Ending, Run, RunPlan, run};
+use crate::run_record::RecordedRun;
 use crate::simulation::reduce::reduce;
 use crate::verdict::Verdict;
 use elderlock::Timing;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +30,8 @@ const SEED: &str = "ELDERLOCK_TESTING_SEED";
 const SEEDS: &str = "ELDERLOCK_TESTING_SEEDS";
 /// The variable with the numbers of the faults that occur.
 const FAULTS: &str = "ELDERLOCK_TESTING_FAULTS";
+/// The variable with the folder of reports.
+const REPORTS: &str = "ELDERLOCK_TESTING_REPORTS";
 
 /// A test of a program under faults. `test` runs once for each seed, in a cluster of its own, on
 /// all cores of the machine. The seed draws the faults: members that crash, leave and stop, and a
@@ -36,6 +41,9 @@ const FAULTS: &str = "ELDERLOCK_TESTING_FAULTS";
 /// of the members, waits until the cluster has [healed](Cluster::healed), and judges. It fails by a
 /// panic or an error, of itself or of a program.
 ///
+/// A failure has a report: a page of HTML with the shrunk run on an axis of time, for any browser.
+/// See [`report_folder`](Chaos::report_folder).
+///
 /// The environment repeats and raises, without a change of the test:
 ///
 /// | variable | effect |
@@ -43,6 +51,7 @@ const FAULTS: &str = "ELDERLOCK_TESTING_FAULTS";
 /// | `ELDERLOCK_TESTING_SEED=17` | runs this seed only, and prints its story |
 /// | `ELDERLOCK_TESTING_SEEDS=10000` | runs so many seeds |
 /// | `ELDERLOCK_TESTING_FAULTS=2,5` | of each seed only the faults of these numbers; `none`: no fault |
+/// | `ELDERLOCK_TESTING_REPORTS=folder` | writes reports there; `none`: writes none |
 ///
 /// The same seed is the same run as long as the program takes all chance from the cluster: no
 /// `tokio::select!` without `biased`, no order of a `HashMap`, no other thread, no clock but
@@ -106,6 +115,7 @@ where
         timing: Timing::default(),
         span: Duration::from_secs(30),
         limit: Duration::from_secs(600),
+        reports: ReportFolder::Default,
     }
 }
 
@@ -119,6 +129,7 @@ pub struct Chaos<F> {
     timing: Timing,
     span: Duration,
     limit: Duration,
+    reports: ReportFolder,
 }
 
 impl<F, R> Chaos<F>
@@ -159,6 +170,25 @@ where
     /// Default: 600 s.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Where the report of a failure is written. Default: the folder `elderlock-testing` in cargo's
+    /// target directory. A file has the names of the test program and the test, and the seed.
+    /// `ELDERLOCK_TESTING_REPORTS` overrides it.
+    ///
+    /// ```
+    /// use elderlock_testing::chaos;
+    /// let folder = std::env::temp_dir().join("elderlock-testing-reports");
+    /// let failure = chaos(|_, _| async { Err::<(), _>("sold out") })
+    ///     .report_folder(&folder)
+    ///     .seeds(1)
+    ///     .search()
+    ///     .expect("it always fails");
+    /// assert!(failure.report().is_some_and(|report| report.starts_with(&folder)));
+    /// ```
+    pub fn report_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.reports = ReportFolder::At(folder.into());
         self
     }
 
@@ -215,6 +245,10 @@ where
     }
 
     fn run_seed(&self, seed: u64, faults: &FaultPlan) -> SeedRun {
+        self.carry_out(seed, faults, false)
+    }
+
+    fn carry_out(&self, seed: u64, faults: &FaultPlan, is_recorded: bool) -> SeedRun {
         let plan = RunPlan {
             members: self.members,
             timing: self.timing,
@@ -222,8 +256,9 @@ where
             luck: seed,
             limit: self.limit,
             chaos: Some(faults.clone()),
+            is_recorded,
         };
-        let (Run { ending, story, digest }, place) =
+        let (Run { ending, story, digest, record }, place) =
             quietly(|| run(&plan, |cluster| (self.test)(cluster, seed)));
         let failure = match ending {
             Ending::Returned(output) => output.failure().map(|why| SeedFailure { why, place }),
@@ -231,13 +266,13 @@ where
             Ending::Panicked(why, _) => Some(SeedFailure { why, place }),
             Ending::WithoutQuorum => None,
         };
-        SeedRun { failure, story, digest }
+        SeedRun { failure, story, digest, record }
     }
 
     /// Leaves out the faults that the failure does not need.
     fn shrink(&self, seed: u64, found: SeedFailure) -> ChaosFailure {
         let whole = self.plan(seed);
-        let again = self.run_seed(seed, &whole);
+        let again = self.carry_out(seed, &whole, true);
         let repeats = again.digest == self.run_seed(seed, &whole).digest;
         let is_same = |run: &SeedRun| {
             run.failure.as_ref().is_some_and(|failure| failure.place == found.place)
@@ -248,12 +283,29 @@ where
         });
         // If none of the smaller ones fails, neither may the whole one: its program has a chance of
         // its own.
-        let small = self.run_seed(seed, &whole.only(&kept));
-        let (SeedFailure { why, place }, story) = match small.failure {
-            Some(failure) => (failure, small.story),
-            None => (found, again.story),
+        let small = self.carry_out(seed, &whole.only(&kept), true);
+        let (SeedFailure { why, place }, SeedRun { story, record, .. }) = match small.failure {
+            Some(failure) => (failure, SeedRun { failure: None, ..small }),
+            None => (found, again),
         };
-        ChaosFailure { seed, why, place, story, faults: whole.faults, needed: kept, repeats }
+        let (faults, needed) = (whole.faults, kept);
+        let report = Err(String::new());
+        let mut failure = ChaosFailure { seed, why, place, story, faults, needed, repeats, report };
+        if let Some(record) = record {
+            failure.report = self.write_report(&failure, record);
+        }
+        failure
+    }
+
+    /// Writes the page and returns its path. `Err`: why there is none.
+    fn write_report(
+        &self,
+        failure: &ChaosFailure,
+        mut record: RecordedRun,
+    ) -> Result<PathBuf, String> {
+        record.fail(&failure.why);
+        let folder = variable(REPORTS).unwrap_or_else(|| self.reports.clone());
+        folder.write(failure.seed, &page(failure, &record))
     }
 }
 
@@ -262,6 +314,7 @@ struct SeedRun {
     failure: Option<SeedFailure>,
     story: String,
     digest: u64,
+    record: Option<RecordedRun>,
 }
 
 struct SeedFailure {
@@ -326,6 +379,8 @@ pub struct ChaosFailure {
     faults: Vec<PlannedFault>,
     needed: Vec<usize>,
     repeats: bool,
+    /// `Err`: why there is none.
+    report: Result<PathBuf, String>,
 }
 
 impl ChaosFailure {
@@ -348,6 +403,29 @@ impl ChaosFailure {
     /// needs none.
     pub fn faults(&self) -> &[usize] {
         &self.needed
+    }
+
+    /// The file with the report of the shrunk run; `None`: none was wanted, or it could not be
+    /// written, which the [`Display`](fmt::Display) says.
+    pub fn report(&self) -> Option<&Path> {
+        self.report.as_deref().ok()
+    }
+
+    /// All faults of the seed.
+    pub(crate) fn drawn_faults(&self) -> &[PlannedFault] {
+        &self.faults
+    }
+
+    /// Where it panicked.
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.place.as_deref()
+    }
+
+    /// The command that repeats it.
+    pub(crate) fn command(&self) -> String {
+        let numbers: Vec<String> = self.needed.iter().map(usize::to_string).collect();
+        let numbers = if numbers.is_empty() { "none".to_owned() } else { numbers.join(",") };
+        format!("{SEED}={} {FAULTS}={numbers} cargo test", self.seed)
     }
 
     /// Whether the same seed goes the same way each time. If not, the program has a chance of its
@@ -376,9 +454,12 @@ impl fmt::Display for ChaosFailure {
             let mark = if self.needed.contains(&fault.number) { '*' } else { ' ' };
             writeln!(f, "{mark} {fault}")?;
         }
-        let numbers: Vec<String> = self.needed.iter().map(usize::to_string).collect();
-        let numbers = if numbers.is_empty() { "none".to_owned() } else { numbers.join(",") };
-        write!(f, "\nAgain: {SEED}={} {FAULTS}={numbers} cargo test", self.seed)?;
+        write!(f, "\nAgain: {}", self.command())?;
+        match &self.report {
+            Ok(report) => write!(f, "\nReport: {}", report.display())?,
+            Err(why) if why.is_empty() => {}
+            Err(why) => write!(f, "\nNo report: {why}")?,
+        }
         if !self.repeats {
             write!(
                 f,

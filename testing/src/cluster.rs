@@ -10,7 +10,7 @@ use crate::simulation::tasks::Tasks;
 use crate::story::Story;
 use crate::verdict::Verdict;
 use elderlock::protocol::Limits;
-use elderlock::simulated;
+use elderlock::simulated::{self, HoldObserver};
 use elderlock::{
     BecomeError, GrantorState, Guard, LostReason, Member, MemberEvent, ProcessId, ServiceError,
 };
@@ -21,6 +21,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
+
+/// The kind of the test's fault that a later one of the same member replaces.
+pub(crate) const SLOW: &str = "slow network";
 
 /// How often a wait for a member looks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -80,13 +83,21 @@ impl ClusterState {
     /// Begins the drawn faults, if there are any.
     pub(crate) fn begin_chaos(self: &Rc<Self>) {
         let Some(chaos) = self.chaos.clone() else { return };
+        self.story.record(|record, at| record.begins(at));
         for fault in chaos.faults.iter().copied() {
             let state = self.clone();
             self.tasks.begin(None, async move {
                 tokio::time::sleep(fault.at).await;
                 if !state.faults_over.get() {
                     let sites = state.sites.clone();
+                    let (number, kind) = (Some(fault.number), fault.fault.kind());
+                    let hit = fault.fault.hit(sites.count());
+                    let drawn =
+                        state.story.record(|record, at| record.fault_begins(at, number, kind, hit));
                     sites.disturb(&state, fault.fault, fault.lasts, chaos.vouched).await;
+                    if let Some(drawn) = drawn {
+                        state.story.record(|record, at| record.fault_ends(at, drawn));
+                    }
                 }
             });
         }
@@ -94,6 +105,7 @@ impl ClusterState {
         self.tasks.begin(None, async move {
             tokio::time::sleep(chaos.span).await;
             state.story.add("all faults end");
+            state.story.record(|record, at| record.faults_end(at));
             state.faults_over.set(true);
             state.sites.heal();
             if state.sites.all_joined().await && state.all_connected().await {
@@ -137,6 +149,7 @@ impl ClusterState {
     /// The run has failed, and ends.
     pub(crate) fn fail(&self, why: String) {
         self.story.fail(why);
+        self.story.end_record();
         self.tasks.close();
     }
 
@@ -158,12 +171,33 @@ impl ClusterState {
         });
     }
 
+    /// Adds the holds of all members to the record.
+    pub(crate) fn hold_observer(&self) -> HoldObserver {
+        // The observer outlives the sites.
+        let (story, sites) = (self.story.clone(), Rc::downgrade(&self.sites));
+        Rc::new(move |number, change| {
+            let site_of = |process| {
+                let members = sites.upgrade()?.members();
+                members.iter().find(|(_, member)| member.process() == process).map(|(at, _)| *at)
+            };
+            story.record(|record, at| record.hold_changed(number, at, change, site_of));
+        })
+    }
+
+    /// A fault of the test begins.
+    fn test_disturbs(&self, kind: &str, hit: Vec<usize>) {
+        self.story.record(|record, at| record.fault_begins(at, None, kind, hit));
+    }
+
     /// Adds the member's events to the story.
     fn watch(self: &Rc<Self>, site: usize, member: &Member) {
         let (state, mut events) = (self.clone(), member.events());
         self.tasks.begin(Some(site), async move {
             while let Some(event) = events.next().await {
-                state.story.add(&format!("member {site}: {}", words(&event)));
+                let words = words(&event);
+                state.story.add(&format!("member {site}: {words}"));
+                let process = state.sites.member(site).map(|member| member.process());
+                state.story.record(|record, at| record.event(site, at, &event, process, words));
             }
         });
     }
@@ -262,7 +296,9 @@ impl Cluster {
 
     /// Adds a line to the story of the run, which is printed if the run fails.
     pub fn note(&self, line: impl fmt::Display) {
-        self.0.story.add(&line.to_string());
+        let line = line.to_string();
+        self.0.story.add(&line);
+        self.0.story.record(|record, at| record.noted(at, line));
     }
 
     fn check(&self, member: usize) {
@@ -391,7 +427,7 @@ impl Cluster {
     pub fn crash(&self, member: usize) {
         self.check(member);
         if self.0.sites.is_up(member) {
-            self.note(format_args!("member {member} is killed"));
+            self.0.story.add(&format!("member {member} is killed"));
             self.0.sites.kill(member);
         }
     }
@@ -459,6 +495,7 @@ impl Cluster {
     pub fn cut(&self, one: usize, other: usize) {
         self.check(one);
         self.check(other);
+        self.0.test_disturbs("cut", vec![one, other]);
         self.0.sites.cut(&[(one, other), (other, one)]);
     }
 
@@ -474,12 +511,14 @@ impl Cluster {
     pub fn cut_one_way(&self, from: usize, to: usize) {
         self.check(from);
         self.check(to);
+        self.0.test_disturbs("cut one way", vec![from, to]);
         self.0.sites.cut(&[(from, to)]);
     }
 
     /// Cuts every way to and from a member, until [`heal`](Cluster::heal).
     pub fn isolate(&self, member: usize) {
         self.check(member);
+        self.0.test_disturbs("isolation", vec![member]);
         let ways = self.0.sites.ways(|from, to| from == member || to == member);
         self.0.sites.cut(&ways);
     }
@@ -503,12 +542,17 @@ impl Cluster {
     /// ```
     pub fn slow(&self, member: usize, by: Duration) {
         self.check(member);
+        self.0.story.record(|record, at| record.test_quickens(at, member));
+        if !by.is_zero() {
+            self.0.test_disturbs(SLOW, vec![member]);
+        }
         self.0.sites.slow(member, u64::try_from(by.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Ends every cut and every delay of the network, and lets stopped processes go on.
     pub fn heal(&self) {
-        self.note("the test heals the network");
+        self.0.story.add("the test heals the network");
+        self.0.story.record(|record, at| record.test_heals(at));
         self.0.sites.heal();
     }
 

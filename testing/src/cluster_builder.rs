@@ -97,7 +97,8 @@ impl ClusterBuilder {
         T: 'static,
     {
         let ClusterBuilder { members, seed, timing, limit } = self;
-        let plan = RunPlan { members, timing, seed, luck: seed, limit, chaos: None };
+        let plan =
+            RunPlan { members, timing, seed, luck: seed, limit, chaos: None, is_recorded: false };
         let run = run(&plan, test);
         match run.ending {
             Ending::Returned(output) => output,

@@ -4,7 +4,7 @@
 //! - [`cluster`] runs a test with some members. The test crashes and stops their processes, cuts
 //!   and slows their network, moves grantors, and ends holds for any reason.
 //! - [`chaos()`] runs a test with many seeds. Each seed draws faults. The first failure is shrunk
-//!   to the faults that it needs, and told as a story.
+//!   to the faults that it needs, told as a story, and drawn on a page of HTML.
 //!
 //! The same seed is the same run. The members are those that ship: only sockets, clocks and chance
 //! are the simulation's. `docs/guide/testing.md` of the repository is the guide.
@@ -35,7 +35,11 @@ mod process_task;
 #[cfg(feature = "tokio")]
 mod quiet;
 #[cfg(feature = "tokio")]
+mod report;
+#[cfg(feature = "tokio")]
 mod run;
+#[cfg(feature = "tokio")]
+mod run_record;
 #[cfg(feature = "tokio")]
 mod story;
 #[cfg(feature = "tokio")]

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, ClusterState};
 use crate::fault_plan::FaultPlan;
+use crate::run_record::RecordedRun;
 use crate::simulation::sites::JOIN_LIMIT;
 use crate::simulation::tasks::Tasks;
 use crate::story::Story;
@@ -27,6 +28,8 @@ pub(crate) struct RunPlan {
     pub(crate) limit: Duration,
     /// The faults that were drawn for it.
     pub(crate) chaos: Option<FaultPlan>,
+    /// Whether there is a record of it. It changes nothing else.
+    pub(crate) is_recorded: bool,
 }
 
 /// How a run ended.
@@ -46,6 +49,8 @@ pub(crate) struct Run<T> {
     pub(crate) ending: Ending<T>,
     pub(crate) story: String,
     pub(crate) digest: u64,
+    /// If it was to be recorded.
+    pub(crate) record: Option<RecordedRun>,
 }
 
 pub(crate) fn run<T, F>(plan: &RunPlan, test: impl FnOnce(Cluster) -> F) -> Run<T>
@@ -60,10 +65,14 @@ where
         .expect("a runtime without sockets needs nothing of the system");
     runtime.block_on(async {
         // It outlives everything that reads the time.
-        let _simulation = Simulation::new(plan.luck);
+        let simulation = Simulation::new(plan.luck);
         let story = Rc::new(Story::new(plan.luck));
         let (tasks, driver) = Tasks::new(plan.luck, vec![0; plan.members]);
         let state = ClusterState::new(plan, story.clone(), tasks.clone());
+        if plan.is_recorded {
+            story.begin_record(plan.members);
+            simulation.observe_holds(state.hold_observer());
+        }
         let output = Rc::new(RefCell::new(None));
         let has_begun = Rc::new(Cell::new(false));
         tasks.begin(None, {
@@ -93,10 +102,11 @@ where
                 && let Some(test) = test.take()
             {
                 let body = test(Cluster(state.clone()));
-                let (tasks, output) = (tasks.clone(), output.clone());
+                let (tasks, output, story) = (tasks.clone(), output.clone(), story.clone());
                 state.tasks.begin(None, async move {
                     let came = body.await;
                     *output.borrow_mut() = Some(came);
+                    story.end_record();
                     tasks.close();
                 });
             }
@@ -112,6 +122,7 @@ where
             story.add(&format!("FAILED: {}", message(panic.as_ref())));
         }
         story.close();
+        let record = story.take_record();
         drop(driver);
         state.end();
         let came = output.borrow_mut().take();
@@ -122,7 +133,7 @@ where
             (None, None, None) if state.without_quorum.get() => Ending::WithoutQuorum,
             (None, None, None) => Ending::Failed("the test has not ended".to_owned()),
         };
-        Run { ending, story: story.text(), digest: story.digest() }
+        Run { ending, story: story.text(), digest: story.digest(), record }
     })
 }
 

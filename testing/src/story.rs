@@ -1,7 +1,8 @@
 //! `Story`: the events of a run as lines for readers.
 
+use crate::run_record::{RecordedRun, RunRecord};
 use crate::simulation::chance::Digest;
-use crate::simulation::sites::Journal;
+use crate::simulation::sites::{Journal, SiteChange};
 use elderlock::protocol::Packet;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,6 +20,9 @@ pub(crate) struct Story {
     digest: RefCell<Digest>,
     /// The first failure of a program or of the cluster.
     failure: RefCell<Option<String>>,
+    /// The same events for the diagram, if there is to be one.
+    record: RefCell<Option<RunRecord>>,
+    has_ended: Cell<bool>,
     /// Lines of events after the end of the run are left out.
     is_closed: Cell<bool>,
 }
@@ -31,8 +35,33 @@ impl Story {
             lines: RefCell::default(),
             digest: RefCell::new(Digest::new(seed)),
             failure: RefCell::default(),
+            record: RefCell::default(),
+            has_ended: Cell::new(false),
             is_closed: Cell::new(false),
         }
+    }
+
+    /// From now on there is a record of a run of so many members.
+    pub(crate) fn begin_record(&self, members: usize) {
+        self.record.replace(Some(RunRecord::new(members)));
+    }
+
+    /// Adds to the record, if there is one and the run goes on. `add` gets this instant.
+    pub(crate) fn record<T>(&self, add: impl FnOnce(&mut RunRecord, u64) -> T) -> Option<T> {
+        let mut record = self.record.borrow_mut();
+        let record = record.as_mut().filter(|_| !self.has_ended.get())?;
+        Some(add(record, Journal::now(self)))
+    }
+
+    /// Nothing more is recorded: the test is over, and its processes end.
+    pub(crate) fn end_record(&self) {
+        self.has_ended.set(true);
+    }
+
+    /// The record of a run that ends now.
+    pub(crate) fn take_record(&self) -> Option<RecordedRun> {
+        self.end_record();
+        Some(self.record.take()?.finish(Journal::now(self)))
     }
 
     /// How long the run has lasted.
@@ -90,6 +119,10 @@ impl Journal for Story {
 
     fn note(&self, line: &dyn Fn() -> String) {
         self.add(&line());
+    }
+
+    fn site_changed(&self, site: usize, change: SiteChange) {
+        self.record(|record, at| record.site_changed(site, at, change));
     }
 
     fn arrived(&self, from: usize, to: usize, is_wanted: bool, packet: &Packet) {

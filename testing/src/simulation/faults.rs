@@ -56,6 +56,34 @@ impl fmt::Display for SiteFault {
 }
 
 impl SiteFault {
+    /// Its kind in a word or two.
+    pub fn kind(self) -> &'static str {
+        match self {
+            SiteFault::Crash(_) => "crash",
+            SiteFault::Leave(_) => "goodbye",
+            SiteFault::Pause(_) => "stop",
+            SiteFault::Isolate(_) => "isolation",
+            SiteFault::OneWay(..) => "cut one way",
+            SiteFault::Split(_) => "split",
+            SiteFault::Storm(_) => "bad network",
+            SiteFault::Slow(..) => "slow network",
+        }
+    }
+
+    /// The sites that it hits, of so many. Of a split those in the mask.
+    pub fn hit(self, sites: usize) -> Vec<usize> {
+        match self {
+            SiteFault::Crash(site)
+            | SiteFault::Leave(site)
+            | SiteFault::Pause(site)
+            | SiteFault::Isolate(site)
+            | SiteFault::Slow(site, _) => vec![site],
+            SiteFault::OneWay(from, to) => vec![from, to],
+            SiteFault::Split(mask) => (0..sites).filter(|site| mask >> site & 1 == 1).collect(),
+            SiteFault::Storm(_) => (0..sites).collect(),
+        }
+    }
+
     /// Whether the fault is possible with `sites` sites.
     pub fn is_among(self, sites: usize) -> bool {
         match self {

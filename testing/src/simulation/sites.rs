@@ -40,8 +40,27 @@ pub trait Journal {
     fn now(&self) -> u64;
     /// A line for readers.
     fn note(&self, line: &dyn Fn() -> String);
+    /// Something happened to the process of a site.
+    fn site_changed(&self, _site: usize, _change: SiteChange) {}
     /// A packet arrived at a site. `is_wanted`: the process for which it was sent runs there.
     fn arrived(&self, from: usize, to: usize, is_wanted: bool, packet: &Packet);
+}
+
+/// A change of the process at a site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SiteChange {
+    /// It starts.
+    Started,
+    /// Its member has joined.
+    Joined,
+    /// Its member says goodbye.
+    Leaves,
+    /// It ends, with all its tasks.
+    Ended,
+    /// It is stopped.
+    Stopped,
+    /// It goes on.
+    GoesOn,
 }
 
 /// The members of all sites, before they start.
@@ -154,6 +173,7 @@ impl Sites {
         let Simulated { member, timer, ears: inbox } =
             builder.simulate(addr, self.plan.clocks[site], self.plan.limits, post);
         self.note(|| format!("member {site} starts as {}", member.process()));
+        self.journal.site_changed(site, SiteChange::Started);
         {
             let mut slots = self.slots.borrow_mut();
             let slot = &mut slots[site];
@@ -166,6 +186,7 @@ impl Sites {
         self.tasks.begin(Some(site), async move {
             if inbox.joined(JOIN_LIMIT).await {
                 sites.note(|| format!("member {site} has joined"));
+                sites.journal.site_changed(site, SiteChange::Joined);
                 sites.slots.borrow_mut()[site].joined = true;
                 on_join(&member);
             }
@@ -174,6 +195,9 @@ impl Sites {
 
     /// Ends the process at the site, with all its tasks and without a message.
     pub fn kill(&self, site: usize) -> Option<ProcessId> {
+        if self.is_up(site) {
+            self.journal.site_changed(site, SiteChange::Ended);
+        }
         let (member, inbox) = {
             let mut slots = self.slots.borrow_mut();
             let slot = &mut slots[site];
@@ -204,6 +228,7 @@ impl Sites {
     pub async fn leave(&self, site: usize, member: Member) -> bool {
         let life = self.life(site);
         self.note(|| format!("member {site} leaves"));
+        self.journal.site_changed(site, SiteChange::Leaves);
         self.slots.borrow_mut()[site].joined = false;
         let left = paced(self.clock(site), member.leave()).await;
         drop(member);
@@ -214,6 +239,7 @@ impl Sites {
     /// Stops the process at the site: none of its tasks goes on.
     pub fn freeze(&self, site: usize) {
         self.note(|| format!("member {site} is stopped"));
+        self.journal.site_changed(site, SiteChange::Stopped);
         self.slots.borrow_mut()[site].frozen = true;
         self.tasks.freeze(site);
     }
@@ -221,6 +247,7 @@ impl Sites {
     /// Lets a stopped process go on, with the packets that came meanwhile.
     pub fn thaw(&self, site: usize) {
         self.note(|| format!("member {site} goes on"));
+        self.journal.site_changed(site, SiteChange::GoesOn);
         let kept = {
             let mut slots = self.slots.borrow_mut();
             slots[site].frozen = false;

@@ -1,0 +1,370 @@
+//! `RunRecord`: the events of a run, kept for its diagram.
+
+use crate::cluster::SLOW;
+use crate::drawing::drawn_run::{
+    Breach, DrawnNote, DrawnRun, DrawnSite, EpochSpan, FaultBand, HoldSpan, IS_ELDER, Span, token,
+};
+use crate::simulation::sites::SiteChange;
+use elderlock::protocol::Want;
+use elderlock::simulated::{BegunHold, HoldChange, LeaseEnd};
+use elderlock::{LostReason, MemberEvent, ProcessId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Holds that are kept: those that ended last, and those that have not ended.
+const HOLDS: usize = 4_000;
+
+/// The end of a span that goes on.
+const OPEN: u64 = u64::MAX;
+
+/// The kinds of faults that end with a process that starts.
+const AWAY: [&str; 2] = ["crash", "goodbye"];
+
+/// The label at the line of the failure.
+const FAILED: &str = "the run fails";
+
+/// A hold that has not ended.
+struct OpenHold {
+    drawn: HoldSpan,
+    lease_end: LeaseEnd,
+}
+
+/// A record that is complete.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordedRun {
+    pub(crate) run: DrawnRun,
+    /// The instant from which the faults are counted.
+    pub(crate) begun: u64,
+    /// How many holds were not kept.
+    pub(crate) forgotten: usize,
+}
+
+impl RecordedRun {
+    /// It has failed at its end, for this reason.
+    pub(crate) fn fail(&mut self, why: &str) {
+        self.run.breach = Some(Breach {
+            at: self.run.end,
+            site: None,
+            invariant: FAILED.to_owned(),
+            lock: self.run.focus(),
+            words: why.to_owned(),
+        });
+    }
+}
+
+/// See the head of the module. Instants are nanoseconds since the run began.
+#[derive(Default)]
+pub(crate) struct RunRecord {
+    run: DrawnRun,
+    /// The lines of the test.
+    notes: Vec<DrawnNote>,
+    open: BTreeMap<u64, OpenHold>,
+    ended: VecDeque<HoldSpan>,
+    forgotten: usize,
+    /// Sites whose member says goodbye.
+    leaving: BTreeSet<usize>,
+    begun: u64,
+}
+
+impl RunRecord {
+    /// Of a run of so many members.
+    pub(crate) fn new(members: usize) -> RunRecord {
+        let lanes = (0..members).map(|_| DrawnSite::default()).collect();
+        RunRecord { run: DrawnRun { lanes, ..DrawnRun::default() }, ..RunRecord::default() }
+    }
+
+    fn note(&mut self, site: usize, at: u64, rank: u8, words: impl Into<String>) {
+        self.run.lanes[site].notes.push(DrawnNote { at, words: words.into(), rank });
+    }
+
+    /// The test has noted a line.
+    pub(crate) fn noted(&mut self, at: u64, words: String) {
+        self.notes.push(DrawnNote { at, words, rank: 1 });
+    }
+
+    /// Something happens to the process of a site.
+    pub(crate) fn site_changed(&mut self, site: usize, at: u64, change: SiteChange) {
+        let open = Span { from: at, until: OPEN };
+        match change {
+            SiteChange::Started => {
+                self.run.lanes[site].alive.push(open);
+                if self.run.lanes[site].alive.len() > 1 {
+                    self.note(site, at, 1, "starts again");
+                }
+            }
+            SiteChange::Joined => self.note(site, at, 2, "joined"),
+            SiteChange::Leaves => {
+                self.leaving.insert(site);
+                self.note(site, at, 1, "says goodbye");
+            }
+            SiteChange::Ended => {
+                let how = if self.leaving.remove(&site) { "left" } else { "killed" };
+                self.end_process(site, at);
+                self.note(site, at, 0, how);
+            }
+            SiteChange::Stopped => {
+                self.run.lanes[site].paused.push(open);
+                self.note(site, at, 0, "stopped");
+                // Nothing renews its lease while it is stopped, and no task of it finds that out.
+                for hold in self.open.values_mut().filter(|hold| hold.drawn.site == site) {
+                    hold.drawn.stopped = (hold.lease_end)().map(nanos);
+                }
+            }
+            SiteChange::GoesOn => {
+                close(&mut self.run.lanes[site].paused, at);
+                for hold in self.open.values_mut().filter(|hold| hold.drawn.site == site) {
+                    hold.drawn.stopped = hold.drawn.stopped.filter(|until| *until < at);
+                }
+                self.note(site, at, 1, "goes on");
+            }
+        }
+    }
+
+    fn end_process(&mut self, site: usize, at: u64) {
+        let lane = &mut self.run.lanes[site];
+        for spans in [&mut lane.alive, &mut lane.paused, &mut lane.elder, &mut lane.suspended] {
+            close(spans, at);
+        }
+        for term in lane.terms.iter_mut().filter(|term| term.span.until == OPEN) {
+            term.span.until = at;
+        }
+        let of_site = |hold: &OpenHold| hold.drawn.site == site;
+        let ended: Vec<u64> =
+            self.open.iter().filter(|(_, hold)| of_site(hold)).map(|(number, _)| *number).collect();
+        for number in ended {
+            self.end_hold(number, at, "its process ended".to_owned());
+        }
+    }
+
+    /// An event of the member at a site, whose process this is now. `words`: the event in words.
+    pub(crate) fn event(
+        &mut self,
+        site: usize,
+        at: u64,
+        event: &MemberEvent,
+        process: Option<ProcessId>,
+        words: String,
+    ) {
+        let lane = &mut self.run.lanes[site];
+        match event {
+            MemberEvent::ViewInstalled(view) => {
+                let is_open = lane.elder.last().is_some_and(|span| span.until == OPEN);
+                match (Some(view.elder().process) == process, is_open) {
+                    (true, false) => lane.elder.push(Span { from: at, until: OPEN }),
+                    (false, true) => close(&mut lane.elder, at),
+                    _ => {}
+                }
+                lane.views.push(DrawnNote { at, words, rank: 3 });
+            }
+            MemberEvent::BecameElder => self.note(site, at, 2, IS_ELDER),
+            MemberEvent::BecameGrantor { service, epoch } => {
+                let service = service.to_string();
+                let span = Span { from: at, until: OPEN };
+                let epoch = token(epoch.0.get());
+                lane.terms.push(EpochSpan {
+                    span,
+                    acts: Some(at),
+                    service: service.clone(),
+                    epoch,
+                });
+                if let Err(place) = self.run.services.binary_search(&service) {
+                    self.run.services.insert(place, service);
+                }
+            }
+            MemberEvent::LostGrantor { service, .. } => {
+                let is_it = |term: &&mut EpochSpan| {
+                    term.span.until == OPEN && term.service == service.as_str()
+                };
+                if let Some(term) = lane.terms.iter_mut().rev().find(is_it) {
+                    term.span.until = at;
+                }
+            }
+            MemberEvent::Suspended => {
+                lane.suspended.push(Span { from: at, until: OPEN });
+                self.note(site, at, 1, "suspended");
+            }
+            MemberEvent::Resumed => {
+                close(&mut lane.suspended, at);
+                self.note(site, at, 2, "lease runs again");
+            }
+            MemberEvent::Lost => {
+                close(&mut lane.elder, at);
+                self.note(site, at, 0, "expelled");
+            }
+            MemberEvent::Rejoined { .. } => {
+                close(&mut lane.suspended, at);
+                self.note(site, at, 1, "joined again");
+            }
+            MemberEvent::Left => {}
+            _ => self.note(site, at, 1, words),
+        }
+    }
+
+    /// The members have joined, and the faults begin to count.
+    pub(crate) fn begins(&mut self, at: u64) {
+        self.begun = at;
+    }
+
+    /// A fault begins. `number`: `None` if the test causes it. Returns its index.
+    pub(crate) fn fault_begins(
+        &mut self,
+        at: u64,
+        number: Option<usize>,
+        kind: &str,
+        sites: Vec<usize>,
+    ) -> usize {
+        let span = Span { from: at, until: OPEN };
+        self.run.faults.push(FaultBand { number, kind: kind.to_owned(), sites, span });
+        self.run.faults.len() - 1
+    }
+
+    /// It ends, if it has not.
+    pub(crate) fn fault_ends(&mut self, at: u64, index: usize) {
+        let span = &mut self.run.faults[index].span;
+        span.until = span.until.min(at);
+    }
+
+    /// Those that the test has caused end.
+    pub(crate) fn test_heals(&mut self, at: u64) {
+        for fault in self.run.faults.iter_mut().filter(|fault| fault.number.is_none()) {
+            fault.span.until = fault.span.until.min(at);
+        }
+    }
+
+    /// The test ends the delay of the member's packets.
+    pub(crate) fn test_quickens(&mut self, at: u64, member: usize) {
+        let of_test = self.run.faults.iter_mut().filter(|fault| fault.number.is_none());
+        for fault in of_test.filter(|fault| fault.kind == SLOW && fault.sites == [member]) {
+            fault.span.until = fault.span.until.min(at);
+        }
+    }
+
+    /// The drawn faults are over. Processes that are away come back.
+    pub(crate) fn faults_end(&mut self, at: u64) {
+        self.run.heal = Some(at);
+        // A process that is away is started by its own fault.
+        let is_away = |fault: &&mut FaultBand| AWAY.contains(&fault.kind.as_str());
+        for fault in self.run.faults.iter_mut().filter(|fault| !is_away(fault)) {
+            fault.span.until = fault.span.until.min(at);
+        }
+    }
+
+    /// A hold begins, changes or ends. `site_of`: finds the site of a process.
+    pub(crate) fn hold_changed(
+        &mut self,
+        number: u64,
+        at: u64,
+        change: HoldChange,
+        site_of: impl FnOnce(ProcessId) -> Option<usize>,
+    ) {
+        match change {
+            HoldChange::Begun(hold) => {
+                if let Some(site) = site_of(hold.process) {
+                    let drawn = drawn(&hold, site, at);
+                    self.open.insert(number, OpenHold { drawn, lease_end: hold.lease_end });
+                }
+            }
+            HoldChange::Extended(until) => {
+                if let Some(hold) = self.open.get_mut(&number) {
+                    hold.drawn.lease = until.map(nanos);
+                }
+            }
+            HoldChange::Upgraded(next) => {
+                if let Some(hold) = self.open.get_mut(&number) {
+                    (hold.drawn.token, hold.drawn.shared) = (token(next.get()), false);
+                }
+            }
+            HoldChange::Over(LostReason::Released) => {
+                self.end_hold(number, at, "released".to_owned());
+            }
+            HoldChange::Over(reason) => {
+                let reason = spaced(&format!("{reason:?}"));
+                if let Some(hold) = self.open.get(&number) {
+                    let (site, words) =
+                        (hold.drawn.site, format!("{} lost: {reason}", hold.drawn.lock));
+                    self.note(site, at, 1, words);
+                }
+                self.end_hold(number, at, format!("lost: {reason}"));
+            }
+        }
+    }
+
+    fn end_hold(&mut self, number: u64, at: u64, how: String) {
+        let Some(OpenHold { drawn, .. }) = self.open.remove(&number) else { return };
+        self.ended.push_back(HoldSpan { over: at, end: how, ..drawn });
+        if self.ended.len() > HOLDS {
+            self.ended.pop_front();
+            self.forgotten += 1;
+        }
+    }
+
+    /// The run ends.
+    pub(crate) fn finish(mut self, end: u64) -> RecordedRun {
+        let run = &mut self.run;
+        run.end = end;
+        run.holds = self.ended.into_iter().collect();
+        run.holds.extend(self.open.into_values().map(|hold| hold.drawn));
+        run.holds.sort_by_key(|hold| hold.asked);
+        run.faults.retain(|fault| fault.span.from < fault.span.until);
+        for lane in &mut run.lanes {
+            let spans = [&mut lane.alive, &mut lane.paused, &mut lane.elder, &mut lane.suspended];
+            let spans = spans.into_iter().flatten();
+            for span in spans.chain(lane.terms.iter_mut().map(|term| &mut term.span)) {
+                span.until = span.until.min(end);
+            }
+        }
+        for fault in &mut run.faults {
+            fault.span.until = fault.span.until.min(end);
+        }
+        for hold in &mut run.holds {
+            hold.over = hold.over.min(end);
+        }
+        if !self.notes.is_empty() {
+            let (name, notes) = (Some("test".to_owned()), self.notes);
+            run.lanes.push(DrawnSite { name, notes, ..DrawnSite::default() });
+        }
+        RecordedRun { run: self.run, begun: self.begun, forgotten: self.forgotten }
+    }
+}
+
+/// A hold as it begins.
+fn drawn(hold: &BegunHold, site: usize, at: u64) -> HoldSpan {
+    let names: Vec<String> = hold.want.names().iter().map(ToString::to_string).collect();
+    let names = if names.is_empty() { "*".to_owned() } else { names.join("+") };
+    HoldSpan {
+        site,
+        lock: format!("{}/{names}", hold.service),
+        asked: nanos(hold.asked),
+        got: Some(at),
+        token: token(hold.token.get()),
+        shared: matches!(hold.want, Want::Share(_) | Want::Permits(..)),
+        lease: hold.until.map(nanos),
+        stopped: None,
+        over: OPEN,
+        end: String::new(),
+    }
+}
+
+/// 584 years fit.
+fn nanos(span: Duration) -> u64 {
+    span.as_nanos() as u64
+}
+
+/// Ends the last span, if it goes on.
+fn close(spans: &mut [Span], at: u64) {
+    if let Some(span) = spans.last_mut().filter(|span| span.until == OPEN) {
+        span.until = at;
+    }
+}
+
+/// `LeaseEnded` as "lease ended".
+fn spaced(name: &str) -> String {
+    let mut words = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
