@@ -368,3 +368,28 @@ fn spaced(name: &str) -> String {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_end_when_they_are_healed_and_crashes_with_a_new_process() {
+        let mut record = RunRecord::new(3);
+        record.fault_begins(1, None, "cut", vec![0, 1]);
+        record.fault_begins(2, None, SLOW, vec![2]);
+        record.test_quickens(3, 1);
+        record.test_quickens(4, 2);
+        record.test_heals(5);
+        let crash = record.fault_begins(6, Some(0), "crash", vec![0]);
+        record.fault_begins(7, Some(1), "split", vec![0]);
+        record.faults_end(8);
+        record.fault_ends(9, crash);
+        // Its victim was away.
+        let idle = record.fault_begins(10, Some(2), "stop", vec![0]);
+        record.fault_ends(10, idle);
+        let run = record.finish(20).run;
+        let ends: Vec<u64> = run.faults.iter().map(|fault| fault.span.until).collect();
+        assert_eq!((ends, run.heal), (vec![5, 4, 9, 8], Some(8)));
+    }
+}
