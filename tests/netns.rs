@@ -11,6 +11,11 @@ use support::process::{Grant, Peer};
 use support::rng::Rng;
 use support::wait;
 
+/// A third of the gap that a service had when detours were tried one after the other.
+const GRANTED: Duration = Duration::from_secs(5);
+/// The least number of locks while some members cannot reach each other: a hundredth of the usual.
+const LOCKS: usize = 20;
+
 /// Not a test: the program of a child process. Without the environment variable of a child it does
 /// nothing.
 #[test]
@@ -241,13 +246,13 @@ fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
         // For longer than a member's lease lasts, or it would not show that the lease is renewed.
         let (start, mut last, mut count) = (Instant::now(), 0, 0);
         while start.elapsed() < Duration::from_secs(4) {
-            let grant = near.lock(&service, "x");
+            let grant = lock_once(near, &service);
             assert!(grant.token > last);
             last = grant.token;
-            near.release(&grant).expect("it is held");
             count += 1;
         }
         println!("{count} locks through others");
+        assert!(count >= LOCKS, "{count} locks in {:?}", start.elapsed());
         for (peer, grant) in [(far, &first), (near, &kept)] {
             assert_eq!(peer.fence(grant), Ok(grant.token), "round {round}: {:#?}", peer.events());
         }
@@ -267,6 +272,16 @@ fn a_member_with_one_good_neighbour_of_seven_keeps_its_locks() {
     one_neighbour("one_neighbour_of_seven", 31, 7);
 }
 
+/// Takes the lock and releases it. A service that waits for a lease to end, or for one detour after
+/// the other, takes longer than `GRANTED`.
+fn lock_once(peer: &Peer, service: &str) -> Grant {
+    let asked = Instant::now();
+    let grant = peer.lock(service, "x");
+    assert!(asked.elapsed() < GRANTED, "granted after {:?}", asked.elapsed());
+    peer.release(&grant).expect("it is held");
+    grant
+}
+
 fn one_neighbour(test: &str, seed: u64, count: usize) {
     let Some((network, cluster, mut rng)) = start_many(test, seed, count) else { return };
     let elder = cluster.agree();
@@ -284,11 +299,11 @@ fn one_neighbour(test: &str, seed: u64, count: usize) {
     // For longer than two leases, or it would not show that they are renewed.
     let (start, mut locks) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(7) {
-        let grant = peers[far].lock("stock", "x");
-        peers[far].release(&grant).expect("it is held");
+        lock_once(&peers[far], "stock");
         locks += 1;
     }
     println!("{locks} locks through one neighbour");
+    assert!(locks >= LOCKS, "{locks} locks in {:?}", start.elapsed());
     assert_eq!(peers[far].fence(&kept), Ok(kept.token), "{:#?}", peers[far].events());
     assert_eq!(peers[grantor].fence(&first), Ok(first.token), "{:#?}", peers[grantor].events());
     assert_eq!(peers[elder].status().view, view, "no member was given up");
@@ -310,13 +325,15 @@ fn members_that_reach_only_two_neighbours_keep_their_locks_and_are_granted_more(
             network.silence(ring[here], ring[(here + step) % 5]);
         }
     }
-    let start = Instant::now();
+    let (start, mut locks) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(7) {
         for number in &ring {
-            let grant = peers[*number].lock("stock", "x");
-            peers[*number].release(&grant).expect("it is held");
+            lock_once(&peers[*number], "stock");
+            locks += 1;
         }
     }
+    println!("{locks} locks in a ring");
+    assert!(locks >= LOCKS, "{locks} locks in {:?}", start.elapsed());
     for (number, grant) in ring.iter().zip(&held) {
         assert_eq!(peers[*number].fence(grant), Ok(grant.token), "{:#?}", peers[*number].events());
     }
