@@ -108,11 +108,13 @@ pub enum RuntimeMutant {
     TakeOneLess,
     /// A schedule notes the tick before the one that has finished.
     NoteTickBefore,
+    /// Scoped work that has completed leaves its lock held.
+    ScopeKeepsLock,
 }
 
 impl RuntimeMutant {
     /// All of them.
-    pub const ALL: [RuntimeMutant; 47] = [
+    pub const ALL: [RuntimeMutant; 48] = [
         RuntimeMutant::FenceWithoutMember,
         RuntimeMutant::KeepDroppedRequest,
         RuntimeMutant::KeepDroppedHold,
@@ -160,6 +162,7 @@ impl RuntimeMutant {
         RuntimeMutant::KeepSurplus,
         RuntimeMutant::TakeOneLess,
         RuntimeMutant::NoteTickBefore,
+        RuntimeMutant::ScopeKeepsLock,
     ];
 }
 

@@ -21,9 +21,9 @@ pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]
         RuntimeMutant::FenceWithoutMember => {
             (WorkloadKind::Locks, &["exclusive_by_lease", "suspension_is_exclusive"])
         }
-        RuntimeMutant::KeepDroppedRequest | RuntimeMutant::KeepDroppedHold => {
-            (WorkloadKind::Locks, STUCK)
-        }
+        RuntimeMutant::KeepDroppedRequest
+        | RuntimeMutant::KeepDroppedHold
+        | RuntimeMutant::ScopeKeepsLock => (WorkloadKind::Locks, STUCK),
         RuntimeMutant::ConfirmUnheard => (WorkloadKind::Locks, &["confirmed_is_free"]),
         RuntimeMutant::EnterForOthers => (WorkloadKind::Mutexes, &["exclusive_by_lease"]),
         RuntimeMutant::AskAgain => (WorkloadKind::Mutexes, &["owners_know_what_they_hold"]),

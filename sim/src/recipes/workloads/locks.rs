@@ -3,7 +3,7 @@
 
 use super::{Workload, goes_on, have};
 use crate::recipes::belief_checker::ClaimMode;
-use elderlock::{Guard, LockError, LockService, Member, TryLockError, Unavailable};
+use elderlock::{Guard, LockError, LockService, Member, TryLockError, Unavailable, WithError};
 use std::rc::Rc;
 
 const SERVICE: &str = "stock";
@@ -14,7 +14,8 @@ pub(super) async fn play(worker: &Workload) {
         worker.rest(1, 300).await;
         let Ok(locks) = worker.member.lock_service(SERVICE).await else { return };
         match worker.below(100) {
-            0..=59 => one(worker, &locks).await,
+            0..=49 => one(worker, &locks).await,
+            50..=59 => scoped(worker, &locks).await,
             60..=69 => attempt(worker, &locks).await,
             70..=87 => batch(worker, &locks).await,
             88..=92 => suspension(worker, &locks).await,
@@ -39,6 +40,33 @@ async fn one(worker: &Workload, locks: &LockService) {
     match worker.fickle(name, request.into_future()).await {
         Some(Ok(guard)) => hold(worker, name, guard).await,
         Some(Err(error)) => refused(worker, name, &error),
+        None => {}
+    }
+}
+
+/// Work under a lock, which is dropped where it stands when the lock is lost.
+async fn scoped(worker: &Workload, locks: &LockService) {
+    let name = *worker.pick(&NAMES);
+    let mut request = locks.lock(name).owner(worker.number);
+    if worker.below(2) == 0 {
+        request = request.lease(worker.millis(1, 400));
+    }
+    let work = async |guard: &Guard| {
+        worker.note(|| format!("works under {name} by {:?}", guard.token()));
+        worker.rest(1, 150).await;
+        guard.token()
+    };
+    match worker.fickle(name, request.with(work)).await {
+        Some(Ok(token)) => {
+            worker.count("scoped work done");
+            worker.note(|| format!("worked under {name} by {token:?}"));
+        }
+        Some(Err(WithError::Lost(lost))) => {
+            worker.count("scoped work lost");
+            worker.note(|| format!("{lost} while it worked under {name}"));
+        }
+        Some(Err(WithError::NotGranted(error))) => refused(worker, name, &error),
+        Some(Err(error)) => worker.note(|| format!("worked under {name} in vain: {error}")),
         None => {}
     }
 }

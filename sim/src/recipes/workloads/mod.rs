@@ -113,6 +113,8 @@ impl WorkloadKind {
                 "suspensions held",
                 "second suspensions refused",
                 "releases confirmed",
+                "scoped work done",
+                "scoped work lost",
                 "transfers asked for",
                 "destructions",
             ],
