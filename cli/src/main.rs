@@ -12,6 +12,7 @@ mod node;
 mod orders;
 mod processes;
 mod revoke;
+mod signals;
 mod status;
 
 use clap::{CommandFactory, Parser, Subcommand};

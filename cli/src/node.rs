@@ -1,6 +1,6 @@
 //! `elderlock node`: one member, run by hand.
 
-use crate::{Done, cli_words, clock, keys};
+use crate::{Done, cli_words, clock, keys, signals};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use elderlock::http::HttpView;
@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// How to run it. Flags win over environment variables, and those over the file.
@@ -115,15 +114,14 @@ const DEFAULT_BIND: &str = "127.0.0.1:7400";
 
 pub(crate) async fn run(args: NodeArgs) -> Done {
     // First of all: a SIGTERM during a long join must be heard too.
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (signals::terminate()?, signals::interrupt()?);
     let settings = match &args.config {
         Some(path) => args.settings.or(read(path)?),
         None => args.settings,
     };
     let key_file = settings.key_file.clone();
     // Without a key file SIGHUP ends the process, as by default.
-    let mut hangup = key_file.is_some().then(|| signal(SignalKind::hangup())).transpose()?;
+    let mut hangup = key_file.is_some().then(signals::hangup).transpose()?;
     let member = tokio::select! {
         joined = settings.join() => joined?,
         _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
@@ -229,7 +227,10 @@ async fn serve(
 }
 
 /// The key file, after a SIGHUP. Never ready without a key file.
-async fn again<'a>(hangup: &mut Option<Signal>, key_file: Option<&'a Path>) -> Option<&'a Path> {
+async fn again<'a>(
+    hangup: &mut Option<signals::Hangup>,
+    key_file: Option<&'a Path>,
+) -> Option<&'a Path> {
     match hangup {
         Some(hangup) => {
             hangup.recv().await?;

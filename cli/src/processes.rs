@@ -4,7 +4,6 @@
 //! The parent sends orders and the children send reports, one JSON object per line, on the standard
 //! input and output of the child.
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -80,6 +79,15 @@ pub(crate) struct ChildUpdate<R> {
     pub(crate) what: ChildOutput<R>,
 }
 
+/// Signals that stop a child and continue it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StopSignal {
+    /// SIGSTOP.
+    Stop,
+    /// SIGCONT.
+    Continue,
+}
+
 /// A child's report, or its end.
 pub(crate) enum ChildOutput<R> {
     /// A report.
@@ -150,8 +158,23 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
     }
 
     /// SIGSTOP or SIGCONT.
-    pub(crate) fn signal(&self, index: usize, signal: Signal) -> std::io::Result<()> {
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, index: usize, signal: StopSignal) -> std::io::Result<()> {
+        use rustix::process::{Pid, Signal, kill_process};
+        let signal = match signal {
+            StopSignal::Stop => Signal::STOP,
+            StopSignal::Continue => Signal::CONT,
+        };
         Ok(kill_process(Pid::from_child(&self.children[index].child), signal)?)
+    }
+
+    /// Windows stops no process.
+    #[cfg(not(unix))]
+    pub(crate) fn signal(&self, _: usize, signal: StopSignal) -> std::io::Result<()> {
+        Err(std::io::Error::new(
+            std::io::ErrorKind::Unsupported,
+            format!("{signal:?}: this system stops no processes, and the demo needs that"),
+        ))
     }
 
     /// The next update of any child; `None` when it is `until` and no child sent one.
@@ -215,7 +238,7 @@ pub(crate) fn listen<O: DeserializeOwned>(
     // Without a parent this process would run for ever: if it is stopped, it does not even see the
     // end of its input.
     #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             follow(serde_json::from_str(&line).map_err(|error| format!("order {line:?}: {error}")));

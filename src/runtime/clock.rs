@@ -9,28 +9,61 @@ const ORIGIN: Duration = Duration::from_secs(1_767_225_600);
 
 /// This instant by a clock that goes on while the machine sleeps.
 ///
-/// `std::time::Instant` would not do: it stands still during sleep, and a lease would look valid
-/// after it.
-#[cfg(all(not(elderlock_shuttle), any(target_os = "linux", target_os = "android")))]
-pub(crate) fn now() -> Time {
-    read(rustix::time::ClockId::Boottime)
-}
-
-/// This instant by the monotonic clock, which goes on during sleep on some of these platforms only.
-#[cfg(all(not(elderlock_shuttle), not(any(target_os = "linux", target_os = "android"))))]
-pub(crate) fn now() -> Time {
-    read(rustix::time::ClockId::Monotonic)
-}
-
+/// `std::time::Instant` would not do on Unix: it stands still during sleep, and a lease would look
+/// valid after it.
 #[cfg(not(elderlock_shuttle))]
-fn read(clock: rustix::time::ClockId) -> Time {
+pub(crate) fn now() -> Time {
     #[cfg(feature = "simulated")]
     if let Some(now) = super::simulated::now() {
         return now;
     }
+    awake_or_asleep()
+}
+
+#[cfg(all(not(elderlock_shuttle), any(target_os = "linux", target_os = "android")))]
+fn awake_or_asleep() -> Time {
+    read(rustix::time::ClockId::Boottime)
+}
+
+/// `CLOCK_MONOTONIC_RAW` of Apple's systems is `mach_continuous_time`, which goes on during sleep
+/// and is never slewed.
+#[cfg(all(not(elderlock_shuttle), target_vendor = "apple"))]
+fn awake_or_asleep() -> Time {
+    let clock = nix::time::ClockId::from_raw(nix::libc::CLOCK_MONOTONIC_RAW);
+    let time = nix::time::clock_gettime(clock).expect("macOS has had this clock since 10.12");
+    since_boot(time.tv_sec(), time.tv_nsec())
+}
+
+/// The standard library reads `QueryPerformanceCounter`, which goes on during sleep and is never
+/// slewed. It counts from the first reading, and from one second on: zero means "never".
+#[cfg(all(not(elderlock_shuttle), windows))]
+fn awake_or_asleep() -> Time {
+    use std::sync::LazyLock;
+    use std::time::Instant;
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let since_origin = Instant::now().saturating_duration_since(*ORIGIN);
+    Time::from_nanos(1_000_000_000) + since_origin
+}
+
+/// The monotonic clock goes on during sleep on some of these platforms only.
+#[cfg(all(
+    not(elderlock_shuttle),
+    not(any(target_os = "linux", target_os = "android", target_vendor = "apple", windows))
+))]
+fn awake_or_asleep() -> Time {
+    read(rustix::time::ClockId::Monotonic)
+}
+
+#[cfg(all(not(elderlock_shuttle), not(any(target_vendor = "apple", windows))))]
+fn read(clock: rustix::time::ClockId) -> Time {
     let time = rustix::time::clock_gettime(clock);
+    since_boot(time.tv_sec, time.tv_nsec)
+}
+
+#[cfg(all(not(elderlock_shuttle), not(windows)))]
+fn since_boot(seconds: i64, nanos: impl Into<i64>) -> Time {
     // Seconds and nanoseconds since boot: never negative, and 584 years fit.
-    Time::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    Time::from_nanos(seconds as u64 * 1_000_000_000 + nanos.into() as u64)
 }
 
 /// All clocks, if this platform has them and they are the machine's.

@@ -4,7 +4,6 @@
 use super::fork_guard::ForkGuard;
 use crate::protocol::StoredVote;
 use crate::wire::{VoteError, read_vote, write_vote};
-use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -30,6 +29,37 @@ fn private() -> OpenOptions {
         options.mode(0o600).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
     }
     options
+}
+
+/// Opens the file that is locked as long as a process uses the directory.
+#[cfg(unix)]
+fn lock(path: &Path) -> Result<File, DataDirError> {
+    use rustix::fs::{FlockOperation, flock};
+    let file = private().create(true).truncate(false).write(true).open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(DataDirError::InUse),
+        Err(error) => Err(io::Error::from(error).into()),
+    }
+}
+
+/// The same on Windows: a file that is opened without sharing is opened once.
+#[cfg(windows)]
+fn lock(path: &Path) -> Result<File, DataDirError> {
+    use std::os::windows::fs::OpenOptionsExt as _;
+    const SHARING_VIOLATION: i32 = 32;
+    let mut options = private();
+    options.create(true).truncate(false).write(true).share_mode(0);
+    options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(SHARING_VIOLATION) => DataDirError::InUse,
+        _ => error.into(),
+    })
+}
+
+/// The directory, to make a replaced name durable. Windows does without: the name is as durable as
+/// its file system makes it.
+fn open_directory(path: &Path) -> io::Result<Option<File>> {
+    if cfg!(windows) { Ok(None) } else { File::open(path).map(Some) }
 }
 
 /// Makes a directory for its owner alone. An existing directory keeps its mode, which may be the
@@ -64,8 +94,8 @@ fn create_next(next: &Path) -> io::Result<File> {
 pub(crate) struct Disk {
     cluster: String,
     path: PathBuf,
-    /// Made durable after each replacement, so that the new name is.
-    directory: File,
+    /// Made durable after each replacement, so that the new name is; `None` where that is not had.
+    directory: Option<File>,
     _lock: File,
     home: ForkGuard,
 }
@@ -109,19 +139,13 @@ impl Disk {
     /// Opens a directory, made if need be, and reads the vote that an earlier process left.
     fn open(path: &Path, cluster: &str) -> Result<(Disk, Option<StoredVote>), DataDirError> {
         make_directory(path)?;
-        let mut lock = private();
-        let lock = lock.create(true).truncate(false).write(true).open(path.join(LOCK))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(DataDirError::InUse),
-            Err(error) => return Err(io::Error::from(error).into()),
-        }
+        let lock = lock(&path.join(LOCK))?;
         let stored = match read_private(&path.join(VOTE)) {
             Ok(bytes) => Some(read_vote(cluster, &bytes)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error.into()),
         };
-        let directory = File::open(path)?;
+        let directory = open_directory(path)?;
         let home = ForkGuard::here();
         // A full disk shows itself here, and not later by a member that never gets its vote.
         let next = path.join(NEXT);
@@ -153,6 +177,6 @@ impl Disk {
         file.write_all(&bytes)?;
         file.sync_all()?;
         std::fs::rename(&next, self.path.join(VOTE))?;
-        self.directory.sync_all()
+        self.directory.as_ref().map_or(Ok(()), File::sync_all)
     }
 }

@@ -2,8 +2,7 @@
 //! end them.
 
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
-use crate::processes::{ChildOutput, ChildUpdate as Heard, Processes, free_addresses};
-use rustix::process::Signal;
+use crate::processes::{ChildOutput, ChildUpdate as Heard, Processes, StopSignal, free_addresses};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -140,7 +139,7 @@ impl Crew {
     }
 
     /// SIGSTOP or SIGCONT.
-    pub(crate) fn signal(&self, index: usize, signal: Signal) -> std::io::Result<()> {
+    pub(crate) fn signal(&self, index: usize, signal: StopSignal) -> std::io::Result<()> {
         self.processes.signal(index, signal)
     }
 

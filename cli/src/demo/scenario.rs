@@ -11,7 +11,7 @@ use super::DemoArgs;
 use super::audience::Audience;
 use super::crew::{Crew, Worker, WorkerUpdate};
 use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
-use rustix::process::Signal;
+use crate::processes::StopSignal;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -477,7 +477,7 @@ impl<'a> Scenario<'a> {
         let signal = |crew: &Crew, signal| {
             crew.signal(index, signal).map_err(|error| format!("no signal: {error}"))
         };
-        signal(self.crew, Signal::STOP)?;
+        signal(self.crew, StopSignal::Stop)?;
         self.audience.tell(&format!(
             "SIGSTOP to worker {index}, which holds article {article} and was about to write"
         ));
@@ -491,7 +491,7 @@ impl<'a> Scenario<'a> {
         ));
         // In its pipe before it wakes: the write is the first thing it does.
         self.crew.order(index, WorkerOrder::Go);
-        signal(self.crew, Signal::CONT)?;
+        signal(self.crew, StopSignal::Continue)?;
         let mut late = None;
         let token = sleeper.token;
         self.follow("the late write", |from, report| {

@@ -7,7 +7,9 @@
 //! opened, the start time would differ. When the descriptor says "ended", that process has ended.
 //! If any of these steps fails, nothing is said.
 
-use crate::protocol::{Host, MemberInfo, ProcessId};
+use crate::protocol::ProcessId;
+#[cfg(any(test, target_os = "linux"))]
+use crate::protocol::{Host, MemberInfo};
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{DeathWatch, here};
@@ -24,12 +26,14 @@ pub(super) struct HeldProcess {
 
 /// Start time in clock ticks since boot from the text of `/proc/<pid>/stat`: field 22. The name in
 /// field 2 may contain anything, parentheses too, but no later field does.
+#[cfg(any(test, target_os = "linux"))]
 fn start_time(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 /// Whether `info` tells of a process that can be watched from here.
+#[cfg(any(test, target_os = "linux"))]
 fn neighbour(mine: Option<Host>, info: &MemberInfo) -> Option<Host> {
     info.host.filter(|other| mine.is_some_and(|mine| mine.sees(other)))
 }
