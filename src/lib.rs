@@ -41,8 +41,8 @@
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //! - **[`blocking`]** gives the same to threads without async: `.block()` in place of `.await`.
 //!
-//! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all
-//! seeds found it together, and every other process joins: see [`MemberBuilder::seeds`].
+//! The member above founds its cluster alone. [`MemberBuilder::seeds`] says when seeds found one
+//! together.
 //!
 //! # Recipes
 //!
