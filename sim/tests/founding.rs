@@ -40,7 +40,7 @@ fn seeds_found_one_cluster_together_in_any_order_of_starts() {
     }
 }
 
-/// Brief 3.2: all configured seeds found together.
+/// All configured seeds found together.
 #[test]
 fn nothing_is_founded_while_a_seed_is_missing_and_lock_calls_still_end() {
     let mut w = World::new(3).members(3).asleep();
@@ -56,8 +56,8 @@ fn nothing_is_founded_while_a_seed_is_missing_and_lock_calls_still_end() {
     w.settle();
 }
 
-/// Brief 3.10 number 10, as far as no disk is needed: a seed that dies and starts again joins the
-/// founded cluster.
+/// Trace 10, as far as no disk is needed: a seed that dies and starts again joins the founded
+/// cluster.
 #[test]
 fn a_seed_that_restarts_joins_and_does_not_found_again() {
     let mut w = World::new(4).members(3);
@@ -110,7 +110,7 @@ fn many_joiners_at_once_come_in() {
     assert_eq!(w.in_view().len(), 10);
 }
 
-/// Brief 3.3: a member that says goodbye is not waited for.
+/// A member that says goodbye is not waited for.
 #[test]
 fn a_leaving_member_is_gone_at_once_and_so_are_its_locks() {
     let mut w = World::new(8).members(3).timing(Timing::lan());
@@ -126,7 +126,7 @@ fn a_leaving_member_is_gone_at_once_and_so_are_its_locks() {
     w.settle();
 }
 
-/// Brief 3.3: the elder leaves.
+/// The elder leaves.
 #[test]
 fn the_elder_leaves_and_the_next_oldest_is_elder() {
     let mut w = World::new(9).members(3);

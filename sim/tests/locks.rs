@@ -115,7 +115,7 @@ fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
     assert_eq!(said_since(&said), by_way_of_the_elder);
 }
 
-/// Brief P5: first come, first served.
+/// P5: first come, first served.
 #[test]
 fn waiters_are_served_in_the_order_of_asking() {
     let (mut w, a, g, b) = with_grantor(1);
@@ -135,8 +135,7 @@ fn waiters_are_served_in_the_order_of_asking() {
     w.expect("an idle name leaves nothing", World::is_empty_everywhere);
 }
 
-/// Geode 6 number 1: a grant from a replaced grantor. Brief 3.10 number 2: it must not queue behind
-/// itself either.
+/// Mistake 1: a grant from a replaced grantor. Trace 2: it must not queue behind itself either.
 #[test]
 fn a_grant_of_a_replaced_grantor_that_arrives_late_is_not_entered() {
     let (mut w, elder, grantor, a) = with_grantor(2);
@@ -202,7 +201,7 @@ fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {
     w.granted(second);
 }
 
-/// Geode 6 number 2, trace 1: a release crosses recovery and the hold does not come back.
+/// Mistake 2, trace 1: a release crosses recovery and the hold does not come back.
 #[test]
 fn a_release_that_crosses_recovery_is_not_undone() {
     for after in 0..12 {
@@ -219,7 +218,7 @@ fn a_release_that_crosses_recovery_is_not_undone() {
     }
 }
 
-/// Geode 6 number 2 again: the release was sent to the old grantor, which died with it unread.
+/// Mistake 2 again: the release was sent to the old grantor, which died with it unread.
 #[test]
 fn a_release_that_died_with_the_grantor_is_known_to_the_next() {
     let (mut w, elder, grantor, a) = with_grantor(4);
@@ -233,7 +232,7 @@ fn a_release_that_died_with_the_grantor_is_known_to_the_next() {
     w.granted(b);
 }
 
-/// Geode 6 number 4: B holds x and waits for it as well, and dies.
+/// Mistake 4: B holds x and waits for it as well, and dies.
 #[test]
 fn a_lock_goes_past_the_dead_to_the_next_living_waiter() {
     let (mut w, a, _, b) = with_grantor(5);
@@ -247,7 +246,7 @@ fn a_lock_goes_past_the_dead_to_the_next_living_waiter() {
     assert!(!w.is_granted(own));
 }
 
-/// Geode 6 number 5: a request that is still under way when its member says goodbye holds nothing.
+/// Mistake 5: a request that is still under way when its member says goodbye holds nothing.
 #[test]
 fn a_request_that_is_handled_after_its_member_left_holds_nothing() {
     let (mut w, a, grantor, b) = with_grantor(6);
@@ -288,7 +287,7 @@ fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
     w.expect("it is gone", |w| !w.is_alive(b));
 }
 
-/// Geode 6 number 6: a late release changes nothing for the next holder.
+/// Mistake 6: a late release changes nothing for the next holder.
 #[test]
 fn a_late_release_leaves_the_next_holder_alone() {
     let (mut w, elder, _, a) = with_grantor(7);
@@ -302,8 +301,8 @@ fn a_late_release_leaves_the_next_holder_alone() {
     assert!(w.fence(second).is_some());
 }
 
-/// Geode 6 numbers 7 and 8: a sibling of the same process is not freed by the release of another's
-/// lost hold.
+/// Mistakes 7 and 8: a sibling of the same process is not freed by the release of another's lost
+/// hold.
 #[test]
 fn releasing_a_lost_hold_leaves_a_sibling_of_the_same_process_alone() {
     let (mut w, elder, _, a) = with_grantor(8);
@@ -320,7 +319,7 @@ fn releasing_a_lost_hold_leaves_a_sibling_of_the_same_process_alone() {
     assert!(matches!(w.outcome(other), Some(Outcome::Held(_))));
 }
 
-/// Geode 6 number 9: extending never shortens, and needs no answer of the grantor.
+/// Mistake 9: extending never shortens, and needs no answer of the grantor.
 #[test]
 fn an_extension_never_shortens_a_lease() {
     let (mut w, _, grantor, a) = with_grantor(9);
@@ -338,7 +337,7 @@ fn an_extension_never_shortens_a_lease() {
     assert_eq!(w.lost(ask), Some(LostReason::LeaseEnded));
 }
 
-/// Geode 6 number 10: a hold whose lease has ended is over, even in the instant before any process
+/// Mistake 10: a hold whose lease has ended is over, even in the instant before any process
 /// noticed.
 #[test]
 fn a_holder_that_slept_past_its_lease_cannot_extend_it() {
@@ -355,7 +354,7 @@ fn a_holder_that_slept_past_its_lease_cannot_extend_it() {
     w.granted(next);
 }
 
-/// Geode 6 number 11: a cancelled wait leaves nothing, at any point of any exchange.
+/// Mistake 11: a cancelled wait leaves nothing, at any point of any exchange.
 #[test]
 fn a_cancelled_wait_leaves_nothing_at_any_moment() {
     for after in 0..40 {
@@ -373,7 +372,7 @@ fn a_cancelled_wait_leaves_nothing_at_any_moment() {
     }
 }
 
-/// Geode 6 number 13: a requester knows of a grantor before the grantor does.
+/// Mistake 13: a requester knows of a grantor before the grantor does.
 #[test]
 fn a_request_that_arrives_before_the_grantor_knows_waits_for_it() {
     let mut w = World::new(12).members(3);
@@ -391,7 +390,7 @@ fn a_request_that_arrives_before_the_grantor_knows_waits_for_it() {
     assert_eq!(w.grantor("s"), grantor);
 }
 
-/// Geode 6 number 18: the elder dies between naming a grantor and its hearing of it.
+/// Mistake 18: the elder dies between naming a grantor and its hearing of it.
 #[test]
 fn an_elder_that_dies_with_a_naming_under_way_leaves_one_grantor() {
     for late in [true, false] {
@@ -422,7 +421,7 @@ fn an_elder_that_dies_with_a_naming_under_way_leaves_one_grantor() {
     }
 }
 
-/// Geode 6 number 19: elder and grantor die together, held locks survive and tokens rise.
+/// Mistake 19: elder and grantor die together, held locks survive and tokens rise.
 #[test]
 fn when_elder_and_grantor_die_together_holds_and_waits_survive() {
     for same in [true, false] {
@@ -462,7 +461,7 @@ fn when_elder_and_grantor_die_together_holds_and_waits_survive() {
     }
 }
 
-/// Geode 6 number 24, P8: a member that does not answer recovery holds up no wait limit.
+/// Mistake 24, P8: a member that does not answer recovery holds up no wait limit.
 #[test]
 fn waits_end_in_time_while_a_member_does_not_answer_recovery() {
     let mut w = World::new(15).members(4);
@@ -485,7 +484,7 @@ fn waits_end_in_time_while_a_member_does_not_answer_recovery() {
     let _ = (own, held, rule);
 }
 
-/// Geode 6 number 25: a stopped holder wakes with an old token, and the store refuses it.
+/// Mistake 25: a stopped holder wakes with an old token, and the store refuses it.
 #[test]
 fn a_holder_that_was_stopped_past_its_lease_writes_nothing_over_the_next() {
     let (mut w, elder, _, a) = with_grantor(16);
@@ -501,7 +500,7 @@ fn a_holder_that_was_stopped_past_its_lease_writes_nothing_over_the_next() {
     assert!(w.lost(ask).is_some());
 }
 
-/// Brief 3.10 number 3: elder killed, the sole user of a service cut off: no second first grantor.
+/// Trace 3: elder killed, the sole user of a service cut off: no second first grantor.
 #[test]
 fn a_service_that_only_the_cut_off_have_heard_of_is_not_taken_for_free() {
     let mut w = World::new(17).members(5);
@@ -522,8 +521,7 @@ fn a_service_that_only_the_cut_off_have_heard_of_is_not_taken_for_free() {
     assert!(w.token(a) < w.token(b));
 }
 
-/// Brief 3.10 number 5, read as recovery: a joiner gets a lock of the old grantor while the next
-/// one recovers.
+/// Trace 5, read as recovery: a joiner gets a lock of the old grantor while the next one recovers.
 #[test]
 fn a_joiner_that_races_recovery_holds_nothing_that_recovery_did_not_hear_of() {
     for after in [0, 500, 1_000, 2_000, 2_400, 2_500, 2_550, 2_600, 2_700] {
@@ -549,8 +547,7 @@ fn a_joiner_that_races_recovery_holds_nothing_that_recovery_did_not_hear_of() {
     }
 }
 
-/// Brief 3.10 number 7: a grant is delayed for twice its lease; the lease runs from its receipt, at
-/// the holder.
+/// Trace 7: a grant is delayed for twice its lease; the lease runs from its receipt, at the holder.
 #[test]
 fn a_grant_that_is_delayed_for_longer_than_its_lease_makes_no_second_holder() {
     let (mut w, elder, grantor, a) = with_grantor(19);
@@ -581,7 +578,7 @@ fn a_grant_for_a_wait_that_has_timed_out_goes_back_by_itself() {
     w.granted(next);
 }
 
-/// Brief P10: no message for a free lock at the grantor's own member.
+/// P10: no message for a free lock at the grantor's own member.
 #[test]
 fn a_free_lock_at_the_grantor_costs_no_message() {
     let (mut w, _, grantor, _) = with_grantor(21);
@@ -598,8 +595,7 @@ fn a_free_lock_at_the_grantor_costs_no_message() {
     assert_eq!(w.matched(any), 0);
 }
 
-/// Geode 6, "also worth a test": members whose clocks are hours apart and run two percent off each
-/// other.
+/// Members whose clocks are hours apart and run two percent off each other.
 #[test]
 fn clocks_that_are_hours_apart_and_drift_within_the_bound_do_no_harm() {
     let mut w = World::new(22).members(3).clock(0, 19_000).clock(1, -19_000).clock(2, 0);
@@ -620,7 +616,7 @@ fn clocks_that_are_hours_apart_and_drift_within_the_bound_do_no_harm() {
     }
 }
 
-/// Geode 6, "also worth a test": names that were locked and freed leave nothing.
+/// Names that were locked and freed leave nothing.
 #[test]
 fn ten_thousand_names_locked_and_freed_leave_nothing() {
     let (mut w, elder, _, a) = with_grantor(23);
@@ -634,8 +630,7 @@ fn ten_thousand_names_locked_and_freed_leave_nothing() {
     w.expect("nothing is left", World::is_empty_everywhere);
 }
 
-/// Brief 3.9, `cost_is_bounded`: a packet that comes double or early must not ask for more of the
-/// same.
+/// `cost_is_bounded`: a packet that comes double or early must not ask for more of the same.
 #[test]
 fn a_network_that_doubles_delays_and_reorders_makes_no_storm() {
     for seed in 0..10 {

@@ -37,8 +37,7 @@ fn answered(w: &mut World, ask: Ask) -> Outcome {
     w.outcome(ask).cloned().expect("it was answered")
 }
 
-/// Geode 6 number 20: the waiter before the suspension, the suspension, and then the requests after
-/// it.
+/// Mistake 20: the waiter before the suspension, the suspension, and then the requests after it.
 #[test]
 fn lockers_and_suspenders_are_served_in_the_order_of_asking() {
     let (mut w, order) = with_grantor(1);
@@ -65,7 +64,7 @@ fn lockers_and_suspenders_are_served_in_the_order_of_asking() {
     w.granted(after);
 }
 
-/// Geode 6 number 20, its end: a holder may still take other locks while a suspension waits.
+/// Mistake 20, its end: a holder may still take other locks while a suspension waits.
 #[test]
 fn a_holder_takes_further_locks_before_a_suspension_that_waits() {
     let (mut w, order) = with_grantor(2);
@@ -84,7 +83,7 @@ fn a_holder_takes_further_locks_before_a_suspension_that_waits() {
     w.granted(other);
 }
 
-/// Geode 6 number 21, its defect P1: a holder of x that suspends waits for the others only.
+/// Mistake 21, Geode's defect P1: a holder of x that suspends waits for the others only.
 #[test]
 fn a_holder_upgrades_to_the_suspension_and_keeps_its_lock() {
     let (mut w, order) = with_grantor(3);
@@ -115,8 +114,8 @@ fn two_upgrades_at_once_do_not_wait_for_each_other() {
     assert!(w.fence(first).is_some());
 }
 
-/// Geode 6 number 22, its defect P2: the suspension times out, the waiter behind it goes on, and
-/// the holder is not disturbed.
+/// Mistake 22, Geode's defect P2: the suspension times out, the waiter behind it goes on, and the
+/// holder is not disturbed.
 #[test]
 fn waiters_behind_a_suspension_go_on_when_it_times_out() {
     let (mut w, order) = with_grantor(5);
@@ -134,8 +133,8 @@ fn waiters_behind_a_suspension_go_on_when_it_times_out() {
     w.expect("nothing is left", World::is_empty_everywhere);
 }
 
-/// Geode 6 number 23, its defect P3: the last lock ends with its lease, and the suspension is
-/// granted and reported.
+/// Mistake 23, Geode's defect P3: the last lock ends with its lease, and the suspension is granted
+/// and reported.
 #[test]
 fn a_suspension_is_granted_when_the_last_lease_ends() {
     let (mut w, order) = with_grantor(6);
@@ -146,7 +145,7 @@ fn a_suspension_is_granted_when_the_last_lease_ends() {
     assert_eq!(w.lost(held), Some(LostReason::LeaseEnded));
 }
 
-/// Geode 6 number 23 again: the last holder dies.
+/// Mistake 23 again: the last holder dies.
 #[test]
 fn a_suspension_is_granted_when_the_last_holder_dies() {
     let (mut w, order) = with_grantor(7);
@@ -157,8 +156,7 @@ fn a_suspension_is_granted_when_the_last_holder_dies() {
     w.granted(suspension);
 }
 
-/// Geode 6 number 23, its defect P4: the suspender that waits dies, and the waiter behind it goes
-/// on.
+/// Mistake 23, Geode's defect P4: the suspender that waits dies, and the waiter behind it goes on.
 #[test]
 fn waiters_behind_a_suspender_that_dies_go_on() {
     let (mut w, order) = with_grantor(8);

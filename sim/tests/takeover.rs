@@ -35,7 +35,7 @@ fn an_elder_that_goes_unheard_leaves_no_view_behind_without_the_others() {
     });
 }
 
-/// Brief 3.3: ordinary removal waits for the member lease, and then frees the member's holds.
+/// Ordinary removal waits for the member lease, and then frees the member's holds.
 #[test]
 fn a_member_that_vanishes_is_removed_after_its_lease_and_not_before() {
     let mut w = World::new(1).members(3);
@@ -51,8 +51,7 @@ fn a_member_that_vanishes_is_removed_after_its_lease_and_not_before() {
     w.settle();
 }
 
-/// Brief 1: a process killed on a host that another member can vouch for: the next waiter within 10
-/// ms.
+/// A process killed on a host that another member can vouch for: the next waiter within 10 ms.
 #[test]
 fn a_vouched_death_is_quick() {
     let mut w = World::new(2).members(3).hosts(&[0, 0, 0]).timing(Timing::lan());
@@ -67,7 +66,7 @@ fn a_vouched_death_is_quick() {
     assert!(w.token(a) < w.token(b));
 }
 
-/// Brief 1: a killed grantor within 25 ms, elder and grantor together within 75 ms.
+/// A killed grantor within 25 ms, elder and grantor together within 75 ms.
 #[test]
 fn a_vouched_death_of_elder_and_grantor_is_quick() {
     let mut w = World::new(3).members(5).hosts(&[0, 0, 0, 0, 0]).timing(Timing::lan());
@@ -85,7 +84,7 @@ fn a_vouched_death_of_elder_and_grantor_is_quick() {
     let _ = held;
 }
 
-/// Brief 3.3: `trust_refused` waives the wait only where the operator says so.
+/// `trust_refused` waives the wait only where the operator says so.
 #[test]
 fn a_refused_connection_is_proof_only_where_the_operator_trusts_it() {
     for trust in [false, true] {
@@ -102,7 +101,7 @@ fn a_refused_connection_is_proof_only_where_the_operator_trusts_it() {
     }
 }
 
-/// Brief 3.10 number 12: a firewall starts to answer REJECT for a living holder.
+/// Trace 12: a firewall starts to answer REJECT for a living holder.
 #[test]
 fn a_firewall_that_rejects_for_a_living_holder_frees_nothing() {
     let mut w = World::new(5).members(3);
@@ -348,7 +347,7 @@ fn a_reconnected_member_is_renewed_for_as_long_as_it_holds() {
     assert!(w.fence(held).is_some() && !w.is_granted(wanted));
 }
 
-/// Geode 6 number 25, P7: a minority grants nothing once its leases have run out.
+/// Mistake 25, P7: a minority grants nothing once its leases have run out.
 #[test]
 fn a_minority_grants_nothing_and_its_grantor_neither() {
     let mut w = World::new(12).members(5);
@@ -370,7 +369,7 @@ fn a_minority_grants_nothing_and_its_grantor_neither() {
     w.settle();
 }
 
-/// Brief P7: of two equal halves the elder's goes on.
+/// P7: of two equal halves the elder's goes on.
 #[test]
 fn an_even_split_is_won_by_the_half_of_the_elder() {
     let mut w = World::new(13).members(4);
@@ -388,7 +387,7 @@ fn an_even_split_is_won_by_the_half_of_the_elder() {
     w.settle();
 }
 
-/// Brief 3.2: a pair survives the loss of the younger, not of the elder.
+/// A pair survives the loss of the younger, not of the elder.
 #[test]
 fn a_pair_survives_the_loss_of_the_younger_and_not_of_the_elder() {
     for (lost, survives) in [(1, true), (0, false)] {
@@ -403,8 +402,7 @@ fn a_pair_survives_the_loss_of_the_younger_and_not_of_the_elder() {
     }
 }
 
-/// Brief 3.3: ghosts still hold. A member cut off at a takeover that is back within its lease keeps
-/// its lock.
+/// Ghosts still hold. A member cut off at a takeover that is back within its lease keeps its lock.
 #[test]
 fn a_ghost_that_is_back_within_its_lease_keeps_its_lock() {
     let mut w = World::new(15).members(5);
@@ -431,8 +429,8 @@ fn a_ghost_that_is_back_within_its_lease_keeps_its_lock() {
     w.settle();
 }
 
-/// Brief 3.10 number 4: a takeover drops a member with a running lease; the next elder counts only
-/// its own removals.
+/// Trace 4: a takeover drops a member with a running lease; the next elder counts only its own
+/// removals.
 #[test]
 fn two_takeovers_in_a_row_still_wait_for_a_cut_off_holder() {
     let mut w = World::new(16).members(7);
@@ -454,7 +452,7 @@ fn two_takeovers_in_a_row_still_wait_for_a_cut_off_holder() {
     w.settle();
 }
 
-/// Brief 3.10 number 9: two members cannot reach each other, both reach the elder.
+/// Trace 9: two members cannot reach each other, both reach the elder.
 #[test]
 fn two_members_that_reach_each_other_only_through_the_elder_share_a_lock() {
     let mut w = World::new(17).members(3);
@@ -605,7 +603,7 @@ fn a_joiner_that_never_heard_of_its_joining_comes_in_under_another_name() {
     assert_eq!(w.in_view().len(), 4);
 }
 
-/// Brief P7, P8: a member without a lease grants nothing and still answers.
+/// P7, P8: a member without a lease grants nothing and still answers.
 #[test]
 fn a_suspended_member_answers_and_grants_nothing_until_it_is_renewed() {
     let mut w = World::new(21).members(3);

@@ -191,8 +191,7 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
     }
 }
 
-/// Geode 6 number 15: a chain of takers. Exactly one ends as grantor, and nothing is lost on the
-/// way.
+/// Mistake 15: a chain of takers. Exactly one ends as grantor, and nothing is lost on the way.
 #[test]
 fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
     for seed in 0..20 {
@@ -304,8 +303,8 @@ fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
     assert!(w.fence(held).is_some());
 }
 
-/// Geode 6 number 14: a grantor is deposed while it recovers. It never acts, and reports that it
-/// did not win.
+/// Mistake 14: a grantor is deposed while it recovers. It never acts, and reports that it did not
+/// win.
 #[test]
 fn a_recovering_grantor_that_is_followed_never_acts() {
     let (mut w, order) = with_grantor(3, 5);
@@ -393,14 +392,14 @@ fn the_table_of_a_transfer_goes_in_parts() {
     assert!(held.iter().all(|held| w.fence(*held).is_some()));
 }
 
-/// Geode 6 number 16: the old grantor dies, leaves, or is cut off at any moment of the transfer,
-/// and no lock is lost.
+/// Mistake 16: the old grantor dies, leaves, or is cut off at any moment of the transfer, and no
+/// lock is lost.
 #[test]
 fn the_old_grantor_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(200, OLD, fate));
 }
 
-/// Geode 6 number 16 again: the young turk goes instead, and the next requester recovers.
+/// Mistake 16 again: the young turk goes instead, and the next requester recovers.
 #[test]
 fn the_young_turk_may_go_at_any_moment_of_a_transfer() {
     ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(300, TURK, fate));
@@ -664,9 +663,9 @@ fn a_successor_that_will_not_is_followed_by_the_next() {
     }
 }
 
-/// Geode 6 number 17: a grantor goes or destroys the service, and was the only holder. It leaves an
-/// empty table and names no successor. The next one begins without asking any member, and its
-/// tokens are higher: numbers never begin anew.
+/// Mistake 17: a grantor goes or destroys the service, and was the only holder. It leaves an empty
+/// table and names no successor. The next one begins without asking any member, and its tokens are
+/// higher: numbers never begin anew.
 #[test]
 fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
     for destroys in [false, true] {
@@ -706,8 +705,8 @@ fn a_member_that_destroyed_a_service_does_not_grant_it_again_for_others() {
     assert_eq!((granting(&w, order[1]), w.grantor("s")), (None, order[2]));
 }
 
-/// Geode 6 number 17 again: others hold something, and the successor that received the table goes
-/// with it, or before. The next grantor has the rest, from the table or by asking all.
+/// Mistake 17 again: others hold something, and the successor that received the table goes with it,
+/// or before. The next grantor has the rest, from the table or by asking all.
 #[test]
 fn a_successor_may_go_at_any_moment_and_the_next_takes_over() {
     let begin = |w: &mut World, order: &[usize]| {
@@ -853,8 +852,8 @@ fn a_young_turk_may_ask_while_the_grantor_leaves() {
     }
 }
 
-/// Brief 3.10 number 1: the release is on its way to the old grantor while that hands its table
-/// over. The young turk hears of it all the same.
+/// Trace 1: the release is on its way to the old grantor while that hands its table over. The young
+/// turk hears of it all the same.
 #[test]
 fn a_release_that_crosses_the_table_is_not_undone() {
     let (mut w, order) = with_grantor(11, 4);
@@ -877,8 +876,7 @@ fn a_release_that_crosses_the_table_is_not_undone() {
     w.expect("nothing comes back", World::is_empty_everywhere);
 }
 
-/// Brief 3.10 number 1 again: the release reaches the young turk before the table that still has
-/// the hold.
+/// Trace 1 again: the release reaches the young turk before the table that still has the hold.
 #[test]
 fn a_release_that_is_there_before_the_table_is_not_undone() {
     let (mut w, order) = with_grantor(12, 4);
@@ -909,8 +907,8 @@ fn a_release_that_is_there_before_the_table_is_not_undone() {
     w.expect("nothing comes back", World::is_empty_everywhere);
 }
 
-/// Brief 3.10 number 2: the grant is on its way while the table lists the holder. The holder gets
-/// that very grant, and does not queue behind itself.
+/// Trace 2: the grant is on its way while the table lists the holder. The holder gets that very
+/// grant, and does not queue behind itself.
 #[test]
 fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
     let (mut w, order) = with_grantor(13, 4);
@@ -931,8 +929,8 @@ fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
     w.granted(next);
 }
 
-/// Brief 3.10 number 6: the message that a table is empty comes late, when the service is used
-/// again. It counts for its own epoch only.
+/// Trace 6: the message that a table is empty comes late, when the service is used again. It counts
+/// for its own epoch only.
 #[test]
 fn a_late_word_of_an_empty_table_says_nothing_of_a_later_one() {
     let (mut w, order) = with_grantor(14, 4);
@@ -1020,7 +1018,7 @@ fn a_turk_that_is_asked_before_it_hears_of_its_naming_never_acts() {
     w.granted(next);
 }
 
-/// Geode 6 number 3: a request from before the destruction gives no process a lock afterwards.
+/// Mistake 3: a request from before the destruction gives no process a lock afterwards.
 #[test]
 fn a_service_that_is_destroyed_and_used_again_knows_nothing_of_before() {
     let (mut w, order) = with_grantor(7, 3);
@@ -1046,7 +1044,7 @@ fn a_service_that_is_destroyed_and_used_again_knows_nothing_of_before() {
     w.expect("nothing of the old one is left", World::is_empty_everywhere);
 }
 
-/// Geode 6 number 12: the grant is being delivered when the service is destroyed.
+/// Mistake 12: the grant is being delivered when the service is destroyed.
 #[test]
 fn a_grant_that_crosses_the_destruction_is_released() {
     let (mut w, order) = with_grantor(8, 3);

@@ -29,8 +29,7 @@ fn start_all(w: &mut World) {
     }
 }
 
-/// Brief 3.2: a restart of all members continues the lineage: views and tokens rise, no lock is
-/// left.
+/// A restart of all members continues the lineage: views and tokens rise, no lock is left.
 #[test]
 fn a_restart_of_all_members_goes_on_with_the_lineage() {
     for count in 1..=5 {
@@ -161,8 +160,8 @@ fn a_surviving_member_joins_the_others_when_they_have_founded_anew_without_direc
     assert!(w.token(again) > w.token(held));
 }
 
-/// Brief 3.10 number 11: all others restart within a second while a cut-off member still holds
-/// under its old lease.
+/// Trace 11: all others restart within a second while a cut-off member still holds under its old
+/// lease.
 #[test]
 fn all_others_restart_while_one_that_is_cut_off_still_holds() {
     let mut w = World::new(3).members(4).durable();
@@ -187,8 +186,8 @@ fn all_others_restart_while_one_that_is_cut_off_still_holds() {
     w.settle();
 }
 
-/// Brief 3.10 number 10, with directories: a seed restarts cut off from the others, meets one that
-/// never was a member, and does not found again with it.
+/// Trace 10, with directories: a seed restarts cut off from the others, meets one that never was a
+/// member, and does not found again with it.
 #[test]
 fn a_seed_that_restarts_cut_off_with_its_directory_founds_nothing() {
     let mut w = three();

@@ -21,8 +21,8 @@ async fn entered_twice(stock: &LockService, lease: Duration) -> (Guard, Guard) {
     panic!("it is never entered");
 }
 
-/// Geode 6 number 8: the expiry of a lease is told once, by the unlock that finds it; relocking
-/// starts anew.
+/// Mistake 8: the expiry of a lease is told once, by the unlock that finds it; relocking starts
+/// anew.
 #[tokio::test]
 async fn a_lease_that_ended_is_told_by_the_release_and_relocking_starts_at_depth_1() {
     let (member, stock) = service().await;
@@ -51,7 +51,7 @@ async fn a_lease_that_ended_is_told_by_the_release_and_relocking_starts_at_depth
     assert_eq!(left_over(&member), NOTHING);
 }
 
-/// Geode 6 number 9, first half: re-entering with a shorter lease leaves the expiry where it is.
+/// Mistake 9, first half: re-entering with a shorter lease leaves the expiry where it is.
 #[tokio::test]
 async fn reentering_never_shortens_the_lease() {
     let (member, stock) = service().await;
@@ -69,7 +69,7 @@ async fn reentering_never_shortens_the_lease() {
     assert_eq!(left_over(&member), NOTHING);
 }
 
-/// Geode 6 number 9, second half: re-entering with a longer lease extends it, at the grantor too.
+/// Mistake 9, second half: re-entering with a longer lease extends it, at the grantor too.
 /// Re-entering never fails for want of time to wait, as it waits for nothing.
 #[tokio::test]
 async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
@@ -96,8 +96,8 @@ async fn extending_the_reentered_guard_counts_for_all_and_at_the_grantor_too() {
     }
 }
 
-/// Geode 6 number 10: the grantor has ended the lease, and given the lock away, before the holder
-/// has noticed.
+/// Mistake 10: the grantor has ended the lease, and given the lock away, before the holder has
+/// noticed.
 #[tokio::test]
 async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_is_queued() {
     let (member, stock) = service().await;
@@ -124,7 +124,7 @@ async fn reentering_after_the_lease_has_ended_fails_and_a_fresh_lock_is_queued()
     assert_eq!(left_over(&member), NOTHING);
 }
 
-/// Geode 6 number 10 again: the clock alone has ended the lease, and neither side has noticed.
+/// Mistake 10 again: the clock alone has ended the lease, and neither side has noticed.
 #[test]
 fn reentering_fails_at_the_end_of_the_lease_without_any_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
