@@ -651,7 +651,7 @@ fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
             if path.file_name().is_some_and(|name| name != "target") {
                 files.extend(files_below(&path, extension));
             }
-        } else if path.extension().is_some_and(|end| end == extension) {
+        } else if path.extension().unwrap_or_default() == extension {
             files.push(path);
         }
     }
