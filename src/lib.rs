@@ -31,8 +31,8 @@
 //!
 //! - **[`Guard::fence`]** gives a token that rises from grant to grant. Let the resource refuse
 //!   tokens lower than the highest it has seen. Then no stale holder writes to it after a newer
-//!   one, whatever clocks and networks do. Call `fence` before each side effect: it is an error as
-//!   soon as the lock is lost.
+//!   one, independent of clocks and networks. Call `fence` before each side effect: it is an error
+//!   as soon as the lock is lost.
 //! - **[`Member::local`]** gives the same in one process without sockets, for tests. The crate
 //!   `elderlock-testing` causes every loss, in simulated time.
 //! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand;

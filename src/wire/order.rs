@@ -1,11 +1,11 @@
-//! Orders: what an operator asks of one member, and the reports on them.
+//! Orders of an operator to one member, and the reports on them.
 
 use crate::protocol::{HolderInfo, LockName, Metadata, ServiceName};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What an operator asks of one member, which carries it out and reports on it.
+/// An order of an operator to one member, which carries it out and reports on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Order {
@@ -15,7 +15,7 @@ pub enum Order {
         service: ServiceName,
         /// The lock. `None`: the suspension of the service.
         name: Option<LockName>,
-        /// What the holders are told.
+        /// The reason of the order, as the holders read it.
         metadata: Metadata,
         /// How long a holder that was told has to release it.
         wait: Duration,

@@ -1,9 +1,9 @@
-//! `Role`: what the holder of a key may do.
+//! `Role`: the rights of the holder of a key.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What the holder of a key may do. Each role may do all that the one before it may.
+/// The rights of the holder of a key. Each role has all rights of the one before it.
 ///
 /// The cluster key is the key of [`Role::Member`]. The keys of the other roles are derived from
 /// it, see `ClusterKey::derive`.
@@ -32,7 +32,7 @@ impl Role {
         }
     }
 
-    /// What a key of this role is good for.
+    /// The use of a key of this role.
     pub(crate) fn allows(self) -> &'static str {
         match self {
             Role::Observer => "may ask for the status, and do nothing else",

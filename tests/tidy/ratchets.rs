@@ -8,8 +8,12 @@ use std::path::{Path, PathBuf};
 
 /// Clauses with `who`, `whom`, `whoever` or `nobody`, or that begin with `what`, in 1,000 words of
 /// prose: of the files below a folder, or of one file. Those of `sim` and `bench` are data.
-const CLAUSES: [(&str, f64); 18] = [
+const CLAUSES: [(&str, f64); 22] = [
+    ("src/lib.rs", 0.0),
+    ("src/sql.rs", 0.0),
     ("src/protocol", 0.40),
+    ("src/wire", 0.0),
+    ("src/gossip", 0.0),
     ("src/runtime", 0.29),
     ("src/service", 0.34),
     ("src/recipes", 0.11),
