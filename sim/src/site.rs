@@ -94,7 +94,7 @@ pub struct SiteConfig {
     pub durable: bool,
     /// Bounds and sizes.
     pub limits: Limits,
-    /// A deliberate break of every core.
+    /// A planted break of every core.
     #[cfg(elderlock_mutants)]
     pub mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }

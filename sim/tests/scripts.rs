@@ -46,8 +46,9 @@ fn every_regression_holds() {
     run_all("regressions");
 }
 
-/// A script that names a mutant and the invariant that it breaks does break so: logs of planted
-/// breaks, and stories that need one guard. A file that is told to find a mutant names it.
+/// A script that names a planted break and the invariant that it breaks does break so: logs of
+/// planted breaks, and stories that need one guard. A file that is told to find a planted break
+/// names it.
 #[cfg(elderlock_mutants)]
 #[test]
 fn every_script_of_a_mutant_breaks_with_it() {
@@ -83,7 +84,7 @@ fn every_script_of_a_mutant_breaks_with_it() {
     assert_eq!(unit_tested, told_in_rules(&folder.join("../src/protocol")));
 }
 
-/// The mutants that the unit tests of the core plant: those of the rules, and one of links.
+/// The planted breaks that the unit tests of the core plant: those of the rules, and one of links.
 #[cfg(elderlock_mutants)]
 fn told_in_rules(core: &std::path::Path) -> BTreeSet<elderlock::protocol::mutant::ProtocolMutant> {
     let read = |file: &str| std::fs::read_to_string(core.join(file)).unwrap();

@@ -56,7 +56,7 @@ pub struct Config {
     pub nonce: Option<NonZeroU64>,
     /// How much the node keeps, and how much it sends at a time.
     pub limits: Limits,
-    /// A deliberate break, to prove that the checks can fail.
+    /// A planted break, to prove that the checks can fail.
     #[cfg(elderlock_mutants)]
     pub mutant: Option<super::mutant::ProtocolMutant>,
 }

@@ -249,7 +249,7 @@ pub(crate) struct LinkSet {
     agenda: BTreeSet<(Time, ProcessId)>,
     detours: BTreeMap<ProcessId, Detour>,
     limits: LinkLimits,
-    /// A deliberate break.
+    /// A planted break.
     #[cfg(elderlock_mutants)]
     mutant: Option<super::mutant::ProtocolMutant>,
 }

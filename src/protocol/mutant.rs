@@ -1,4 +1,4 @@
-//! Deliberate breaks of the core, compiled only with `--cfg elderlock_mutants`. They prove that the
+//! Planted breaks of the core, compiled only with `--cfg elderlock_mutants`. They prove that the
 //! simulation's checks can fail. Each is a plausible mistake. The simulator plants one in a node's
 //! configuration and must find it. The code marks each place with `planted!`. A break that takes
 //! more than a word or a statement stands in a file `planted.rs` beside the code that it breaks.
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The breaks whose code was reached, planted or not: one bit each.
 static ASKED_FOR: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// One deliberate break.
+/// One planted break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ProtocolMutant {
     /// Recovery does not wait for one of the members.

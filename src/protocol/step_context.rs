@@ -38,7 +38,7 @@ pub(crate) struct Standing<'a> {
     pub(crate) is_member: bool,
     /// The processes that some hint calls unreachable.
     pub(crate) suspected: &'a BTreeSet<ProcessId>,
-    /// A deliberate break.
+    /// A planted break.
     #[cfg(elderlock_mutants)]
     pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
 }

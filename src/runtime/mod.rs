@@ -1,7 +1,7 @@
 //! The shell around the core: sockets, clock, tasks. It waits, steps the core and carries out the
 //! core's instructions.
 
-/// Whether a deliberate break is planted. In a build for use none ever is, and the code is as if
+/// Whether this break is planted. In a build for use none ever is, and the code is as if
 /// this were not there.
 macro_rules! planted {
     ($name:ident) => {{

@@ -1,4 +1,4 @@
-//! Deliberate breaks of the layers above the core, to prove that the simulation of whole members
+//! Planted breaks of the layers above the core, to prove that the simulation of whole members
 //! can fail. Each is a mistake that a programmer could make. They work only with `--cfg
 //! elderlock_mutants` and the feature `simulated`; where one is planted, the code says `planted!`.
 //! Those of the core are in `protocol/mutant.rs`.
@@ -9,7 +9,7 @@ thread_local! {
     static PLANTED: Cell<Option<RuntimeMutant>> = const { Cell::new(None) };
 }
 
-/// One deliberate break.
+/// One planted break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RuntimeMutant {
     /// A guard looks at the lock's lease and not at the member's.

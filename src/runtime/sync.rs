@@ -101,7 +101,7 @@ impl Hasher for SequenceHasher {
     }
 }
 
-/// Deliberate breaks, to prove that the tests under shuttle can fail. They do not exist in any
+/// Planted breaks, which prove that the tests under shuttle can fail. They do not exist in any
 /// other build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThreadMutant {

@@ -167,7 +167,7 @@ mod mutants {
     use std::process::ExitCode;
 
     pub(super) fn run(_: &super::CheckOptions) -> ExitCode {
-        eprintln!("mutants exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"");
+        eprintln!("planted breaks exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"");
         ExitCode::from(2)
     }
 }
@@ -182,37 +182,37 @@ mod mutants {
     use std::sync::{Mutex, PoisonError};
     use std::time::{Duration, Instant};
 
-    /// The number of mutants that must be found.
+    /// The number of planted breaks that must be found.
     const WANTED: usize = 12;
-    /// The highest number of states for one mutant in one scope, unless the mutant is named.
+    /// The highest number of states for one planted break in one scope, unless that break is named.
     const STATES: u64 = 100_000;
     /// The time limit, for a shared machine.
     const TIME: Duration = Duration::from_secs(600);
 
-    /// A scope as it is searched here, with the results of a search without any mutant.
+    /// A scope as it is searched here, with the results of a search without any planted break.
     struct BaselineSearch {
         scope: Scope,
         /// In words.
         name: String,
         states: usize,
-        /// The mutants whose lines the cores reach. Every other mutant would change nothing within
+        /// The planted breaks whose lines the cores reach. Any other would change nothing within
         /// the limits.
         reached: Vec<ProtocolMutant>,
     }
 
-    /// The result for a mutant.
+    /// The result for a planted break.
     enum MutantResult {
         /// An invariant broke in the search.
         Found(String),
-        /// The World breaks before the search begins, so the search did not find the mutant.
+        /// The World breaks before the search begins, so the search did not find the planted break.
         Stillborn(String),
         /// The scopes that were searched without finding it.
         Missed(Vec<String>),
     }
 
-    /// Searches for every mutant in the scopes that reach its lines, the smallest first, until one
-    /// finds it. It uses the quick form of each scope, and the scopes that lose packets with one
-    /// packet lost or doubled.
+    /// Searches for every planted break in the scopes that reach its lines, the smallest first,
+    /// until one finds it. It uses the quick form of each scope, and the scopes that lose packets
+    /// with one packet lost or doubled.
     pub(super) fn run(options: &super::CheckOptions) -> ExitCode {
         let only =
             |mutant: &&ProtocolMutant| options.only.is_empty() || options.only.contains(mutant);
@@ -260,8 +260,8 @@ mod mutants {
         if found >= wanted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Searches every scope without a mutant; none if one breaks. One after the other, for all
-    /// cores share one set of reached lines.
+    /// Searches every scope without a planted break; none if one breaks. One after the other, for
+    /// all cores share one set of reached lines.
     fn survey(options: &super::CheckOptions, states: u64) -> Option<Vec<BaselineSearch>> {
         let scopes: Vec<Scope> = options.scopes().collect();
         let faulty = scopes.iter().filter(|scope| scope.faults > 0).map(Scope::with_one_fault);
@@ -279,7 +279,7 @@ mod mutants {
                 ProtocolMutant::ALL.len()
             );
             if let Some(trail) = found.broken {
-                println!("{name} is broken without any mutant: {}", trail.broken.what);
+                println!("{name} is broken without any planted break: {}", trail.broken.what);
                 return None;
             }
             grounds.push(BaselineSearch { scope, name, states: found.states, reached });
@@ -308,8 +308,8 @@ mod mutants {
         stillborn.map_or(MutantResult::Missed(in_vain), MutantResult::Stillborn)
     }
 
-    /// Depth first and by one thread: so it goes the same way every time. With a mutant it goes the
-    /// same way as without, until a core reaches the mutant's lines.
+    /// Depth first and by one thread: so it goes the same way every time. With a planted break it
+    /// goes the same way as without, until a core reaches the planted break's lines.
     fn search(
         scope: &Scope,
         states: u64,

@@ -62,13 +62,13 @@ mod hunt {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Instant;
 
-    /// Seeds spent on one mutant at most.
+    /// Seeds spent on one planted break at most.
     const SEEDS: u64 = 2_000;
     /// The same limit where the table names a breaking seed.
     const FEW: u64 = 60;
-    /// The table of the invariant and the seed that found each mutant.
+    /// The table of the invariant and the seed that found each planted break.
     const TABLE: &str = include_str!("../../README.md");
-    /// The number of mutants that chaos must find at least.
+    /// The number of planted breaks that chaos must find at least.
     const ENOUGH: usize = 25;
 
     /// A lock has two holders, or one that should have none: the consequence of breaks in leases,
@@ -81,7 +81,7 @@ mod hunt {
     /// One number, two views.
     const TWO_VIEWS: &[&str] = &["views_agree"];
 
-    /// The invariants that must find each mutant.
+    /// The invariants that must find each planted break.
     fn by(mutant: ProtocolMutant) -> &'static [&'static str] {
         match mutant {
             ProtocolMutant::SkipOneInRecovery
@@ -295,7 +295,7 @@ mod hunt {
         let is_wanted =
             |mutant: &ProtocolMutant| options.names.is_empty() || options.names.contains(mutant);
         let (mut found, mut missed) = (0, Vec::new());
-        println!("{:<22} {:>5} {:>6}  found by", "mutant", "seeds", "s");
+        println!("{:<22} {:>5} {:>6}  found by", "planted break", "seeds", "s");
         for mutant in ProtocolMutant::ALL.into_iter().filter(is_wanted) {
             let name = format!("{mutant:?}");
             if let Some(script) = told_in(mutant).filter(|_| options.names.is_empty()) {
@@ -401,7 +401,7 @@ mod hunt {
                         }
                         let plan = ChaosPlan::draw(seed, (3, 7));
                         let run = run_seed(&plan, |world| world.mutant(mutant));
-                        // A seed that breaks without the mutant proves nothing about it.
+                        // A seed that breaks without the planted break proves nothing about it.
                         if let Some(one) = run.world.broken()
                             && run_seed(&plan, |world| world).world.broken().is_none()
                         {

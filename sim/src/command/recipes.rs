@@ -255,7 +255,7 @@ mod driver {
             on_all_cores(options.from, HUNT, |seed| {
                 let plan = RecipePlan::draw(seed, &ShrunkPlan::only(workload));
                 if let Some(broken) = recipes::run(&plan, 0, Some(*mutant)).broken
-                    // A seed that breaks without the mutant proves nothing about it.
+                    // A seed that breaks without the planted break proves nothing about it.
                     && recipes::run(&plan, 0, None).broken.is_none()
                 {
                     lock(&found).insert(seed, broken);

@@ -55,7 +55,7 @@ pub(crate) struct Elder {
     /// Until then no member is removed for a lease that ended, so that unread beats can be read
     /// first.
     patient_until: Time,
-    /// A deliberate break.
+    /// A planted break.
     #[cfg(elderlock_mutants)]
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }

@@ -1,4 +1,4 @@
-//! Deliberate breaks of links, see `mutant.rs`.
+//! Planted breaks of links, see `mutant.rs`.
 
 use super::LinkSet;
 use crate::protocol::id::ProcessId;

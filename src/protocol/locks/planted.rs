@@ -1,4 +1,4 @@
-//! Deliberate breaks of the lock side of a member, see `mutant.rs`.
+//! Planted breaks of the lock side of a member, see `mutant.rs`.
 
 use super::Locks;
 use crate::protocol::id::ProcessId;

@@ -192,7 +192,7 @@ pub(crate) struct Table {
     /// that takes one lock after the other would allocate memory each time.
     spare: PagedMap<TableRequest>,
     bounds: TableLimits,
-    /// A deliberate break.
+    /// A planted break.
     #[cfg(elderlock_mutants)]
     mutant: Option<crate::protocol::mutant::ProtocolMutant>,
 }

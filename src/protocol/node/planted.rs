@@ -1,4 +1,4 @@
-//! Deliberate breaks of a node, see `mutant.rs`.
+//! Planted breaks of a node, see `mutant.rs`.
 
 use super::Node;
 use crate::protocol::mutant::ProtocolMutant;

@@ -12,7 +12,7 @@
 //! No function panics on input. A value that has failed is consumed, so its keys are not used
 //! again.
 
-/// Whether a deliberate break is planted. Only builds with `--cfg elderlock_mutants` have any.
+/// Whether a break is planted. Only builds with `--cfg elderlock_mutants` have any.
 macro_rules! planted {
     ($name:ident) => {{
         #[cfg(elderlock_mutants)]

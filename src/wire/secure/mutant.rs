@@ -1,4 +1,4 @@
-//! Deliberate breaks of the keys' checks, to prove that the tests can fail. They work only with
+//! Planted breaks of the keys' checks, to prove that the tests can fail. They work only with
 //! `--cfg elderlock_mutants`.
 
 use std::cell::Cell;
@@ -7,7 +7,7 @@ thread_local! {
     static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
 }
 
-/// One deliberate break.
+/// One planted break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
     /// A process id is believed though it does not fit the static key.

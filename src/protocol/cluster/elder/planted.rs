@@ -1,4 +1,4 @@
-//! Deliberate breaks of an elder, see `mutant.rs`.
+//! Planted breaks of an elder, see `mutant.rs`.
 
 use super::Elder;
 use crate::protocol::mutant::ProtocolMutant;

@@ -1,4 +1,4 @@
-//! Deliberate breaks of a dealer, see `mutant.rs`.
+//! Planted breaks of a dealer, see `mutant.rs`.
 
 use super::Dealer;
 use crate::protocol::id::{Slot, Token};

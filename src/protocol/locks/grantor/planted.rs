@@ -1,4 +1,4 @@
-//! Deliberate breaks of a grantor, see `mutant.rs`.
+//! Planted breaks of a grantor, see `mutant.rs`.
 
 use super::*;
 use crate::protocol::content::NumberEdit;

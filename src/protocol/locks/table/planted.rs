@@ -1,4 +1,4 @@
-//! Access to a table for deliberate breaks of its grantor, see `mutant.rs`.
+//! Access to a table for planted breaks of its grantor, see `mutant.rs`.
 
 use super::{LockRequest, RequestKey, Table};
 use crate::protocol::id::{LockName, Mode};

@@ -1,5 +1,5 @@
 //! Rules that no simulated run has shown to be needed. Each test tells the one situation that the
-//! rule is for. In builds with deliberate breaks it also tells that the rule's break changes the
+//! rule is for. In builds with planted breaks it also tells that the rule's break changes the
 //! answer, so the test can fail.
 
 use super::*;
