@@ -73,7 +73,7 @@ impl Barrier {
     ///
     /// Curator: `DistributedBarrier.setBarrier`.
     pub async fn set(&self) -> Result<(), CountError> {
-        self.turn(true).await
+        self.switch(true).await
     }
 
     /// Removes the barrier: all waiters go on. No error if it is not set.
@@ -86,11 +86,11 @@ impl Barrier {
     ///
     /// Curator: `DistributedBarrier.removeBarrier`.
     pub async fn remove(&self) -> Result<(), CountError> {
-        self.turn(false).await
+        self.switch(false).await
     }
 
     /// The grantor does it, in the order of asking; one round trip.
-    async fn turn(&self, odd: bool) -> Result<(), CountError> {
+    async fn switch(&self, odd: bool) -> Result<(), CountError> {
         match self.count.step(NumberEdit::SetParity { odd }).await {
             Ok(_) | Err(CountError::Changed(_)) => Ok(()),
             Err(error) => Err(error),

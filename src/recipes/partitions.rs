@@ -551,8 +551,8 @@ impl ClaimTask {
         let claim = &self.claim;
         let over = claimed.term().clone();
         loop {
-            let turn = async {
-                let wait = self.turn().await;
+            let round = async {
+                let wait = self.round().await;
                 tokio::select! {
                     biased;
                     () = claim.changed.notified() => {}
@@ -567,7 +567,7 @@ impl ClaimTask {
                     drop(claimed);
                     return self.hand_back().await;
                 }
-                () = turn => {}
+                () = round => {}
             }
         }
         // No claim, no partitions: before the claim is anyone's.
@@ -593,7 +593,7 @@ impl ClaimTask {
     }
 
     /// One look, and the consequences. Returns how long to wait for the next one.
-    async fn turn(&self) -> Duration {
+    async fn round(&self) -> Duration {
         let claim = &self.claim;
         let mut wait = claim.every;
         let mut owned = self.owned();

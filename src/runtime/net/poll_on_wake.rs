@@ -116,11 +116,11 @@ mod tests {
         let polls = AtomicUsize::new(0);
         let sleep = Box::pin(tokio::time::sleep(std::time::Duration::from_secs(1)));
         let mut end = on_wake(counted(sleep, &polls));
-        let mut turns = 0;
+        let mut rounds = 0;
         let busy = poll_fn(|context| {
-            turns += 1;
+            rounds += 1;
             // At the end only time goes on.
-            if turns < 1000 {
+            if rounds < 1000 {
                 context.waker().wake_by_ref();
             }
             Poll::<()>::Pending
@@ -131,8 +131,8 @@ mod tests {
             () = &mut end => {}
         }
         assert!(
-            turns >= 1000 && polls.load(Ordering::Relaxed) <= 3,
-            "{turns} turns, {polls:?} polls"
+            rounds >= 1000 && polls.load(Ordering::Relaxed) <= 3,
+            "{rounds} rounds, {polls:?} polls"
         );
     }
 
