@@ -5,8 +5,8 @@ use super::owner::Owner;
 use crate::protocol::{Batch, LineageId, LockName, LostReason, Token};
 use crate::runtime::planted;
 use crate::service::{
-    BatchGuard, Claim, EntryRefused, ExtendError, FenceError, HoldHandle, LockError, LockService,
-    LossWatch, Lost, ReleaseError, Revocation,
+    BatchGuard, EntryRefused, ExtendError, FenceError, HoldHandle, LockError, LockService,
+    LossWatch, Lost, OwnerEntry, ReleaseError, Revocation,
 };
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
@@ -166,7 +166,7 @@ async fn take_all(
         let of = |error| MultiLockError::Lock { service: name.clone(), error };
         let mut names = batch.names().to_vec();
         while !names.is_empty() {
-            let claims = all.enter(&service, &mut names, terms.owner)?;
+            let entries = all.enter(&service, &mut names, terms.owner)?;
             if names.is_empty() {
                 break;
             }
@@ -174,7 +174,7 @@ async fn take_all(
             let granted = {
                 let request = terms.put(service.lock_all(names.iter().map(LockName::as_bytes)));
                 let (mut asking, mut entering) =
-                    (pin!(request.into_future()), pin!(any_entered(&claims)));
+                    (pin!(request.into_future()), pin!(any_entered(&entries)));
                 loop {
                     tokio::select! {
                         biased;
@@ -199,8 +199,8 @@ async fn take_all(
             };
             match granted {
                 Ok(granted) => {
-                    if !claims.is_empty() {
-                        Claim::give(claims, granted.hold());
+                    if !entries.is_empty() {
+                        OwnerEntry::give(entries, granted.hold());
                     }
                     all.parts.push(BatchPart {
                         watch: granted.watch(),
@@ -244,9 +244,9 @@ fn batch(names: &[Vec<u8>]) -> Result<Batch, LockError> {
     Ok(Batch::new(names?)?)
 }
 
-/// Completes when the owner of the claims has one of the locks, with a part in that hold.
-async fn any_entered(claims: &[Claim]) -> (usize, HoldHandle) {
-    let mut entering: Vec<_> = claims.iter().map(|claim| Box::pin(claim.entered(false))).collect();
+/// Completes when the owner of the entries has one of the locks, with a part in that hold.
+async fn any_entered(entries: &[OwnerEntry]) -> (usize, HoldHandle) {
+    let mut entering: Vec<_> = entries.iter().map(|entry| Box::pin(entry.entered(false))).collect();
     poll_fn(|context| {
         for (index, entered) in entering.iter_mut().enumerate() {
             if let Poll::Ready(hold) = entered.as_mut().poll(context) {
@@ -295,31 +295,31 @@ impl BatchPart {
 
 impl MultiGuard {
     /// Enters the locks that the owner has, and leaves the others in `names`, for which it returns
-    /// the claims.
+    /// the entries.
     fn enter(
         &mut self,
         service: &LockService,
         names: &mut Vec<LockName>,
         owner: u64,
-    ) -> Result<Vec<Claim>, MultiLockError> {
-        let mut claims = Vec::new();
+    ) -> Result<Vec<OwnerEntry>, MultiLockError> {
+        let mut entries = Vec::new();
         if owner == 0 || planted!(MultiAsksAgain) {
-            return Ok(claims);
+            return Ok(entries);
         }
         let mut wanted = Vec::new();
         for name in names.drain(..) {
-            let claim = service.claim(&name, owner);
-            match claim.enter(false) {
+            let entry = service.owner_entry(&name, owner);
+            match entry.enter(false) {
                 Ok(Some(hold)) => self.push_entered(name, hold),
                 Ok(None) => {
-                    claims.push(claim);
+                    entries.push(entry);
                     wanted.push(name);
                 }
                 Err(refused) => return Err(MultiLockError::of(service, refused)),
             }
         }
         *names = wanted;
-        Ok(claims)
+        Ok(entries)
     }
 
     fn push_entered(&mut self, name: LockName, hold: HoldHandle) {

@@ -6,8 +6,8 @@ use super::reentry::{EnterError, enter};
 use crate::protocol::LockName;
 use crate::runtime::planted;
 use crate::service::{
-    Claim, Grant, Guard, HoldHandle, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError,
-    held, held_by_token, sealed,
+    Grant, Guard, HoldHandle, LockBuilder, LockService, Lost, OwnerEntry, TryLockBuilder,
+    UpgradeError, held, held_by_token, sealed,
 };
 
 /// A lock that many may have for reading, or one for writing.
@@ -299,7 +299,7 @@ impl ReadGuard {
         match guard.upgrade().await {
             Ok(mut guard) => match guard.hold_mut().write_on() {
                 Ok(()) => {
-                    Claim::tell(guard.hold());
+                    OwnerEntry::tell(guard.hold());
                     Ok(WriteGuard(guard))
                 }
                 // Another reader of the owner entered meanwhile and ended, and with it the lock.

@@ -15,7 +15,7 @@ pub(super) async fn enter(
     reads: bool,
 ) -> Result<Guard, EnterError> {
     let name = name.map_err(LockError::from)?;
-    let claim = service.claim(&name, if planted!(EnterForOthers) { 0 } else { terms.owner });
+    let entry = service.owner_entry(&name, if planted!(EnterForOthers) { 0 } else { terms.owner });
     let asked = || {
         let name = name.as_bytes();
         terms.put(if reads { service.share(name) } else { service.lock(name) })
@@ -23,15 +23,15 @@ pub(super) async fn enter(
     if planted!(AskAgain) {
         return Ok(asked().await?);
     }
-    let hold = match claim.enter(reads)? {
+    let hold = match entry.enter(reads)? {
         Some(hold) => hold,
         None => tokio::select! {
             // In this order: after a grant to a sibling there is no use for a request of one's own.
             biased;
-            hold = claim.entered(reads) => hold,
+            hold = entry.entered(reads) => hold,
             granted = asked().into_future() => {
                 let granted = granted?.into_hold();
-                return Ok(Guard::new(claim.give_one(granted, reads)));
+                return Ok(Guard::new(entry.give_one(granted, reads)));
             }
         },
     };

@@ -1,6 +1,6 @@
 //! `ServiceHandle`: the state that the requests and guards of a lock service share.
 
-use super::claims::Claims;
+use super::owners::Owners;
 use crate::protocol::ServiceName;
 use crate::runtime::engine::Engine;
 use crate::runtime::local_grants::LocalGrants;
@@ -19,6 +19,6 @@ pub(super) struct ServiceHandle {
     /// Changed by the engine only, in a turn.
     pub(super) destroyed: Arc<AtomicBool>,
     pub(super) meter: Meter,
-    /// The claims of this member's owners to locks.
-    pub(super) claims: Arc<Claims>,
+    /// This member's owners of locks.
+    pub(super) owners: Arc<Owners>,
 }

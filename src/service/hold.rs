@@ -1,9 +1,9 @@
 //! `HoldHandle`: the part that a held lock, batch, suspension, object and permits have in common.
 
-use super::claims::ClaimedHold;
 use super::command::CommandFuture;
 use super::handle::ServiceHandle;
 use super::lock_error::{ExtendError, InvalidLease, Lost, ReleaseError};
+use super::owners::OwnedHold;
 use super::revocation::Revocation;
 use crate::protocol::{Command, LineageId, LostReason, Outcome, RequestId, Time, Token, Want};
 use crate::runtime::hold_cell::{HoldCell, OnlyShared};
@@ -64,8 +64,8 @@ impl HoldHandle {
     }
 
     /// One more, that the cell counts already.
-    fn part(service: &Arc<ServiceHandle>, held: &ClaimedHold, reads: bool) -> HoldHandle {
-        let ClaimedHold { want, cell, index } = held.clone();
+    fn part(service: &Arc<ServiceHandle>, held: &OwnedHold, reads: bool) -> HoldHandle {
+        let OwnedHold { want, cell, index } = held.clone();
         HoldHandle { service: service.clone(), want, cell, index, released: false, reads }
     }
 
@@ -73,7 +73,7 @@ impl HoldHandle {
     /// lock; `None`: its last guard is gone.
     pub(super) fn enter(
         service: &Arc<ServiceHandle>,
-        held: &ClaimedHold,
+        held: &OwnedHold,
         reads: bool,
     ) -> Result<Option<HoldHandle>, OnlyShared> {
         let entered = held.cell.enter_again(reads)?;

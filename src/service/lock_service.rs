@@ -1,7 +1,6 @@
 //! `LockService`: a named set of locks.
 
 use super::batch_guard::BatchGuard;
-use super::claim::Claim;
 use super::command::CommandFuture;
 use super::grantorship::BecomeBuilder;
 use super::handle::ServiceHandle;
@@ -9,6 +8,7 @@ use super::hold::HoldHandle;
 use super::inspect::{self, HeldLocks, InspectError, Inspection, Waiters};
 use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 use super::lock_error::{InvalidWant, Unavailable};
+use super::owner_entry::OwnerEntry;
 use super::permit_guard::PermitGuard;
 use super::revocation::{self, RevokeBuilder, RevokeError};
 use super::shared_value::Versioned;
@@ -57,7 +57,7 @@ impl LockService {
                 local_grants,
                 destroyed: Arc::new(AtomicBool::new(false)),
                 meter,
-                claims: Arc::default(),
+                owners: Arc::default(),
             }),
         }
     }
@@ -68,7 +68,7 @@ impl LockService {
 
     /// Whether both are handles of one service of one member.
     pub(crate) fn is_same(&self, other: &LockService) -> bool {
-        Arc::ptr_eq(&self.inner.claims, &other.inner.claims)
+        Arc::ptr_eq(&self.inner.owners, &other.inner.owners)
     }
 
     /// Whether the hold is of this service at this member.
@@ -77,26 +77,26 @@ impl LockService {
             && self.inner.name == hold.service.name
     }
 
-    /// The claim of a request for the lock in the owner's name.
-    pub(crate) fn claim(&self, name: &LockName, owner: u64) -> Claim {
-        Claim::new(self.inner.clone(), name.clone(), owner)
+    /// The entry of a request for the lock in the owner's name.
+    pub(crate) fn owner_entry(&self, name: &LockName, owner: u64) -> OwnerEntry {
+        OwnerEntry::new(self.inner.clone(), name.clone(), owner)
     }
 
     /// How many guards the owner has that write, and how many that only read, of a lock that it
     /// holds at this instant.
     pub(crate) fn claimed_depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
-        self.inner.claims.depth(name, owner)
+        self.inner.owners.depth(name, owner)
     }
 
     /// Whether any owner holds the lock at this instant.
     pub(crate) fn is_claimed(&self, name: &LockName) -> bool {
-        self.inner.claims.is_held(name)
+        self.inner.owners.is_held(name)
     }
 
-    /// Claims that take room.
+    /// Owners that take room.
     #[cfg(test)]
     pub(crate) fn claims_kept(&self) -> usize {
-        self.inner.claims.kept()
+        self.inner.owners.kept()
     }
 
     /// This instant, by the clock of the member.

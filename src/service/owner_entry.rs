@@ -1,32 +1,33 @@
-//! `Claim`: the claim of an owner to a lock.
+//! `OwnerEntry`: an owner's part in a lock.
 
-use super::claims::{ClaimEntry, ClaimSlot, ClaimedHold};
 use super::handle::ServiceHandle;
 use super::hold::HoldHandle;
 use super::lock_error::Lost;
+use super::owners::{OwnedHold, OwnerRow, OwnerSlot};
 use crate::protocol::LockName;
 use crate::runtime::hold_cell::OnlyShared;
 use crate::runtime::planted;
 use std::sync::Arc;
 
-/// An owner's claim to a lock: that of an asker, or of the hold, with which it goes.
-pub(crate) struct Claim {
+/// An owner's part in a lock, while it asks for the lock or holds it. Each request has one, and so
+/// has the hold, with which it goes.
+pub(crate) struct OwnerEntry {
     service: Arc<ServiceHandle>,
     key: (LockName, u64),
-    slot: Arc<ClaimSlot>,
+    slot: Arc<OwnerSlot>,
 }
 
-impl Claim {
-    pub(super) fn new(service: Arc<ServiceHandle>, name: LockName, owner: u64) -> Claim {
+impl OwnerEntry {
+    pub(super) fn new(service: Arc<ServiceHandle>, name: LockName, owner: u64) -> OwnerEntry {
         let key = (name, owner);
-        let mut entries = service.claims.entries();
-        let entry = entries
+        let mut rows = service.owners.rows();
+        let row = rows
             .entry(key.clone())
-            .or_insert_with(|| ClaimEntry { slot: Arc::default(), claims: 0 });
-        entry.claims += 1;
-        let slot = entry.slot.clone();
-        drop(entries);
-        Claim { service, key, slot }
+            .or_insert_with(|| OwnerRow { slot: Arc::default(), entries: 0 });
+        row.entries += 1;
+        let slot = row.slot.clone();
+        drop(rows);
+        OwnerEntry { service, key, slot }
     }
 
     /// One more part in the owner's hold, which only `reads` or has the lock; `None` if it has
@@ -45,28 +46,24 @@ impl Claim {
         }
     }
 
-    /// The locks were granted to the owner, in the order of the claims: requests in its name enter
+    /// The locks were granted to the owner, in the order of the entries: requests in its name enter
     /// from now on.
-    pub(crate) fn give(claims: Vec<Claim>, hold: &HoldHandle) {
-        let slots: Vec<_> = claims.iter().map(|claim| claim.slot.clone()).collect();
+    pub(crate) fn give(entries: Vec<OwnerEntry>, hold: &HoldHandle) {
+        let slots: Vec<_> = entries.iter().map(|entry| entry.slot.clone()).collect();
         for (index, slot) in slots.iter().enumerate() {
-            let held = ClaimedHold {
-                want: hold.want.clone(),
-                cell: hold.cell.clone(),
-                index: index as u32,
-            };
+            let held =
+                OwnedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: index as u32 };
             let mut last = slot.held();
             // A later hold of the owner may have been granted and noted since: then this one is
             // over.
-            let is_later =
-                |last: &ClaimedHold| last.cell.guards() > 0 && last.token() > held.token();
+            let is_later = |last: &OwnedHold| last.cell.guards() > 0 && last.token() > held.token();
             if !last.as_ref().is_some_and(is_later) {
                 *last = Some(held);
             }
         }
-        // The claims end with the hold.
-        hold.cell.keep(Box::new(claims));
-        Claim::tell(hold);
+        // The entries end with the hold.
+        hold.cell.keep(Box::new(entries));
+        OwnerEntry::tell(hold);
     }
 
     /// As [`give`](Self::give), of one lock, or of a share to a caller that only `reads`. Returns
@@ -75,7 +72,7 @@ impl Claim {
         if reads {
             return self.give_share(hold);
         }
-        Claim::give(vec![self], &hold);
+        OwnerEntry::give(vec![self], &hold);
         hold
     }
 
@@ -84,7 +81,7 @@ impl Claim {
     fn give_share(self, mut hold: HoldHandle) -> HoldHandle {
         // A loss shows in its fence.
         let _ = hold.read_on();
-        let own = ClaimedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: 0 };
+        let own = OwnedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: 0 };
         loop {
             // With no lock taken, as the end of a guard and a loss that is found wake tasks.
             let last = self.slot.held().clone();
@@ -92,14 +89,14 @@ impl Claim {
                 return entered;
             }
             let mut held = self.slot.held();
-            let cell = |held: &ClaimedHold| Arc::as_ptr(&held.cell);
+            let cell = |held: &OwnedHold| Arc::as_ptr(&held.cell);
             if held.as_ref().map(cell) == last.as_ref().map(cell) {
                 *held = Some(own);
                 break;
             }
         }
         hold.cell.keep(Box::new(vec![self]));
-        Claim::tell(&hold);
+        OwnerEntry::tell(&hold);
         hold
     }
 
@@ -107,9 +104,10 @@ impl Claim {
     /// look again.
     pub(crate) fn tell(hold: &HoldHandle) {
         if !planted!(LetNoSiblingIn) {
-            let slot = |claim: &Claim| claim.slot.clone();
-            let slots = hold.cell.kept(|claims: &Vec<Claim>| claims.iter().map(slot).collect());
-            let slots: Vec<Arc<ClaimSlot>> = slots.unwrap_or_default();
+            let slot = |entry: &OwnerEntry| entry.slot.clone();
+            let slots =
+                hold.cell.kept(|entries: &Vec<OwnerEntry>| entries.iter().map(slot).collect());
+            let slots: Vec<Arc<OwnerSlot>> = slots.unwrap_or_default();
             slots.iter().for_each(|slot| slot.granted.notify_waiters());
         }
     }
@@ -139,13 +137,13 @@ pub(crate) enum EntryRefused {
     OnlyReads,
 }
 
-impl Drop for Claim {
+impl Drop for OwnerEntry {
     fn drop(&mut self) {
-        let mut entries = self.service.claims.entries();
-        if let Some(entry) = entries.get_mut(&self.key) {
-            entry.claims -= 1;
-            if entry.claims == 0 {
-                entries.remove(&self.key);
+        let mut rows = self.service.owners.rows();
+        if let Some(row) = rows.get_mut(&self.key) {
+            row.entries -= 1;
+            if row.entries == 0 {
+                rows.remove(&self.key);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `Claims`: the local owners of a service's locks, so that an owner with a lock enters it again.
+//! `Owners`: the local owners of a service's locks, so that an owner with a lock enters it again.
 
 use crate::protocol::{LockName, Token, Want};
 use crate::runtime::hold_cell::HoldCell;
@@ -7,53 +7,53 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
-/// The claims of one service at this member, by lock and owner. A lock without owner or asker takes
+/// The local owners of one service's locks, by lock and owner. A lock without owner or asker takes
 /// no room.
 #[derive(Default)]
-pub(super) struct Claims(Mutex<BTreeMap<(LockName, u64), ClaimEntry>>);
+pub(super) struct Owners(Mutex<BTreeMap<(LockName, u64), OwnerRow>>);
 
-pub(super) struct ClaimEntry {
-    pub(super) slot: Arc<ClaimSlot>,
-    /// The number of claims: those of askers, and that of the hold.
-    pub(super) claims: usize,
+pub(super) struct OwnerRow {
+    pub(super) slot: Arc<OwnerSlot>,
+    /// The number of entries: those of askers, and that of the hold.
+    pub(super) entries: usize,
 }
 
 #[derive(Default)]
-pub(super) struct ClaimSlot {
-    held: Mutex<Option<ClaimedHold>>,
+pub(super) struct OwnerSlot {
+    held: Mutex<Option<OwnedHold>>,
     /// The owner was granted the lock.
     pub(super) granted: Notify,
 }
 
 /// A slot's knowledge of the hold. It does not keep it.
 #[derive(Clone)]
-pub(super) struct ClaimedHold {
+pub(super) struct OwnedHold {
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
     /// The index of the lock's name in the hold.
     pub(super) index: u32,
 }
 
-impl ClaimedHold {
+impl OwnedHold {
     pub(super) fn token(&self) -> Token {
         self.cell.token().plus(self.index.into())
     }
 }
 
-impl Claims {
-    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<(LockName, u64), ClaimEntry>> {
+impl Owners {
+    pub(super) fn rows(&self) -> MutexGuard<'_, BTreeMap<(LockName, u64), OwnerRow>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
-        self.entries().len()
+        self.rows().len()
     }
 
     /// How many guards the owner has that write, and how many that only read: none if it does not
     /// hold the lock or a share of it at this instant.
     pub(super) fn depth(&self, name: &LockName, owner: u64) -> (usize, usize) {
-        let slot = self.entries().get(&(name.clone(), owner)).map(|entry| entry.slot.clone());
+        let slot = self.rows().get(&(name.clone(), owner)).map(|row| row.slot.clone());
         slot.map_or((0, 0), |slot| slot.depth())
     }
 
@@ -61,13 +61,13 @@ impl Claims {
     pub(super) fn is_held(&self, name: &LockName) -> bool {
         let (first, last) = ((name.clone(), 0), (name.clone(), u64::MAX));
         let slots: Vec<_> =
-            self.entries().range(first..=last).map(|(_, entry)| entry.slot.clone()).collect();
+            self.rows().range(first..=last).map(|(_, row)| row.slot.clone()).collect();
         slots.iter().any(|slot| slot.depth().0 > 0)
     }
 }
 
-impl ClaimSlot {
-    pub(super) fn held(&self) -> MutexGuard<'_, Option<ClaimedHold>> {
+impl OwnerSlot {
+    pub(super) fn held(&self) -> MutexGuard<'_, Option<OwnedHold>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
