@@ -58,7 +58,7 @@
 //! | one leader; the program asks or listens | [`LeaderLatch`] |
 //! | one leader; work that runs while it leads | [`LeaderSelector`] |
 //! | to see the leader without being a candidate | [`LeaderObserver`] |
-//! | a gate that is opened and closed | [`Barrier`] |
+//! | to make tasks wait until a barrier is removed | [`Barrier`] |
 //! | work that all begin and end together | [`DoubleBarrier`] |
 //! | to wait until a number of things are done | [`CountDownLatch`] |
 //! | a number that is set, or a counter that is added to | [`SharedCount`], [`AtomicCounter`] |
