@@ -5,9 +5,9 @@
 //! then does it wake the waiting callers. No user code runs under the lock. A call that the core
 //! can answer at once is answered in the turn of the caller: no message, no task switch.
 //!
-//! Any thread may empty the two queues: the side queue of commands from `Drop`, and the queue of
-//! events to announce. Both follow one rule: a thread puts its entry in first, then *tries* to take
-//! the right to empty the queue. The thread with that right looks again after it has given the
+//! Any thread may empty the two queues: the deferred queue of commands from `Drop`, and the queue
+//! of events to announce. Both follow one rule: a thread puts its entry in first, then *tries* to
+//! take the right to empty the queue. The thread with that right looks again after it has given the
 //! right up. So no entry stays behind, and no thread blocks. Readers of the core do not empty the
 //! queues. A thread that has found only readers in its way for long tells the timer task.
 
@@ -81,13 +81,13 @@ pub(crate) struct EngineOptions {
 pub(crate) struct Engine {
     /// A thread takes this before it takes the write lock on the engine state. So writers meet
     /// here, and not at each part of the reader-writer lock.
-    gate: Mutex<()>,
+    writer_lock: Mutex<()>,
     state: RwLock<EngineState>,
     /// The engine state's, to be flushed without its lock.
     network: Arc<dyn Network>,
     /// Commands from `Drop`, which must not wait for the engine state. Holds no more than there are
     /// guards and futures.
-    side: DeferredQueue,
+    deferred: DeferredQueue,
     /// Events on their way to the readers, in order; put in under the engine state's lock.
     announcements: Mutex<VecDeque<ReaderUpdate>>,
     /// The readers; `None` when no event will follow.
@@ -161,10 +161,10 @@ impl Engine {
         let me = config.me.clone();
         let state = EngineState::new(config, network.clone(), disk, clock.clone(), phase);
         Arc::new(Engine {
-            gate: Mutex::default(),
+            writer_lock: Mutex::default(),
             state: RwLock::new(state),
             network,
-            side: DeferredQueue::default(),
+            deferred: DeferredQueue::default(),
             announcements: Mutex::default(),
             readers: Mutex::new(Some(EventReaders::new())),
             me: Mutex::new(me),
@@ -477,8 +477,8 @@ impl Engine {
             return self.release_request(request, now);
         }
         let Ok(state) = self.state.try_read() else {
-            self.side.push(DeferredCommand::Release(cell.clone()));
-            return self.empty_side();
+            self.deferred.push(DeferredCommand::Release(cell.clone()));
+            return self.empty_deferred();
         };
         // The core hears of it under the other lock, and gives it its number.
         let request = cell.request();
@@ -629,7 +629,7 @@ impl Engine {
     /// must follow. Whatever is asked for in between comes after it.
     pub(crate) fn narrow_later(&self, cell: &Arc<HoldCell>, want: Want) {
         if !self.home.is_left() {
-            self.side.push(DeferredCommand::Reduce(cell.clone(), want));
+            self.deferred.push(DeferredCommand::Reduce(cell.clone(), want));
         }
     }
 
@@ -637,7 +637,7 @@ impl Engine {
     /// blocks; callable from any context.
     pub(crate) fn catch_up(&self) {
         if !self.home.is_left() {
-            self.empty_side();
+            self.empty_deferred();
         }
     }
 
@@ -649,12 +649,12 @@ impl Engine {
         }
         let command = Command::Release { request };
         let Some(state) = self.try_enter() else {
-            self.side.push(DeferredCommand::Command(command));
-            return self.empty_side();
+            self.deferred.push(DeferredCommand::Command(command));
+            return self.empty_deferred();
         };
         self.turn_with(state, |state, after| state.obey(command, now, after));
         if !is_planted(ThreadMutant::LooksOnce) {
-            self.empty_side();
+            self.empty_deferred();
         }
     }
 
@@ -663,8 +663,8 @@ impl Engine {
         if self.home.is_left() {
             return;
         }
-        self.side.push(DeferredCommand::Command(Command::Leave));
-        self.empty_side();
+        self.deferred.push(DeferredCommand::Command(Command::Leave));
+        self.empty_deferred();
     }
 
     /// Goes on without a quorum, if this member has none. False: its lease runs, or it is leaving.
@@ -758,15 +758,15 @@ impl Engine {
         work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
     ) -> TurnResult<R> {
         let turned = self.turn_with(self.enter(), work);
-        if !is_planted(ThreadMutant::SideQueueStays) {
-            self.empty_side();
+        if !is_planted(ThreadMutant::DeferredQueueStays) {
+            self.empty_deferred();
         }
         turned
     }
 
     fn turn_with<R>(
         &self,
-        (mut state, gate): EngineAccess<'_>,
+        (mut state, writer): EngineAccess<'_>,
         work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
     ) -> TurnResult<R> {
         let mut after = TurnEffects::default();
@@ -781,7 +781,7 @@ impl Engine {
         }
         // Then: a thread that has dropped a guard and asks for its lock again must not meet its own
         // hold.
-        for command in self.side.take() {
+        for command in self.deferred.take() {
             let command = match command {
                 DeferredCommand::Command(command) => Some(command),
                 DeferredCommand::Release(cell) => {
@@ -809,7 +809,7 @@ impl Engine {
         }
         let phase = state.phase;
         drop(state);
-        drop(gate);
+        drop(writer);
 
         let reader = if after.sent { self.network.flush(after.hurry) } else { None };
         seam();
@@ -851,10 +851,10 @@ impl Engine {
         TurnResult { result, reader, has_woken }
     }
 
-    /// Empties the side queue, unless another thread has the engine state: then that one does it
-    /// after unlocking.
-    fn empty_side(&self) {
-        while !self.side.is_empty() {
+    /// Empties the deferred queue, unless another thread has the engine state: then that one does
+    /// it after unlocking.
+    fn empty_deferred(&self) {
+        while !self.deferred.is_empty() {
             let Some(state) = self.try_enter_past_readers() else { return };
             self.turn_with(state, |_, _| ());
             if is_planted(ThreadMutant::LooksOnce) {
@@ -895,39 +895,39 @@ impl Engine {
         self.phase.borrow().closed.is_some()
     }
 
-    /// `None`: a thread changes the core, or is about to, and looks at the side queue afterwards. A
-    /// reader does not look, but is soon done. Waiting for readers is worth a few tries. After
-    /// those the timer task is told to have a turn.
+    /// `None`: a thread changes the core, or is about to, and looks at the deferred queue
+    /// afterwards. A reader does not look, but is soon done. Waiting for readers is worth a few
+    /// tries. After those the timer task is told to have a turn.
     fn try_enter_past_readers(&self) -> Option<EngineAccess<'_>> {
-        let mut gate = self.try_gate()?;
+        let mut writer = self.try_writer_lock()?;
         for _ in 0..TRIES {
-            match self.try_state(gate) {
+            match self.try_state(writer) {
                 Ok(entered) => return Some(entered),
-                Err(kept) => gate = kept,
+                Err(kept) => writer = kept,
             }
             spin_loop();
         }
-        drop(gate);
-        if !is_planted(ThreadMutant::ReaderKeepsSide) {
+        drop(writer);
+        if !is_planted(ThreadMutant::ReaderKeepsDeferred) {
             self.rearm.notify_one();
         }
         None
     }
 
     fn enter(&self) -> EngineAccess<'_> {
-        let gate = lock(&self.gate);
+        let writer = lock(&self.writer_lock);
         // Whether it is poisoned is asked in the turn.
-        (self.state.write().unwrap_or_else(PoisonError::into_inner), gate)
+        (self.state.write().unwrap_or_else(PoisonError::into_inner), writer)
     }
 
     /// `None`: another thread has the engine state, or looks at it.
     fn try_enter(&self) -> Option<EngineAccess<'_>> {
-        self.try_state(self.try_gate()?).ok()
+        self.try_state(self.try_writer_lock()?).ok()
     }
 
-    fn try_gate(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.gate.try_lock() {
-            Ok(gate) => Some(gate),
+    fn try_writer_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.writer_lock.try_lock() {
+            Ok(writer) => Some(writer),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -935,12 +935,12 @@ impl Engine {
 
     fn try_state<'a>(
         &'a self,
-        gate: MutexGuard<'a, ()>,
+        writer: MutexGuard<'a, ()>,
     ) -> Result<EngineAccess<'a>, MutexGuard<'a, ()>> {
         match self.state.try_write() {
-            Ok(state) => Ok((state, gate)),
-            Err(TryLockError::Poisoned(poisoned)) => Ok((poisoned.into_inner(), gate)),
-            Err(TryLockError::WouldBlock) => Err(gate),
+            Ok(state) => Ok((state, writer)),
+            Err(TryLockError::Poisoned(poisoned)) => Ok((poisoned.into_inner(), writer)),
+            Err(TryLockError::WouldBlock) => Err(writer),
         }
     }
 }
@@ -1027,12 +1027,12 @@ impl Engine {
 impl Engine {
     /// Commands that no thread has carried out yet. Not a turn: it mends nothing.
     pub(crate) fn undone(&self) -> usize {
-        self.side.len()
+        self.deferred.len()
     }
 
     /// Returns the numbers of slots and holds that are still kept. This is no turn. It holds the
-    /// lock, and would turn away a thread that is about to empty the side queue. So call it only
-    /// when no work is left.
+    /// lock, and would turn away a thread that is about to empty the deferred queue. So call it
+    /// only when no work is left.
     pub(crate) fn kept(&self) -> (usize, usize) {
         let state = self.state.read().expect("no turn panics");
         assert!(

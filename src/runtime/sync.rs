@@ -105,9 +105,9 @@ impl Hasher for SequenceHasher {
 /// other build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ThreadMutant {
-    /// A turn does not look at the side queue after unlocking.
-    SideQueueStays,
-    /// The thread that empties the side queue does not look again after unlocking.
+    /// A turn does not look at the deferred queue after unlocking.
+    DeferredQueueStays,
+    /// The thread that empties the deferred queue does not look again after unlocking.
     LooksOnce,
     /// A request keeps the waker of its first poll.
     OldWaker,
@@ -121,7 +121,7 @@ pub(crate) enum ThreadMutant {
     EventStays,
     /// A thread that finds only readers of the core, and no writer, leaves its command without an
     /// executor.
-    ReaderKeepsSide,
+    ReaderKeepsDeferred,
     /// A turn begins without the local grants.
     LocalGrantsStay,
     /// The token of a local grant is taken before the shard of its name.

@@ -64,7 +64,7 @@ fn a_release_while_another_thread_has_the_lock_is_done_when_that_thread_leaves_i
         });
         assert_eq!(state.holds.len(), 1, "it neither waited nor went ahead");
     });
-    assert!(engine.side.is_empty());
+    assert!(engine.deferred.is_empty());
     assert!(engine.enter().0.holds.is_empty());
 }
 

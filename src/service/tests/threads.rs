@@ -104,7 +104,7 @@ impl Alone {
             }
             thread::yield_now();
         }
-        panic!("no thread empties the side queue");
+        panic!("no thread empties the deferred queue");
     }
 
     fn until_gone(self) -> Option<EngineClosed> {
@@ -499,14 +499,14 @@ fn a_schedule_is_told_twice_alike() {
 #[test]
 fn each_planted_break_is_found() {
     let breaks: [(ThreadMutant, fn()); 12] = [
-        (ThreadMutant::SideQueueStays, release_while_another_has_the_engine),
+        (ThreadMutant::DeferredQueueStays, release_while_another_has_the_engine),
         (ThreadMutant::LooksOnce, release_while_another_has_the_engine),
         (ThreadMutant::OldWaker, wait_with_another_waker_than_at_first),
         (ThreadMutant::LossUntold, hold_until_the_lease_ends),
         (ThreadMutant::TimerSleepsOn, hold_until_the_lease_ends),
         (ThreadMutant::PhaseGoesBack, close_while_becoming_ready),
         (ThreadMutant::EventStays, tell_events_of_several_threads),
-        (ThreadMutant::ReaderKeepsSide, release_while_others_look_at_the_core),
+        (ThreadMutant::ReaderKeepsDeferred, release_while_others_look_at_the_core),
         (ThreadMutant::LocalGrantsStay, share_one_lock),
         (ThreadMutant::LocalGrantsStay, take_locks_beside_each_other),
         (ThreadMutant::TokenFirst, share_one_lock),
