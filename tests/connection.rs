@@ -8,7 +8,7 @@ mod local;
 
 use elderlock::{
     AwaitLeadershipError, Barrier, BarrierError, BecomeError, CloseError, Connection,
-    ConnectionState, ConnectionStatus, CountDownLatch, CountError, DoubleBarrier, EnterError,
+    ConnectionEvent, ConnectionStatus, CountDownLatch, CountError, DoubleBarrier, EnterError,
     InspectError, LeaderLatch, LeaderSelector, LockError, LostReason, Member, MultiLock,
     MultiLockError, Mutex, Owner, ReadWriteLock, ReentrantMutex, ReleaseError, RevokeError,
     SelectorError, Semaphore, TryLockError, Unavailable, UpgradeError,
@@ -16,7 +16,7 @@ use elderlock::{
 use local::{HANG, Local, left_over, soon, until};
 use std::future::IntoFuture;
 
-async fn next(connection: &mut Connection) -> ConnectionState {
+async fn next(connection: &mut Connection) -> ConnectionEvent {
     soon(connection.next()).await.expect("the member lives")
 }
 
@@ -28,7 +28,7 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
     let member = local.members[2].clone();
     let stock = member.lock_service("inventory").await.expect("a good name");
     let mut connection = member.connection();
-    assert_eq!(next(&mut connection).await, ConnectionState::Connected);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Connected);
     assert_eq!(member.connection_status(), ConnectionStatus::Connected);
 
     let owner = Owner::new();
@@ -43,7 +43,7 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
 
     local.kill(0);
     local.kill(1);
-    assert_eq!(next(&mut connection).await, ConnectionState::Suspended);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Suspended);
     assert_eq!(member.connection_status(), ConnectionStatus::Suspended);
     // Suspended: each guard is lost, before it is told.
     let suspended = LostReason::Suspended;
@@ -60,13 +60,13 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
     until(|| left_over(&member).1 == 1).await;
 
     member.force().expect("it has no quorum");
-    assert_eq!(next(&mut connection).await, ConnectionState::Lost);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Lost);
     // Lost: the waiters are told.
     assert_eq!(
         soon(waiting).await.expect("no panic").unwrap_err(),
         LockError::Unavailable(Unavailable::Expelled)
     );
-    assert_eq!(next(&mut connection).await, ConnectionState::Reconnected);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Reconnected);
     assert_eq!(member.connection_status(), ConnectionStatus::Connected);
     // Reconnected: the old guards stay lost, and new ones are good.
     let before = guards.0.token();
@@ -79,12 +79,12 @@ async fn a_member_without_a_quorum_is_suspended_and_a_forced_one_is_lost_and_rec
 
     drop(again);
     soon(member.leave()).await.expect("heard");
-    assert_eq!(next(&mut connection).await, ConnectionState::Lost);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Lost);
     assert_eq!(soon(connection.next()).await, None);
     assert_eq!(member.connection_status(), ConnectionStatus::Lost);
     assert_eq!(soon(plain.acquire()).await.unwrap_err(), LockError::Unavailable(Unavailable::Left));
     let mut late = member.connection();
-    assert_eq!((next(&mut late).await, soon(late.next()).await), (ConnectionState::Lost, None));
+    assert_eq!((next(&mut late).await, soon(late.next()).await), (ConnectionEvent::Lost, None));
 }
 
 /// Curator `ConnectionStateListener`: each listener hears of each change.
@@ -95,7 +95,7 @@ async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
     let mut readers = [dies.connection(), dies.connection()];
     let mut of_living = lives.connection();
     for reader in readers.iter_mut().chain([&mut of_living]) {
-        assert_eq!(next(reader).await, ConnectionState::Connected);
+        assert_eq!(next(reader).await, ConnectionEvent::Connected);
     }
     let guard = soon(dies.lock_service("inventory").await.expect("a good name").lock("a"))
         .await
@@ -103,7 +103,7 @@ async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
     // The runtime under a member ends: nothing would renew its leases any more.
     local.kill(2);
     for reader in &mut readers {
-        assert_eq!(next(reader).await, ConnectionState::Lost);
+        assert_eq!(next(reader).await, ConnectionEvent::Lost);
         assert_eq!(soon(reader.next()).await, None);
     }
     assert_eq!(
@@ -112,7 +112,7 @@ async fn every_reader_hears_every_state_and_unaffected_members_hear_none() {
     );
     local.agree(2).await;
     soon(lives.leave()).await.expect("heard");
-    assert_eq!(next(&mut of_living).await, ConnectionState::Lost);
+    assert_eq!(next(&mut of_living).await, ConnectionEvent::Lost);
 }
 
 /// Curator `ConnectionState` for semaphores, read/write locks, barriers and counts, where the
@@ -124,7 +124,7 @@ async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_l
     let member = local.members[2].clone();
     let stock = member.lock_service("inventory").await.expect("a good name");
     let mut connection = member.connection();
-    assert_eq!(next(&mut connection).await, ConnectionState::Connected);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Connected);
     let semaphore = soon(Semaphore::open(&stock, "pool", 3)).await.expect("it opens");
     let mut changes = semaphore.limit().changes().expect("it is open");
     let permits = soon(semaphore.acquire(2)).await.expect("three are free");
@@ -145,7 +145,7 @@ async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_l
 
     local.kill(0);
     local.kill(1);
-    assert_eq!(next(&mut connection).await, ConnectionState::Suspended);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Suspended);
     let suspended = LostReason::Suspended;
     let reasons =
         [permits.fence(), leases[0].fence(), reader.fence(), writer.fence(), inside.fence()];
@@ -170,7 +170,7 @@ async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_l
     until(|| left_over(&member).1 > 0).await;
 
     member.force().expect("it has no quorum");
-    assert_eq!(next(&mut connection).await, ConnectionState::Lost);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Lost);
     let refused = soon(waiting).await.expect("no panic").unwrap_err();
     assert!(
         matches!(refused, LockError::Unavailable(Unavailable::Expelled) | LockError::NotOpen),
@@ -181,7 +181,7 @@ async fn guards_end_when_their_member_is_suspended_and_open_objects_when_it_is_l
     assert!(soon(changes.next()).await.is_err_and(|error| error.is_lost()));
     assert!(semaphore.limit().get().is_err() && latch.count().is_err());
 
-    assert_eq!(next(&mut connection).await, ConnectionState::Reconnected);
+    assert_eq!(next(&mut connection).await, ConnectionEvent::Reconnected);
     // The old ones stay lost, and say so; opened again, all is good.
     assert_eq!(soon(semaphore.acquire(1)).await.unwrap_err(), LockError::NotOpen);
     assert!(soon(latch.wait()).await.expect_err("it is open no more").is_lost());

@@ -5,7 +5,7 @@
 mod support;
 
 use elderlock::{
-    AwaitLeadershipError, Barrier, BarrierError, CloseMode, ConnectionState, CountDownLatch,
+    AwaitLeadershipError, Barrier, BarrierError, CloseMode, ConnectionEvent, CountDownLatch,
     DoubleBarrier, JoinError, LatchEvent, LeaderLatch, LeaderSelector, LockService, LockValue,
     LostReason, Member, MultiLock, Mutex, Owner, QueryError, ReadWriteLock, ReentrantMutex,
     SelectorError, Semaphore, SharedCount, Timing, query_status,
@@ -279,7 +279,7 @@ fn mutexes_and_selectors_are_acquired() {
 fn members_are_watched_and_leave() {
     let (local, here, _there) = pair("members");
     let (mut events, mut connection) = (local.members[0].events(), local.members[1].connection());
-    assert_eq!(run(connection.next()), Some(ConnectionState::Connected));
+    assert_eq!(run(connection.next()), Some(ConnectionEvent::Connected));
     run(here.destroy()).expect("nothing is held");
     run(local.members[1].leave()).expect("the other one hears it");
     assert!(run(events.next()).is_some());

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A member that dies before the round begins does not count: the others wait for another one
 /// instead. (Each member that was there when the last one looked has counted.) A member that drops
 /// its [`DoubleBarrierGuard`], or loses it, is out as well, and so is one that is
-/// [suspended](crate::ConnectionState) inside. One that is suspended while it enters takes a new
+/// [suspended](crate::ConnectionEvent) inside. One that is suspended while it enters takes a new
 /// share when it is back, and counts again.
 ///
 /// A member that enters has its share while others are missing. A

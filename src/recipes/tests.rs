@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::{ClientMessage, GrantorMessage, Message, Slot};
 use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{HANG, MS, come, left_over, sees};
-use crate::{ConnectionState, Member, Timing};
+use crate::{ConnectionEvent, Member, Timing};
 use std::future::{IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -325,7 +325,7 @@ async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_los
     mutex.acquire(owner).await.unwrap().release().await.unwrap();
 }
 
-/// `ConnectionState`: "a task that waits at them waits on". Shares end with a suspension, so a
+/// `ConnectionEvent`: "a task that waits at them waits on". Shares end with a suspension, so a
 /// gathering task takes another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
@@ -364,13 +364,13 @@ async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
         tokio::time::timeout(HANG, wait).await.expect("it never came")
     };
     let mut connections = members.each_ref().map(Member::connection);
-    let mut all_are = async |state: ConnectionState| {
+    let mut all_are = async |state: ConnectionEvent| {
         for connection in &mut connections {
             let next = tokio::time::timeout(HANG, connection.next()).await.expect("it never came");
             assert_eq!(next, Some(state));
         }
     };
-    all_are(ConnectionState::Connected).await;
+    all_are(ConnectionEvent::Connected).await;
     let processes = members.each_ref().map(Member::process);
 
     // Once with the third one coming afterwards, and once with a task that gives up meanwhile.
@@ -383,7 +383,7 @@ async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
             |member: &Member| member.status().services.iter().any(|service| service.held_here == 1);
         come(|| members[1..].iter().all(holds)).await;
         members.iter().for_each(|member| lan.cut(member));
-        all_are(ConnectionState::Suspended).await;
+        all_are(ConnectionEvent::Suspended).await;
         assert!(
             barriers[0]
                 .enter_within(std::time::Duration::from_millis(20))
@@ -396,7 +396,7 @@ async fn a_member_at_a_double_barrier_gathers_on_after_a_suspension() {
             waiting.remove(0).abort();
         }
         lan.heal();
-        all_are(ConnectionState::Reconnected).await;
+        all_are(ConnectionEvent::Reconnected).await;
         assert_eq!(members.each_ref().map(Member::process), processes);
         gathered(waiting.len(), before).await;
         assert!(waiting.iter().all(|task| !task.is_finished()), "there are too few");

@@ -6,11 +6,12 @@ use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-/// How a member stands with its cluster, as [`Connection::next`] tells it.
+/// A change of a member's [`ConnectionStatus`], from [`Connection::next`]; the first event of a
+/// reader tells the present status.
 ///
 /// The meaning for guards, and for all that is built on them:
 ///
-/// | state | guards | requests that wait | new requests | open objects |
+/// | event | guards | requests that wait | new requests | open objects |
 /// |---|---|---|---|---|
 /// | `Connected` | good | wait in the queue | answered | heard of; written |
 /// | `Suspended` | all lost, for good | wait, and keep their positions | wait; a try is `Undecided` | as heard last; writes wait |
@@ -22,7 +23,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 /// no lease, and a task that waits at them waits on. The presence inside a
 /// [`DoubleBarrier`](crate::DoubleBarrier) is a share, and goes as guards do.
 ///
-/// Each guard is lost before the state is told, never after it: [`fence`](crate::Guard::fence) asks
+/// Each guard is lost before the event is told, never after it: [`fence`](crate::Guard::fence) asks
 /// the clock.
 ///
 /// Curator: `ConnectionState`. There `SUSPENDED` leaves locks undecided: a holder is to stop on its
@@ -33,7 +34,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 /// end of the session is `Connected` here: no member lease has ended, nothing is in doubt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
-pub enum ConnectionState {
+pub enum ConnectionEvent {
     /// The member's lease runs. Told first, if it is so when the stream begins, and never again.
     Connected,
     /// The member's lease ran out: no elder with a quorum renewed it in time.
@@ -42,7 +43,7 @@ pub enum ConnectionState {
     /// one.
     Reconnected,
     /// The others went on without this member, which joins again by itself; or it has left, and no
-    /// state follows.
+    /// event follows.
     Lost,
     /// The reader was too slow: some changes are gone, and their result is here.
     Missed {
@@ -53,29 +54,29 @@ pub enum ConnectionState {
     },
 }
 
-impl ConnectionState {
+impl ConnectionEvent {
     /// Whether the member's lease runs after this.
     pub fn is_connected(&self) -> bool {
-        use ConnectionState::{Connected, Missed, Reconnected};
+        use ConnectionEvent::{Connected, Missed, Reconnected};
         matches!(self, Connected | Reconnected | Missed { status: ConnectionStatus::Connected, .. })
     }
 }
 
-impl From<ConnectionStatus> for ConnectionState {
+impl From<ConnectionStatus> for ConnectionEvent {
     fn from(status: ConnectionStatus) -> Self {
         match status {
-            ConnectionStatus::Connected => ConnectionState::Connected,
-            ConnectionStatus::Suspended => ConnectionState::Suspended,
-            ConnectionStatus::Lost => ConnectionState::Lost,
+            ConnectionStatus::Connected => ConnectionEvent::Connected,
+            ConnectionStatus::Suspended => ConnectionEvent::Suspended,
+            ConnectionStatus::Lost => ConnectionEvent::Lost,
         }
     }
 }
 
-/// The states of a member, in order and each once, from
-/// [`Member::connection`](crate::Member::connection): first the present one, then every change.
+/// The connection events of a member, in order and each once, from
+/// [`Member::connection`](crate::Member::connection): first the present status, then every change.
 ///
 /// Keeps the latest 64 for a slow reader; a reader that falls further behind gets
-/// [`ConnectionState::Missed`]. Holding this does not keep the member from leaving.
+/// [`ConnectionEvent::Missed`]. Holding this does not keep the member from leaving.
 ///
 /// Curator: `ConnectionStateListener`.
 pub struct Connection {
@@ -89,30 +90,30 @@ impl Connection {
         Connection { first: Some(first), changes }
     }
 
-    /// The next state; `None` once the member has left and everything was read.
+    /// The next event; `None` once the member has left and everything was read.
     ///
     /// # Cancel safety
-    /// Dropping the future loses no state.
+    /// Dropping the future loses no event.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::{ConnectionState, Member};
+    /// use elderlock::{ConnectionEvent, Member};
     /// let member = Member::local().await?;
     /// let mut connection = member.connection();
-    /// assert_eq!(connection.next().await, Some(ConnectionState::Connected));
+    /// assert_eq!(connection.next().await, Some(ConnectionEvent::Connected));
     /// member.leave().await?;
-    /// assert_eq!(connection.next().await, Some(ConnectionState::Lost));
+    /// assert_eq!(connection.next().await, Some(ConnectionEvent::Lost));
     /// assert_eq!(connection.next().await, None);
     /// # Ok(()) }
     /// ```
-    pub async fn next(&mut self) -> Option<ConnectionState> {
+    pub async fn next(&mut self) -> Option<ConnectionEvent> {
         if let Some(first) = self.first.take() {
             return Some(first.into());
         }
         match self.changes.recv().await {
             Ok(ConnectionStatus::Connected) if !planted!(ConnectAgain) => {
-                Some(ConnectionState::Reconnected)
+                Some(ConnectionEvent::Reconnected)
             }
             Ok(status) => Some(status.into()),
             Err(RecvError::Closed) => None,
@@ -122,14 +123,14 @@ impl Connection {
 
     /// The reader fell `count` changes behind the kept ones. The kept ones are old, too, except the
     /// last.
-    fn skip(&mut self, mut count: u64) -> ConnectionState {
+    fn skip(&mut self, mut count: u64) -> ConnectionEvent {
         let mut status = ConnectionStatus::Lost;
         loop {
             match self.changes.try_recv() {
                 Ok(next) => (count, status) = (count + 1, next),
                 Err(TryRecvError::Lagged(more)) => count += more,
                 Err(TryRecvError::Empty | TryRecvError::Closed) => {
-                    return ConnectionState::Missed { count, status };
+                    return ConnectionEvent::Missed { count, status };
                 }
             }
         }

@@ -40,7 +40,7 @@ pub use crate::runtime::net::counters::Counters;
 pub use crate::runtime::net::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
-pub use connection::{Connection, ConnectionState};
+pub use connection::{Connection, ConnectionEvent};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, BecomeFuture};
 pub use guard::{Guard, UpgradeFuture};

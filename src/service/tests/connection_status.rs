@@ -11,7 +11,7 @@ async fn pair() -> (Arc<Lan>, Member, Member) {
     (lan, elder, other)
 }
 
-async fn next(connection: &mut Connection) -> Option<ConnectionState> {
+async fn next(connection: &mut Connection) -> Option<ConnectionEvent> {
     tokio::time::timeout(HANG, connection.next()).await.expect("it never came")
 }
 
@@ -20,14 +20,14 @@ async fn next(connection: &mut Connection) -> Option<ConnectionState> {
 async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected() {
     let (lan, elder, other) = pair().await;
     let mut connection = other.connection();
-    assert_eq!(next(&mut connection).await, Some(ConnectionState::Connected));
+    assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Connected));
     let stock = other.lock_service("inventory").await.unwrap();
     let guard = stock.lock("a").await.unwrap();
     let watch = guard.watch();
     assert_eq!(watch.reason(), None);
 
     lan.cut(&other);
-    assert_eq!(next(&mut connection).await, Some(ConnectionState::Suspended));
+    assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Suspended));
     // The state is told after the guard is lost, never before.
     assert_eq!(
         (guard.fence().unwrap_err().reason, watch.reason()),
@@ -38,8 +38,8 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
     come(|| sees(&elder, 1)).await;
     lan.heal();
 
-    assert_eq!(next(&mut connection).await, Some(ConnectionState::Lost));
-    assert_eq!(next(&mut connection).await, Some(ConnectionState::Reconnected));
+    assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Lost));
+    assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Reconnected));
     assert_eq!(
         (other.connection_status(), elder.connection_status()),
         (ConnectionStatus::Connected, ConnectionStatus::Connected)
@@ -49,9 +49,9 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
     stock.lock("a").await.unwrap().release().await.unwrap();
 
     other.leave().await.unwrap();
-    assert_eq!(next(&mut connection).await, Some(ConnectionState::Lost));
+    assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Lost));
     assert_eq!(next(&mut connection).await, None);
-    assert_eq!(next(&mut other.connection()).await, Some(ConnectionState::Lost));
+    assert_eq!(next(&mut other.connection()).await, Some(ConnectionEvent::Lost));
 }
 
 /// Curator `ConnectionState`: SUSPENDED, then RECONNECTED within the session. There the lock would
@@ -70,19 +70,19 @@ async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_wi
     let processes = members.each_ref().map(Member::process);
     let mut connections = members.each_ref().map(Member::connection);
     for connection in &mut connections {
-        assert_eq!(next(connection).await, Some(ConnectionState::Connected));
+        assert_eq!(next(connection).await, Some(ConnectionEvent::Connected));
     }
 
     members.iter().for_each(|member| lan.cut(member));
     for connection in &mut connections {
-        assert_eq!(next(connection).await, Some(ConnectionState::Suspended));
+        assert_eq!(next(connection).await, Some(ConnectionEvent::Suspended));
     }
     assert_eq!(members.each_ref().map(Member::connection_status), [ConnectionStatus::Suspended; 3]);
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
     assert!(!waiting.is_finished(), "a waiter keeps its position");
     lan.heal();
     for connection in &mut connections {
-        assert_eq!(next(connection).await, Some(ConnectionState::Reconnected));
+        assert_eq!(next(connection).await, Some(ConnectionEvent::Reconnected));
     }
     assert_eq!(members.each_ref().map(Member::process), processes);
     assert!(guard.fence().is_err(), "lost for good, though no other member was given the lock");
@@ -97,13 +97,13 @@ async fn a_slow_reader_of_the_connection_hears_how_many_changes_it_missed_and_th
     for _ in 0..100 {
         member.flicker();
     }
-    assert_eq!(next(&mut connection).await, Some(ConnectionState::Connected));
-    let missed = ConnectionState::Missed { count: 200, status: ConnectionStatus::Connected };
+    assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Connected));
+    let missed = ConnectionEvent::Missed { count: 200, status: ConnectionStatus::Connected };
     assert_eq!(next(&mut connection).await, Some(missed));
     assert!(missed.is_connected());
     member.flicker();
-    assert_eq!(next(&mut connection).await, Some(ConnectionState::Suspended));
-    assert_eq!(next(&mut connection).await, Some(ConnectionState::Reconnected));
+    assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Suspended));
+    assert_eq!(next(&mut connection).await, Some(ConnectionEvent::Reconnected));
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn a_watch_does_not_keep_the_lock_and_tells_how_the_hold_ended() {
 async fn reading_the_connection_can_be_dropped_at_any_poll_and_loses_no_state() {
     let (member, _stock) = service().await;
     let connection = Arc::new(tokio::sync::Mutex::new(member.connection()));
-    assert_eq!(connection.lock().await.next().await, Some(ConnectionState::Connected));
+    assert_eq!(connection.lock().await.next().await, Some(ConnectionEvent::Connected));
     let began = Arc::new(tokio::sync::Notify::new());
     let flicker = tokio::spawn({
         let (member, began) = (member.clone(), began.clone());
@@ -163,5 +163,5 @@ async fn reading_the_connection_can_be_dropped_at_any_poll_and_loses_no_state() 
     flicker.await.unwrap();
     let last = next(&mut *connection.lock().await).await;
     heard.lock().unwrap().extend(last);
-    assert_eq!(*heard.lock().unwrap(), [ConnectionState::Suspended, ConnectionState::Reconnected]);
+    assert_eq!(*heard.lock().unwrap(), [ConnectionEvent::Suspended, ConnectionEvent::Reconnected]);
 }

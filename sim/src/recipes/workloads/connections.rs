@@ -4,7 +4,7 @@
 use super::{Workload, at_once, goes_on, have_read_and_write};
 use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{
-    Connection, ConnectionState, ConnectionStatus, Guard, LockError, LockService, LostReason,
+    Connection, ConnectionEvent, ConnectionStatus, Guard, LockError, LockService, LostReason,
     Member,
 };
 use std::rc::Rc;
@@ -33,7 +33,7 @@ struct KeptGuard {
 struct Listener<'a> {
     worker: &'a Workload,
     connection: Connection,
-    heard: Vec<ConnectionState>,
+    heard: Vec<ConnectionEvent>,
     kept: Vec<KeptGuard>,
     /// The member has left, and everything was read.
     is_over: bool,
@@ -126,11 +126,11 @@ impl Listener<'_> {
             }
         }
         let last = self.heard.last().map(|state| match state {
-            ConnectionState::Connected | ConnectionState::Reconnected => {
+            ConnectionEvent::Connected | ConnectionEvent::Reconnected => {
                 ConnectionStatus::Connected
             }
-            ConnectionState::Suspended => ConnectionStatus::Suspended,
-            ConnectionState::Missed { status, .. } => *status,
+            ConnectionEvent::Suspended => ConnectionStatus::Suspended,
+            ConnectionEvent::Missed { status, .. } => *status,
             _ => ConnectionStatus::Lost,
         });
         if last != Some(status) {
@@ -149,8 +149,8 @@ impl Listener<'_> {
         self.kept.retain(|kept| kept.guard.fence().is_ok());
     }
 
-    fn on_state(&mut self, state: ConnectionState) {
-        use ConnectionState::{Connected, Lost, Missed, Reconnected, Suspended};
+    fn on_state(&mut self, state: ConnectionEvent) {
+        use ConnectionEvent::{Connected, Lost, Missed, Reconnected, Suspended};
         let worker = self.worker;
         worker.note(|| format!("hears {state:?}"));
         worker.count(match state {
@@ -185,7 +185,7 @@ impl Listener<'_> {
 
     fn on_end(&mut self) {
         self.is_over = true;
-        if self.heard.last() != Some(&ConnectionState::Lost) {
+        if self.heard.last() != Some(&ConnectionEvent::Lost) {
             self.fail("states_come_in_order", "that is all".to_owned());
         }
     }
